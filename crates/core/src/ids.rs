@@ -1,0 +1,168 @@
+//! Identities and revisions. Newtypes for what can be confused.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A UID as the API server gave it. Opaque: the canonical form (lower-case hexadecimal with dashes) is
+/// kept in sixteen bytes, anything else as text, so that a foreign UID survives a round trip unchanged.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Uid {
+    Canonical(u128),
+    Other(Box<str>),
+}
+
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+
+impl Uid {
+    fn new(text: &str) -> Self {
+        Self::canonical(text).map_or_else(|| Uid::Other(text.into()), Uid::Canonical)
+    }
+
+    fn canonical(text: &str) -> Option<u128> {
+        let bytes = text.as_bytes();
+        if bytes.len() != 36 {
+            return None;
+        }
+        let mut value: u128 = 0;
+        for (at, &byte) in bytes.iter().enumerate() {
+            if DASHES.contains(&at) {
+                if byte != b'-' {
+                    return None;
+                }
+                continue;
+            }
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                _ => return None,
+            };
+            value = value << 4 | u128::from(digit);
+        }
+        Some(value)
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Uid::Other(text) => f.write_str(text),
+            Uid::Canonical(value) => {
+                const DIGITS: &[u8; 16] = b"0123456789abcdef";
+                let mut text = [b'-'; 36];
+                let mut nibble = 32;
+                for (at, slot) in text.iter_mut().enumerate() {
+                    if DASHES.contains(&at) {
+                        continue;
+                    }
+                    nibble -= 1;
+                    *slot = DIGITS[(value >> (nibble * 4)) as usize & 15];
+                }
+                f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl Hash for Uid {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Uid::Canonical(value) => state.write_u128(*value),
+            Uid::Other(text) => text.hash(state),
+        }
+    }
+}
+
+macro_rules! uid_newtype {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uid);
+
+        impl $name {
+            pub fn new(text: &str) -> Self {
+                Self(Uid::new(text))
+            }
+
+            /// A canonical UID from its number: for simulators and tests, which count instead of drawing.
+            pub const fn from_u128(value: u128) -> Self {
+                Self(Uid::Canonical(value))
+            }
+
+            pub fn is_empty(&self) -> bool {
+                matches!(&self.0, Uid::Other(text) if text.is_empty())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                std::borrow::Cow::<'de, str>::deserialize(deserializer).map(|text| Self::new(&text))
+            }
+        }
+    };
+}
+
+uid_newtype!(
+    /// Identifies one Job for ever. Names are reused; UIDs are not, so memory is keyed by this.
+    JobUid
+);
+uid_newtype!(
+    /// Identifies one Pod for ever.
+    PodUid
+);
+
+/// A point in the one revision space that Jobs and Pods share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// A completion index of an Indexed Job. `spec.completions` is an int32, so every valid index fits.
+pub type CompletionIndex = u32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_survive_a_round_trip_whatever_their_form() {
+        for text in [
+            "3b241101-e2bb-4255-8caf-4136c566a962",
+            "3B241101-E2BB-4255-8CAF-4136C566A962",
+            "3b241101e2bb42558caf4136c566a962",
+            "",
+            "pod-7",
+            "3b241101-e2bb-4255-8caf-4136c566a96g",
+        ] {
+            assert_eq!(PodUid::new(text).to_string(), text);
+        }
+        assert_ne!(
+            PodUid::new("3b241101-e2bb-4255-8caf-4136c566a962"),
+            PodUid::new("3B241101-E2BB-4255-8CAF-4136C566A962"),
+            "UIDs are opaque: no case folding"
+        );
+    }
+}

@@ -1,0 +1,284 @@
+//! Sets of completion indexes and their text form (`1,3-5,7`), as `status.completedIndexes` carries them.
+//!
+//! Two readers on purpose: the controller must get on with whatever a status holds (`read_tolerant`), while
+//! validation must name what is wrong (`read_strict`).
+
+use std::fmt::Write as _;
+
+use range_set_blaze::RangeSetBlaze;
+use thiserror::Error;
+
+use crate::ids::CompletionIndex;
+
+/// A set of indexes kept as intervals: a Job of 2^31 completions with one gap costs two intervals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexSet(RangeSetBlaze<u32>);
+
+/// Why a text is not a list of indexes. The wording is part of the API.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum IndexTextError {
+    #[error(
+        "the fragment \"{0}\" violates the requirement that an index interval can have at most two parts separated by '-'"
+    )]
+    TooManyParts(String),
+    #[error("cannot convert string to integer for index: \"{0}\"")]
+    NotAnInteger(String),
+    #[error("too large index: \"{0}\"")]
+    TooLarge(String),
+    #[error("non-increasing order, previous: {previous}, current: {current}")]
+    NotIncreasing { previous: i64, current: i64 },
+}
+
+impl IndexSet {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All indexes below `end`.
+    pub fn below(end: u32) -> Self {
+        let mut set = Self::new();
+        set.insert_below(0, end);
+        set
+    }
+
+    /// Inserts `start..end`.
+    pub fn insert_below(&mut self, start: u32, end: u32) {
+        if start < end {
+            self.0.ranges_insert(start..=end - 1);
+        }
+    }
+
+    /// Returns whether the index was new.
+    pub fn insert(&mut self, index: CompletionIndex) -> bool {
+        self.0.insert(index)
+    }
+
+    /// Returns whether the index was there.
+    pub fn remove(&mut self, index: CompletionIndex) -> bool {
+        self.0.remove(index)
+    }
+
+    pub fn contains(&self, index: CompletionIndex) -> bool {
+        self.0.contains(index)
+    }
+
+    pub fn len(&self) -> usize {
+        usize::try_from(self.0.len()).unwrap_or(usize::MAX)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = CompletionIndex> + '_ {
+        self.0.iter()
+    }
+
+    pub fn intervals(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.0.ranges().map(|range| (*range.start(), *range.end()))
+    }
+
+    pub fn union(&self, other: &Self) -> Self {
+        Self(&self.0 | &other.0)
+    }
+
+    pub fn difference(&self, other: &Self) -> Self {
+        Self(&self.0 - &other.0)
+    }
+
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(&self.0 & &other.0)
+    }
+
+    /// Drops every index at or above `limit`.
+    pub fn clamp(&mut self, limit: u32) {
+        if self.0.last().is_some_and(|last| last >= limit) {
+            self.0.split_off(limit);
+        }
+    }
+
+    /// Reads what a status holds, skipping what makes no sense, up to `limit`. Never fails (IDXFMT-2).
+    pub fn read_tolerant(text: &str, limit: u32) -> Self {
+        let mut set = Self::new();
+        for part in text.split(',') {
+            let mut ends = part.split('-');
+            let Some(start) = ends.next().and_then(integer) else { continue };
+            let end = match ends.next() {
+                None => start,
+                Some(text) => match integer(text) {
+                    Some(end) => end,
+                    None => continue,
+                },
+            };
+            if start >= i64::from(limit) {
+                break;
+            }
+            let end = end.min(i64::from(limit) - 1);
+            if let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(end))
+                && start <= end
+            {
+                set.0.ranges_insert(start..=end);
+            }
+        }
+        set
+    }
+
+    /// Reads a list that must be right (IDXFMT-3).
+    pub fn read_strict(text: &str, limit: u32) -> Result<Self, IndexTextError> {
+        let mut set = Self::new();
+        if text.is_empty() {
+            return Ok(set);
+        }
+        let mut previous: Option<i64> = None;
+        let mut next = |part: &str| {
+            let index = integer(part).ok_or_else(|| IndexTextError::NotAnInteger(part.to_owned()))?;
+            if index >= i64::from(limit) {
+                return Err(IndexTextError::TooLarge(part.to_owned()));
+            }
+            if let Some(previous) = previous
+                && previous >= index
+            {
+                return Err(IndexTextError::NotIncreasing { previous, current: index });
+            }
+            previous = Some(index);
+            // Below `limit` and, having no sign, not negative.
+            Ok(u32::try_from(index).unwrap_or(0))
+        };
+        for fragment in text.split(',') {
+            let parts: Vec<&str> = fragment.split('-').collect();
+            match parts[..] {
+                [one] => {
+                    let index = next(one)?;
+                    set.insert(index);
+                }
+                [start, end] => {
+                    let start = next(start)?;
+                    let end = next(end)?;
+                    set.0.ranges_insert(start..=end);
+                }
+                _ => return Err(IndexTextError::TooManyParts(fragment.to_owned())),
+            }
+        }
+        Ok(set)
+    }
+
+    /// The text form (IDXFMT-1): runs of two are two numbers, longer runs are `a-b`.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (start, end) in self.intervals() {
+            let comma = if text.is_empty() { "" } else { "," };
+            let _ = match end - start {
+                0 => write!(text, "{comma}{start}"),
+                1 => write!(text, "{comma}{start},{end}"),
+                _ => write!(text, "{comma}{start}-{end}"),
+            };
+        }
+        text
+    }
+}
+
+impl FromIterator<CompletionIndex> for IndexSet {
+    fn from_iter<I: IntoIterator<Item = CompletionIndex>>(indexes: I) -> Self {
+        Self(indexes.into_iter().collect())
+    }
+}
+
+/// A decimal integer as the API reads one: an optional plus sign and leading zeros are fine, spaces are not.
+fn integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+/// A non-negative index from the completion-index annotation; anything else is "unknown" (IDX-3).
+pub fn index_from_annotation(text: &str) -> Option<CompletionIndex> {
+    integer(text).and_then(|index| u32::try_from(index).ok()).filter(|&index| index <= i32::MAX as u32)
+}
+
+/// A failure count from its annotation; missing, negative, too large or unreadable is 0 (BLPI-1).
+pub fn count_from_annotation(text: Option<&str>) -> u32 {
+    text.and_then(index_from_annotation).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(indexes: &[u32]) -> IndexSet {
+        indexes.iter().copied().collect()
+    }
+
+    #[test]
+    fn idxfmt_1_writer() {
+        for (indexes, text) in [
+            (&[][..], ""),
+            (&[1, 3, 4, 5, 7], "1,3-5,7"),
+            (&[0, 1], "0,1"),
+            (&[0, 1, 2], "0-2"),
+            (&[2, 4, 5, 7, 8, 9], "2,4,5,7-9"),
+        ] {
+            assert_eq!(set(indexes).text(), text);
+        }
+    }
+
+    #[test]
+    fn idxfmt_2_tolerant_reader_never_fails() {
+        for (text, limit, indexes) in [
+            ("", 5, &[][..]),
+            ("0,1,3-4", 5, &[0, 1, 3, 4]),
+            ("0,x,2", 5, &[0, 2]),
+            ("0-1-2", 5, &[0, 1]),
+            ("1-9", 5, &[1, 2, 3, 4]),
+            ("0,7,1", 5, &[0]),
+            ("4-2", 5, &[]),
+            ("-1,--,99999999999999999999", 5, &[]),
+            ("0-4", 0, &[]),
+        ] {
+            assert_eq!(IndexSet::read_tolerant(text, limit), set(indexes), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn idxfmt_3_strict_reader_says_what_is_wrong() {
+        for (text, expected) in [
+            ("0-1-2", "the fragment \"0-1-2\" violates the requirement that an index interval can have at most two parts separated by '-'"),
+            ("x", "cannot convert string to integer for index: \"x\""),
+            ("-1", "cannot convert string to integer for index: \"\""),
+            ("2-", "cannot convert string to integer for index: \"\""),
+            (",", "cannot convert string to integer for index: \"\""),
+            (" 1", "cannot convert string to integer for index: \" 1\""),
+            ("5", "too large index: \"5\""),
+            ("1-5", "too large index: \"5\""),
+            ("3,2", "non-increasing order, previous: 3, current: 2"),
+            ("2-2", "non-increasing order, previous: 2, current: 2"),
+            ("0-2,2", "non-increasing order, previous: 2, current: 2"),
+        ] {
+            assert_eq!(IndexSet::read_strict(text, 5).unwrap_err().to_string(), expected, "{text:?}");
+        }
+        for (text, indexes) in [("", &[][..]), ("0,1,2", &[0, 1, 2]), ("+1,02-4", &[1, 2, 3, 4])] {
+            assert_eq!(IndexSet::read_strict(text, 5).unwrap(), set(indexes), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn annotations_that_are_not_numbers_are_unknown_or_zero() {
+        for text in ["", "-1", "abc", "1.5", "2147483648", "99999999999", " 3"] {
+            assert_eq!(index_from_annotation(text), None, "{text:?}");
+            assert_eq!(count_from_annotation(Some(text)), 0, "{text:?}");
+        }
+        assert_eq!(index_from_annotation("2147483647"), Some(2_147_483_647));
+        assert_eq!(count_from_annotation(Some("3")), 3);
+        assert_eq!(count_from_annotation(None), 0);
+    }
+
+    #[test]
+    fn a_job_of_two_billion_indexes_is_one_interval() {
+        let mut set = IndexSet::below(i32::MAX as u32);
+        set.remove(7);
+        assert_eq!(set.intervals().count(), 2);
+        set.clamp(8);
+        assert_eq!(set.text(), "0-6");
+    }
+}

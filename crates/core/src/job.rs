@@ -1,0 +1,348 @@
+//! The compact view of a Job: what a controller needs of it, decoded once, with the Pod template kept as the
+//! bytes that came in, so that fields we do not know survive.
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::ids::{JobUid, PodUid, Revision};
+use crate::policy::{FailurePolicy, SuccessPolicy};
+use crate::selector::Selector;
+use crate::time::Timestamp;
+use crate::view::{ViewError, null_default, revision};
+
+/// `spec.managedBy` of Jobs that are ours although they carry the field.
+pub const RESERVED_MANAGER: &str = "kubernetes.io/job-controller";
+/// Retries when `backoffLimit` is not given (DEFAULT-2).
+pub const DEFAULT_BACKOFF_LIMIT: i32 = 6;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobView {
+    pub uid: JobUid,
+    pub namespace: CompactString,
+    pub name: CompactString,
+    pub revision: Revision,
+    pub generation: i64,
+    pub created_at: Timestamp,
+    /// Has a deletionTimestamp.
+    pub deleting: bool,
+    pub spec: Arc<JobSpec>,
+    pub status: JobStatus,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSpec {
+    pub parallelism: i32,
+    pub completions: Option<i32>,
+    pub completion_mode: CompletionMode,
+    pub backoff_limit: i32,
+    pub backoff_limit_per_index: Option<i32>,
+    pub max_failed_indexes: Option<i32>,
+    pub active_deadline_seconds: Option<i64>,
+    pub ttl_seconds_after_finished: Option<i32>,
+    pub suspend: bool,
+    pub pod_replacement_policy: PodReplacementPolicy,
+    pub pod_failure_policy: Option<FailurePolicy>,
+    pub success_policy: Option<SuccessPolicy>,
+    pub managed_by: Option<CompactString>,
+    pub selector: Selector,
+    pub restart_policy_on_failure: bool,
+    pub template: Template,
+}
+
+/// The Pod template as raw JSON. Compared by content.
+#[derive(Clone, Debug)]
+pub struct Template(pub Arc<RawValue>);
+
+impl PartialEq for Template {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.get() == other.0.get()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompletionMode {
+    NonIndexed,
+    Indexed,
+    /// From a newer API: such a Job is left alone, with an event that says so (SYNC-8).
+    Unknown(CompactString),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodReplacementPolicy {
+    TerminatingOrFailed,
+    Failed,
+}
+
+impl JobSpec {
+    pub fn is_indexed(&self) -> bool {
+        self.completion_mode == CompletionMode::Indexed
+    }
+
+    /// REPL-2: replace a Pod only once it is fully terminal.
+    pub fn waits_for_terminal_phase(&self) -> bool {
+        self.pod_replacement_policy == PodReplacementPolicy::Failed || self.pod_failure_policy.is_some()
+    }
+
+    /// `spec.completions` as the bound of valid indexes; 0 when absent or nonsense.
+    pub fn index_limit(&self) -> u32 {
+        self.completions.and_then(|completions| u32::try_from(completions).ok()).unwrap_or(0)
+    }
+
+    /// Whether each index has a budget of failures of its own (BLPI).
+    pub fn limits_each_index(&self) -> bool {
+        self.is_indexed() && self.backoff_limit_per_index.is_some()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobStatus {
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Timestamp>,
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "is_zero")]
+    pub active: i32,
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "is_zero")]
+    pub succeeded: i32,
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "is_zero")]
+    pub failed: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminating: Option<i32>,
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "str_is_empty")]
+    pub completed_indexes: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_indexes: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncounted_terminated_pods: Option<Uncounted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<i32>,
+}
+
+/// `status.uncountedTerminatedPods`: recorded, not yet tallied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncounted {
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    pub succeeded: Vec<PodUid>,
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<PodUid>,
+}
+
+impl Uncounted {
+    pub fn len(&self) -> usize {
+        self.succeeded.len() + self.failed.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn is_zero(value: &i32) -> bool {
+    *value == 0
+}
+
+fn str_is_empty(text: &Arc<str>) -> bool {
+    text.is_empty()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type", default)]
+    pub kind: CompactString,
+    /// "True", "False", "Unknown"; anything else is kept and is not true.
+    #[serde(default)]
+    pub status: CompactString,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_probe_time: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Timestamp>,
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "CompactString::is_empty")]
+    pub reason: CompactString,
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+impl Condition {
+    pub fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+}
+
+/// The condition types the Job API defines.
+pub mod condition {
+    pub const COMPLETE: &str = "Complete";
+    pub const FAILED: &str = "Failed";
+    pub const SUSPENDED: &str = "Suspended";
+    pub const FAILURE_TARGET: &str = "FailureTarget";
+    pub const SUCCESS_CRITERIA_MET: &str = "SuccessCriteriaMet";
+}
+
+impl JobStatus {
+    /// The first condition of this type that is True.
+    pub fn true_condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == kind && condition.is_true())
+    }
+
+    pub fn is_true(&self, kind: &str) -> bool {
+        self.true_condition(kind).is_some()
+    }
+
+    /// The condition that names the outcome: the first of Complete and Failed that is True.
+    pub fn terminal_condition(&self) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| {
+            (condition.kind == condition::COMPLETE || condition.kind == condition::FAILED) && condition.is_true()
+        })
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.terminal_condition().is_some()
+    }
+
+    pub fn uncounted(&self) -> &Uncounted {
+        const NONE: &Uncounted = &Uncounted { succeeded: Vec::new(), failed: Vec::new() };
+        self.uncounted_terminated_pods.as_ref().unwrap_or(NONE)
+    }
+}
+
+impl JobView {
+    /// MANAGED-1, seen from a controller that serves `own` (None: the built-in name).
+    pub fn is_managed_by(&self, own: Option<&str>) -> bool {
+        match (self.spec.managed_by.as_deref(), own) {
+            (None | Some(RESERVED_MANAGER), None) => true,
+            (Some(manager), Some(own)) => manager == own,
+            _ => false,
+        }
+    }
+
+    /// Decodes a `batch/v1` Job as JSON.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, ViewError> {
+        let wire: WireJob = serde_json::from_slice(bytes).map_err(|source| ViewError::job(bytes, &source))?;
+        wire.into_view()
+    }
+}
+
+#[derive(Deserialize)]
+struct WireJob<'a> {
+    #[serde(borrow)]
+    metadata: WireMeta<'a>,
+    #[serde(borrow)]
+    spec: WireSpec<'a>,
+    #[serde(default, deserialize_with = "null_default")]
+    status: JobStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMeta<'a> {
+    uid: JobUid,
+    #[serde(default)]
+    namespace: CompactString,
+    name: CompactString,
+    #[serde(default, borrow)]
+    resource_version: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default)]
+    generation: Option<i64>,
+    #[serde(default)]
+    creation_timestamp: Option<Timestamp>,
+    #[serde(default)]
+    deletion_timestamp: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSpec<'a> {
+    parallelism: Option<i32>,
+    completions: Option<i32>,
+    completion_mode: Option<CompactString>,
+    backoff_limit: Option<i32>,
+    backoff_limit_per_index: Option<i32>,
+    max_failed_indexes: Option<i32>,
+    active_deadline_seconds: Option<i64>,
+    ttl_seconds_after_finished: Option<i32>,
+    suspend: Option<bool>,
+    pod_replacement_policy: Option<CompactString>,
+    pod_failure_policy: Option<FailurePolicy>,
+    success_policy: Option<SuccessPolicy>,
+    managed_by: Option<CompactString>,
+    selector: Option<Selector>,
+    #[serde(borrow)]
+    template: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct WireTemplate {
+    #[serde(default, deserialize_with = "null_default")]
+    spec: WireTemplateSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct WireTemplateSpec {
+    #[serde(default)]
+    restart_policy: Option<CompactString>,
+}
+
+impl WireJob<'_> {
+    fn into_view(self) -> Result<JobView, ViewError> {
+        let WireMeta { uid, namespace, name, resource_version, generation, creation_timestamp, deletion_timestamp } =
+            self.metadata;
+        let spec = self.spec;
+        let template: WireTemplate = serde_json::from_str(spec.template.get())
+            .map_err(|source| ViewError::field("Job", &name, "spec.template", &source))?;
+        // DEFAULT-1: a work queue has a parallelism and no completions; with neither there is one of each.
+        let (parallelism, completions) = match (spec.parallelism, spec.completions) {
+            (None, None) => (1, Some(1)),
+            (parallelism, completions) => (parallelism.unwrap_or(1), completions),
+        };
+        let completion_mode = match spec.completion_mode.as_deref() {
+            None | Some("NonIndexed") => CompletionMode::NonIndexed,
+            Some("Indexed") => CompletionMode::Indexed,
+            Some(other) => CompletionMode::Unknown(other.into()),
+        };
+        let pod_replacement_policy = match spec.pod_replacement_policy.as_deref() {
+            Some("Failed") => PodReplacementPolicy::Failed,
+            Some(_) => PodReplacementPolicy::TerminatingOrFailed,
+            None if spec.pod_failure_policy.is_some() => PodReplacementPolicy::Failed,
+            None => PodReplacementPolicy::TerminatingOrFailed,
+        };
+        let backoff_limit = spec.backoff_limit.unwrap_or(match spec.backoff_limit_per_index {
+            Some(_) => i32::MAX,
+            None => DEFAULT_BACKOFF_LIMIT,
+        });
+        Ok(JobView {
+            revision: revision("Job", &name, resource_version.as_deref())?,
+            uid,
+            namespace,
+            name,
+            generation: generation.unwrap_or(0),
+            created_at: creation_timestamp.unwrap_or_default(),
+            deleting: deletion_timestamp.is_some(),
+            spec: Arc::new(JobSpec {
+                parallelism,
+                completions,
+                completion_mode,
+                backoff_limit,
+                backoff_limit_per_index: spec.backoff_limit_per_index,
+                max_failed_indexes: spec.max_failed_indexes,
+                active_deadline_seconds: spec.active_deadline_seconds,
+                ttl_seconds_after_finished: spec.ttl_seconds_after_finished,
+                suspend: spec.suspend.unwrap_or(false),
+                pod_replacement_policy,
+                pod_failure_policy: spec.pod_failure_policy,
+                success_policy: spec.success_policy,
+                managed_by: spec.managed_by,
+                selector: spec.selector.unwrap_or_default(),
+                restart_policy_on_failure: template.spec.restart_policy.as_deref() == Some("OnFailure"),
+                template: Template(spec.template.to_owned().into()),
+            }),
+            status: self.status,
+        })
+    }
+}
