@@ -93,7 +93,7 @@ impl IndexSet {
     /// Drops every index at or above `limit`.
     pub fn clamp(&mut self, limit: u32) {
         if self.0.last().is_some_and(|last| last >= limit) {
-            self.0.split_off(limit);
+            let _ = self.0.split_off(limit);
         }
     }
 
@@ -126,38 +126,9 @@ impl IndexSet {
     /// Reads a list that must be right (IDXFMT-3).
     pub fn read_strict(text: &str, limit: u32) -> Result<Self, IndexTextError> {
         let mut set = Self::new();
-        if text.is_empty() {
-            return Ok(set);
-        }
-        let mut previous: Option<i64> = None;
-        let mut next = |part: &str| {
-            let index = integer(part).ok_or_else(|| IndexTextError::NotAnInteger(part.to_owned()))?;
-            if index >= i64::from(limit) {
-                return Err(IndexTextError::TooLarge(part.to_owned()));
-            }
-            if let Some(previous) = previous
-                && previous >= index
-            {
-                return Err(IndexTextError::NotIncreasing { previous, current: index });
-            }
-            previous = Some(index);
-            // Below `limit` and, having no sign, not negative.
-            Ok(u32::try_from(index).unwrap_or(0))
-        };
-        for fragment in text.split(',') {
-            let parts: Vec<&str> = fragment.split('-').collect();
-            match parts[..] {
-                [one] => {
-                    let index = next(one)?;
-                    set.insert(index);
-                }
-                [start, end] => {
-                    let start = next(start)?;
-                    let end = next(end)?;
-                    set.0.ranges_insert(start..=end);
-                }
-                _ => return Err(IndexTextError::TooManyParts(fragment.to_owned())),
-            }
+        for interval in strict_intervals(text, limit) {
+            let (start, end) = interval?;
+            set.0.ranges_insert(start..=end);
         }
         Ok(set)
     }
@@ -180,6 +151,56 @@ impl IndexSet {
 impl FromIterator<CompletionIndex> for IndexSet {
     fn from_iter<I: IntoIterator<Item = CompletionIndex>>(indexes: I) -> Self {
         Self(indexes.into_iter().collect())
+    }
+}
+
+/// The intervals of a list that must be right, in order, without building a set (IDXFMT-3). Whoever only wants to
+/// know whether the list is right stops at the first error.
+pub fn strict_intervals(
+    text: &str,
+    limit: u32,
+) -> impl Iterator<Item = Result<(CompletionIndex, CompletionIndex), IndexTextError>> + '_ {
+    let mut previous: Option<CompletionIndex> = None;
+    fragments(text).map(move |fragment| {
+        let (start, end) = interval(fragment, limit)?;
+        if let Some(previous) = previous
+            && previous >= start
+        {
+            return Err(IndexTextError::NotIncreasing { previous: previous.into(), current: start.into() });
+        }
+        previous = Some(end);
+        Ok((start, end))
+    })
+}
+
+/// The comma-separated parts of a list; an empty list has none.
+pub fn fragments(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').take(if text.is_empty() { 0 } else { usize::MAX })
+}
+
+/// One fragment of a list: `a`, or `a-b` with a < b, both below `limit`.
+pub fn interval(
+    fragment: &str,
+    limit: u32,
+) -> Result<(CompletionIndex, CompletionIndex), IndexTextError> {
+    let (start, end) = match fragment.split_once('-') {
+        None => (fragment, None),
+        Some((_, end)) if end.contains('-') => return Err(IndexTextError::TooManyParts(fragment.to_owned())),
+        Some((start, end)) => (start, Some(end)),
+    };
+    let bounded = |text: &str| {
+        let index = integer(text).ok_or_else(|| IndexTextError::NotAnInteger(text.to_owned()))?;
+        // It has no sign, so what is below `limit` fits.
+        u32::try_from(index)
+            .ok()
+            .filter(|&index| index < limit)
+            .ok_or_else(|| IndexTextError::TooLarge(text.to_owned()))
+    };
+    let start = bounded(start)?;
+    match end.map(bounded).transpose()? {
+        None => Ok((start, start)),
+        Some(end) if start < end => Ok((start, end)),
+        Some(end) => Err(IndexTextError::NotIncreasing { previous: start.into(), current: end.into() }),
     }
 }
 
@@ -254,6 +275,7 @@ mod tests {
             ("3,2", "non-increasing order, previous: 3, current: 2"),
             ("2-2", "non-increasing order, previous: 2, current: 2"),
             ("0-2,2", "non-increasing order, previous: 2, current: 2"),
+            ("3,2-9", "too large index: \"9\""),
         ] {
             assert_eq!(IndexSet::read_strict(text, 5).unwrap_err().to_string(), expected, "{text:?}");
         }
