@@ -6,5 +6,6 @@ pub mod job;
 pub mod pod;
 pub mod policy;
 pub mod selector;
+pub mod status_rules;
 pub mod time;
 pub mod view;
