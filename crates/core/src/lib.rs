@@ -1,5 +1,6 @@
 //! The Job's rules, pure: no clock, no randomness, no async, no I/O.
 
+pub mod blueprint;
 pub mod ids;
 pub mod indexes;
 pub mod job;
