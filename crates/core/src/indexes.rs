@@ -62,6 +62,11 @@ impl IndexSet {
         self.0.contains(index)
     }
 
+    /// The lowest number from `start` on that is not in the set.
+    pub fn first_absent_from(&self, start: u32) -> u32 {
+        self.0.range_at(start).map_or(start, |range| range.end().saturating_add(1))
+    }
+
     pub fn len(&self) -> usize {
         usize::try_from(self.0.len()).unwrap_or(usize::MAX)
     }

@@ -1,9 +1,15 @@
 //! The Job's rules, pure: no clock, no randomness, no async, no I/O.
 
 pub mod blueprint;
+pub mod accounting;
+pub mod backoff;
+pub mod conditions;
 pub mod ids;
 pub mod indexes;
 pub mod job;
+pub mod ledger;
+pub mod mutation;
+pub mod names;
 pub mod pod;
 pub mod policy;
 pub mod selector;

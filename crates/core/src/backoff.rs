@@ -1,0 +1,117 @@
+//! How long to wait before replacing failed Pods, derived from the Pods themselves so that a restart changes nothing.
+
+use smallvec::SmallVec;
+
+use crate::ids::PodUid;
+use crate::time::{Span, Timestamp};
+
+/// The first delay, and the longest (CONST-2).
+const BASE_SECONDS: i64 = 10;
+const LIMIT_SECONDS: i64 = 600;
+/// From this many failures on the delay no longer grows: 10 * 2^6 > 600. Older failures need not be kept.
+const SATURATED: usize = 7;
+
+/// BACKOFF-4: 10, 20, 40, 80, 160, 320, 600, 600 ... seconds after that many failures in a row.
+pub fn delay_after(failures: u32) -> Span {
+    if failures == 0 {
+        return Span::ZERO;
+    }
+    let doublings = (failures - 1).min(16);
+    Span::from_seconds((BASE_SECONDS << doublings).min(LIMIT_SECONDS))
+}
+
+/// The latest failures and the latest success of a Job's Pods. A fold over observations: order does not matter, and
+/// seeing a Pod twice changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailureHistory {
+    last_success_at: Option<Timestamp>,
+    /// At most `SATURATED` of them, latest last. Keyed by UID because a Pod's finish time may still move.
+    failures: SmallVec<[(Timestamp, PodUid); 1]>,
+}
+
+impl FailureHistory {
+    pub fn succeeded(&mut self, at: Timestamp) {
+        self.last_success_at = self.last_success_at.max(Some(at));
+    }
+
+    pub fn failed(&mut self, uid: &PodUid, at: Timestamp) {
+        if let Some(known) = self.failures.iter().position(|(_, candidate)| candidate == uid) {
+            if self.failures[known].0 == at {
+                return;
+            }
+            self.failures.remove(known);
+        }
+        if self.failures.len() == SATURATED && at <= self.failures[0].0 {
+            return;
+        }
+        let place = self.failures.partition_point(|(earlier, other)| (*earlier, other) < (at, uid));
+        self.failures.insert(place, (at, uid.clone()));
+        if self.failures.len() > SATURATED {
+            self.failures.remove(0);
+        }
+    }
+
+    /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
+    pub fn retry_at(&self) -> Option<Timestamp> {
+        let since = |at: Timestamp| self.last_success_at.is_none_or(|success| at > success);
+        let count = self.failures.iter().filter(|(at, _)| since(*at)).count();
+        let (last, _) = self.failures.last().filter(|_| count > 0)?;
+        Some(*last + delay_after(u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(success_at: Option<i64>, failures_at: &[i64]) -> FailureHistory {
+        let mut history = FailureHistory::default();
+        for (at, seconds) in failures_at.iter().enumerate() {
+            history.failed(&PodUid::from_u128(at as u128), Timestamp::from_seconds(*seconds));
+        }
+        if let Some(at) = success_at {
+            history.succeeded(Timestamp::from_seconds(at));
+        }
+        history
+    }
+
+    #[test]
+    fn vec_34_delays() {
+        for (success_at, failures_at, retry_at) in [
+            (None, &[][..], None),
+            (None, &[100], Some(110)),
+            (None, &[100, 100, 100], Some(140)),
+            (None, &[100; 7], Some(700)),
+            (None, &[100; 20], Some(700)),
+            (Some(100), &[100], None),
+            (Some(99), &[100, 98], Some(110)),
+            (Some(500), &[100, 200], None),
+        ] {
+            assert_eq!(
+                history(success_at, failures_at).retry_at(),
+                retry_at.map(Timestamp::from_seconds),
+                "{success_at:?} {failures_at:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn seeing_a_pod_again_or_in_another_order_changes_nothing() {
+        let mut history = history(None, &[100, 200, 300]);
+        let before = history.clone();
+        history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(200));
+        assert_eq!(history, before);
+        history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(400));
+        assert_eq!(history.retry_at(), Some(Timestamp::from_seconds(440)));
+    }
+
+    #[test]
+    fn only_the_failures_that_can_matter_are_kept() {
+        let mut all = FailureHistory::default();
+        for at in 0..1000 {
+            all.failed(&PodUid::from_u128(at), Timestamp::from_seconds(at as i64));
+        }
+        assert_eq!(all.failures.len(), SATURATED);
+        assert_eq!(all.retry_at(), Some(Timestamp::from_seconds(999 + 600)));
+    }
+}

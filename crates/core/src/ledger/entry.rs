@@ -1,0 +1,205 @@
+//! One Pod as the ledger keeps it: what planning looks at, and nothing else.
+
+use compact_str::CompactString;
+
+use crate::accounting::Outcome;
+use crate::ids::{CompletionIndex, PodUid, Revision};
+use crate::job::JobSpec;
+use crate::pod::{Phase, PodView, Restarts};
+use crate::policy::{FailureAction, Verdict};
+use crate::time::Timestamp;
+
+/// Where an entry lives in the ledger. Reused after the Pod is gone.
+pub(crate) type Slot = u32;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub uid: PodUid,
+    pub name: CompactString,
+    pub revision: Revision,
+    pub created_at: Timestamp,
+    pub finished_at: Timestamp,
+    pub ready_changed_at: Option<Timestamp>,
+    pub index: Option<CompletionIndex>,
+    pub attempt: Option<u32>,
+    pub failure_count: u32,
+    pub ignored_failure_count: u32,
+    pub restarts: Restarts,
+    /// What the failure policy says, once the Pod has failed.
+    pub verdict: Option<Box<Verdict>>,
+    pub epoch: u32,
+    pub phase: Phase,
+    pub deleting: bool,
+    pub scheduled: bool,
+    pub ready: bool,
+    pub tracked: bool,
+    /// In the committed `uncountedTerminatedPods`, and as what.
+    pub recorded: Option<Outcome>,
+    /// Seen Succeeded while its index was in the committed `completedIndexes`: a later flip to Failed changes nothing.
+    pub booked: bool,
+    /// BLPI-3: the failed Pod from which the replacement's counts are derived.
+    pub kept: bool,
+    pub busy: Busy,
+}
+
+/// What this process has asked for and not heard of. Keeps a plan from being made twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Busy {
+    No,
+    Releasing,
+    Deleting,
+    /// Being removed on purpose: release, then delete.
+    Removing,
+    /// A request was refused; not before a retry time kept beside the ledger.
+    Refused,
+}
+
+/// How the accounting sees a Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Without the finalizer: counted already, or never to be.
+    Untracked,
+    /// Not finished, or kept until its replacement exists.
+    Live,
+    /// Finished, and its outcome must be recorded before anything else.
+    Due(Outcome),
+    /// Finished; its index will be recorded with the next write.
+    IndexDue,
+    /// Nothing (more) to record: the finalizer may go.
+    Releasable,
+}
+
+/// How a Job's own state bears on its Pods. Only what is stored counts: a decision acts once it is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Regime {
+    pub failing: bool,
+    pub succeeding: bool,
+    pub deleting: bool,
+    pub waits_for_terminal_phase: bool,
+    pub indexed: bool,
+    pub index_limit: u32,
+}
+
+impl Regime {
+    pub fn decided(self) -> bool {
+        self.failing || self.succeeding
+    }
+}
+
+impl Entry {
+    pub fn new(pod: &PodView, spec: &JobSpec) -> Self {
+        let mut entry = Self {
+            uid: pod.uid.clone(),
+            name: pod.name.clone(),
+            revision: pod.revision,
+            created_at: pod.created_at,
+            finished_at: pod.finished_at,
+            ready_changed_at: None,
+            index: None,
+            attempt: None,
+            failure_count: 0,
+            ignored_failure_count: 0,
+            restarts: Restarts::default(),
+            verdict: None,
+            epoch: 0,
+            phase: Phase::Pending,
+            deleting: false,
+            scheduled: false,
+            ready: false,
+            tracked: false,
+            recorded: None,
+            booked: false,
+            kept: false,
+            busy: Busy::No,
+        };
+        entry.update(pod, spec);
+        entry
+    }
+
+    /// Takes over what was observed; what this process knows beyond that stays.
+    pub fn update(&mut self, pod: &PodView, spec: &JobSpec) {
+        self.revision = pod.revision;
+        self.created_at = pod.created_at;
+        self.finished_at = pod.finished_at;
+        self.ready_changed_at = pod.ready_changed_at;
+        self.index = pod.index;
+        self.failure_count = pod.failure_count;
+        self.ignored_failure_count = pod.ignored_failure_count;
+        self.restarts = pod.restarts;
+        self.phase = pod.phase;
+        self.deleting = pod.deleting();
+        self.scheduled = pod.scheduled;
+        self.ready = pod.ready;
+        self.tracked = pod.tracked;
+        self.verdict = match &spec.pod_failure_policy {
+            // Judged in its final state only (S31), or when the end of the Job ended it.
+            Some(policy) if pod.phase == Phase::Failed || pod.deleting() => policy.judge(pod).map(Box::new),
+            _ => None,
+        };
+    }
+
+    pub fn is_active(&self) -> bool {
+        !self.phase.is_terminal() && !self.deleting
+    }
+
+    pub fn is_terminating(&self) -> bool {
+        !self.phase.is_terminal() && self.deleting
+    }
+
+    /// COUNT-1.
+    pub fn is_failed(&self, regime: Regime) -> bool {
+        self.phase == Phase::Failed
+            || (!regime.waits_for_terminal_phase && self.deleting && self.phase != Phase::Succeeded)
+    }
+
+    pub fn action(&self) -> Option<FailureAction> {
+        self.verdict.as_ref().map(|verdict| verdict.action)
+    }
+
+    pub fn is_ignored(&self) -> bool {
+        self.action() == Some(FailureAction::Ignore)
+    }
+
+    /// The index, if the Job is Indexed and the index is one of its own.
+    pub fn valid_index(&self, regime: Regime) -> Option<CompletionIndex> {
+        self.index.filter(|index| regime.indexed && *index < regime.index_limit)
+    }
+
+    /// Failures of the index up to and including this Pod's (BLPI-5).
+    pub fn failures_of_index(&self) -> u32 {
+        self.failure_count.saturating_add(self.ignored_failure_count).saturating_add(1)
+    }
+
+    /// Whether the end of this Pod says something about how soon to try again. A Pod that lost its finalizer and is
+    /// being deleted was removed on purpose.
+    pub fn feeds_backoff(&self, regime: Regime) -> bool {
+        (self.tracked || !self.deleting) && (!regime.indexed || self.valid_index(regime).is_some())
+    }
+
+    /// RM-2: the first of two Pods in this order is removed first. A Pod that already lost its finalizer goes before
+    /// all others: somebody began to remove it and its result can no longer be counted (H2).
+    pub fn removal_rank(&self, resume: bool) -> RemovalRank {
+        let newest_first = |at: Option<Timestamp>| at.map_or(i64::MIN, |at| -at.millis());
+        RemovalRank {
+            class: u8::from(self.tracked && resume) << 4
+                | u8::from(self.scheduled) << 3
+                | match self.phase {
+                    Phase::Pending => 0,
+                    Phase::Unknown => 1,
+                    _ => 2,
+                } << 1
+                | u8::from(self.ready),
+            ready: if self.ready { newest_first(self.ready_changed_at) } else { 0 },
+            restarts: !(u64::from(self.restarts.regular) << 32 | u64::from(self.restarts.sidecar)),
+            created: newest_first(Some(self.created_at).filter(|at| *at != Timestamp::default())),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RemovalRank {
+    class: u8,
+    ready: i64,
+    restarts: u64,
+    created: i64,
+}

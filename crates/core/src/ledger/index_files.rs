@@ -1,0 +1,173 @@
+//! What the ledger of an Indexed Job knows per index: which are free to start, which have news to record, which wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Ledger;
+use super::entry::{Entry, Slot};
+use crate::backoff::delay_after;
+use crate::ids::CompletionIndex;
+use crate::indexes::IndexSet;
+use crate::mutation::Soundness;
+use crate::pod::Phase;
+use crate::policy::FailureAction;
+use crate::time::Timestamp;
+
+#[derive(Debug, Default)]
+pub(super) struct IndexFiles {
+    /// Neither done, nor occupied, nor waiting: the next Pods are for the lowest of these (IDX-4).
+    pub free: IndexSet,
+    /// Succeeded, and not yet in `status.completedIndexes`.
+    pub completed: IndexSet,
+    /// Failed for good, and not yet in `status.failedIndexes`.
+    pub failed: IndexSet,
+    /// With more than one active Pod.
+    pub crowded: BTreeSet<CompletionIndex>,
+    pub creating: BTreeSet<CompletionIndex>,
+    /// BLPI-3: the failed Pod kept for each index that waits for its replacement.
+    pub kept: BTreeMap<CompletionIndex, Slot>,
+    /// When an index in back-off may start again. Waiting indexes are not free, so they hold nobody up (DEFECT-4).
+    pub waiting: BTreeMap<CompletionIndex, Timestamp>,
+    pub wakes: BTreeSet<(Timestamp, CompletionIndex)>,
+    /// Attempts whose name somebody else has.
+    pub burned: BTreeSet<(Option<CompletionIndex>, u32)>,
+}
+
+impl IndexFiles {
+    /// Forgets what can be derived from the Pods.
+    pub fn clear(&mut self) {
+        let creating = std::mem::take(&mut self.creating);
+        let burned = std::mem::take(&mut self.burned);
+        *self = Self { creating, burned, ..Self::default() };
+    }
+
+    /// Lets the indexes start whose back-off is over.
+    pub fn advance(&mut self, now: Timestamp) {
+        while let Some(&(at, index)) = self.wakes.first()
+            && at <= now
+        {
+            self.wakes.pop_first();
+            self.waiting.remove(&index);
+            self.free.insert(index);
+        }
+    }
+
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    fn stop_waiting(&mut self, index: CompletionIndex) {
+        if let Some(at) = self.waiting.remove(&index) {
+            self.wakes.remove(&(at, index));
+        }
+    }
+}
+
+fn set(set: &mut IndexSet, index: CompletionIndex, member: bool) {
+    if member {
+        set.insert(index);
+    } else {
+        set.remove(index);
+    }
+}
+
+impl<S: Soundness> Ledger<S> {
+    fn pods_of(&self, index: CompletionIndex) -> impl Iterator<Item = (Slot, &Entry)> {
+        self.by_index.range((index, 0)..=(index, Slot::MAX)).map(|(_, slot)| (*slot, self.entry(*slot)))
+    }
+
+    /// Derives everything about one index from its Pods, of which there are few.
+    pub(super) fn refresh_index(&mut self, index: CompletionIndex) {
+        let regime = self.regime;
+        if !regime.indexed || index >= regime.index_limit {
+            return;
+        }
+        let stored = self.completed.contains(index) || self.failed_indexes.contains(index);
+        let mut active = 0u32;
+        let mut terminating = false;
+        let mut completes = false;
+        let mut fails = false;
+        let mut candidate: Option<(Slot, &Entry)> = None;
+        let limit = self.job.spec.backoff_limit_per_index.filter(|_| self.job.spec.limits_each_index());
+        for (slot, entry) in self.pods_of(index) {
+            active += u32::from(entry.is_active());
+            terminating |= entry.is_terminating();
+            let unaccounted = entry.tracked && entry.recorded.is_none() && !entry.booked;
+            if !unaccounted {
+                continue;
+            }
+            completes |= entry.phase == Phase::Succeeded;
+            let Some(limit) = limit else { continue };
+            if entry.is_failed(regime) && !(regime.succeeding && entry.deleting) {
+                let spent = i64::from(entry.failure_count) >= i64::from(limit);
+                fails |= entry.action() == Some(FailureAction::FailIndex) || (!entry.is_ignored() && spent);
+                let better = |(_, best): (Slot, &Entry)| {
+                    (entry.failures_of_index(), entry.finished_at, &entry.uid)
+                        > (best.failures_of_index(), best.finished_at, &best.uid)
+                };
+                if candidate.is_none_or(better) {
+                    candidate = Some((slot, entry));
+                }
+            }
+        }
+        // BLPI-9: a stored verdict stands; within one pass success wins.
+        let completes = completes && !stored;
+        let fails = fails && !stored && !completes;
+        let done = stored || completes || fails;
+        let creating = self.index.creating.contains(&index);
+        let occupied = active > 0 || creating || (regime.waits_for_terminal_phase && terminating);
+        let keeps = !done && active == 0 && !regime.decided() && !regime.deleting;
+        let kept = candidate.filter(|_| keeps).map(|(slot, entry)| {
+            (slot, entry.finished_at + delay_after(entry.failures_of_index()))
+        });
+
+        set(&mut self.index.completed, index, completes);
+        set(&mut self.index.failed, index, fails);
+        if active > 1 {
+            self.index.crowded.insert(index);
+        } else {
+            self.index.crowded.remove(&index);
+        }
+        self.index.stop_waiting(index);
+        match kept {
+            Some((_, retry_at)) if !occupied => {
+                self.index.free.remove(index);
+                self.index.waiting.insert(index, retry_at);
+                self.index.wakes.insert((retry_at, index));
+            }
+            _ => set(&mut self.index.free, index, !done && !occupied),
+        }
+        self.keep(index, kept.map(|(slot, _)| slot));
+    }
+
+    /// Moves the mark of the kept Pod, which changes what is due.
+    fn keep(&mut self, index: CompletionIndex, slot: Option<Slot>) {
+        let before = match slot {
+            Some(slot) => self.index.kept.insert(index, slot),
+            None => self.index.kept.remove(&index),
+        };
+        // The Pod kept before may be gone, and its slot another Pod's by now.
+        let before = before.filter(|before| {
+            self.entries[*before as usize].as_ref().is_some_and(|entry| entry.kept && entry.index == Some(index))
+        });
+        for changed in [before, slot].into_iter().flatten() {
+            let kept = Some(changed) == slot;
+            if self.entry(changed).kept != kept {
+                self.refile_alone(changed, |entry| entry.kept = kept);
+            }
+        }
+    }
+
+    /// Files the Pods of an index anew, after the index itself was booked.
+    pub(super) fn refile_index(&mut self, index: CompletionIndex) {
+        let slots: Vec<Slot> = self.pods_of(index).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.refile_alone(slot, |_| {});
+        }
+    }
+
+    fn refile_alone(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
+        self.unfile(slot);
+        change(self.entry_mut(slot));
+        self.file(slot);
+    }
+}

@@ -1,0 +1,844 @@
+//! The ledger of one Job: its Pods as compact entries, filed so that planning costs as much as the plan is long.
+//!
+//! Every observation goes through [`Ledger::refile`], which takes the Pod out of all files, changes it, and files it
+//! again: O(log N). Changes of the Job that alter how all its Pods are seen (a decision, a deletion, a new number of
+//! completions) rebuild the files; they are few in a Job's life. Planning reads the files only (`plan.rs`).
+//!
+//! What is kept here may only cost latency when lost. Anything that must survive is in the Job's status.
+
+mod entry;
+mod index_files;
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use hashbrown::HashTable;
+
+use crate::accounting::{Outcome, PodFacts};
+use crate::backoff::FailureHistory;
+use crate::ids::{CompletionIndex, PodUid, Revision};
+use crate::indexes::IndexSet;
+use crate::job::{JobView, condition};
+use crate::mutation::{Bug, Sound, Soundness};
+use crate::names::{PodNames, table_hash};
+use crate::pod::{Phase, PodView};
+use crate::policy::FailureAction;
+use crate::time::{Span, Timestamp};
+
+use entry::{Busy, Entry, Regime, RemovalRank, Slot, Standing};
+pub use plan::{Creation, Plan, PodRef, Removal, StatusWrite};
+
+/// After this many refusals of one request in a row the wait no longer grows.
+const REFUSAL_DOUBLINGS: u32 = 6;
+const REFUSAL_WAIT: Span = Span::from_seconds(1);
+
+#[derive(Debug)]
+pub struct Ledger<S = Sound> {
+    soundness: S,
+    job: Arc<JobView>,
+    /// The newest revision of the Job that somebody else wrote: what the gate compares with.
+    foreign_at: Revision,
+    /// `foreign_at` before the newest observation, in case that turns out to be our own write.
+    foreign_before: Revision,
+    regime: Regime,
+    names: PodNames,
+
+    entries: Vec<Option<Entry>>,
+    free_slots: Vec<Slot>,
+    by_uid: HashTable<Slot>,
+    by_name: HashTable<Slot>,
+    /// Pods the API said are gone, until the stream says so too: older events must not bring them back.
+    buried: BTreeMap<PodUid, u32>,
+    /// A list of this Job's Pods alone was read at this revision: older news of unknown Pods is no news.
+    listed_at: Revision,
+    epoch: u32,
+
+    // Of the committed status.
+    uncounted: HashMap<PodUid, Outcome, foldhash::fast::FixedState>,
+    completed: IndexSet,
+    failed_indexes: IndexSet,
+    /// The stored index lists are not as we would write them (out of range after a scale-down, by hand).
+    index_text_stale: bool,
+
+    // Files.
+    counts: Counts,
+    active_order: BTreeSet<(RemovalRank, u64, Slot)>,
+    due: BTreeSet<(u32, u64, Slot)>,
+    releasable: BTreeSet<Slot>,
+    fail_job: BTreeSet<(u64, Slot)>,
+    misfits: BTreeSet<Slot>,
+    by_index: BTreeSet<(CompletionIndex, Slot)>,
+    used_attempts: IndexSet,
+    index: index_files::IndexFiles,
+
+    history: FailureHistory,
+    refusals: BTreeMap<Slot, Refusal>,
+    refusal_wakes: BTreeSet<(Timestamp, Slot)>,
+    creations: BTreeMap<CompactString, InFlightCreation>,
+    creation_window: u32,
+    creation_failures: u32,
+    creation_blocked_until: Option<Timestamp>,
+    flight: Flight,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    active: i64,
+    ready: i64,
+    terminating: i64,
+    /// Ready Pods that terminate. Never reported; a mutant does.
+    ready_terminating: i64,
+    tracked: i64,
+    removing: i64,
+    /// Deletions and removals asked for.
+    in_flight: i64,
+    /// Recorded, and the finalizer still there.
+    held: i64,
+    new_succeeded: i64,
+    /// Unrecorded failures that count, kept ones included (BLPI-7).
+    new_failed: i64,
+    /// Restarts of Pods that have not ended (BACKOFF-9).
+    restarts: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    times: u32,
+    retry_at: Timestamp,
+}
+
+#[derive(Clone, Debug)]
+struct InFlightCreation {
+    index: Option<CompletionIndex>,
+    attempt: u32,
+    /// None while in flight; a time when the outcome is unknown and must be found out.
+    retry_at: Option<Timestamp>,
+    /// A list that will show it, if it exists, has been asked for.
+    listed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Flight {
+    status: Option<StatusInFlight>,
+    releases: u32,
+    releases_since: Timestamp,
+    creations_since: Timestamp,
+    last_write_at: Option<Timestamp>,
+    last_batch: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct StatusInFlight {
+    /// Indexes this write books, so that its commit need not compare whole sets.
+    completed: Vec<CompletionIndex>,
+    failed: Vec<CompletionIndex>,
+}
+
+impl<S: Soundness> PodFacts for Ledger<S> {
+    fn is_tracked(&self, uid: &PodUid) -> bool {
+        self.find(uid).is_some_and(|slot| self.entry(slot).tracked)
+    }
+}
+
+impl<S: Soundness> Ledger<S> {
+    pub fn new(job: Arc<JobView>, soundness: S) -> Self {
+        let mut ledger = Self {
+            soundness,
+            foreign_at: job.revision,
+            foreign_before: job.revision,
+            regime: regime(&job),
+            names: PodNames::new(&job.uid, &job.name),
+            job,
+            entries: Vec::new(),
+            free_slots: Vec::new(),
+            by_uid: HashTable::new(),
+            by_name: HashTable::new(),
+            buried: BTreeMap::new(),
+            listed_at: Revision(0),
+            epoch: 0,
+            uncounted: HashMap::default(),
+            completed: IndexSet::new(),
+            failed_indexes: IndexSet::new(),
+            index_text_stale: false,
+            counts: Counts::default(),
+            active_order: BTreeSet::new(),
+            due: BTreeSet::new(),
+            releasable: BTreeSet::new(),
+            fail_job: BTreeSet::new(),
+            misfits: BTreeSet::new(),
+            by_index: BTreeSet::new(),
+            used_attempts: IndexSet::new(),
+            index: index_files::IndexFiles::default(),
+            history: FailureHistory::default(),
+            refusals: BTreeMap::new(),
+            refusal_wakes: BTreeSet::new(),
+            creations: BTreeMap::new(),
+            creation_window: 1,
+            creation_failures: 0,
+            creation_blocked_until: None,
+            flight: Flight::default(),
+        };
+        ledger.adopt_status(None);
+        ledger.rebuild();
+        ledger
+    }
+
+    pub fn job(&self) -> &Arc<JobView> {
+        &self.job
+    }
+
+    pub fn foreign_at(&self) -> Revision {
+        self.foreign_at
+    }
+
+    /// Pods in the ledger.
+    pub fn len(&self) -> usize {
+        self.by_uid.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_uid.is_empty()
+    }
+
+    /// Whether any Pod still carries the finalizer.
+    pub fn has_tracked_pods(&self) -> bool {
+        self.counts.tracked > 0
+    }
+
+    /// Recorded or due, and not yet tallied: what an operator calls the backlog.
+    pub fn uncounted_pods(&self) -> usize {
+        self.uncounted.len() + self.due.len()
+    }
+
+    // ---- the Job ----
+
+    /// The Job as a stream or a GET shows it. Older news is ignored.
+    pub fn observe_job(&mut self, job: Arc<JobView>) {
+        if job.revision <= self.job.revision {
+            return;
+        }
+        self.foreign_before = self.foreign_at;
+        self.foreign_at = job.revision;
+        self.adopt(job, None);
+    }
+
+    /// Our status write was answered with the object as stored.
+    pub fn status_written(&mut self, job: Arc<JobView>, now: Timestamp) {
+        let flight = self.flight.status.take();
+        self.flight.last_write_at = Some(now);
+        match job.revision.cmp(&self.job.revision) {
+            std::cmp::Ordering::Greater => self.adopt(job, flight),
+            // The stream was faster than the answer, and what it showed was ours.
+            std::cmp::Ordering::Equal if self.foreign_at == job.revision => self.foreign_at = self.foreign_before,
+            _ => {}
+        }
+    }
+
+    /// Our status write did not happen, or nobody knows.
+    pub fn status_unwritten(&mut self) {
+        self.flight.status = None;
+    }
+
+    fn adopt(&mut self, job: Arc<JobView>, booked: Option<StatusInFlight>) {
+        let old = std::mem::replace(&mut self.job, job);
+        let new_regime = regime(&self.job);
+        let rules_changed = new_regime != self.regime
+            || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
+        self.regime = new_regime;
+        self.adopt_uncounted(&old);
+        if rules_changed {
+            self.adopt_status(None);
+            self.rebuild();
+        } else {
+            self.adopt_status(Some((&old, booked)));
+        }
+    }
+
+    /// Marks the Pods of the committed lists, and unmarks those that left them.
+    fn adopt_uncounted(&mut self, old: &JobView) {
+        if old.status.uncounted() == self.job.status.uncounted() && !self.uncounted.is_empty() {
+            return;
+        }
+        let job = self.job.clone();
+        let lists = job.status.uncounted();
+        let mut fresh = HashMap::with_capacity_and_hasher(lists.len(), foldhash::fast::FixedState::default());
+        for (uids, outcome) in [(&lists.succeeded, Outcome::Succeeded), (&lists.failed, Outcome::Failed)] {
+            for uid in uids {
+                fresh.entry(uid.clone()).or_insert(outcome);
+            }
+        }
+        let stale = std::mem::replace(&mut self.uncounted, fresh);
+        let old_lists = old.status.uncounted();
+        for uid in old_lists.succeeded.iter().chain(&old_lists.failed) {
+            if stale.contains_key(uid) && !self.uncounted.contains_key(uid) {
+                self.mark_recorded(uid, None);
+            }
+        }
+        for uid in lists.succeeded.iter().chain(&lists.failed) {
+            let outcome = self.uncounted.get(uid).copied();
+            self.mark_recorded(uid, outcome);
+        }
+    }
+
+    fn mark_recorded(&mut self, uid: &PodUid, outcome: Option<Outcome>) {
+        if let Some(slot) = self.find(uid)
+            && self.entry(slot).recorded != outcome
+        {
+            self.refile(slot, |entry| entry.recorded = outcome);
+        }
+    }
+
+    /// Takes over the index lists of the status, as cheaply as what is known of the difference allows.
+    fn adopt_status(&mut self, change: Option<(&JobView, Option<StatusInFlight>)>) {
+        let status = &self.job.status;
+        if change.is_none() {
+            let mut uncounted = std::mem::take(&mut self.uncounted);
+            uncounted.clear();
+            let lists = status.uncounted();
+            for (uids, outcome) in [(&lists.succeeded, Outcome::Succeeded), (&lists.failed, Outcome::Failed)] {
+                uncounted.extend(uids.iter().map(|uid| (uid.clone(), outcome)));
+            }
+            self.uncounted = uncounted;
+        }
+        if !self.regime.indexed {
+            self.index_text_stale = !status.completed_indexes.is_empty() || status.failed_indexes.is_some();
+            return;
+        }
+        match change {
+            Some((old, _))
+                if old.status.completed_indexes == status.completed_indexes
+                    && old.status.failed_indexes == status.failed_indexes => {}
+            Some((_, Some(booked))) => {
+                for index in &booked.completed {
+                    self.completed.insert(*index);
+                }
+                for index in &booked.failed {
+                    self.failed_indexes.insert(*index);
+                }
+                self.index_text_stale = false;
+                for index in booked.completed.into_iter().chain(booked.failed) {
+                    self.refresh_index(index);
+                    self.refile_index(index);
+                }
+                return;
+            }
+            rebuild => {
+                let job = self.job.clone();
+                let limit = self.regime.index_limit;
+                self.completed = IndexSet::read_tolerant(&job.status.completed_indexes, limit);
+                let failed = job.status.failed_indexes.as_deref().unwrap_or_default();
+                // BLPI-9: whatever the status says, an index is in one set only, and success wins.
+                self.failed_indexes = IndexSet::read_tolerant(failed, limit).difference(&self.completed);
+                if rebuild.is_some() {
+                    self.rebuild();
+                }
+            }
+        }
+        self.index_text_stale = self.completed.text() != *self.job.status.completed_indexes
+            || self.failed_text().as_deref() != self.job.status.failed_indexes.as_deref();
+    }
+
+    /// `status.failedIndexes` as we would write it: null unless each index has a limit.
+    fn failed_text(&self) -> Option<String> {
+        self.job.spec.limits_each_index().then(|| self.failed_indexes.text())
+    }
+
+    // ---- Pods ----
+
+    /// A claimed Pod as a stream, a list or an answer shows it. Older news is ignored, so the view never goes back.
+    pub fn observe_pod(&mut self, pod: &PodView, now: Timestamp) {
+        let spec = self.job.spec.clone();
+        // A finish in the future must not extend the back-off without bound (DEFECT-25).
+        let finished_at = pod.finished_at.min(now);
+        if let Some(slot) = self.find(&pod.uid) {
+            let epoch = self.epoch;
+            let known = self.entry_mut(slot);
+            known.epoch = epoch;
+            if pod.revision < known.revision {
+                return;
+            }
+            self.refile(slot, |entry| {
+                entry.update(pod, &spec);
+                entry.finished_at = finished_at;
+            });
+            return;
+        }
+        if let Some(seen_in) = self.buried.get_mut(&pod.uid) {
+            *seen_in = self.epoch;
+            return;
+        }
+        if pod.revision <= self.listed_at {
+            return;
+        }
+        let mut entry = Entry::new(pod, &spec);
+        entry.finished_at = finished_at;
+        entry.epoch = self.epoch;
+        entry.recorded = self.uncounted.get(&pod.uid).copied();
+        entry.attempt = self.names.attempt(entry.index.filter(|_| self.regime.indexed), &entry.name);
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            Slot::try_from(self.entries.len() - 1).unwrap_or(Slot::MAX)
+        });
+        self.by_uid.insert_unique(table_hash(&entry.uid), slot, |slot| {
+            self.entries[*slot as usize].as_ref().map_or(0, |entry| table_hash(&entry.uid))
+        });
+        self.by_name.insert_unique(table_hash(entry.name.as_str()), slot, |slot| {
+            self.entries[*slot as usize].as_ref().map_or(0, |entry| table_hash(entry.name.as_str()))
+        });
+        self.end_creation(&pod.name);
+        self.entries[slot as usize] = Some(entry);
+        self.file(slot);
+        self.touch_index(slot);
+    }
+
+    /// The stream shows that the Pod is gone.
+    pub fn pod_gone(&mut self, uid: &PodUid) {
+        self.buried.remove(uid);
+        if let Some(slot) = self.find(uid) {
+            self.drop_entry(slot);
+        }
+    }
+
+    /// An answer says that the Pod is gone; the stream will say so later.
+    pub fn pod_vanished(&mut self, uid: &PodUid) {
+        if let Some(slot) = self.find(uid) {
+            self.drop_entry(slot);
+            self.buried.insert(uid.clone(), self.epoch);
+        }
+    }
+
+    fn drop_entry(&mut self, slot: Slot) {
+        self.unfile(slot);
+        let Some(entry) = self.entries[slot as usize].take() else { return };
+        let by_uid = self.by_uid.find_entry(table_hash(&entry.uid), |candidate| *candidate == slot);
+        if let Ok(found) = by_uid {
+            found.remove();
+        }
+        let by_name = self.by_name.find_entry(table_hash(entry.name.as_str()), |candidate| *candidate == slot);
+        if let Ok(found) = by_name {
+            found.remove();
+        }
+        if entry.busy == Busy::Releasing {
+            self.flight.releases = self.flight.releases.saturating_sub(1);
+        }
+        self.refusals.remove(&slot);
+        self.free_slots.push(slot);
+        if let Some(index) = entry.index.filter(|_| self.regime.indexed) {
+            self.refresh_index(index);
+        }
+    }
+
+    /// A list of all Pods begins; what it does not show by its end is gone.
+    pub fn relist_begins(&mut self) {
+        if self.soundness.has(Bug::ViewGoesBack) {
+            let all: Vec<Slot> = self.slots().collect();
+            for slot in all {
+                self.drop_entry(slot);
+            }
+            self.buried.clear();
+            self.listed_at = Revision(0);
+        }
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// The list is complete as of `at`. Entries newer than it stay: an answer told us about them.
+    pub fn relist_ends(&mut self, at: Revision) {
+        let missing: Vec<Slot> = self
+            .slots()
+            .filter(|slot| {
+                let entry = self.entry(*slot);
+                entry.epoch != self.epoch && entry.revision <= at
+            })
+            .collect();
+        for slot in missing {
+            self.drop_entry(slot);
+        }
+        // Absent from a complete list means no more news of it. Present means the list is older than the burial.
+        self.buried.retain(|_, seen_in| *seen_in == self.epoch);
+    }
+
+    /// A consistent list of this Job's Pods is asked for now: it will show every creation that got through so far.
+    pub fn list_begins(&mut self) {
+        for creation in self.creations.values_mut() {
+            creation.listed = creation.retry_at.is_some();
+        }
+    }
+
+    /// A consistent list of this Job's Pods alone, as of `at`.
+    pub fn pods_listed(&mut self, pods: &[Arc<PodView>], at: Revision, now: Timestamp) {
+        for pod in pods {
+            self.observe_pod(pod, now);
+        }
+        let listed: BTreeSet<&PodUid> = pods.iter().map(|pod| &pod.uid).collect();
+        let missing: Vec<Slot> = self
+            .slots()
+            .filter(|slot| {
+                let entry = self.entry(*slot);
+                entry.revision <= at && !listed.contains(&entry.uid)
+            })
+            .collect();
+        for slot in missing {
+            self.drop_entry(slot);
+        }
+        self.listed_at = self.listed_at.max(at);
+        let resolved: Vec<CompactString> =
+            self.creations.iter().filter(|(_, creation)| creation.listed).map(|(name, _)| name.clone()).collect();
+        for name in resolved {
+            self.end_creation(&name);
+        }
+    }
+
+    pub fn contains(&self, uid: &PodUid) -> bool {
+        self.find(uid).is_some()
+    }
+
+    // ---- answers about Pods ----
+
+    /// A release, delete or removal was answered (or given up): the Pod may be planned for again.
+    pub fn pod_answered(&mut self, uid: &PodUid) {
+        if let Some(slot) = self.find(uid) {
+            self.refusals.remove(&slot);
+            self.settle(slot, Busy::No);
+        }
+    }
+
+    /// The API refused, or nobody knows: try again later, and let the others pass meanwhile (S15).
+    pub fn pod_refused(&mut self, uid: &PodUid, now: Timestamp) {
+        if let Some(slot) = self.find(uid) {
+            let times = self.refusals.get(&slot).map_or(0, |refusal| refusal.times).saturating_add(1);
+            let wait = Span::from_seconds(1 << (times - 1).min(REFUSAL_DOUBLINGS));
+            debug_assert!(wait >= REFUSAL_WAIT);
+            self.refusals.insert(slot, Refusal { times, retry_at: now + wait });
+            self.refusal_wakes.insert((now + wait, slot));
+            self.settle(slot, Busy::Refused);
+        }
+    }
+
+    fn settle(&mut self, slot: Slot, busy: Busy) {
+        if self.entry(slot).busy == Busy::Releasing {
+            self.flight.releases = self.flight.releases.saturating_sub(1);
+        }
+        self.refile(slot, |entry| entry.busy = busy);
+    }
+
+    /// A creation succeeded: the Pod is known before the stream shows it.
+    pub fn created(&mut self, pod: &PodView, now: Timestamp) {
+        self.creation_failures = 0;
+        self.end_creation(&pod.name);
+        if !self.soundness.has(Bug::ForgetOwnCreations) {
+            self.observe_pod(pod, now);
+        }
+        self.creation_batch_ended();
+    }
+
+    /// A creation failed for certain.
+    pub fn creation_failed(&mut self, name: &str, now: Timestamp) {
+        self.end_creation(name);
+        self.creation_failures = self.creation_failures.saturating_add(1);
+        self.creation_window = 1;
+        let wait = Span::from_seconds(1 << (self.creation_failures - 1).min(REFUSAL_DOUBLINGS));
+        self.creation_blocked_until = Some(now + wait);
+    }
+
+    /// Nobody knows whether the Pod was created. The name stays taken until somebody does.
+    pub fn creation_unknown(&mut self, name: &str, now: Timestamp) {
+        if let Some(creation) = self.creations.get_mut(name) {
+            creation.retry_at = Some(now + REFUSAL_WAIT);
+        }
+    }
+
+    /// The name exists but is not ours, or no longer: burn the attempt.
+    pub fn name_taken(&mut self, name: &str) {
+        if let Some(creation) = self.end_creation(name) {
+            self.index.burned.insert((creation.index, creation.attempt));
+        }
+        self.creation_batch_ended();
+    }
+
+    /// The next batch may be twice as large once this one ended well (CONST-5).
+    fn creation_batch_ended(&mut self) {
+        if self.creation_blocked_until.is_none() && self.creations.values().all(|creation| creation.retry_at.is_some()) {
+            self.creation_window = self.creation_window.saturating_mul(2).min(plan::BATCH as u32);
+        }
+    }
+
+    fn end_creation(&mut self, name: &str) -> Option<InFlightCreation> {
+        let creation = self.creations.remove(name)?;
+        if creation.index.is_none() {
+            self.used_attempts.remove(creation.attempt);
+        }
+        if let Some(index) = creation.index {
+            self.index.creating.remove(&index);
+            self.refresh_index(index);
+        }
+        Some(creation)
+    }
+
+    // ---- filing ----
+
+    fn find(&self, uid: &PodUid) -> Option<Slot> {
+        self.by_uid.find(table_hash(uid), |slot| self.entry(*slot).uid == *uid).copied()
+    }
+
+    fn name_in_use(&self, name: &str) -> bool {
+        self.creations.contains_key(name)
+            || self.by_name.find(table_hash(name), |slot| self.entry(*slot).name == name).is_some()
+    }
+
+    #[allow(clippy::expect_used)]
+    fn entry(&self, slot: Slot) -> &Entry {
+        self.entries[slot as usize].as_ref().expect("a slot in any file holds an entry: drop_entry unfiles first")
+    }
+
+    #[allow(clippy::expect_used)]
+    fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
+        self.entries[slot as usize].as_mut().expect("a slot in any file holds an entry: drop_entry unfiles first")
+    }
+
+    fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some()).map(|(at, _)| at as Slot)
+    }
+
+    /// Changes an entry and files it where it now belongs.
+    fn refile(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
+        let index_before = self.entry(slot).index;
+        self.unfile(slot);
+        change(self.entry_mut(slot));
+        self.file(slot);
+        self.touch_index(slot);
+        if self.regime.indexed
+            && let Some(index) = index_before
+            && self.entry(slot).index != index_before
+        {
+            self.refresh_index(index);
+        }
+    }
+
+    fn touch_index(&mut self, slot: Slot) {
+        if self.regime.indexed
+            && let Some(index) = self.entry(slot).index
+        {
+            self.refresh_index(index);
+        }
+    }
+
+    /// Files every entry anew, after a change that touches how all of them are seen.
+    fn rebuild(&mut self) {
+        self.counts = Counts::default();
+        self.active_order.clear();
+        self.due.clear();
+        self.releasable.clear();
+        self.fail_job.clear();
+        self.misfits.clear();
+        self.by_index.clear();
+        self.used_attempts = IndexSet::new();
+        self.index.clear();
+        let slots: Vec<Slot> = self.slots().collect();
+        for slot in &slots {
+            let recorded = self.uncounted.get(&self.entry(*slot).uid).copied();
+            let entry = self.entry_mut(*slot);
+            entry.recorded = recorded;
+            entry.kept = false;
+            self.file(*slot);
+        }
+        self.index.free = IndexSet::below(self.regime.index_limit)
+            .difference(&self.completed)
+            .difference(&self.failed_indexes);
+        let mut indexes: Vec<CompletionIndex> = self.by_index.iter().map(|(index, _)| *index).collect();
+        indexes.dedup();
+        indexes.extend(self.creations.values().filter_map(|creation| creation.index));
+        for index in indexes {
+            self.refresh_index(index);
+        }
+    }
+
+    fn standing(&self, entry: &Entry) -> Standing {
+        let regime = self.regime;
+        if !entry.tracked {
+            return Standing::Untracked;
+        }
+        let sticky = !self.soundness.has(Bug::ClassificationNotSticky);
+        if (sticky && entry.recorded.is_some()) || entry.booked {
+            return Standing::Releasable;
+        }
+        if self.soundness.has(Bug::ReleaseBeforeRecord) && entry.phase.is_terminal() {
+            return Standing::Releasable;
+        }
+        let failed = entry.is_failed(regime);
+        let ended_by_job = entry.deleting && !entry.phase.is_terminal() && regime.decided();
+        let misfit = regime.indexed && entry.valid_index(regime).is_none();
+        if entry.phase == Phase::Succeeded {
+            return match entry.valid_index(regime) {
+                _ if misfit => Standing::Releasable,
+                None => match (sticky, entry.recorded) {
+                    (false, Some(Outcome::Succeeded)) => Standing::Releasable,
+                    _ => Standing::Due(Outcome::Succeeded),
+                },
+                Some(index) if self.completed.contains(index) => Standing::Releasable,
+                // BLPI-9: an index that failed does not complete.
+                Some(index) if self.failed_indexes.contains(index) => Standing::Releasable,
+                Some(_) => Standing::IndexDue,
+            };
+        }
+        if !sticky && entry.recorded == Some(Outcome::Failed) {
+            return Standing::Releasable;
+        }
+        if regime.succeeding && entry.deleting {
+            // Ended because the Job has succeeded: not a failure (SUCC-4).
+            return Standing::Releasable;
+        }
+        if failed || (ended_by_job && regime.failing) {
+            return if entry.kept {
+                Standing::Live
+            } else if misfit || entry.is_ignored() {
+                Standing::Releasable
+            } else {
+                Standing::Due(Outcome::Failed)
+            };
+        }
+        if regime.deleting {
+            // DEL-1: Pods that still run are let go uncounted.
+            return Standing::Releasable;
+        }
+        Standing::Live
+    }
+
+    fn file(&mut self, slot: Slot) {
+        let standing = self.standing(self.entry(slot));
+        let regime = self.regime;
+        let indexed = regime.indexed;
+        let resume = !self.soundness.has(Bug::RemovalNotResumed);
+        let entry = self.entry_mut(slot);
+        if indexed && entry.phase == Phase::Succeeded && entry.tracked && standing == Standing::Releasable {
+            entry.booked |= entry.recorded.is_none();
+        }
+        let entry = self.entry(slot);
+        let tie = table_hash(&entry.uid);
+        let active = entry.is_active();
+        let rank = (entry.removal_rank(resume), tie, slot);
+        let due_key = (entry.index.filter(|_| indexed).map_or(0, |index| index + 1), tie, slot);
+        let misfit = indexed && entry.valid_index(regime).is_none();
+        let index_filed = entry.index.filter(|_| indexed && (!entry.phase.is_terminal() || entry.tracked));
+        let fails_job = entry.tracked && entry.is_failed(regime) && entry.action() == Some(FailureAction::FailJob);
+        let attempt = entry.attempt.filter(|_| !indexed);
+        let idle = entry.busy == Busy::No;
+        let failed_at = (entry.is_failed(regime) && entry.feeds_backoff(regime)).then(|| (entry.uid.clone(), entry.finished_at));
+        let succeeded_at = (entry.phase == Phase::Succeeded && entry.feeds_backoff(regime)).then_some(entry.finished_at);
+        let forget = self.soundness.has(Bug::BackoffForgottenAtRestart) && !entry.tracked;
+
+        self.count(slot, 1);
+        if active {
+            if idle {
+                self.active_order.insert(rank);
+            }
+            if misfit {
+                self.misfits.insert(slot);
+            }
+        }
+        if let Some(index) = index_filed {
+            self.by_index.insert((index, slot));
+        }
+        match standing {
+            Standing::Due(_) => {
+                self.due.insert(due_key);
+            }
+            Standing::Releasable if idle => {
+                self.releasable.insert(slot);
+            }
+            _ => {}
+        }
+        if fails_job {
+            self.fail_job.insert((tie, slot));
+        }
+        if let Some(attempt) = attempt {
+            self.used_attempts.insert(attempt);
+        }
+        if let Some((uid, at)) = failed_at.filter(|_| !forget) {
+            self.history.failed(&uid, at);
+        }
+        if let Some(at) = succeeded_at.filter(|_| !forget) {
+            self.history.succeeded(at);
+        }
+    }
+
+    fn unfile(&mut self, slot: Slot) {
+        self.count(slot, -1);
+        let resume = !self.soundness.has(Bug::RemovalNotResumed);
+        let indexed = self.regime.indexed;
+        let entry = self.entry(slot);
+        let tie = table_hash(&entry.uid);
+        let rank = (entry.removal_rank(resume), tie, slot);
+        let due_key = (entry.index.filter(|_| indexed).map_or(0, |index| index + 1), tie, slot);
+        let index = entry.index;
+        let attempt = entry.attempt.filter(|_| !indexed);
+        self.active_order.remove(&rank);
+        self.misfits.remove(&slot);
+        if let Some(index) = index {
+            self.by_index.remove(&(index, slot));
+        }
+        self.due.remove(&due_key);
+        self.releasable.remove(&slot);
+        self.fail_job.remove(&(tie, slot));
+        if let Some(attempt) = attempt {
+            self.used_attempts.remove(attempt);
+        }
+    }
+
+    /// Adds (`by` = 1) or takes away (-1) what an entry contributes to the counters. Must see the entry as it was
+    /// filed, which is why every change goes through `refile`.
+    fn count(&mut self, slot: Slot, by: i64) {
+        let entry = self.entry(slot);
+        let regime = self.regime;
+        let standing = self.standing(entry);
+        let live = !entry.phase.is_terminal();
+        let counted_failure = entry.tracked
+            && entry.recorded.is_none()
+            && !entry.booked
+            && entry.is_failed(regime)
+            && !entry.is_ignored()
+            && (!regime.indexed || entry.valid_index(regime).is_some())
+            && !(regime.succeeding && entry.deleting);
+        let due_failure = standing == Standing::Due(Outcome::Failed);
+        let add = |flag: bool| by * i64::from(flag);
+        let counts = Counts {
+            active: add(entry.is_active()),
+            ready: add(entry.is_active() && entry.ready),
+            terminating: add(entry.is_terminating()),
+            ready_terminating: add(entry.is_terminating() && entry.ready),
+            tracked: add(entry.tracked),
+            removing: add(entry.is_active() && entry.busy == Busy::Removing),
+            in_flight: add(matches!(entry.busy, Busy::Deleting | Busy::Removing)),
+            held: add(entry.tracked && entry.recorded.is_some()),
+            new_succeeded: add(standing == Standing::Due(Outcome::Succeeded)),
+            new_failed: add(counted_failure || due_failure),
+            restarts: if live && entry.phase != Phase::Unknown { by * i64::from(entry.restarts.sum) } else { 0 },
+        };
+        let total = &mut self.counts;
+        total.active += counts.active;
+        total.ready += counts.ready;
+        total.terminating += counts.terminating;
+        total.ready_terminating += counts.ready_terminating;
+        total.tracked += counts.tracked;
+        total.removing += counts.removing;
+        total.in_flight += counts.in_flight;
+        total.held += counts.held;
+        total.new_succeeded += counts.new_succeeded;
+        total.new_failed += counts.new_failed;
+        total.restarts += counts.restarts;
+    }
+}
+
+fn regime(job: &JobView) -> Regime {
+    let status = &job.status;
+    let succeeding = status.is_true(condition::SUCCESS_CRITERIA_MET);
+    Regime {
+        succeeding,
+        failing: !succeeding && status.is_true(condition::FAILURE_TARGET),
+        deleting: job.deleting,
+        waits_for_terminal_phase: job.spec.waits_for_terminal_phase(),
+        indexed: job.spec.is_indexed(),
+        index_limit: job.spec.index_limit(),
+    }
+}
