@@ -115,7 +115,7 @@ macro_rules! uid_newtype {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                std::borrow::Cow::<'de, str>::deserialize(deserializer).map(|text| Self::new(&text))
+                crate::view::read_text(deserializer, "a UID", |text| Ok(Self::new(text)))
             }
         }
     };

@@ -11,7 +11,7 @@ use crate::ids::{JobUid, PodUid, Revision};
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
 use crate::time::Timestamp;
-use crate::view::{ViewError, null_default, revision};
+use crate::view::{ViewError, null_default, required_uid, revision};
 
 /// `spec.managedBy` of Jobs that are ours although they carry the field.
 pub const RESERVED_MANAGER: &str = "kubernetes.io/job-controller";
@@ -154,10 +154,10 @@ fn str_is_empty(text: &Arc<str>) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type", default, deserialize_with = "null_default")]
     pub kind: CompactString,
     /// "True", "False", "Unknown"; anything else is kept and is not true.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     pub status: CompactString,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_probe_time: Option<Timestamp>,
@@ -241,8 +241,9 @@ struct WireJob<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireMeta<'a> {
-    uid: JobUid,
     #[serde(default)]
+    uid: Option<JobUid>,
+    #[serde(default, deserialize_with = "null_default")]
     namespace: CompactString,
     name: CompactString,
     #[serde(default, borrow)]
@@ -276,7 +277,7 @@ struct WireSpec<'a> {
     template: &'a RawValue,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct WireTemplate {
     #[serde(default, deserialize_with = "null_default")]
     spec: WireTemplateSpec,
@@ -294,8 +295,9 @@ impl WireJob<'_> {
         let WireMeta { uid, namespace, name, resource_version, generation, creation_timestamp, deletion_timestamp } =
             self.metadata;
         let spec = self.spec;
-        let template: WireTemplate = serde_json::from_str(spec.template.get())
-            .map_err(|source| ViewError::field("Job", &name, "spec.template", &source))?;
+        let template = serde_json::from_str::<Option<WireTemplate>>(spec.template.get())
+            .map_err(|source| ViewError::field("Job", &name, "spec.template", &source))?
+            .unwrap_or_default();
         // DEFAULT-1: a work queue has a parallelism and no completions; with neither there is one of each.
         let (parallelism, completions) = match (spec.parallelism, spec.completions) {
             (None, None) => (1, Some(1)),
@@ -318,7 +320,7 @@ impl WireJob<'_> {
         });
         Ok(JobView {
             revision: revision("Job", &name, resource_version.as_deref())?,
-            uid,
+            uid: required_uid("Job", &name, uid, JobUid::is_empty)?,
             namespace,
             name,
             generation: generation.unwrap_or(0),

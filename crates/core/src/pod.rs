@@ -8,7 +8,7 @@ use crate::ids::{CompletionIndex, JobUid, PodUid, Revision};
 use crate::indexes::{count_from_annotation, index_from_annotation};
 use crate::selector::Labels;
 use crate::time::{Span, Timestamp};
-use crate::view::{ViewError, null_default, revision};
+use crate::view::{ViewError, null_default, required_uid, revision, text_map};
 
 /// Keeps a finished Pod from going away before it is counted.
 pub const TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -124,9 +124,9 @@ struct WirePod<'a> {
 struct WireMeta<'a> {
     #[serde(default)]
     uid: Option<PodUid>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     namespace: CompactString,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     name: CompactString,
     #[serde(default, borrow)]
     resource_version: Option<std::borrow::Cow<'a, str>>,
@@ -136,8 +136,8 @@ struct WireMeta<'a> {
     deletion_timestamp: Option<Timestamp>,
     #[serde(default)]
     deletion_grace_period_seconds: Option<i64>,
-    #[serde(default, deserialize_with = "null_default")]
-    labels: std::collections::BTreeMap<CompactString, CompactString>,
+    #[serde(default, deserialize_with = "text_map")]
+    labels: Labels,
     #[serde(default, deserialize_with = "null_default")]
     annotations: WireAnnotations,
     #[serde(default, deserialize_with = "null_default")]
@@ -159,13 +159,14 @@ struct WireAnnotations {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireOwner {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     api_version: CompactString,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     kind: CompactString,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     name: CompactString,
-    uid: JobUid,
+    #[serde(default)]
+    uid: Option<JobUid>,
     #[serde(default)]
     controller: Option<bool>,
 }
@@ -182,7 +183,7 @@ struct WireSpec {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireInitContainer {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     name: CompactString,
     #[serde(default)]
     restart_policy: Option<CompactString>,
@@ -204,9 +205,9 @@ struct WireStatus {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireCondition {
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type", default, deserialize_with = "null_default")]
     kind: CompactString,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     status: CompactString,
     #[serde(default)]
     last_transition_time: Option<Timestamp>,
@@ -215,7 +216,7 @@ struct WireCondition {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireContainer {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     name: CompactString,
     #[serde(default, deserialize_with = "null_default")]
     restart_count: i32,
@@ -242,10 +243,7 @@ impl WirePod<'_> {
     fn into_view(self) -> Result<PodView, ViewError> {
         let meta = self.metadata;
         let status = self.status;
-        let uid = meta
-            .uid
-            .filter(|uid| !uid.is_empty())
-            .ok_or_else(|| ViewError::field("Pod", &meta.name, "metadata.uid", &"is missing"))?;
+        let uid = required_uid("Pod", &meta.name, meta.uid, PodUid::is_empty)?;
         let created_at = meta.creation_timestamp.unwrap_or_default();
         let deletion_asked_at = meta
             .deletion_timestamp
@@ -272,10 +270,11 @@ impl WirePod<'_> {
             name: meta.name,
             created_at,
             deletion_asked_at,
-            labels: meta.labels.into_iter().collect(),
+            labels: meta.labels,
             controller: meta.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(
                 |owner| ControllerRef {
-                    uid: owner.uid,
+                    // An owner without UID is nobody we know, but it is an owner.
+                    uid: owner.uid.unwrap_or_else(|| JobUid::new("")),
                     name: owner.name,
                     is_job: owner.kind == "Job" && owner.api_version == "batch/v1",
                 },

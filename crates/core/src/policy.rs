@@ -1,7 +1,7 @@
 //! `spec.podFailurePolicy` and `spec.successPolicy`: what they say about a Pod or about a set of indexes.
 
 use compact_str::CompactString;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::indexes::IndexSet;
 use crate::pod::PodView;
@@ -16,7 +16,7 @@ pub struct FailurePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureRule {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     pub action: CompactString,
     #[serde(default)]
     pub on_exit_codes: Option<OnExitCodes>,
@@ -29,7 +29,7 @@ pub struct FailureRule {
 pub struct OnExitCodes {
     #[serde(default)]
     pub container_name: Option<CompactString>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     pub operator: CompactString,
     #[serde(default, deserialize_with = "null_default")]
     pub values: Vec<i32>,
@@ -37,15 +37,20 @@ pub struct OnExitCodes {
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct OnPodCondition {
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type", default, deserialize_with = "null_default")]
     pub kind: CompactString,
     /// DEFAULT-6: an empty status means True.
-    #[serde(default = "true_status")]
+    #[serde(default = "true_status", deserialize_with = "status_or_true")]
     pub status: CompactString,
 }
 
 fn true_status() -> CompactString {
     CompactString::const_new("True")
+}
+
+fn status_or_true<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CompactString, D::Error> {
+    let status: CompactString = null_default(deserializer)?;
+    Ok(if status.is_empty() { true_status() } else { status })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use compact_str::CompactString;
 use serde::Deserialize;
 
-use crate::view::null_default;
+use crate::view::{null_default, text_map};
 
 /// Labels in sorted order. Few per Pod, so a sorted list beats a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl FromIterator<(CompactString, CompactString)> for Labels {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
-    #[serde(default, deserialize_with = "null_default")]
+    #[serde(default, deserialize_with = "text_map")]
     pub match_labels: BTreeMap<CompactString, CompactString>,
     #[serde(default, deserialize_with = "null_default")]
     pub match_expressions: Vec<Requirement>,
@@ -39,7 +39,9 @@ pub struct Selector {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Requirement {
+    #[serde(default, deserialize_with = "null_default")]
     pub key: CompactString,
+    #[serde(default, deserialize_with = "null_default")]
     pub operator: CompactString,
     #[serde(default, deserialize_with = "null_default")]
     pub values: Vec<CompactString>,

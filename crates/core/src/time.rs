@@ -3,7 +3,11 @@
 use std::fmt;
 use std::ops::{Add, Sub};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use jiff::SignedDuration;
+use jiff::civil::{Date, DateTime, Time};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::view::read_text;
 
 /// An instant in microseconds since 1970, negative before. The wire has whole seconds; fractions that a
 /// client sent are kept while validating and dropped when written.
@@ -15,6 +19,11 @@ pub struct Timestamp(i64);
 pub struct Span(i64);
 
 const MICROS: i64 = 1_000_000;
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+/// What four digits of a year can say: from 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
+const FIRST: Timestamp = Timestamp::from_seconds(-62_167_219_200);
+const LAST: Timestamp = Timestamp::from_seconds(253_402_300_799);
 
 impl Timestamp {
     pub const fn from_seconds(seconds: i64) -> Self {
@@ -38,11 +47,65 @@ impl Timestamp {
         Self::from_seconds(self.seconds())
     }
 
+    /// Reads an RFC 3339 time, and nothing that merely looks like one: what we accept, the API server accepts too.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let parsed: jiff::Timestamp = text
-            .parse()
-            .map_err(|_| format!("{text:?} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"))?;
-        Ok(Self(parsed.as_microsecond()))
+        parse_rfc3339(text.as_bytes())
+            .ok_or_else(|| format!("{text:?} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"))
+    }
+}
+
+fn parse_rfc3339(text: &[u8]) -> Option<Timestamp> {
+    let (clock, rest) = text.split_at_checked(19)?;
+    if [clock[4], clock[7], clock[10], clock[13], clock[16]] != *b"--T::" {
+        return None;
+    }
+    let date = Date::new(
+        number(&clock[0..4])?,
+        i8::try_from(number(&clock[5..7])?).ok()?,
+        i8::try_from(number(&clock[8..10])?).ok()?,
+    )
+    .ok()?;
+    let time = Time::new(
+        i8::try_from(number(&clock[11..13])?).ok()?,
+        i8::try_from(number(&clock[14..16])?).ok()?,
+        i8::try_from(number(&clock[17..19])?).ok()?,
+        0,
+    )
+    .ok()?;
+    let (micros, rest) = fraction(rest)?;
+    let seconds = date.to_datetime(time).duration_since(EPOCH).as_secs() - offset(rest)?;
+    (FIRST.0..=LAST.0).contains(&seconds.checked_mul(MICROS)?).then(|| Timestamp(seconds * MICROS + micros))
+}
+
+/// Of digits only; the callers pass two or four.
+fn number(digits: &[u8]) -> Option<i16> {
+    digits
+        .iter()
+        .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i16::from(digit - b'0')))
+}
+
+/// An optional fraction of a second, in microseconds, and what follows it.
+fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
+    let Some((b'.' | b',', rest)) = text.split_first() else { return Some((0, text)) };
+    let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = rest.split_at(length);
+    if digits.is_empty() {
+        return None;
+    }
+    let digits = digits.iter().map(|digit| i64::from(digit - b'0')).chain(std::iter::repeat(0));
+    Some((digits.take(6).fold(0, |micros, digit| micros * 10 + digit), rest))
+}
+
+/// The offset from UTC in seconds.
+fn offset(text: &[u8]) -> Option<i64> {
+    match *text {
+        [b'Z'] => Some(0),
+        [sign @ (b'+' | b'-'), h, hh, b':', m, mm] => {
+            let (hours, minutes) = (i64::from(number(&[h, hh])?), i64::from(number(&[m, mm])?));
+            let seconds = hours * 3600 + minutes * 60;
+            (hours < 24 && minutes < 60).then_some(if sign == b'-' { -seconds } else { seconds })
+        }
+        _ => None,
     }
 }
 
@@ -90,12 +153,10 @@ impl Sub for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_second(self.seconds()) {
-            Ok(instant) => fmt::Display::fmt(&instant, f),
-            // Beyond the years the format can express. Only reachable through saturation.
-            Err(_) if self.0 < 0 => f.write_str("-009999-01-02T01:59:59Z"),
-            Err(_) => f.write_str("9999-12-30T22:00:00Z"),
-        }
+        // Only saturation leads beyond the years the format can express.
+        let seconds = (*self).clamp(FIRST, LAST).seconds();
+        let civil = EPOCH.saturating_add(SignedDuration::from_secs(seconds));
+        write!(f, "{civil}Z")
     }
 }
 
@@ -107,8 +168,7 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        Self::parse(&text).map_err(D::Error::custom)
+        read_text(deserializer, "a time", Self::parse)
     }
 }
 
@@ -126,7 +186,56 @@ mod tests {
         ] {
             assert_eq!(Timestamp::parse(text).unwrap().to_string(), written, "{text}");
         }
-        assert!(Timestamp::parse("yesterday").unwrap_err().contains("RFC 3339"));
+    }
+
+    #[test]
+    fn what_is_not_rfc_3339_is_refused() {
+        for text in [
+            "",
+            "yesterday",
+            "2026-01-31",
+            "2026-01-31T12:00:00",
+            "2026-01-31 12:00:00Z",
+            "2026-01-31t12:00:00z",
+            "20260131T120000Z",
+            "2026-01-31T12:00Z",
+            "2026-01-31T12:00:00Z[UTC]",
+            "2026-01-31T12:00:00Z ",
+            " 2026-01-31T12:00:00Z",
+            "2026-02-30T12:00:00Z",
+            "2026-13-01T12:00:00Z",
+            "2026-01-31T24:00:00Z",
+            "2026-01-31T23:59:60Z",
+            "2026-01-31T12:00:00.Z",
+            "2026-01-31T12:00:00+0100",
+            "2026-01-31T12:00:00+01",
+            "2026-01-31T12:00:00+1:00",
+            "2026-01-31T12:00:00+24:00",
+            "2026-01-31T12:00:00+01:60",
+            "2026-01-31T12:00:00+:00",
+            "+02026-01-31T12:00:00Z",
+            "-001-01-01T00:00:00Z",
+            "0000-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
+            "２０２６-01-31T12:00:00Z",
+        ] {
+            let error = Timestamp::parse(text).unwrap_err();
+            assert!(error.contains("is not an RFC 3339 time"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_time_that_can_be_written_is_read_back() {
+        for text in
+            ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2024-02-29T00:00:00Z"]
+        {
+            assert_eq!(Timestamp::parse(text).unwrap().to_string(), text);
+        }
+        for (beyond, written) in [(i64::MIN, "0000-01-01T00:00:00Z"), (i64::MAX, "9999-12-31T23:59:59Z")] {
+            assert_eq!(Timestamp::from_seconds(beyond).to_string(), written);
+        }
+        let fine = Timestamp::parse("2026-01-31T12:00:00,123456789+00:00").unwrap();
+        assert_eq!(fine - Timestamp::parse("2026-01-31T12:00:00Z").unwrap(), Span(123_456));
     }
 
     #[test]

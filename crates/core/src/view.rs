@@ -1,5 +1,10 @@
 //! Helpers shared by the decoders of views, and what they say about input they cannot use.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
+use compact_str::CompactString;
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
@@ -54,9 +59,55 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
+/// A map of texts; `null` as a value is the empty text.
+pub(crate) fn text_map<'de, D, M>(deserializer: D) -> Result<M, D::Error>
+where
+    D: Deserializer<'de>,
+    M: FromIterator<(CompactString, CompactString)>,
+{
+    let map: BTreeMap<CompactString, Option<CompactString>> = null_default(deserializer)?;
+    Ok(map.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect())
+}
+
+/// Reads a text and makes something of it, without keeping a copy of the text.
+pub(crate) fn read_text<'de, D, T>(
+    deserializer: D,
+    expected: &'static str,
+    make: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    struct Text<F>(&'static str, F);
+
+    impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<F> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+            (self.1)(text).map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_str(Text(expected, make))
+}
+
 pub(crate) fn revision(kind: &'static str, name: &str, text: Option<&str>) -> Result<Revision, ViewError> {
     let text = text.unwrap_or("");
-    text.parse().map(Revision).map_err(|_| {
+    text.parse().ok().filter(|_| !text.starts_with('+')).map(Revision).ok_or_else(|| {
         ViewError::field(kind, name, "metadata.resourceVersion", &format!("{text:?} is not a decimal number"))
     })
+}
+
+/// A UID without which an object cannot be told from another of the same name.
+pub(crate) fn required_uid<T>(
+    kind: &'static str,
+    name: &str,
+    uid: Option<T>,
+    is_empty: impl FnOnce(&T) -> bool,
+) -> Result<T, ViewError> {
+    uid.filter(|uid| !is_empty(uid)).ok_or_else(|| ViewError::field(kind, name, "metadata.uid", &"is missing"))
 }
