@@ -1,0 +1,5 @@
+//! Machines: controllers as state machines without I/O.
+
+pub mod job;
+pub mod machine;
+pub mod ttl;

@@ -68,7 +68,7 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
     /// Adds a finished Pod to the lists that the next write will carry. Refuses a Pod that is recorded already, as
     /// whatever: the first classification stands, also if the Pod flips later (S18, S19).
     pub fn record(&self, lists: &mut Uncounted, uid: &PodUid, outcome: Outcome) -> bool {
-        if lists.len() >= UNCOUNTED_LIMIT || self.recorded(uid).is_some() || !self.pods.is_tracked(uid) {
+        if self.recorded(uid).is_some() || !self.pods.is_tracked(uid) {
             return false;
         }
         match outcome {

@@ -54,6 +54,8 @@ pub enum Bug {
     RefusalBlocksJob,
     /// A missing Job is taken for a deleted one before the Job stream has caught up (H5).
     OrphanWithoutGate,
+    /// H6: a Job is deleted by a local clock that runs ahead.
+    TtlTrustsLocalClock,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -80,11 +82,17 @@ pub const BUGS: &[Bug] = &[
     Bug::CompletionBeforeStart,
     Bug::RefusalBlocksJob,
     Bug::OrphanWithoutGate,
+    Bug::TtlTrustsLocalClock,
 ];
 
 /// Whether the code is as it should be.
 pub trait Soundness: Copy + Debug + Send + 'static {
     fn has(self, bug: Bug) -> bool;
+
+    /// Send a status although our own rules would refuse it, to see whether the server's do.
+    fn tolerates_invalid_status(self) -> bool {
+        false
+    }
 }
 
 /// What production runs.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hashbrown::HashTable;
 
-use crate::accounting::{Outcome, PodFacts};
+use crate::accounting::{Outcome, PodFacts, UNCOUNTED_LIMIT};
 use crate::backoff::FailureHistory;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::indexes::IndexSet;
@@ -28,8 +28,10 @@ use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
 
 use entry::{Busy, Entry, Regime, RemovalRank, Slot, Standing};
-pub use plan::{Creation, Plan, PodRef, Removal, StatusWrite};
+pub use plan::{Plan, PodRef, Removal, StatusWrite};
 
+/// CONST-4.
+const BATCH: usize = 500;
 /// After this many refusals of one request in a row the wait no longer grows.
 const REFUSAL_DOUBLINGS: u32 = 6;
 const REFUSAL_WAIT: Span = Span::from_seconds(1);
@@ -37,6 +39,7 @@ const REFUSAL_WAIT: Span = Span::from_seconds(1);
 #[derive(Debug)]
 pub struct Ledger<S = Sound> {
     soundness: S,
+    limits: Limits,
     job: Arc<JobView>,
     /// The newest revision of the Job that somebody else wrote: what the gate compares with.
     foreign_at: Revision,
@@ -81,6 +84,29 @@ pub struct Ledger<S = Sound> {
     creation_failures: u32,
     creation_blocked_until: Option<Timestamp>,
     flight: Flight,
+}
+
+/// How much of one Job may be under way at a time. Smaller only in simulations, where limits must be met often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// UIDs in `status.uncountedTerminatedPods`: about 20 KB of status (CONST-3).
+    pub uncounted: usize,
+    /// Creations, deletions or releases in flight (CONST-4): one Job must not starve the others.
+    pub batch: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { uncounted: UNCOUNTED_LIMIT, batch: BATCH }
+    }
+}
+
+/// A Pod as the ledger shows it to others.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerPod<'a> {
+    pub uid: &'a PodUid,
+    pub name: &'a CompactString,
+    pub tracked: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,9 +169,10 @@ impl<S: Soundness> PodFacts for Ledger<S> {
 }
 
 impl<S: Soundness> Ledger<S> {
-    pub fn new(job: Arc<JobView>, soundness: S) -> Self {
+    pub fn new(job: Arc<JobView>, limits: Limits, soundness: S) -> Self {
         let mut ledger = Self {
             soundness,
+            limits,
             foreign_at: job.revision,
             foreign_before: job.revision,
             regime: regime(&job),
@@ -360,8 +387,13 @@ impl<S: Soundness> Ledger<S> {
                 return;
             }
             self.refile(slot, |entry| {
+                let news = entry.revision < pod.revision;
                 entry.update(pod, &spec);
                 entry.finished_at = finished_at;
+                if news && entry.busy == Busy::Refused {
+                    // What was refused may be granted now.
+                    entry.busy = Busy::No;
+                }
             });
             return;
         }
@@ -523,6 +555,21 @@ impl<S: Soundness> Ledger<S> {
         self.refile(slot, |entry| entry.busy = busy);
     }
 
+    /// A Pod being removed has lost its finalizer; the deletion follows.
+    pub fn removal_released(&mut self, uid: &PodUid) {
+        if let Some(slot) = self.find(uid) {
+            self.refile(slot, |entry| entry.busy = Busy::Removing);
+        }
+    }
+
+    /// Every Pod in the ledger.
+    pub fn pods(&self) -> impl Iterator<Item = LedgerPod<'_>> {
+        self.entries
+            .iter()
+            .flatten()
+            .map(|entry| LedgerPod { uid: &entry.uid, name: &entry.name, tracked: entry.tracked })
+    }
+
     /// A creation succeeded: the Pod is known before the stream shows it.
     pub fn created(&mut self, pod: &PodView, now: Timestamp) {
         self.creation_failures = 0;
@@ -560,7 +607,7 @@ impl<S: Soundness> Ledger<S> {
     /// The next batch may be twice as large once this one ended well (CONST-5).
     fn creation_batch_ended(&mut self) {
         if self.creation_blocked_until.is_none() && self.creations.values().all(|creation| creation.retry_at.is_some()) {
-            self.creation_window = self.creation_window.saturating_mul(2).min(plan::BATCH as u32);
+            self.creation_window = self.creation_window.saturating_mul(2).min(self.limits.batch as u32);
         }
     }
 

@@ -7,7 +7,8 @@ use compact_str::CompactString;
 
 use super::entry::{Busy, RemovalRank, Slot, Standing};
 use super::{InFlightCreation, Ledger, StatusInFlight};
-use crate::accounting::{CausalSnapshot, Outcome, UNCOUNTED_LIMIT};
+use crate::blueprint::NewPod;
+use crate::accounting::{CausalSnapshot, Outcome};
 use crate::conditions::{self, Decision};
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, Uncounted, condition};
@@ -16,8 +17,6 @@ use crate::names::ATTEMPTS;
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
 
-/// How many creations, deletions or releases of one Job may be in flight (CONST-4): a Job must not starve the others.
-pub(crate) const BATCH: usize = 500;
 /// How long the next status write waits for releases that do not answer. One hanging Pod must not hold up the rest.
 const RELEASE_PATIENCE: Span = Span::from_seconds(1);
 /// How long a write of live counts alone waits for creations in flight, which would change them at once.
@@ -35,7 +34,7 @@ pub struct Plan {
     pub releases: Vec<PodRef>,
     pub deletions: Vec<PodRef>,
     pub removals: Vec<Removal>,
-    pub creations: Vec<Creation>,
+    pub creations: Vec<NewPod>,
     /// When to plan again if nothing happens before.
     pub wake_at: Option<Timestamp>,
     /// The Pods are older than the Job: nothing can be done until they catch up.
@@ -74,15 +73,6 @@ pub struct Removal {
     pub name: CompactString,
     pub revision: Revision,
     pub tracked: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Creation {
-    pub name: CompactString,
-    pub index: Option<CompletionIndex>,
-    /// With a limit for each index: the counts the new Pod carries (BLPI-4).
-    pub failure_count: Option<u32>,
-    pub ignored_failure_count: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -247,7 +237,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// FIN-4: the Job ends, and with it every Pod that still runs. Their finalizers stay until they are counted.
     fn plan_deletions(&mut self, plan: &mut Plan) {
-        let room = BATCH.saturating_sub(self.counts.in_flight as usize);
+        let room = self.limits.batch.saturating_sub(self.counts.in_flight as usize);
         let doomed: Vec<Slot> = self.active_order.iter().take(room).map(|(_, _, slot)| *slot).collect();
         for slot in doomed {
             plan.deletions.push(self.pod_ref(slot));
@@ -300,7 +290,7 @@ impl<S: Soundness> Ledger<S> {
             plan.wake(retry_at);
             return true;
         }
-        let batch = usize::try_from(missing).unwrap_or(0).min(self.creation_window as usize).min(BATCH);
+        let batch = usize::try_from(missing).unwrap_or(0).min(self.creation_window as usize).min(self.limits.batch);
         self.create(batch, now, plan);
         if self.creations.is_empty()
             && let Some(wake_at) = self.index.next_wake()
@@ -340,7 +330,7 @@ impl<S: Soundness> Ledger<S> {
     }
 
     fn remove_surplus(&mut self, surplus: usize, plan: &mut Plan) {
-        let room = BATCH.saturating_sub(self.counts.in_flight as usize);
+        let room = self.limits.batch.saturating_sub(self.counts.in_flight as usize);
         let victims: Vec<Slot> = self.active_order.iter().take(surplus.min(room)).map(|(_, _, slot)| *slot).collect();
         for slot in victims {
             self.remove(slot, plan);
@@ -398,8 +388,8 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    fn creation(&self, name: CompactString, index: Option<CompletionIndex>) -> Creation {
-        let mut creation = Creation { name, index, failure_count: None, ignored_failure_count: 0 };
+    fn creation(&self, name: CompactString, index: Option<CompletionIndex>) -> NewPod {
+        let mut creation = NewPod { name, index, failure_count: None, ignored_failure_count: 0 };
         if self.job.spec.limits_each_index() {
             let kept = index.and_then(|index| self.index.kept.get(&index)).map(|slot| self.entry(*slot));
             let counts = kept.map_or((0, 0), |kept| match kept.is_ignored() {
@@ -456,7 +446,7 @@ impl<S: Soundness> Ledger<S> {
             return;
         }
         // A write in flight may be about to change what was recorded.
-        let room = BATCH.saturating_sub(self.flight.releases as usize);
+        let room = self.limits.batch.saturating_sub(self.flight.releases as usize);
         let slots: Vec<Slot> = self.releasable.iter().take(room).copied().collect();
         if self.flight.releases == 0 {
             self.flight.releases_since = now;
@@ -531,7 +521,7 @@ impl<S: Soundness> Ledger<S> {
     /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to mend.
     fn accounting_news(&self) -> usize {
         let tallyable = self.uncounted.len().saturating_sub(self.counts.held as usize);
-        let room = UNCOUNTED_LIMIT.saturating_sub(self.counts.held as usize);
+        let room = self.limits.uncounted.saturating_sub(self.counts.held as usize);
         let indexes = self.index.completed.len() + self.index.failed.len();
         let mends = usize::from(
             self.index_text_stale
@@ -570,7 +560,7 @@ impl<S: Soundness> Ledger<S> {
         let wait_until = if must {
             None
         } else if urgent {
-            (self.flight.last_batch >= BUSY_BATCH && news < UNCOUNTED_LIMIT).then(|| since(BUSY_INTERVAL)).flatten()
+            (self.flight.last_batch >= BUSY_BATCH && news < self.limits.uncounted).then(|| since(BUSY_INTERVAL)).flatten()
         } else if creating {
             Some(self.flight.creations_since + CREATION_PATIENCE)
         } else {
@@ -630,7 +620,7 @@ impl<S: Soundness> Ledger<S> {
         let mut handled = Vec::new();
         let mut batch = tally.succeeded.len() + tally.failed.len();
         for (_, _, slot) in &self.due {
-            if lists.len() >= UNCOUNTED_LIMIT {
+            if lists.len() >= self.limits.uncounted {
                 break;
             }
             let entry = self.entry(*slot);

@@ -1,0 +1,337 @@
+//! What answers mean for the ledger they are about.
+
+use std::sync::Arc;
+
+use tally_core::ids::{JobUid, PodUid};
+use tally_core::ledger::StatusWrite;
+use tally_core::mutation::{Bug, Soundness};
+use tally_core::pod::PodView;
+use tally_core::time::Timestamp;
+
+use super::{Chore, GET_RETRY, JobMachine, Pending, effects, pod_key};
+use crate::machine::{Action, Answer, Metric, Object, Outbox, PodChange};
+
+impl<S: Soundness> JobMachine<S> {
+    pub(super) fn answered(&mut self, pending: Pending, answer: Answer, now: Timestamp, out: &mut Outbox) {
+        match pending {
+            Pending::Status { job, write } => self.status_answered(&job, write, answer, now, out),
+            Pending::Release { job, pod, ignored } => self.release_answered(&job, &pod, ignored, answer, now, out),
+            Pending::RemovalRelease { job, pod, name } => match answer {
+                Answer::Done(Object::Pod(stored)) => {
+                    self.believe(&job, &stored, now);
+                    let Some((slot, ledger)) = self.ledger_mut(&job) else { return };
+                    // Only this process asked; the Pod must go now, whatever is wanted by now.
+                    ledger.removal_released(&pod);
+                    let namespace = ledger.job().namespace.clone();
+                    self.delete(&job, &namespace, pod, name, out);
+                    self.plan(slot, now, out);
+                }
+                answer => self.pod_answered(&job, &pod, answer, now, out),
+            },
+            Pending::Delete { job, pod, name } => {
+                if matches!(answer, Answer::Done(_) | Answer::Gone)
+                    && let Some((_, ledger)) = self.ledger_mut(&job)
+                {
+                    let message = format!("Deleted pod: {name}");
+                    out.events.push(effects::event(&ledger.job().clone(), false, "SuccessfulDelete", &message));
+                } else if let Answer::Refused { message, .. } = &answer
+                    && let Some((_, ledger)) = self.ledger_mut(&job)
+                {
+                    let message = format!("Error deleting: {message}");
+                    out.events.push(effects::event(&ledger.job().clone(), true, "FailedDelete", &message));
+                }
+                self.pod_answered(&job, &pod, answer, now, out);
+            }
+            Pending::Create { job, name, reason } => {
+                self.creation_answered(&job, &name, reason, answer, now, out);
+            }
+            Pending::FindCreated { job, name } => self.created_found(&job, &name, answer, now, out),
+            Pending::RefreshJob { job } => self.job_refreshed(&job, answer, now, out),
+            Pending::ListPods { job } => self.pods_listed(&job, answer, now, out),
+            Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
+            Pending::Adopt { job, pod } => match answer {
+                Answer::Done(Object::Pod(stored)) => self.observe_pod(stored, now, out),
+                Answer::Gone => self.strays.bury(&pod),
+                // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13).
+                _ => {
+                    self.timers.insert((now + GET_RETRY, Chore::Adopt(job)));
+                }
+            },
+            Pending::Disown { pod } => match answer {
+                Answer::Done(Object::Pod(stored)) => self.observe_pod(stored, now, out),
+                Answer::Gone => self.strays.bury(&pod),
+                _ => {
+                    self.timers.insert((now + GET_RETRY, Chore::Disown(pod)));
+                }
+            },
+            Pending::OrphanRelease { pod } => {
+                let done = matches!(answer, Answer::Done(_) | Answer::Gone);
+                self.orphan_answered(&pod, done, now, out);
+            }
+        }
+    }
+
+    /// Takes an answer for true before the stream repeats it: the overlay of own writes.
+    fn believe(&mut self, job: &JobUid, pod: &Arc<PodView>, now: Timestamp) {
+        if let Some((slot, ledger)) = self.ledger_mut(job) {
+            if ledger.contains(&pod.uid) {
+                ledger.observe_pod(pod, now);
+                self.pod_owner.insert(pod_key(&pod.uid), slot);
+            }
+        }
+    }
+
+    fn status_answered(
+        &mut self,
+        job: &JobUid,
+        write: Box<StatusWrite>,
+        answer: Answer,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
+        let retries_stale = self.soundness.has(Bug::RetryStaleStatus);
+        let waits = self.soundness.has(Bug::NoRetryAfterConflict);
+        let Some((slot, ledger)) = self.ledger_mut(job) else { return };
+        let indexed = ledger.job().spec.is_indexed();
+        match answer {
+            Answer::Done(Object::Job(stored)) => {
+                let before = ledger.job().clone();
+                ledger.status_written(stored.clone(), now);
+                for action in write.handled {
+                    out.metrics.push(Metric::FailureHandled { action: action.name() });
+                }
+                if before.revision < stored.revision {
+                    effects::after_write(&before, &stored, out);
+                } else {
+                    // The stream was faster: what changed is what the write changed.
+                    let mut old = (*stored).clone();
+                    old.status = before.status.clone();
+                    effects::after_write(&old, &stored, out);
+                }
+                if let Some(tracked) = self.tracked_mut(slot)
+                    && stored.revision > tracked.view.revision
+                {
+                    tracked.view = stored;
+                }
+                self.plan(slot, now, out);
+            }
+            Answer::Conflict | Answer::Unknown | Answer::Unavailable if !waits => {
+                ledger.status_unwritten();
+                // Not "an event will come": it may have come already (S33).
+                if let Some(tracked) = self.tracked_mut(slot) {
+                    tracked.stale_write = Some(write).filter(|_| retries_stale);
+                }
+                self.refresh_job(slot, out);
+            }
+            Answer::Conflict => {
+                ledger.status_unwritten();
+                if let Some(tracked) = self.tracked_mut(slot) {
+                    tracked.refreshing = true;
+                }
+            }
+            _ => {
+                ledger.status_unwritten();
+                out.metrics.push(Metric::Sync {
+                    indexed,
+                    action: crate::machine::SyncAction::Tracking,
+                    error: true,
+                });
+                if let Some(tracked) = self.tracked_mut(slot) {
+                    tracked.refreshing = true;
+                }
+                self.timers.insert((now + GET_RETRY, Chore::Refresh(job.clone())));
+            }
+        }
+    }
+
+    fn release_answered(
+        &mut self,
+        job: &JobUid,
+        pod: &PodUid,
+        ignored: bool,
+        answer: Answer,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
+        if ignored && matches!(answer, Answer::Done(_)) {
+            out.metrics.push(Metric::FailureHandled { action: "Ignore" });
+        }
+        if self.soundness.has(Bug::NoOverlay) && matches!(answer, Answer::Done(_)) {
+            if let Some((slot, ledger)) = self.ledger_mut(job) {
+                ledger.pod_answered(pod);
+                self.plan(slot, now, out);
+            }
+            return;
+        }
+        self.pod_answered(job, pod, answer, now, out);
+    }
+
+    /// The common part: believe what the answer shows, and let the Pod be planned for again.
+    fn pod_answered(&mut self, job: &JobUid, pod: &PodUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
+        if let Answer::Done(Object::Pod(stored)) = &answer {
+            self.believe(job, stored, now);
+        }
+        let Some((slot, ledger)) = self.ledger_mut(job) else {
+            self.leftover_answered(pod, &answer);
+            return;
+        };
+        match answer {
+            Answer::Done(_) => ledger.pod_answered(pod),
+            Answer::Gone => {
+                ledger.pod_vanished(pod);
+                self.pod_owner.remove(&pod_key(pod));
+            }
+            // The Pod has changed: its next event will say how. Planning anew from the old view would only repeat this.
+            Answer::Conflict | Answer::Refused { .. } | Answer::Unavailable | Answer::Unknown => {
+                ledger.pod_refused(pod, now);
+            }
+            Answer::AlreadyExists | Answer::Pods { .. } => ledger.pod_answered(pod),
+        }
+        self.plan(slot, now, out);
+    }
+
+    /// An answer about a Pod whose Job has lost its ledger meanwhile. Orphans are asked for again by their own path.
+    fn leftover_answered(&mut self, pod: &PodUid, answer: &Answer) {
+        if matches!(answer, Answer::Gone) {
+            self.strays.bury(pod);
+        }
+    }
+
+    fn creation_answered(
+        &mut self,
+        job: &JobUid,
+        name: &str,
+        reason: &'static str,
+        answer: Answer,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
+        let soundness = self.soundness;
+        let succeeded = matches!(answer, Answer::Done(_));
+        let Some((slot, ledger)) = self.ledger_mut(job) else {
+            // The Job is gone. The stream will show the Pod, if there is one, as an orphan.
+            return;
+        };
+        let view = ledger.job().clone();
+        match answer {
+            Answer::Done(Object::Pod(pod)) => {
+                ledger.created(&pod, now);
+                if !soundness.has(Bug::ForgetOwnCreations) {
+                    self.pod_owner.insert(pod_key(&pod.uid), slot);
+                }
+                out.events.push(effects::event(&view, false, "SuccessfulCreate", &format!("Created pod: {name}")));
+            }
+            Answer::AlreadyExists => {
+                let action = Action::GetPod { namespace: view.namespace.clone(), name: name.into() };
+                self.send(out, Pending::FindCreated { job: job.clone(), name: name.into() }, action);
+                return;
+            }
+            Answer::Refused { namespace_terminating, message, .. } => {
+                ledger.creation_failed(name, now);
+                if !namespace_terminating {
+                    out.events.push(effects::event(&view, true, "FailedCreate", &format!("Error creating: {message}")));
+                }
+            }
+            Answer::Gone | Answer::Unavailable => ledger.creation_failed(name, now),
+            Answer::Unknown | Answer::Conflict | Answer::Pods { .. } | Answer::Done(Object::Job(_)) => {
+                ledger.creation_unknown(name, now);
+                self.plan(slot, now, out);
+                return;
+            }
+        }
+        out.metrics.push(Metric::PodCreated { reason, succeeded });
+        self.plan(slot, now, out);
+    }
+
+    /// The name was taken: by this very Pod, made before we knew, or by another.
+    fn created_found(&mut self, job: &JobUid, name: &str, answer: Answer, now: Timestamp, out: &mut Outbox) {
+        let Some((slot, ledger)) = self.ledger_mut(job) else { return };
+        let selector_matches =
+            |pod: &PodView| ledger_selector_matches(&ledger.job().spec.selector, pod) && pod.job() == Some(job);
+        match answer {
+            Answer::Done(Object::Pod(pod)) if selector_matches(&pod) => {
+                ledger.created(&pod, now);
+                self.pod_owner.insert(pod_key(&pod.uid), slot);
+            }
+            Answer::Unknown | Answer::Unavailable => ledger.creation_unknown(name, now),
+            // Gone again: the name may be used, but not at once, lest a finished and vanished Pod be made anew for ever.
+            _ => ledger.name_taken(name),
+        }
+        self.plan(slot, now, out);
+    }
+
+    fn job_refreshed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
+        let Some(slot) = self.slot_of(job) else { return };
+        let retries_stale = self.soundness.has(Bug::RetryStaleStatus);
+        match answer {
+            Answer::Done(Object::Job(fresh)) if fresh.uid == *job => {
+                let Some(tracked) = self.tracked_mut(slot) else { return };
+                tracked.refreshing = false;
+                let stale = tracked.stale_write.take().filter(|_| retries_stale);
+                self.observe_job(fresh.clone(), now, out);
+                if let Some(mut write) = stale.filter(|_| !fresh.status.is_finished()) {
+                    write.base = fresh.revision;
+                    let view = fresh;
+                    self.write_status(&view, write, now, out);
+                }
+            }
+            Answer::Done(_) | Answer::Gone => {
+                // Replaced or deleted. The stream says the same sooner or later; nothing to wait for.
+                self.job_gone(job, now, out);
+            }
+            _ => {
+                self.timers.insert((now + GET_RETRY, Chore::Refresh(job.clone())));
+            }
+        }
+    }
+
+    fn pods_listed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
+        let Some(slot) = self.slot_of(job) else { return };
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        tracked.listing = false;
+        let Answer::Pods { pods, at } = answer else {
+            self.set_timer(slot, Some(now + GET_RETRY));
+            return;
+        };
+        let Some(ledger) = tracked.ledger.as_deref_mut() else { return };
+        let selector = ledger.job().spec.selector.clone();
+        let ours: Vec<Arc<PodView>> = pods
+            .into_iter()
+            .filter(|pod| pod.job() == Some(job) && ledger_selector_matches(&selector, pod))
+            .collect();
+        ledger.pods_listed(&ours, at, now);
+        for pod in &ours {
+            self.pod_owner.insert(pod_key(&pod.uid), slot);
+        }
+        self.plan(slot, now, out);
+    }
+
+    fn adopter_confirmed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
+        let Some(slot) = self.slot_of(job) else { return };
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let pods = std::mem::take(&mut tracked.adopting);
+        let view = tracked.view.clone();
+        let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);
+        if !confirmed {
+            if !matches!(answer, Answer::Done(_) | Answer::Gone) {
+                self.timers.insert((now + GET_RETRY, Chore::Adopt(job.clone())));
+            }
+            return;
+        }
+        for (uid, (name, revision)) in pods {
+            let change = PodChange::Adopt { job: job.clone(), job_name: view.name.clone() };
+            let action = Action::PatchPod {
+                namespace: view.namespace.clone(),
+                name,
+                uid: Some(uid.clone()),
+                revision: Some(revision),
+                change,
+            };
+            self.send(out, Pending::Adopt { job: job.clone(), pod: uid }, action);
+        }
+    }
+}
+
+fn ledger_selector_matches(selector: &tally_core::selector::Selector, pod: &PodView) -> bool {
+    selector.matches(&pod.labels)
+}

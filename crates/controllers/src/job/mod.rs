@@ -1,0 +1,659 @@
+//! The Job machine: one ledger for each unfinished Job of ours, and a place for Pods that belong to none.
+//!
+//! Inputs are routed to ledgers; each ledger plans; plans become requests; answers go back to the ledger they came
+//! from. Pods whose Job is unknown wait in `strays` until the Job stream is as far as they are: only then is a missing
+//! Job a deleted one (the gate, the other way round).
+
+mod answers;
+mod effects;
+mod strays;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use tally_core::blueprint::pod_body;
+use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::job::{CompletionMode, JobView};
+use tally_core::ledger::{Ledger, Limits, Plan, Removal, StatusWrite};
+use tally_core::mutation::{Bug, Sound, Soundness};
+use tally_core::status_rules;
+use tally_core::time::{Span, Timestamp};
+
+use crate::machine::{
+    Action, Input, Machine, Metric, Object, Outbox, PodChange, Request, RequestId, Resource, SyncAction,
+};
+use strays::Strays;
+
+type FixedState = foldhash::fast::FixedState;
+
+/// How long the gate may stay closed before the Pods of that one Job are listed.
+const GATE_PATIENCE: Span = Span::from_seconds(1);
+/// How long to wait before asking again for a Job that could not be read.
+const GET_RETRY: Span = Span::from_seconds(1);
+
+/// Which Jobs are ours.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Serve only Jobs whose `managedBy` is this; None serves those without the field or with the reserved name.
+    pub managed_by: Option<CompactString>,
+    pub limits: Limits,
+}
+
+type JobSlot = u32;
+
+pub struct JobMachine<S = Sound> {
+    config: Config,
+    soundness: S,
+    jobs: Vec<Option<Tracked<S>>>,
+    free_jobs: Vec<JobSlot>,
+    by_uid: HashMap<JobUid, JobSlot, FixedState>,
+    by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
+    /// In whose ledger a Pod is, by a hash of its UID. A hint: the ledger itself has the last word.
+    pod_owner: HashMap<u64, JobSlot, FixedState>,
+    strays: Strays,
+    jobs_at: Revision,
+    pods_at: Revision,
+    listing: BTreeSet<Resource>,
+    epoch: u32,
+    requests: HashMap<RequestId, Pending, FixedState>,
+    next_request: u64,
+    timers: BTreeSet<(Timestamp, Chore)>,
+    /// Jobs whose gate is closed, by the revision that opens it.
+    gated: BTreeSet<(Revision, JobSlot)>,
+}
+
+/// What a timer is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Chore {
+    Plan(JobUid),
+    Refresh(JobUid),
+    Adopt(JobUid),
+    Disown(PodUid),
+}
+
+/// One Job as the machine holds it.
+struct Tracked<S> {
+    view: Arc<JobView>,
+    /// Only while there is something to do: a finished Job whose Pods are released costs a view, no more (S39).
+    ledger: Option<Box<Ledger<S>>>,
+    epoch: u32,
+    timer: Option<Timestamp>,
+    /// A fresh view was asked for after a conflict; planning from the old one would only conflict again.
+    refreshing: bool,
+    listing: bool,
+    gate_closed_at: Option<Timestamp>,
+    adopting: BTreeMap<PodUid, (CompactString, Revision)>,
+    warned_unknown_mode: bool,
+    /// For the mutant that sends a stale status again.
+    stale_write: Option<Box<StatusWrite>>,
+}
+
+/// What an answer will be about.
+enum Pending {
+    Status { job: JobUid, write: Box<StatusWrite> },
+    Release { job: JobUid, pod: PodUid, ignored: bool },
+    Delete { job: JobUid, pod: PodUid, name: CompactString },
+    RemovalRelease { job: JobUid, pod: PodUid, name: CompactString },
+    Create { job: JobUid, name: CompactString, reason: &'static str },
+    FindCreated { job: JobUid, name: CompactString },
+    RefreshJob { job: JobUid },
+    ListPods { job: JobUid },
+    ConfirmAdopter { job: JobUid },
+    Adopt { job: JobUid, pod: PodUid },
+    Disown { pod: PodUid },
+    OrphanRelease { pod: PodUid },
+}
+
+fn pod_key(uid: &PodUid) -> u64 {
+    FixedState::with_seed(7).hash_one(uid)
+}
+
+impl JobMachine<Sound> {
+    pub fn new(config: Config) -> Self {
+        Self::with_soundness(config, Sound)
+    }
+}
+
+impl<S: Soundness> JobMachine<S> {
+    pub fn with_soundness(config: Config, soundness: S) -> Self {
+        Self {
+            config,
+            soundness,
+            jobs: Vec::new(),
+            free_jobs: Vec::new(),
+            by_uid: HashMap::default(),
+            by_namespace: BTreeMap::new(),
+            pod_owner: HashMap::default(),
+            strays: Strays::default(),
+            jobs_at: Revision(0),
+            pods_at: Revision(0),
+            listing: BTreeSet::new(),
+            epoch: 0,
+            requests: HashMap::default(),
+            next_request: 0,
+            timers: BTreeSet::new(),
+            gated: BTreeSet::new(),
+        }
+    }
+
+    /// Whether a list this old may be shown to the machine. The view of one process never goes back: a Pod whose
+    /// release was seen must not show its finalizer again.
+    pub fn accepts_list(&self, resource: Resource, at: Revision) -> bool {
+        let seen = match resource {
+            Resource::Jobs => self.jobs_at,
+            Resource::Pods => self.pods_at,
+        };
+        at >= seen || self.soundness.has(Bug::ViewGoesBack)
+    }
+
+    /// How far the Pods have been observed.
+    pub fn pods_at(&self) -> Revision {
+        self.pods_at
+    }
+
+    /// Plans every Job again at once, and says how much that yields: nothing, if plans mark what they ask for.
+    pub fn replan(&mut self, now: Timestamp) -> usize {
+        let mut out = Outbox::default();
+        for slot in 0..self.jobs.len() {
+            self.plan(slot as JobSlot, now, &mut out);
+        }
+        out.requests.len()
+    }
+
+    /// Unfinished Jobs with a ledger, Pods in ledgers, Pods elsewhere, requests in flight: to watch memory with.
+    pub fn sizes(&self) -> [usize; 4] {
+        let ledgers = || self.jobs.iter().flatten().filter_map(|tracked| tracked.ledger.as_ref());
+        [
+            ledgers().count(),
+            ledgers().map(|ledger| ledger.len()).sum(),
+            self.strays.len(),
+            self.requests.len(),
+        ]
+    }
+
+    fn slot_of(&self, uid: &JobUid) -> Option<JobSlot> {
+        self.by_uid.get(uid).copied()
+    }
+
+    fn tracked(&self, slot: JobSlot) -> Option<&Tracked<S>> {
+        self.jobs.get(slot as usize)?.as_ref()
+    }
+
+    fn tracked_mut(&mut self, slot: JobSlot) -> Option<&mut Tracked<S>> {
+        self.jobs.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn ledger_mut(&mut self, uid: &JobUid) -> Option<(JobSlot, &mut Ledger<S>)> {
+        let slot = self.slot_of(uid)?;
+        let ledger = self.tracked_mut(slot)?.ledger.as_deref_mut()?;
+        Some((slot, ledger))
+    }
+
+    fn send(&mut self, out: &mut Outbox, pending: Pending, action: Action) {
+        self.next_request += 1;
+        let id = RequestId(self.next_request);
+        self.requests.insert(id, pending);
+        out.requests.push(Request { id, action });
+    }
+
+    fn set_timer(&mut self, slot: JobSlot, at: Option<Timestamp>) {
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let uid = tracked.view.uid.clone();
+        if let Some(old) = std::mem::replace(&mut tracked.timer, at) {
+            self.timers.remove(&(old, Chore::Plan(uid.clone())));
+        }
+        if let Some(at) = at {
+            self.timers.insert((at, Chore::Plan(uid)));
+        }
+    }
+
+    // ---- Jobs ----
+
+    fn observe_job(&mut self, job: Arc<JobView>, now: Timestamp, out: &mut Outbox) {
+        let slot = match self.slot_of(&job.uid) {
+            Some(slot) => slot,
+            None => self.add_job(job.clone(), out),
+        };
+        let epoch = self.epoch;
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        tracked.epoch = epoch;
+        if job.revision > tracked.view.revision {
+            tracked.view = job.clone();
+            tracked.refreshing = false;
+            tracked.stale_write = None;
+        }
+        if let Some(ledger) = &mut tracked.ledger {
+            ledger.observe_job(job);
+        }
+        self.reconsider(slot, now, out);
+    }
+
+    fn add_job(&mut self, job: Arc<JobView>, out: &mut Outbox) -> JobSlot {
+        let slot = self.free_jobs.pop().unwrap_or_else(|| {
+            self.jobs.push(None);
+            JobSlot::try_from(self.jobs.len() - 1).unwrap_or(JobSlot::MAX)
+        });
+        self.by_uid.insert(job.uid.clone(), slot);
+        self.by_namespace.entry(job.namespace.clone()).or_default().insert(slot);
+        if let Some(manager) = job.spec.managed_by.clone().filter(|_| !self.is_ours(&job)) {
+            out.metrics.push(Metric::ExternalJob { manager });
+        }
+        self.jobs[slot as usize] = Some(Tracked {
+            view: job,
+            ledger: None,
+            epoch: self.epoch,
+            timer: None,
+            refreshing: false,
+            listing: false,
+            gate_closed_at: None,
+            adopting: BTreeMap::new(),
+            warned_unknown_mode: false,
+            stale_write: None,
+        });
+        slot
+    }
+
+    fn is_ours(&self, job: &JobView) -> bool {
+        job.is_managed_by(self.config.managed_by.as_deref())
+    }
+
+    /// Gives a Job the ledger it needs, or takes away one it does not, and plans.
+    fn reconsider(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
+        let Some(tracked) = self.tracked(slot) else { return };
+        let view = tracked.view.clone();
+        if !self.is_ours(&view) {
+            // Not a finger on it, or on its Pods (MANAGED-2).
+            self.strays.forget_job(&view.uid);
+            return;
+        }
+        if view.status.is_finished() {
+            for pod in self.strays.take_job(&view.uid) {
+                if pod.tracked && !self.soundness.has(Bug::NoFinishedSweep) {
+                    self.strays.orphan(&pod);
+                }
+            }
+        } else if tracked.ledger.is_none() {
+            let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.soundness));
+            for pod in self.strays.take_job(&view.uid) {
+                if view.spec.selector.matches(&pod.labels) {
+                    self.pod_owner.insert(pod_key(&pod.uid), slot);
+                    ledger.observe_pod(&pod, now);
+                } else {
+                    self.strays.insert(pod);
+                }
+            }
+            if let Some(tracked) = self.tracked_mut(slot) {
+                tracked.ledger = Some(ledger);
+            }
+            self.consider_adoptions(slot, out);
+        }
+        self.plan(slot, now, out);
+    }
+
+    fn job_gone(&mut self, uid: &JobUid, now: Timestamp, out: &mut Outbox) {
+        let Some(slot) = self.by_uid.remove(uid) else { return };
+        self.set_timer(slot, None);
+        let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::take) else { return };
+        self.free_jobs.push(slot);
+        self.gated.retain(|(_, gated)| *gated != slot);
+        if let Some(siblings) = self.by_namespace.get_mut(&tracked.view.namespace) {
+            siblings.remove(&slot);
+            if siblings.is_empty() {
+                self.by_namespace.remove(&tracked.view.namespace);
+            }
+        }
+        let sweeps = self.is_ours(&tracked.view) && !self.soundness.has(Bug::NoOrphanSweep);
+        if let Some(ledger) = tracked.ledger {
+            for pod in ledger.pods() {
+                self.pod_owner.remove(&pod_key(pod.uid));
+                if pod.tracked && sweeps {
+                    self.strays.orphan_named(pod.uid.clone(), tracked.view.namespace.clone(), pod.name.clone());
+                }
+            }
+        }
+        for pod in self.strays.take_job(uid) {
+            if pod.tracked && sweeps {
+                self.strays.orphan(&pod);
+            }
+        }
+        self.release_orphans(now, out);
+    }
+
+    // ---- planning ----
+
+    fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
+        let pods_at = self.pods_at;
+        let listing_pods = self.listing.contains(&Resource::Pods);
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        if tracked.refreshing {
+            return;
+        }
+        let Some(ledger) = tracked.ledger.as_deref_mut() else { return };
+        if let CompletionMode::Unknown(_) = ledger.job().spec.completion_mode {
+            if !std::mem::replace(&mut tracked.warned_unknown_mode, true) {
+                let event = effects::event(
+                    &tracked.view,
+                    true,
+                    "UnknownCompletionMode",
+                    "Skipped Job sync because completion mode is unknown",
+                );
+                out.events.push(event);
+            }
+            return;
+        }
+        // A list in progress shows a mixture; wait for its end.
+        if listing_pods {
+            return;
+        }
+        let view = ledger.job().clone();
+        let plan = ledger.plan(now, pods_at);
+        if view.status.is_finished() && !ledger.has_tracked_pods() {
+            tracked.ledger = None;
+            self.set_timer(slot, None);
+            return;
+        }
+        self.carry_out(slot, &view, plan, now, out);
+    }
+
+    fn carry_out(&mut self, slot: JobSlot, view: &Arc<JobView>, plan: Plan, now: Timestamp, out: &mut Outbox) {
+        let indexed = view.spec.is_indexed();
+        if !plan.is_empty() {
+            let action = if !plan.creations.is_empty() {
+                SyncAction::PodsCreated
+            } else if !plan.removals.is_empty() || !plan.deletions.is_empty() {
+                SyncAction::PodsDeleted
+            } else {
+                SyncAction::Tracking
+            };
+            out.metrics.push(Metric::Sync { indexed, action, error: false });
+        }
+        let (job, namespace) = (view.uid.clone(), view.namespace.clone());
+        if let Some(write) = plan.status {
+            self.write_status(view, write, now, out);
+        }
+        for pod in plan.releases {
+            let pending = Pending::Release { job: job.clone(), pod: pod.uid.clone(), ignored: pod.ignored };
+            let action = self.release(&namespace, pod.name, pod.uid, None);
+            self.send(out, pending, action);
+        }
+        for pod in plan.deletions {
+            self.delete(&job, &namespace, pod.uid, pod.name, out);
+        }
+        for removal in plan.removals {
+            self.remove(&job, &namespace, removal, out);
+        }
+        let reason = effects::creation_reason(view);
+        for creation in plan.creations {
+            let name = creation.name.clone();
+            match pod_body(view, &creation) {
+                Ok(body) => {
+                    let pending = Pending::Create { job: job.clone(), name: name.clone(), reason };
+                    self.send(out, pending, Action::CreatePod { namespace: namespace.clone(), name, body });
+                }
+                Err(error) => {
+                    out.events.push(effects::event(view, true, "FailedCreate", &format!("Error creating: {error}")));
+                    if let Some((_, ledger)) = self.ledger_mut(&job) {
+                        ledger.creation_failed(&name, now);
+                    }
+                }
+            }
+        }
+        let mut wake_at = plan.wake_at;
+        if plan.gate_closed {
+            let foreign_at = self.tracked(slot).and_then(|tracked| tracked.ledger.as_ref()).map(|l| l.foreign_at());
+            if let Some(foreign_at) = foreign_at {
+                self.gated.insert((foreign_at, slot));
+            }
+            if let Some(tracked) = self.tracked_mut(slot) {
+                if tracked.gate_closed_at.is_none() {
+                    out.metrics.push(Metric::GateClosed);
+                }
+                let patience_ends = *tracked.gate_closed_at.get_or_insert(now) + GATE_PATIENCE;
+                wake_at = Some(wake_at.map_or(patience_ends, |at| at.min(patience_ends)));
+                if now >= patience_ends {
+                    self.list_pods(slot, now, out);
+                }
+            }
+        } else if let Some(tracked) = self.tracked_mut(slot) {
+            tracked.gate_closed_at = None;
+        }
+        if plan.needs_list {
+            self.list_pods(slot, now, out);
+        }
+        self.set_timer(slot, wake_at);
+    }
+
+    fn write_status(&mut self, view: &JobView, write: Box<StatusWrite>, now: Timestamp, out: &mut Outbox) {
+        // The same rules the server applies: a refused write carries the ledger and would deadlock the Job.
+        let problems = status_rules::check(&view.spec, &view.status, &write.status);
+        if !problems.is_empty() && !self.soundness.tolerates_invalid_status() {
+            out.metrics.push(Metric::InvalidStatus);
+            let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            out.events.push(effects::event(view, true, "InvalidStatus", &text.join(", ")));
+            if let Some((slot, ledger)) = self.ledger_mut(&view.uid) {
+                ledger.status_unwritten();
+                self.set_timer(slot, Some(now + GET_RETRY));
+            }
+            return;
+        }
+        let revision = (!self.soundness.has(Bug::UnconditionalStatus)).then_some(write.base);
+        let action = Action::WriteJobStatus {
+            namespace: view.namespace.clone(),
+            name: view.name.clone(),
+            uid: view.uid.clone(),
+            revision,
+            status: Box::new(write.status.clone()),
+        };
+        self.send(out, Pending::Status { job: view.uid.clone(), write }, action);
+    }
+
+    fn release(&self, namespace: &str, name: CompactString, uid: PodUid, revision: Option<Revision>) -> Action {
+        Action::PatchPod {
+            namespace: namespace.into(),
+            name,
+            uid: (!self.soundness.has(Bug::NoUidGuard)).then_some(uid),
+            revision,
+            change: PodChange::Release,
+        }
+    }
+
+    fn delete(&mut self, job: &JobUid, namespace: &str, pod: PodUid, name: CompactString, out: &mut Outbox) {
+        let uid = (!self.soundness.has(Bug::NoUidGuard)).then(|| pod.clone());
+        let action = Action::DeletePod { namespace: namespace.into(), name: name.clone(), uid };
+        self.send(out, Pending::Delete { job: job.clone(), pod, name }, action);
+    }
+
+    fn remove(&mut self, job: &JobUid, namespace: &str, removal: Removal, out: &mut Outbox) {
+        let Removal { uid, name, revision, tracked } = removal;
+        if !tracked {
+            self.delete(job, namespace, uid, name, out);
+            return;
+        }
+        let pending = Pending::RemovalRelease { job: job.clone(), pod: uid.clone(), name: name.clone() };
+        let action = self.release(namespace, name, uid, Some(revision));
+        self.send(out, pending, action);
+    }
+
+    fn list_pods(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        if std::mem::replace(&mut tracked.listing, true) {
+            return;
+        }
+        if let Some(ledger) = &mut tracked.ledger {
+            ledger.list_begins();
+        }
+        tracked.gate_closed_at = tracked.gate_closed_at.map(|_| now);
+        let (job, namespace) = (tracked.view.uid.clone(), tracked.view.namespace.clone());
+        self.send(out, Pending::ListPods { job: job.clone() }, Action::ListPods { namespace, job });
+    }
+
+    fn refresh_job(&mut self, slot: JobSlot, out: &mut Outbox) {
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        tracked.refreshing = true;
+        let view = tracked.view.clone();
+        let action = Action::GetJob { namespace: view.namespace.clone(), name: view.name.clone() };
+        self.send(out, Pending::RefreshJob { job: view.uid.clone() }, action);
+    }
+
+    // ---- streams ----
+
+    fn list_begins(&mut self, resource: Resource) {
+        self.listing.insert(resource);
+        self.epoch = self.epoch.wrapping_add(1);
+        if resource == Resource::Pods {
+            for tracked in self.jobs.iter_mut().flatten() {
+                if let Some(ledger) = &mut tracked.ledger {
+                    ledger.relist_begins();
+                }
+            }
+            self.strays.relist_begins();
+        }
+    }
+
+    fn list_ends(&mut self, resource: Resource, at: Revision, now: Timestamp, out: &mut Outbox) {
+        self.listing.remove(&resource);
+        match resource {
+            Resource::Jobs => {
+                let epoch = self.epoch;
+                let missing: Vec<JobUid> = self
+                    .jobs
+                    .iter()
+                    .flatten()
+                    .filter(|tracked| tracked.epoch != epoch && tracked.view.revision <= at)
+                    .map(|tracked| tracked.view.uid.clone())
+                    .collect();
+                for uid in missing {
+                    self.job_gone(&uid, now, out);
+                }
+                self.jobs_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.jobs_at.max(at) };
+                self.jobs_reached(now, out);
+            }
+            Resource::Pods => {
+                for tracked in self.jobs.iter_mut().flatten() {
+                    if let Some(ledger) = &mut tracked.ledger {
+                        ledger.relist_ends(at);
+                    }
+                }
+                self.strays.relist_ends(at);
+                self.pods_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.pods_at.max(at) };
+                self.rebuild_pod_owners();
+                for slot in 0..self.jobs.len() {
+                    self.plan(slot as JobSlot, now, out);
+                }
+                self.jobs_reached(now, out);
+            }
+        }
+    }
+
+    fn rebuild_pod_owners(&mut self) {
+        self.pod_owner.clear();
+        for (slot, tracked) in self.jobs.iter().enumerate() {
+            if let Some(ledger) = tracked.as_ref().and_then(|tracked| tracked.ledger.as_ref()) {
+                self.pod_owner.extend(ledger.pods().map(|pod| (pod_key(pod.uid), slot as JobSlot)));
+            }
+        }
+    }
+
+    fn pods_reached(&mut self, at: Revision, now: Timestamp, out: &mut Outbox) {
+        if self.listing.contains(&Resource::Pods) {
+            return;
+        }
+        self.pods_at = self.pods_at.max(at);
+        while let Some(&(foreign_at, slot)) = self.gated.first()
+            && foreign_at <= self.pods_at
+        {
+            self.gated.pop_first();
+            self.plan(slot, now, out);
+        }
+    }
+
+    fn jobs_reached(&mut self, now: Timestamp, out: &mut Outbox) {
+        self.settle_strays(now, out);
+    }
+
+    fn tick(&mut self, now: Timestamp, out: &mut Outbox) {
+        let mut due = Vec::new();
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+        {
+            due.extend(self.timers.pop_first().map(|(_, chore)| chore));
+        }
+        for chore in due {
+            match chore {
+                Chore::Plan(uid) => {
+                    let Some(slot) = self.slot_of(&uid) else { continue };
+                    if let Some(tracked) = self.tracked_mut(slot) {
+                        tracked.timer = None;
+                    }
+                    self.plan(slot, now, out);
+                }
+                Chore::Refresh(uid) => {
+                    if let Some(slot) = self.slot_of(&uid) {
+                        self.refresh_job(slot, out);
+                    }
+                }
+                Chore::Adopt(uid) => {
+                    if let Some(slot) = self.slot_of(&uid) {
+                        self.consider_adoptions(slot, out);
+                    }
+                }
+                Chore::Disown(uid) => self.disown_again(&uid, now, out),
+            }
+        }
+        self.release_orphans(now, out);
+    }
+
+    fn observe(&mut self, object: Object, now: Timestamp, out: &mut Outbox) {
+        match object {
+            Object::Job(job) => {
+                let at = job.revision;
+                self.observe_job(job, now, out);
+                if !self.listing.contains(&Resource::Jobs) {
+                    self.jobs_at = self.jobs_at.max(at);
+                    self.jobs_reached(now, out);
+                }
+            }
+            Object::Pod(pod) => {
+                let at = pod.revision;
+                self.observe_pod(pod, now, out);
+                self.pods_reached(at, now, out);
+            }
+        }
+    }
+}
+
+impl<S: Soundness> Machine for JobMachine<S> {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
+        match input {
+            Input::Listing { resource } => self.list_begins(resource),
+            Input::Observed(object) => self.observe(object, now, out),
+            Input::Gone(Object::Job(job)) => {
+                self.job_gone(&job.uid, now, out);
+                self.jobs_at = self.jobs_at.max(job.revision);
+                self.jobs_reached(now, out);
+            }
+            Input::Gone(Object::Pod(pod)) => {
+                self.pod_gone(&pod, now, out);
+                self.pods_reached(pod.revision, now, out);
+            }
+            Input::Listed { resource, at } => self.list_ends(resource, at, now, out),
+            Input::Reached { resource: Resource::Pods, at } => self.pods_reached(at, now, out),
+            Input::Reached { resource: Resource::Jobs, at } => {
+                if !self.listing.contains(&Resource::Jobs) {
+                    self.jobs_at = self.jobs_at.max(at);
+                    self.jobs_reached(now, out);
+                }
+            }
+            Input::Answered { request, answer, served_at: _ } => {
+                if let Some(pending) = self.requests.remove(&request) {
+                    self.answered(pending, answer, now, out);
+                }
+            }
+            Input::Tick => self.tick(now, out),
+        }
+        let timer = self.timers.first().map(|(at, _)| *at);
+        out.wake_at = timer.into_iter().chain(self.strays.next_wake()).min();
+    }
+}

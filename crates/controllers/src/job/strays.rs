@@ -1,0 +1,361 @@
+//! Pods that are in no ledger: their Job is not known (yet), or they have none.
+//!
+//! A Pod whose Job is missing is an orphan only once the Job stream is as far as the Pod: before that the Job may
+//! simply not have been seen. Orphans lose the finalizer and nothing is counted.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::mutation::{Bug, Soundness};
+use tally_core::pod::PodView;
+use tally_core::time::{Span, Timestamp};
+
+use super::{FixedState, JobMachine, JobSlot, Pending, pod_key};
+use crate::machine::{Action, Outbox, PodChange};
+
+/// Orphan releases in flight at a time: ten thousand orphans must not crowd out the Jobs that run (S16).
+const ORPHANS_IN_FLIGHT: usize = 100;
+/// A refused release is tried again after 1, 2, 4 ... 64 seconds.
+const ORPHAN_DOUBLINGS: u32 = 6;
+
+#[derive(Default)]
+pub(super) struct Strays {
+    pods: HashMap<PodUid, (Arc<PodView>, u32), FixedState>,
+    by_job: HashMap<JobUid, BTreeSet<PodUid>, FixedState>,
+    /// Pods without a controller, by namespace: the ones a Job may adopt.
+    loose: BTreeMap<CompactString, BTreeSet<PodUid>>,
+    /// Pods whose fate waits for the Job stream to reach their revision.
+    unsettled: BTreeSet<(Revision, PodUid)>,
+    orphans: BTreeMap<PodUid, Orphan>,
+    /// Orphans to release, by when.
+    queue: BTreeSet<(Timestamp, PodUid)>,
+    in_flight: usize,
+    epoch: u32,
+}
+
+struct Orphan {
+    namespace: CompactString,
+    name: CompactString,
+    refusals: u32,
+    queued: Option<Timestamp>,
+}
+
+impl Strays {
+    pub fn len(&self) -> usize {
+        self.pods.len() + self.orphans.len()
+    }
+
+    pub fn insert(&mut self, pod: Arc<PodView>) {
+        self.remove(&pod.uid);
+        if let Some(job) = pod.job() {
+            self.by_job.entry(job.clone()).or_default().insert(pod.uid.clone());
+        } else {
+            self.loose.entry(pod.namespace.clone()).or_default().insert(pod.uid.clone());
+        }
+        self.unsettled.insert((pod.revision, pod.uid.clone()));
+        self.pods.insert(pod.uid.clone(), (pod, self.epoch));
+    }
+
+    pub fn remove(&mut self, uid: &PodUid) -> Option<Arc<PodView>> {
+        let (pod, _) = self.pods.remove(uid)?;
+        self.unsettled.remove(&(pod.revision, uid.clone()));
+        if let Some(job) = pod.job() {
+            if let Some(siblings) = self.by_job.get_mut(job) {
+                siblings.remove(uid);
+                if siblings.is_empty() {
+                    self.by_job.remove(job);
+                }
+            }
+        } else if let Some(siblings) = self.loose.get_mut(&pod.namespace) {
+            siblings.remove(uid);
+            if siblings.is_empty() {
+                self.loose.remove(&pod.namespace);
+            }
+        }
+        Some(pod)
+    }
+
+    /// The Pod is gone for good.
+    pub fn bury(&mut self, uid: &PodUid) {
+        self.remove(uid);
+        self.forget_orphan(uid);
+    }
+
+    pub fn forget_orphan(&mut self, uid: &PodUid) {
+        if let Some(orphan) = self.orphans.remove(uid)
+            && let Some(at) = orphan.queued
+        {
+            self.queue.remove(&(at, uid.clone()));
+        }
+    }
+
+    pub fn take_job(&mut self, job: &JobUid) -> Vec<Arc<PodView>> {
+        let uids = self.by_job.get(job).cloned().unwrap_or_default();
+        uids.iter().filter_map(|uid| self.remove(uid)).collect()
+    }
+
+    pub fn forget_job(&mut self, job: &JobUid) {
+        self.take_job(job);
+    }
+
+    fn loose_in(&self, namespace: &str) -> Vec<Arc<PodView>> {
+        let uids = self.loose.get(namespace);
+        uids.into_iter().flatten().filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| pod.clone()).collect()
+    }
+
+    pub fn orphan(&mut self, pod: &PodView) {
+        self.orphan_named(pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
+    }
+
+    /// Nobody will ever count this Pod: let it go.
+    pub fn orphan_named(&mut self, uid: PodUid, namespace: CompactString, name: CompactString) {
+        if self.orphans.contains_key(&uid) {
+            return;
+        }
+        let at = Timestamp::default();
+        self.queue.insert((at, uid.clone()));
+        self.orphans.insert(uid, Orphan { namespace, name, refusals: 0, queued: Some(at) });
+    }
+
+    fn orphan_refused(&mut self, uid: &PodUid, now: Timestamp) {
+        if let Some(orphan) = self.orphans.get_mut(uid) {
+            let at = now + Span::from_seconds(1 << orphan.refusals.min(ORPHAN_DOUBLINGS));
+            orphan.refusals += 1;
+            orphan.queued = Some(at);
+            self.queue.insert((at, uid.clone()));
+        }
+    }
+
+    fn next_orphan(&mut self, now: Timestamp) -> Option<(PodUid, CompactString, CompactString)> {
+        if self.in_flight >= ORPHANS_IN_FLIGHT {
+            return None;
+        }
+        let (at, _) = self.queue.first()?;
+        if *at > now {
+            return None;
+        }
+        let (_, uid) = self.queue.pop_first()?;
+        let orphan = self.orphans.get_mut(&uid)?;
+        orphan.queued = None;
+        self.in_flight += 1;
+        Some((uid, orphan.namespace.clone(), orphan.name.clone()))
+    }
+
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        if self.in_flight >= ORPHANS_IN_FLIGHT {
+            return None;
+        }
+        self.queue.first().map(|(at, _)| *at)
+    }
+
+    pub fn relist_begins(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    pub fn relist_ends(&mut self, at: Revision) {
+        let epoch = self.epoch;
+        let missing: Vec<PodUid> = self
+            .pods
+            .iter()
+            .filter(|(_, (pod, seen_in))| *seen_in != epoch && pod.revision <= at)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in missing {
+            self.remove(&uid);
+        }
+    }
+}
+
+impl<S: Soundness> JobMachine<S> {
+    pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
+        let job = pod.job().and_then(|uid| self.slot_of(uid));
+        let known_in = self.pod_owner.get(&pod_key(&pod.uid)).copied();
+        if let Some(before) = known_in
+            && Some(before) != job
+        {
+            // It changed hands, or lost its owner.
+            self.leave_ledger(before, &pod.uid, now, out);
+        }
+        let Some(slot) = job else {
+            if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
+                // Somebody else's Pod, finalizer or not (S14).
+                self.strays.bury(&pod.uid);
+                return;
+            }
+            if self.strays.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision) {
+                return;
+            }
+            if !pod.tracked {
+                self.strays.forget_orphan(&pod.uid);
+            }
+            self.strays.insert(pod);
+            if !self.listing.contains(&crate::machine::Resource::Pods) {
+                self.settle_strays(now, out);
+            }
+            return;
+        };
+        let Some(tracked) = self.tracked(slot) else { return };
+        let view = tracked.view.clone();
+        if !self.is_ours(&view) {
+            self.strays.bury(&pod.uid);
+            return;
+        }
+        let Some(ledger) = tracked.ledger.as_ref() else {
+            // Finished and settled: whatever still carries the finalizer is let go (S10).
+            self.strays.remove(&pod.uid);
+            if !pod.tracked {
+                self.strays.forget_orphan(&pod.uid);
+            } else if !self.soundness.has(Bug::NoFinishedSweep) {
+                self.strays.orphan(&pod);
+                self.release_orphans(now, out);
+            }
+            return;
+        };
+        if !view.spec.selector.matches(&pod.labels) {
+            if ledger.contains(&pod.uid) {
+                self.leave_ledger(slot, &pod.uid, now, out);
+            }
+            self.strays.insert(pod.clone());
+            if !view.deleting {
+                self.disown(&view.uid.clone(), &pod, out);
+            }
+            return;
+        }
+        self.strays.remove(&pod.uid);
+        self.pod_owner.insert(pod_key(&pod.uid), slot);
+        let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else { return };
+        ledger.observe_pod(&pod, now);
+        self.plan(slot, now, out);
+    }
+
+    pub(super) fn pod_gone(&mut self, pod: &PodView, now: Timestamp, out: &mut Outbox) {
+        self.strays.bury(&pod.uid);
+        if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied() {
+            self.leave_ledger(slot, &pod.uid, now, out);
+        } else if let Some(slot) = pod.job().and_then(|uid| self.slot_of(uid)) {
+            self.leave_ledger(slot, &pod.uid, now, out);
+        }
+    }
+
+    fn leave_ledger(&mut self, slot: JobSlot, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
+        self.pod_owner.remove(&pod_key(uid));
+        let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else { return };
+        ledger.pod_gone(uid);
+        self.plan(slot, now, out);
+    }
+
+    /// OWN-3: the Pod no longer matches the selector of the Job that controls it.
+    fn disown(&mut self, job: &JobUid, pod: &PodView, out: &mut Outbox) {
+        let action = Action::PatchPod {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: Some(pod.uid.clone()),
+            revision: Some(pod.revision),
+            change: PodChange::Disown { job: job.clone() },
+        };
+        self.send(out, Pending::Disown { pod: pod.uid.clone() }, action);
+    }
+
+    pub(super) fn disown_again(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
+        // As if seen anew: it may match again, or be somebody else's by now.
+        if let Some((pod, _)) = self.strays.pods.get(uid).cloned() {
+            self.observe_pod(pod, now, out);
+        }
+    }
+
+    /// OWN-4: takes in the Pods that match and belong to nobody, after making sure that the Job is still there.
+    pub(super) fn consider_adoptions(&mut self, slot: JobSlot, out: &mut Outbox) {
+        let Some(tracked) = self.tracked(slot) else { return };
+        let view = tracked.view.clone();
+        if tracked.ledger.is_none() || view.deleting || view.status.is_finished() {
+            return;
+        }
+        let candidates: Vec<Arc<PodView>> = self
+            .strays
+            .loose_in(&view.namespace)
+            .into_iter()
+            .filter(|pod| !pod.deleting() && view.spec.selector.matches(&pod.labels))
+            .collect();
+        for pod in candidates {
+            self.propose(slot, &pod, out);
+        }
+    }
+
+    fn propose(&mut self, slot: JobSlot, pod: &PodView, out: &mut Outbox) {
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let first = tracked.adopting.is_empty();
+        tracked.adopting.insert(pod.uid.clone(), (pod.name.clone(), pod.revision));
+        if first {
+            let view = tracked.view.clone();
+            let action = Action::GetJob { namespace: view.namespace.clone(), name: view.name.clone() };
+            self.send(out, Pending::ConfirmAdopter { job: view.uid.clone() }, action);
+        }
+    }
+
+    /// Decides about strays which the Job stream has caught up with.
+    pub(super) fn settle_strays(&mut self, now: Timestamp, out: &mut Outbox) {
+        use crate::machine::Resource::{Jobs, Pods};
+        if self.listing.contains(&Jobs) || self.listing.contains(&Pods) {
+            return;
+        }
+        while let Some((revision, uid)) = self.strays.unsettled.first() {
+            if *revision > self.jobs_at && !self.soundness.has(Bug::OrphanWithoutGate) {
+                break;
+            }
+            let (_, uid) = (*revision, uid.clone());
+            self.strays.unsettled.pop_first();
+            let Some((pod, _)) = self.strays.pods.get(&uid).cloned() else { continue };
+            match pod.job().map(|job| self.slot_of(job)) {
+                // Not matching the selector of a live Job: being disowned.
+                Some(Some(_)) => {}
+                Some(None) => {
+                    // The Job is gone.
+                    self.strays.remove(&uid);
+                    if pod.tracked && !self.soundness.has(Bug::NoOrphanSweep) {
+                        self.strays.orphan(&pod);
+                    }
+                }
+                None => match self.adopter_of(&pod) {
+                    Some(slot) => self.propose(slot, &pod, out),
+                    None if pod.tracked && !self.soundness.has(Bug::NoOrphanSweep) => self.strays.orphan(&pod),
+                    None => {}
+                },
+            }
+        }
+        self.release_orphans(now, out);
+    }
+
+    fn adopter_of(&self, pod: &PodView) -> Option<JobSlot> {
+        if pod.deleting() {
+            return None;
+        }
+        self.by_namespace.get(&pod.namespace)?.iter().copied().find(|slot| {
+            self.tracked(*slot).is_some_and(|tracked| {
+                tracked.ledger.is_some()
+                    && !tracked.view.deleting
+                    && !tracked.view.status.is_finished()
+                    && tracked.view.spec.selector.matches(&pod.labels)
+            })
+        })
+    }
+
+    pub(super) fn release_orphans(&mut self, now: Timestamp, out: &mut Outbox) {
+        while let Some((uid, namespace, name)) = self.strays.next_orphan(now) {
+            let action = self.release(&namespace, name, uid.clone(), None);
+            self.send(out, Pending::OrphanRelease { pod: uid }, action);
+        }
+    }
+
+    pub(super) fn orphan_answered(&mut self, uid: &PodUid, done: bool, now: Timestamp, out: &mut Outbox) {
+        self.strays.in_flight = self.strays.in_flight.saturating_sub(1);
+        if done {
+            self.strays.forget_orphan(uid);
+        } else {
+            // Not done means not done: asked again until it is (S13).
+            self.strays.orphan_refused(uid, now);
+        }
+        self.release_orphans(now, out);
+    }
+}
