@@ -18,12 +18,12 @@ pub struct IndexSet(RangeSetBlaze<u32>);
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IndexTextError {
     #[error(
-        "the fragment \"{0}\" violates the requirement that an index interval can have at most two parts separated by '-'"
+        "the fragment {0:?} violates the requirement that an index interval can have at most two parts separated by '-'"
     )]
     TooManyParts(String),
-    #[error("cannot convert string to integer for index: \"{0}\"")]
+    #[error("cannot convert string to integer for index: {0:?}")]
     NotAnInteger(String),
-    #[error("too large index: \"{0}\"")]
+    #[error("too large index: {0:?}")]
     TooLarge(String),
     #[error("non-increasing order, previous: {previous}, current: {current}")]
     NotIncreasing { previous: i64, current: i64 },
@@ -275,6 +275,7 @@ mod tests {
             ("2-", "cannot convert string to integer for index: \"\""),
             (",", "cannot convert string to integer for index: \"\""),
             (" 1", "cannot convert string to integer for index: \" 1\""),
+            ("\"\n", "cannot convert string to integer for index: \"\\\"\\n\""),
             ("5", "too large index: \"5\""),
             ("1-5", "too large index: \"5\""),
             ("3,2", "non-increasing order, previous: 3, current: 2"),
