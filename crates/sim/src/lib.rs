@@ -1,0 +1,10 @@
+//! The deterministic world: machines under faults, in one thread, from a seed; and the oracle that judges every write.
+
+mod actors;
+pub mod api;
+pub mod choices;
+pub mod counters;
+pub mod oracle;
+pub mod run;
+pub mod setup;
+pub mod world;

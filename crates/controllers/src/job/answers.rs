@@ -65,8 +65,7 @@ impl<S: Soundness> JobMachine<S> {
                 }
             },
             Pending::OrphanRelease { pod } => {
-                let done = matches!(answer, Answer::Done(_) | Answer::Gone);
-                self.orphan_answered(&pod, done, now, out);
+                self.orphan_answered(&pod, answer, now, out);
             }
         }
     }
@@ -290,6 +289,8 @@ impl<S: Soundness> JobMachine<S> {
         let Some(tracked) = self.tracked_mut(slot) else { return };
         tracked.listing = false;
         let Answer::Pods { pods, at } = answer else {
+            // Patience begins anew.
+            tracked.gate_closed_at = tracked.gate_closed_at.map(|_| now);
             self.set_timer(slot, Some(now + GET_RETRY));
             return;
         };

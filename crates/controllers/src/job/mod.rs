@@ -326,7 +326,7 @@ impl<S: Soundness> JobMachine<S> {
     fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
         let pods_at = self.pods_at;
         let listing_pods = self.listing.contains(&Resource::Pods);
-        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         if tracked.refreshing {
             return;
         }
@@ -348,7 +348,7 @@ impl<S: Soundness> JobMachine<S> {
             return;
         }
         let view = ledger.job().clone();
-        let plan = ledger.plan(now, pods_at);
+        let plan = ledger.plan(now, pods_at, &self.strays);
         if view.status.is_finished() && !ledger.has_tracked_pods() {
             tracked.ledger = None;
             self.set_timer(slot, None);

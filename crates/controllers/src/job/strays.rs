@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use super::{FixedState, JobMachine, JobSlot, Pending, pod_key};
-use crate::machine::{Action, Outbox, PodChange};
+use crate::machine::{Action, Answer, Object, Outbox, PodChange};
 
 /// Orphan releases in flight at a time: ten thousand orphans must not crowd out the Jobs that run (S16).
 const ORPHANS_IN_FLIGHT: usize = 100;
@@ -40,6 +41,12 @@ struct Orphan {
     name: CompactString,
     refusals: u32,
     queued: Option<Timestamp>,
+}
+
+impl PodFacts for Strays {
+    fn is_tracked(&self, uid: &PodUid) -> bool {
+        self.orphans.contains_key(uid) || self.pods.get(uid).is_some_and(|(pod, _)| pod.tracked)
+    }
 }
 
 impl Strays {
@@ -190,7 +197,8 @@ impl<S: Soundness> JobMachine<S> {
             if !pod.tracked {
                 self.strays.forget_orphan(&pod.uid);
             }
-            self.strays.insert(pod);
+            self.strays.insert(pod.clone());
+            self.stray_changed(&pod, now, out);
             if !self.listing.contains(&crate::machine::Resource::Pods) {
                 self.settle_strays(now, out);
             }
@@ -220,7 +228,12 @@ impl<S: Soundness> JobMachine<S> {
             self.strays.insert(pod.clone());
             if !view.deleting {
                 self.disown(&view.uid.clone(), &pod, out);
+            } else if pod.tracked {
+                // A Job on its way out takes no part in quarrels about labels, but it must not be held up by one.
+                self.strays.orphan(&pod);
+                self.release_orphans(now, out);
             }
+            self.stray_changed(&pod, now, out);
             return;
         }
         self.strays.remove(&pod.uid);
@@ -230,8 +243,33 @@ impl<S: Soundness> JobMachine<S> {
         self.plan(slot, now, out);
     }
 
+    /// A Pod in no ledger lost its finalizer: a Job that has recorded it may be waiting for that.
+    fn stray_changed(&mut self, pod: &PodView, now: Timestamp, out: &mut Outbox) {
+        if pod.tracked {
+            return;
+        }
+        let Some(slots) = self.by_namespace.get(&pod.namespace) else { return };
+        let waiting: Vec<JobSlot> = slots
+            .iter()
+            .copied()
+            .filter(|slot| {
+                let ledger = self.tracked(*slot).and_then(|tracked| tracked.ledger.as_ref());
+                ledger.is_some_and(|ledger| ledger.has_uncounted())
+            })
+            .collect();
+        for slot in waiting {
+            self.plan(slot, now, out);
+        }
+    }
+
     pub(super) fn pod_gone(&mut self, pod: &PodView, now: Timestamp, out: &mut Outbox) {
+        let stray = self.strays.is_tracked(&pod.uid);
         self.strays.bury(&pod.uid);
+        if stray {
+            let mut released = pod.clone();
+            released.tracked = false;
+            self.stray_changed(&released, now, out);
+        }
         if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied() {
             self.leave_ledger(slot, &pod.uid, now, out);
         } else if let Some(slot) = pod.job().and_then(|uid| self.slot_of(uid)) {
@@ -348,10 +386,24 @@ impl<S: Soundness> JobMachine<S> {
         }
     }
 
-    pub(super) fn orphan_answered(&mut self, uid: &PodUid, done: bool, now: Timestamp, out: &mut Outbox) {
+    pub(super) fn orphan_answered(&mut self, uid: &PodUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
         self.strays.in_flight = self.strays.in_flight.saturating_sub(1);
-        if done {
+        if let Answer::Done(Object::Pod(pod)) = &answer {
             self.strays.forget_orphan(uid);
+            if let Some((known, _)) = self.strays.pods.get(uid)
+                && known.revision < pod.revision
+            {
+                self.strays.insert(pod.clone());
+            }
+            self.stray_changed(pod, now, out);
+        } else if let Answer::Gone = answer {
+            let known = self.strays.remove(uid);
+            self.strays.forget_orphan(uid);
+            if let Some(pod) = known {
+                let mut released = (*pod).clone();
+                released.tracked = false;
+                self.stray_changed(&released, now, out);
+            }
         } else {
             // Not done means not done: asked again until it is (S13).
             self.strays.orphan_refused(uid, now);

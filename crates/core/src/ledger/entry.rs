@@ -40,6 +40,8 @@ pub(crate) struct Entry {
     /// BLPI-3: the failed Pod from which the replacement's counts are derived.
     pub kept: bool,
     pub busy: Busy,
+    /// Chosen for removal. Stays chosen while an answer is open or bad, so that nobody else goes in its place.
+    pub removal: bool,
 }
 
 /// What this process has asked for and not heard of. Keeps a plan from being made twice.
@@ -111,6 +113,7 @@ impl Entry {
             booked: false,
             kept: false,
             busy: Busy::No,
+            removal: false,
         };
         entry.update(pod, spec);
         entry

@@ -81,6 +81,8 @@ pub struct Ledger<S = Sound> {
     refusal_wakes: BTreeSet<(Timestamp, Slot)>,
     creations: BTreeMap<CompactString, InFlightCreation>,
     creation_window: u32,
+    /// Counts creations, for a mutant that does not name them by what they are for.
+    creation_serial: u32,
     creation_failures: u32,
     creation_blocked_until: Option<Timestamp>,
     flight: Flight,
@@ -162,9 +164,28 @@ struct StatusInFlight {
     failed: Vec<CompletionIndex>,
 }
 
-impl<S: Soundness> PodFacts for Ledger<S> {
+/// What this ledger knows of Pods, and what is known of Pods it has no claim to (any more). A recorded Pod that lost
+/// its labels or its owner is not a released Pod.
+struct Facts<'a, S> {
+    ledger: &'a Ledger<S>,
+    elsewhere: &'a dyn PodFacts,
+}
+
+impl<S: Soundness> PodFacts for Facts<'_, S> {
     fn is_tracked(&self, uid: &PodUid) -> bool {
-        self.find(uid).is_some_and(|slot| self.entry(slot).tracked)
+        match self.ledger.find(uid) {
+            Some(slot) => self.ledger.entry(slot).tracked,
+            None => self.elsewhere.is_tracked(uid),
+        }
+    }
+}
+
+/// There are no Pods but those in the ledger.
+pub struct Nowhere;
+
+impl PodFacts for Nowhere {
+    fn is_tracked(&self, _: &PodUid) -> bool {
+        false
     }
 }
 
@@ -203,6 +224,7 @@ impl<S: Soundness> Ledger<S> {
             refusal_wakes: BTreeSet::new(),
             creations: BTreeMap::new(),
             creation_window: 1,
+            creation_serial: 0,
             creation_failures: 0,
             creation_blocked_until: None,
             flight: Flight::default(),
@@ -232,6 +254,11 @@ impl<S: Soundness> Ledger<S> {
     /// Whether any Pod still carries the finalizer.
     pub fn has_tracked_pods(&self) -> bool {
         self.counts.tracked > 0
+    }
+
+    /// Whether recorded UIDs wait to be tallied.
+    pub fn has_uncounted(&self) -> bool {
+        !self.uncounted.is_empty()
     }
 
     /// Recorded or due, and not yet tallied: what an operator calls the backlog.
@@ -393,6 +420,7 @@ impl<S: Soundness> Ledger<S> {
                 if news && entry.busy == Busy::Refused {
                     // What was refused may be granted now.
                     entry.busy = Busy::No;
+                    entry.removal = false;
                 }
             });
             return;
@@ -552,7 +580,10 @@ impl<S: Soundness> Ledger<S> {
         if self.entry(slot).busy == Busy::Releasing {
             self.flight.releases = self.flight.releases.saturating_sub(1);
         }
-        self.refile(slot, |entry| entry.busy = busy);
+        self.refile(slot, |entry| {
+            entry.busy = busy;
+            entry.removal &= busy != Busy::No;
+        });
     }
 
     /// A Pod being removed has lost its finalizer; the deletion follows.
@@ -855,7 +886,7 @@ impl<S: Soundness> Ledger<S> {
             terminating: add(entry.is_terminating()),
             ready_terminating: add(entry.is_terminating() && entry.ready),
             tracked: add(entry.tracked),
-            removing: add(entry.is_active() && entry.busy == Busy::Removing),
+            removing: add(entry.is_active() && entry.removal),
             in_flight: add(matches!(entry.busy, Busy::Deleting | Busy::Removing)),
             held: add(entry.tracked && entry.recorded.is_some()),
             new_succeeded: add(standing == Standing::Due(Outcome::Succeeded)),

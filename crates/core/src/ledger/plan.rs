@@ -6,9 +6,9 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::entry::{Busy, RemovalRank, Slot, Standing};
-use super::{InFlightCreation, Ledger, StatusInFlight};
+use super::{Facts, InFlightCreation, Ledger, StatusInFlight};
 use crate::blueprint::NewPod;
-use crate::accounting::{CausalSnapshot, Outcome};
+use crate::accounting::{CausalSnapshot, Outcome, PodFacts};
 use crate::conditions::{self, Decision};
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, Uncounted, condition};
@@ -84,6 +84,13 @@ pub struct StatusWrite {
     pub handled: Vec<FailureAction>,
 }
 
+/// How far one can see while planning.
+#[derive(Clone, Copy)]
+struct Sight<'a> {
+    pods_at: Revision,
+    elsewhere: &'a dyn PodFacts,
+}
+
 fn count(value: i64) -> i32 {
     i32::try_from(value.max(0)).unwrap_or(i32::MAX)
 }
@@ -93,8 +100,8 @@ fn len(length: usize) -> i64 {
 }
 
 impl<S: Soundness> Ledger<S> {
-    /// Plans as far as the Pods, known up to `pods_at`, allow.
-    pub fn plan(&mut self, now: Timestamp, pods_at: Revision) -> Plan {
+    /// Plans as far as the Pods, known up to `pods_at`, allow. `elsewhere` knows the Pods in no ledger.
+    pub fn plan(&mut self, now: Timestamp, pods_at: Revision, elsewhere: &dyn PodFacts) -> Plan {
         let mut plan = Plan::default();
         self.retry_refused(now, &mut plan);
         if self.job.status.is_finished() {
@@ -126,7 +133,8 @@ impl<S: Soundness> Ledger<S> {
         if self.regime.decided() || decision.is_some() || self.regime.deleting || self.job.spec.suspend {
             plan.needs_list = self.creations.values().any(|creation| creation.retry_at.is_some());
         }
-        self.plan_status(now, pods_at.max(foreign_at), decision, waiting, &mut plan);
+        let sight = Sight { pods_at: pods_at.max(foreign_at), elsewhere };
+        self.plan_status(now, sight, decision, waiting, &mut plan);
         self.plan_releases(now, &mut plan);
         plan
     }
@@ -268,27 +276,27 @@ impl<S: Soundness> Ledger<S> {
         }
         let occupied = if spec.waits_for_terminal_phase() { self.counts.terminating } else { 0 };
         let missing = wanted - active - in_creation - occupied;
-        self.retry_unknown_creations(now, plan);
-        if missing <= 0 {
+        if missing <= 0 && self.creations.is_empty() {
             return false;
         }
         if let Some(blocked_until) = self.creation_blocked_until {
             if now < blocked_until {
                 plan.wake(blocked_until);
-                return true;
+                return missing > 0;
             }
             self.creation_blocked_until = None;
-        }
-        // A batch is answered before the next is sent, so that a quota stops at most one batch (MANAGE-8).
-        if self.creations.values().any(|creation| creation.retry_at.is_none()) {
-            return false;
         }
         if !spec.limits_each_index()
             && let Some(retry_at) = self.history.retry_at()
             && now < retry_at
         {
             plan.wake(retry_at);
-            return true;
+            return missing > 0;
+        }
+        self.retry_unknown_creations(now, plan);
+        // A batch is answered before the next is sent, so that a quota stops at most one batch (MANAGE-8).
+        if missing <= 0 || self.creations.values().any(|creation| creation.retry_at.is_none()) {
+            return false;
         }
         let batch = usize::try_from(missing).unwrap_or(0).min(self.creation_window as usize).min(self.limits.batch);
         self.create(batch, now, plan);
@@ -315,7 +323,7 @@ impl<S: Soundness> Ledger<S> {
                     let entry = self.entry(*slot);
                     let resume = !self.soundness.has(Bug::RemovalNotResumed);
                     let key = (entry.removal_rank(resume), crate::names::table_hash(&entry.uid), *slot);
-                    (entry.is_active() && entry.busy != Busy::Removing).then_some(key)
+                    (entry.is_active() && !entry.removal).then_some(key)
                 })
                 .collect();
             pods.sort_unstable();
@@ -345,7 +353,10 @@ impl<S: Soundness> Ledger<S> {
             revision: entry.revision,
             tracked: entry.tracked,
         });
-        self.refile(slot, |entry| entry.busy = Busy::Removing);
+        self.refile(slot, |entry| {
+            entry.busy = Busy::Removing;
+            entry.removal = true;
+        });
     }
 
     fn create(&mut self, batch: usize, now: Timestamp, plan: &mut Plan) {
@@ -357,7 +368,9 @@ impl<S: Soundness> Ledger<S> {
                         !self.index.burned.contains(&(Some(index), *attempt))
                             && !self.name_in_use(&self.names.name(Some(index), *attempt))
                     })
-                    .unwrap_or(0);
+                    .unwrap_or(0)
+                    .wrapping_add(if self.soundness.has(Bug::ForgetOwnCreations) { self.creation_serial } else { 0 });
+                self.creation_serial += 1;
                 self.begin_creation(Some(index), attempt, now, plan);
             }
         } else {
@@ -367,6 +380,11 @@ impl<S: Soundness> Ledger<S> {
             let mut from = u32::try_from(finished.rem_euclid(i64::from(ATTEMPTS))).unwrap_or(0);
             for _ in 0..batch {
                 let mut attempt = self.used_attempts.first_absent_from(from) % ATTEMPTS;
+                if self.soundness.has(Bug::ForgetOwnCreations) {
+                    // What this bug costs where names are random.
+                    self.creation_serial += 1;
+                    attempt = (attempt + self.creation_serial) % ATTEMPTS;
+                }
                 while self.index.burned.contains(&(None, attempt)) {
                     attempt = self.used_attempts.first_absent_from(attempt + 1) % ATTEMPTS;
                 }
@@ -433,8 +451,12 @@ impl<S: Soundness> Ledger<S> {
                 break;
             }
             self.refusal_wakes.pop_first();
-            if self.refusals.get(&slot).is_some_and(|refusal| refusal.retry_at == at) {
-                self.refile(slot, |entry| entry.busy = Busy::No);
+            let due = self.refusals.get(&slot).is_some_and(|refusal| refusal.retry_at == at);
+            if due && self.entry(slot).busy == Busy::Refused {
+                self.refile(slot, |entry| {
+                    entry.busy = Busy::No;
+                    entry.removal = false;
+                });
             }
         }
     }
@@ -473,7 +495,7 @@ impl<S: Soundness> Ledger<S> {
     fn plan_status(
         &mut self,
         now: Timestamp,
-        pods_at: Revision,
+        sight: Sight<'_>,
         decision: Option<Decision>,
         waiting: bool,
         plan: &mut Plan,
@@ -506,7 +528,7 @@ impl<S: Soundness> Ledger<S> {
             return;
         }
         let Some((status, flight, handled, batch)) =
-            self.next_status(now, pods_at, decision.as_ref(), managed, waiting)
+            self.next_status(now, sight, decision.as_ref(), managed, waiting)
         else {
             return;
         };
@@ -595,7 +617,7 @@ impl<S: Soundness> Ledger<S> {
     fn next_status(
         &self,
         now: Timestamp,
-        pods_at: Revision,
+        sight: Sight<'_>,
         decision: Option<&Decision>,
         managed: bool,
         waiting: bool,
@@ -608,7 +630,8 @@ impl<S: Soundness> Ledger<S> {
 
         // Tally, then record: both behind the gate, both in this one write.
         let foreign_at = if self.soundness.has(Bug::NoGate) { Revision(0) } else { self.foreign_at };
-        let snapshot = CausalSnapshot::take(job.status.uncounted(), self, pods_at, foreign_at)?;
+        let facts = Facts { ledger: self, elsewhere: sight.elsewhere };
+        let snapshot = CausalSnapshot::take(job.status.uncounted(), &facts, sight.pods_at, foreign_at)?;
         let mut tally = snapshot.tally();
         if self.soundness.has(Bug::TallyBeforeRelease) {
             tally.succeeded.append(&mut tally.left.succeeded);

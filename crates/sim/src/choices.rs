@@ -1,0 +1,66 @@
+//! Every decision of a run, drawn from a seed or replayed from a tape.
+//!
+//! A run is a function of its tape. Shrinking edits the tape: numbers beyond its end are 0, and 0 is always the most
+//! harmless choice, so a shorter tape is a calmer run.
+
+#[derive(Clone, Debug)]
+pub struct Choices {
+    rng: fastrand::Rng,
+    tape: Vec<u32>,
+    replay: Option<usize>,
+}
+
+impl Choices {
+    pub fn from_seed(seed: u64) -> Self {
+        Self { rng: fastrand::Rng::with_seed(seed), tape: Vec::new(), replay: None }
+    }
+
+    pub fn from_tape(tape: Vec<u32>) -> Self {
+        Self { rng: fastrand::Rng::with_seed(0), tape, replay: Some(0) }
+    }
+
+    pub fn tape(&self) -> &[u32] {
+        &self.tape
+    }
+
+    /// A number below `limit`; 0 if there is no choice.
+    pub fn below(&mut self, limit: usize) -> usize {
+        if limit <= 1 {
+            return 0;
+        }
+        match &mut self.replay {
+            Some(at) => {
+                let value = self.tape.get(*at).copied().unwrap_or(0);
+                *at += 1;
+                value as usize % limit
+            }
+            None => {
+                let value = self.rng.u32(..limit as u32);
+                self.tape.push(value);
+                value as usize
+            }
+        }
+    }
+
+    /// True once in `of` times.
+    pub fn one_in(&mut self, of: usize) -> bool {
+        of > 0 && self.below(of) == of - 1
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+
+    /// An index, with the given weights. The first one with any weight is the harmless one.
+    pub fn weighted(&mut self, weights: &[u32]) -> usize {
+        let total: u32 = weights.iter().sum();
+        let mut left = self.below(total as usize) as u32;
+        for (at, weight) in weights.iter().enumerate() {
+            if left < *weight {
+                return at;
+            }
+            left -= weight;
+        }
+        0
+    }
+}

@@ -1,0 +1,229 @@
+//! What a controller does with what it knows. The decisions are production's own: [`plan`] only chooses what to pass
+//! into them, and that choice is all that tells one variant from another.
+
+use tally_core::accounting::{CausalSnapshot, PodFacts};
+use tally_core::ids::{PodUid, Revision};
+
+use super::world::{Books, Controller, Faults, MAX_PODS, PodMask, Pods, Status, UIDS, World, Write};
+
+/// Which revision of the Job the Pods must have reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// None: revision 0 is passed.
+    Open,
+    /// The Job's, whoever wrote it.
+    Strict,
+    /// The newest one that somebody else wrote. Production.
+    Foreign,
+    /// Not the Job's at all, but that of the newest own release: "read your own writes".
+    OwnReleases,
+}
+
+/// How long the answer to an own release counts as knowledge about the Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlay {
+    /// Until the Pod stream shows the same. Production, and what upstream's expectations amount to.
+    UntilSeen,
+    /// Until the Pod has left the ledger: good for the tally, then forgotten.
+    UntilTallied,
+    /// Answers are ignored, only the stream counts.
+    Never,
+}
+
+/// One variant of the rule in one small world.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub pods: usize,
+    pub controllers: usize,
+    pub gate: Gate,
+    pub overlay: Overlay,
+    /// Status writes are conditional on the revision they were planned from.
+    pub conditional: bool,
+    /// After a restart both lists may be of any age, each on its own. Otherwise they are of the moment.
+    pub stale_lists: bool,
+    /// The Pod stream says how far it is even when no Pod changes.
+    pub bookmarks: bool,
+    /// Releases wait for the record to be committed. Otherwise the ledger of the write under way is believed.
+    pub write_ahead: bool,
+    /// Pods are created during the run, so that a stale view may not have them yet.
+    pub creation: bool,
+    /// Finished Pods without the finalizer may be deleted, so that a view may have them no longer.
+    pub deletion: bool,
+    /// How many UIDs may wait in the lists.
+    pub uncounted_limit: usize,
+    pub faults: Faults,
+    /// Check no more than that no Pod is tallied twice.
+    pub at_most_once_only: bool,
+    /// Bring equivalent states together. Off where a counterexample is wanted, so that its revisions stay true.
+    pub reduce: bool,
+}
+
+impl Setup {
+    /// The rule of production, nothing going wrong.
+    pub const fn production(pods: usize, controllers: usize) -> Self {
+        Self {
+            pods,
+            controllers,
+            gate: Gate::Foreign,
+            overlay: Overlay::UntilSeen,
+            conditional: true,
+            stale_lists: true,
+            bookmarks: true,
+            write_ahead: true,
+            creation: false,
+            deletion: true,
+            uncounted_limit: MAX_PODS,
+            faults: Faults { crashes: 0, losses: 0, edits: 0, flips: 0, rewinds: 0 },
+            at_most_once_only: false,
+            reduce: true,
+        }
+    }
+}
+
+/// The Pods as one process knows them.
+struct Sight {
+    pods: Pods,
+    released: PodMask,
+}
+
+impl PodFacts for Sight {
+    fn is_tracked(&self, uid: &PodUid) -> bool {
+        UIDS.iter()
+            .position(|known| known == uid)
+            .is_some_and(|pod| self.pods.is_tracked(pod) && self.released >> pod & 1 == 0)
+    }
+}
+
+/// What a controller may do now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Plan {
+    pub write: Option<Write>,
+    pub releases: PodMask,
+    /// The write would list a UID twice (I4).
+    pub lists_twice: bool,
+}
+
+/// Plans like production: tally, then record, both in one write; and release what is recorded.
+pub(super) fn plan(setup: &Setup, world: &World, controller: &Controller) -> Plan {
+    let mut plan = Plan::default();
+    let books = world.books_at(controller.job_at);
+    let sight = Sight { pods: world.pods_at(controller.pods_at), released: controller.released };
+    let pods_at = Revision(controller.pods_at.into());
+    let job_at = Revision(u64::from(match setup.gate {
+        Gate::Open => 0,
+        Gate::Strict => controller.job_at,
+        Gate::Foreign => controller.foreign_at,
+        Gate::OwnReleases => controller.own_release_at,
+    }));
+
+    let committed = books.uncounted();
+    if let Status::Idle = controller.status
+        && let Some(snapshot) = CausalSnapshot::take(&committed, &sight, pods_at, job_at)
+    {
+        let tally = snapshot.tally();
+        let succeeded = books.succeeded() + tally.succeeded.len() as u16;
+        let failed = books.failed() + tally.failed.len() as u16;
+        let mut lists = tally.left;
+        for (pod, uid) in UIDS.iter().enumerate().take(setup.pods) {
+            if lists.len() >= setup.uncounted_limit {
+                break;
+            }
+            if let Some(outcome) = sight.pods.outcome(pod).filter(|_| sight.pods.exists(pod)) {
+                snapshot.record(&mut lists, uid, outcome);
+            }
+        }
+        match Books::new(&lists, succeeded, failed) {
+            Some(next) if next != books => {
+                let moved = tally.succeeded.iter().chain(&tally.failed);
+                let tallied = moved.filter_map(|uid| UIDS.iter().position(|known| known == uid));
+                plan.write = Some(Write::new(next, tallied.fold(0, |mask, pod| mask | 1 << pod)));
+            }
+            Some(_) => {}
+            None => plan.lists_twice = true,
+        }
+    }
+
+    let believed = match controller.status {
+        Status::Sent(write) if !setup.write_ahead => write.books().uncounted(),
+        _ => committed,
+    };
+    if let Some(snapshot) = CausalSnapshot::take(&believed, &sight, pods_at, job_at) {
+        let under_way = controller.releasing | controller.release_done;
+        for (pod, uid) in UIDS.iter().enumerate().take(setup.pods) {
+            if under_way >> pod & 1 == 0 && snapshot.may_release(uid) {
+                plan.releases |= 1 << pod;
+            }
+        }
+    }
+    plan
+}
+
+/// How a process takes in what it learns. Mirrors what the production ledger does with the same news.
+impl Controller {
+    /// A process that has just listed Jobs and Pods.
+    pub fn started(setup: &Setup, world: &World, job_at: u8, pods_at: u8) -> Self {
+        let mut controller = Self { pods_at, ..Self::default() };
+        controller.observe_job(setup, world, job_at);
+        controller
+    }
+
+    /// The Job as a stream, a list or a GET shows it.
+    pub fn observe_job(&mut self, setup: &Setup, world: &World, job_at: u8) {
+        if job_at < self.job_at {
+            return;
+        }
+        if setup.gate == Gate::Foreign && job_at > self.job_at {
+            let answer_will_claim_it = self.status == Status::Stored(job_at);
+            self.foreign_before = if answer_will_claim_it { self.foreign_at } else { 0 };
+            self.foreign_at = job_at;
+        }
+        self.job_at = job_at;
+        self.forget_releases(setup, world);
+    }
+
+    /// The status write was stored at this revision, and the answer says so.
+    pub fn status_written(&mut self, setup: &Setup, world: &World, written_at: u8) {
+        self.status = Status::Idle;
+        let foreign_before = std::mem::take(&mut self.foreign_before);
+        match written_at.cmp(&self.job_at) {
+            std::cmp::Ordering::Greater => self.job_at = written_at,
+            std::cmp::Ordering::Equal if self.foreign_at == written_at => self.foreign_at = foreign_before,
+            _ => {}
+        }
+        self.forget_releases(setup, world);
+    }
+
+    /// The write conflicted, or nobody knows.
+    pub fn status_unwritten(&mut self) {
+        self.status = Status::Refreshing;
+        self.foreign_before = 0;
+    }
+
+    pub fn observe_pods(&mut self, setup: &Setup, world: &World, pods_at: u8) {
+        self.pods_at = pods_at;
+        self.forget_releases(setup, world);
+    }
+
+    /// The Pod is without the finalizer, and the answer says so.
+    pub fn release_answered(&mut self, setup: &Setup, world: &World, pod: usize) {
+        self.release_done &= !(1 << pod);
+        if setup.gate == Gate::OwnReleases {
+            self.own_release_at = self.own_release_at.max(world.release_revision(pod));
+        }
+        self.released |= 1 << pod;
+        self.forget_releases(setup, world);
+    }
+
+    /// Drops what the overlay need not, or must not, hold any longer.
+    fn forget_releases(&mut self, setup: &Setup, world: &World) {
+        if self.released == 0 {
+            return;
+        }
+        self.released &= world.pods_at(self.pods_at).tracked();
+        match setup.overlay {
+            Overlay::UntilSeen => {}
+            Overlay::UntilTallied => self.released &= world.books_at(self.job_at).recorded(),
+            Overlay::Never => self.released = 0,
+        }
+    }
+}

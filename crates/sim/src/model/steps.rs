@@ -1,0 +1,460 @@
+//! Everything that can happen next, and what comes of it.
+
+use std::fmt;
+
+use super::rules::{Gate, Setup, plan};
+use super::world::{Controller, HistoryFull, PodEvent, PodMask, Status, World, Write, pods_in};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    // The world around.
+    Create { pod: u8 },
+    Finish { pod: u8 },
+    Flip { pod: u8 },
+    Delete { pod: u8 },
+    Edit,
+    // A controller learns something.
+    SeeJob { who: u8 },
+    SeePods { who: u8, up_to: u8 },
+    Refresh { who: u8 },
+    StatusAnswered { who: u8 },
+    ReleaseAnswered { who: u8, pod: u8 },
+    // A controller asks for something.
+    SendStatus { who: u8, write: Write },
+    SendRelease { who: u8, pod: u8 },
+    // The store carries out what was asked.
+    StoreStatus { who: u8 },
+    StoreRelease { who: u8, pod: u8 },
+    LateStatus { write: Write },
+    LateRelease { pod: u8 },
+    LateStatusLost { write: Write },
+    LateReleaseLost { pod: u8 },
+    // Faults.
+    LoseStatus { who: u8 },
+    LoseRelease { who: u8, pod: u8 },
+    Restart { who: u8, job_at: u8, pods_at: u8 },
+    Rewind { who: u8, pods_at: u8 },
+}
+
+/// How a run went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Breach {
+    /// I1.
+    TalliedTwice { pod: usize },
+    /// I2: finished, without finalizer, in no list, and never tallied.
+    Lost { pod: usize },
+    /// I3.
+    ReleasedUnrecorded { pod: usize },
+    /// I4.
+    ListedTwice,
+    /// I9: nothing can happen any more, and this Pod is not done with.
+    Stuck { pod: usize },
+    /// I9: the counters do not say what the ghost says.
+    Miscounted,
+    /// I9: a run without faults need not end.
+    Endless,
+    /// The model is too small for the setup.
+    HistoryFull,
+    TooManyStates,
+}
+
+impl From<HistoryFull> for Breach {
+    fn from(_: HistoryFull) -> Self {
+        Breach::HistoryFull
+    }
+}
+
+impl Step {
+    /// Steps that happen without anybody's help once faults have stopped: controllers read, ask and are answered.
+    /// Pods need not finish, nobody need edit or delete anything.
+    pub fn is_ordinary(self) -> bool {
+        match self {
+            Step::Create { .. } | Step::Finish { .. } | Step::Flip { .. } | Step::Delete { .. } | Step::Edit => false,
+            Step::LoseStatus { .. } | Step::LoseRelease { .. } | Step::Restart { .. } | Step::Rewind { .. } => false,
+            Step::SeeJob { .. }
+            | Step::SeePods { .. }
+            | Step::Refresh { .. }
+            | Step::StatusAnswered { .. }
+            | Step::ReleaseAnswered { .. }
+            | Step::SendStatus { .. }
+            | Step::SendRelease { .. }
+            | Step::StoreStatus { .. }
+            | Step::StoreRelease { .. }
+            | Step::LateStatus { .. }
+            | Step::LateRelease { .. }
+            | Step::LateStatusLost { .. }
+            | Step::LateReleaseLost { .. } => true,
+        }
+    }
+}
+
+/// All steps that are possible in this state.
+pub(super) fn steps(setup: &Setup, world: &World, out: &mut Vec<Step>) -> Result<(), Breach> {
+    out.clear();
+    environment_steps(setup, world, out);
+    for write in world.late_writes() {
+        out.push(Step::LateStatus { write });
+        out.push(Step::LateStatusLost { write });
+    }
+    for pod in each(world.late_releases) {
+        out.push(Step::LateRelease { pod });
+        out.push(Step::LateReleaseLost { pod });
+    }
+    for (who, controller) in (0..).zip(&world.controllers[..setup.controllers]) {
+        controller_steps(setup, world, who, controller, out)?;
+        fault_steps(setup, world, who, controller, out);
+    }
+    Ok(())
+}
+
+fn each(mask: PodMask) -> impl Iterator<Item = u8> {
+    pods_in(mask).map(|pod| pod as u8)
+}
+
+fn environment_steps(setup: &Setup, world: &World, out: &mut Vec<Step>) {
+    let pods = world.pods();
+    for (index, pod) in (0..setup.pods).zip(0..) {
+        match (pods.exists(index), pods.is_finished(index)) {
+            (false, false) => out.push(Step::Create { pod }),
+            (true, false) => out.push(Step::Finish { pod }),
+            (true, true) if world.faults.flips > 0 => out.push(Step::Flip { pod }),
+            _ => {}
+        }
+        let over = pods.exists(index) && pods.is_finished(index) && !pods.is_tracked(index);
+        if setup.deletion && over {
+            out.push(Step::Delete { pod });
+        }
+    }
+    if world.faults.edits > 0 {
+        out.push(Step::Edit);
+    }
+}
+
+fn controller_steps(
+    setup: &Setup,
+    world: &World,
+    who: u8,
+    controller: &Controller,
+    out: &mut Vec<Step>,
+) -> Result<(), Breach> {
+    if world.next_job_revision(controller.job_at).is_some() {
+        out.push(Step::SeeJob { who });
+    }
+    let next_pods = match setup.bookmarks {
+        true => (controller.pods_at < world.head()).then_some(controller.pods_at + 1),
+        false => world.next_pod_revision(controller.pods_at),
+    };
+    out.extend(next_pods.map(|up_to| Step::SeePods { who, up_to }));
+    match controller.status {
+        Status::Idle => {}
+        Status::Sent(_) => out.push(Step::StoreStatus { who }),
+        Status::Stored(_) => out.push(Step::StatusAnswered { who }),
+        Status::Refreshing => out.push(Step::Refresh { who }),
+    }
+    out.extend(each(controller.releasing).map(|pod| Step::StoreRelease { who, pod }));
+    out.extend(each(controller.release_done).map(|pod| Step::ReleaseAnswered { who, pod }));
+
+    let plan = plan(setup, world, controller);
+    if plan.lists_twice {
+        return Err(Breach::ListedTwice);
+    }
+    out.extend(plan.write.map(|write| Step::SendStatus { who, write }));
+    out.extend(each(plan.releases).map(|pod| Step::SendRelease { who, pod }));
+    Ok(())
+}
+
+fn fault_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, out: &mut Vec<Step>) {
+    if world.faults.losses > 0 {
+        if let Status::Sent(_) | Status::Stored(_) = controller.status {
+            out.push(Step::LoseStatus { who });
+        }
+        out.extend(each(controller.releasing | controller.release_done).map(|pod| Step::LoseRelease { who, pod }));
+    }
+    if world.faults.crashes > 0 {
+        let (mut job_at, oldest_pods) = match setup.stale_lists {
+            true => (Some(0), 0),
+            false => (Some(world.job_revision()), world.head()),
+        };
+        while let Some(at) = job_at {
+            out.extend((oldest_pods..=world.head()).map(|pods_at| Step::Restart { who, job_at: at, pods_at }));
+            job_at = world.next_job_revision(at);
+        }
+    }
+    if world.faults.rewinds > 0 {
+        out.extend((0..controller.pods_at).map(|pods_at| Step::Rewind { who, pods_at }));
+    }
+}
+
+/// The state after one step, before equivalent states are brought together.
+pub(super) fn after(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
+    let mut next = *world;
+    match step {
+        Step::Create { pod } => next.push_pod(PodEvent::Created, pod.into())?,
+        Step::Finish { pod } => next.push_pod(verdict_of(pod), pod.into())?,
+        Step::Flip { pod } => {
+            next.faults.flips -= 1;
+            let failed = world.pods().outcome(pod.into()) == Some(tally_core::accounting::Outcome::Failed);
+            next.push_pod(if failed { PodEvent::Succeeded } else { PodEvent::Failed }, pod.into())?;
+        }
+        Step::Delete { pod } => next.push_pod(PodEvent::Deleted, pod.into())?,
+        Step::Edit => {
+            next.faults.edits -= 1;
+            next.push_job(world.books(), setup.conditional)?;
+        }
+        Step::LateStatus { write } => {
+            next.take_late_write(write);
+            store_status(setup, &mut next, write)?;
+        }
+        Step::LateStatusLost { write } => next.take_late_write(write),
+        Step::LateRelease { pod } => store_release(setup, &mut next, pod)?,
+        Step::LateReleaseLost { pod } => next.late_releases &= !(1 << pod),
+        Step::SeeJob { who }
+        | Step::SeePods { who, .. }
+        | Step::Refresh { who }
+        | Step::StatusAnswered { who }
+        | Step::ReleaseAnswered { who, .. }
+        | Step::SendStatus { who, .. }
+        | Step::SendRelease { who, .. }
+        | Step::StoreStatus { who }
+        | Step::StoreRelease { who, .. }
+        | Step::LoseStatus { who }
+        | Step::LoseRelease { who, .. }
+        | Step::Restart { who, .. }
+        | Step::Rewind { who, .. } => {
+            let mut controller = next.controllers[usize::from(who)];
+            // Out of the way of its own write, which must not be taken for a rival's.
+            next.controllers[usize::from(who)].status = Status::Idle;
+            step_of_controller(setup, &mut next, &mut controller, step)?;
+            next.controllers[usize::from(who)] = controller;
+        }
+    }
+    Ok(next)
+}
+
+fn step_of_controller(
+    setup: &Setup,
+    world: &mut World,
+    controller: &mut Controller,
+    step: Step,
+) -> Result<(), Breach> {
+    match step {
+        Step::SeeJob { .. } => {
+            if let Some(job_at) = world.next_job_revision(controller.job_at) {
+                controller.observe_job(setup, world, job_at);
+            }
+        }
+        Step::SeePods { up_to, .. } => controller.observe_pods(setup, world, up_to),
+        Step::Refresh { .. } => {
+            controller.status = Status::Idle;
+            controller.observe_job(setup, world, world.job_revision());
+        }
+        Step::StatusAnswered { .. } => {
+            if let Status::Stored(written_at) = controller.status {
+                controller.status_written(setup, world, written_at);
+            }
+        }
+        Step::ReleaseAnswered { pod, .. } => controller.release_answered(setup, world, pod.into()),
+        Step::SendStatus { write, .. } => {
+            let will_conflict = setup.conditional && controller.job_at != world.job_revision();
+            controller.status = if will_conflict { Status::Refreshing } else { Status::Sent(write) };
+        }
+        Step::SendRelease { pod, .. } => controller.releasing |= 1 << pod,
+        Step::StoreStatus { .. } => {
+            if let Status::Sent(write) = controller.status {
+                store_status(setup, world, write)?;
+                controller.status = Status::Stored(world.head());
+            }
+        }
+        Step::StoreRelease { pod, .. } => {
+            controller.releasing &= !(1 << pod);
+            controller.release_done |= 1 << pod;
+            store_release(setup, world, pod)?;
+        }
+        Step::LoseStatus { .. } => {
+            world.faults.losses -= 1;
+            if let Status::Sent(write) = controller.status {
+                world.add_late_write(write);
+            }
+            controller.status_unwritten();
+        }
+        Step::LoseRelease { pod, .. } => {
+            world.faults.losses -= 1;
+            leave_releases(world, controller.releasing & 1 << pod);
+            controller.releasing &= !(1 << pod);
+            controller.release_done &= !(1 << pod);
+        }
+        Step::Restart { job_at, pods_at, .. } => {
+            world.faults.crashes -= 1;
+            if let Status::Sent(write) = controller.status {
+                world.add_late_write(write);
+            }
+            leave_releases(world, controller.releasing);
+            *controller = Controller::started(setup, world, job_at, pods_at);
+        }
+        Step::Rewind { pods_at, .. } => {
+            world.faults.rewinds -= 1;
+            controller.observe_pods(setup, world, pods_at);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// As what a Pod finishes. Fixed, so that both lists are used and no state is spent on the choice.
+fn verdict_of(pod: u8) -> PodEvent {
+    if pod % 2 == 0 { PodEvent::Succeeded } else { PodEvent::Failed }
+}
+
+fn leave_releases(world: &mut World, releasing: PodMask) {
+    world.late_releases |= releasing & world.pods().tracked();
+}
+
+fn store_status(setup: &Setup, world: &mut World, write: Write) -> Result<(), Breach> {
+    world.push_job(write.books(), setup.conditional)?;
+    if let Some(pod) = pods_in(world.tallied & write.tallied()).next() {
+        return Err(Breach::TalliedTwice { pod });
+    }
+    world.tallied |= write.tallied();
+    world.ever_recorded |= write.books().recorded();
+    Ok(())
+}
+
+/// Without the finalizer there is nothing to do, and the answer is the same.
+fn store_release(setup: &Setup, world: &mut World, pod: u8) -> Result<(), Breach> {
+    let pod = usize::from(pod);
+    if !world.pods().is_tracked(pod) {
+        return Ok(());
+    }
+    if setup.write_ahead && !setup.at_most_once_only && world.ever_recorded >> pod & 1 == 0 {
+        return Err(Breach::ReleasedUnrecorded { pod });
+    }
+    Ok(world.push_pod(PodEvent::Released, pod)?)
+}
+
+/// A state in which no ordinary step is left: everything that has finished is done with, and nothing else.
+pub(super) fn check_at_rest(setup: &Setup, world: &World) -> Result<(), Breach> {
+    let (pods, books) = (world.pods(), world.books());
+    let mut counted = (0, 0);
+    for pod in 0..setup.pods {
+        let tallied = world.tallied >> pod & 1 == 1;
+        let listed = books.recorded_as(pod).is_some();
+        if !pods.is_finished(pod) {
+            if tallied || listed || (pods.exists(pod) && !pods.is_tracked(pod)) {
+                return Err(Breach::Stuck { pod });
+            }
+            continue;
+        }
+        if !tallied && !listed && !pods.is_tracked(pod) {
+            return Err(Breach::Lost { pod });
+        }
+        if !tallied || listed || pods.is_tracked(pod) {
+            return Err(Breach::Stuck { pod });
+        }
+        match verdict_of(pod as u8) {
+            PodEvent::Succeeded => counted.0 += 1,
+            _ => counted.1 += 1,
+        }
+    }
+    let stored = (books.succeeded(), books.failed());
+    let agrees = match setup.faults.flips {
+        0 => stored == counted,
+        _ => stored.0 + stored.1 == counted.0 + counted.1,
+    };
+    if agrees { Ok(()) } else { Err(Breach::Miscounted) }
+}
+
+/// A step in words, with the state it starts from.
+pub(super) struct Told<'a>(pub &'a Setup, pub &'a World, pub Step);
+
+fn name(who: u8) -> char {
+    char::from(b'A' + who)
+}
+
+fn list(f: &mut fmt::Formatter<'_>, mask: PodMask) -> fmt::Result {
+    for (nth, pod) in pods_in(mask).enumerate() {
+        write!(f, "{}{pod}", if nth == 0 { "" } else { ", " })?;
+    }
+    Ok(())
+}
+
+fn tell_write(f: &mut fmt::Formatter<'_>, before: PodMask, write: Write) -> fmt::Result {
+    let recorded = write.books().recorded() & !before;
+    for (verb, mask) in [("record Pod ", recorded), ("tally Pod ", write.tallied())] {
+        if mask != 0 {
+            f.write_str(if verb.starts_with('t') && recorded != 0 { ", " } else { "" })?;
+            f.write_str(verb)?;
+            list(f, mask)?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told(setup, world, step) = self;
+        let at = world.head() + 1;
+        match *step {
+            Step::Create { pod } => write!(f, "Pod {pod} is created (revision {at})"),
+            Step::Finish { pod } => write!(f, "Pod {pod} finishes (revision {at})"),
+            Step::Flip { pod } => write!(f, "Pod {pod} changes its outcome (revision {at})"),
+            Step::Delete { pod } => write!(f, "Pod {pod} is deleted (revision {at})"),
+            Step::Edit => write!(f, "somebody edits the Job (revision {at})"),
+            Step::SeeJob { who } => {
+                let job_at = world.next_job_revision(world.controllers[usize::from(who)].job_at).unwrap_or(0);
+                write!(f, "{} sees the Job as of {job_at}", name(who))
+            }
+            Step::SeePods { who, up_to } => write!(f, "{} sees Pods up to {up_to}", name(who)),
+            Step::Refresh { who } => write!(f, "{} reads the Job again: revision {}", name(who), world.job_revision()),
+            Step::StatusAnswered { who } => write!(f, "{} learns that its status was written", name(who)),
+            Step::ReleaseAnswered { who, pod } => write!(f, "{} learns that Pod {pod} is released", name(who)),
+            Step::SendStatus { who, write } => {
+                let controller = &world.controllers[usize::from(who)];
+                write!(f, "{} asks to ", name(who))?;
+                tell_write(f, world.books_at(controller.job_at).recorded(), write)?;
+                write!(f, " (Job as of {}, Pods as of {}", controller.job_at, controller.pods_at)?;
+                match setup.gate {
+                    Gate::Foreign => write!(f, ", foreign revision {})", controller.foreign_at),
+                    _ => f.write_str(")"),
+                }
+            }
+            Step::SendRelease { who, pod } => write!(f, "{} asks to release Pod {pod}", name(who)),
+            Step::StoreStatus { who } => write!(f, "the status of {} is stored (revision {at})", name(who)),
+            Step::StoreRelease { pod, .. } if !world.pods().is_tracked(pod.into()) => {
+                write!(f, "the release of Pod {pod} finds nothing to do")
+            }
+            Step::StoreRelease { pod, .. } => write!(f, "Pod {pod} loses its finalizer (revision {at})"),
+            Step::LateStatus { write } => {
+                f.write_str("a late write arrives after all: ")?;
+                tell_write(f, world.books().recorded(), write)?;
+                write!(f, " (revision {at})")
+            }
+            Step::LateRelease { pod } => {
+                write!(f, "a late release arrives after all: Pod {pod} loses its finalizer (revision {at})")
+            }
+            Step::LateStatusLost { .. } => f.write_str("a late write gets lost"),
+            Step::LateReleaseLost { pod } => write!(f, "a late release of Pod {pod} gets lost"),
+            Step::LoseStatus { who } => write!(f, "{} hears nothing of its status write", name(who)),
+            Step::LoseRelease { who, pod } => write!(f, "{} hears nothing of its release of Pod {pod}", name(who)),
+            Step::Restart { who, job_at, pods_at } => {
+                write!(f, "{} restarts and lists the Job as of {job_at}, Pods as of {pods_at}", name(who))
+            }
+            Step::Rewind { who, pods_at } => write!(f, "{} lists Pods again, as of {pods_at}", name(who)),
+        }
+    }
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Breach::TalliedTwice { pod } => write!(f, "Pod {pod} is tallied a second time"),
+            Breach::Lost { pod } => write!(f, "Pod {pod} has finished, is released, and nobody will ever tally it"),
+            Breach::ReleasedUnrecorded { pod } => write!(f, "Pod {pod} loses its finalizer before it was recorded"),
+            Breach::ListedTwice => f.write_str("a UID is put on the lists twice"),
+            Breach::Stuck { pod } => write!(f, "nothing is left to happen, and Pod {pod} is not done with"),
+            Breach::Miscounted => f.write_str("at rest the counters differ from what was tallied"),
+            Breach::Endless => f.write_str("without any fault this may go on for ever"),
+            Breach::HistoryFull => f.write_str("the model keeps too few revisions for this setup"),
+            Breach::TooManyStates => f.write_str("the model has more states than it may keep"),
+        }
+    }
+}

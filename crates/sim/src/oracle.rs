@@ -1,0 +1,585 @@
+//! The ghost ledger: what really happened, kept outside the store, and the invariants I1-I13 held against every write.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tally_core::backoff::delay_after;
+use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::indexes::IndexSet;
+use tally_core::job::{JobView, condition};
+use tally_core::pod::{Phase, PodView};
+use tally_core::policy::FailureAction;
+use tally_core::time::{Span, Timestamp};
+
+use crate::api::{Actor, Api, Change};
+use crate::counters::{Counters, Sometimes};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub invariant: &'static str,
+    pub text: String,
+}
+
+/// What the writer of the current change knew when it asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context {
+    pub asked_at: Timestamp,
+    pub pods_at: Revision,
+    pub clocks_sane: bool,
+    pub incarnations: usize,
+}
+
+#[derive(Debug)]
+struct PodGhost {
+    job: Option<JobUid>,
+    name: String,
+    created_by: Actor,
+    ever_tracked: bool,
+    ever_succeeded: bool,
+    ever_failed: bool,
+    index: Option<u32>,
+    recorded: bool,
+    tallied: u32,
+    /// Why it need not be counted.
+    forgiven: Option<&'static str>,
+    removed_by: Option<Actor>,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct JobGhost {
+    max_parallelism: i32,
+    /// The smallest number of completions it ever had: Pods at or above may have been let go.
+    min_limit: u32,
+    completed_ever: BTreeSet<u32>,
+    gone: bool,
+}
+
+#[derive(Default)]
+pub struct Oracle {
+    pods: HashMap<PodUid, PodGhost>,
+    jobs: BTreeMap<JobUid, JobGhost>,
+    pub violation: Option<Violation>,
+    pub uncounted_limit: usize,
+    /// The most Pods beyond `parallelism` ever live at once.
+    pub excess: usize,
+}
+
+macro_rules! require {
+    ($self:ident, $condition:expr, $invariant:literal, $($text:tt)*) => {
+        if !$condition && $self.violation.is_none() {
+            $self.violation = Some(Violation { invariant: $invariant, text: format!($($text)*) });
+        }
+    };
+}
+
+impl Oracle {
+    pub fn new(uncounted_limit: usize) -> Self {
+        Self { uncounted_limit, ..Self::default() }
+    }
+
+    pub fn fail(&mut self, invariant: &'static str, text: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { invariant, text });
+        }
+    }
+
+    pub fn observe(&mut self, change: &Change, context: Context, api: &Api, counters: &mut Counters) {
+        match change {
+            Change::Job { before, after, gone, actor } => {
+                self.job_changed(before.as_deref(), after, *gone, *actor, context, api, counters);
+            }
+            Change::Pod { before, after, gone, actor } => {
+                self.pod_changed(before.as_deref(), after, *gone, *actor, context, api, counters);
+            }
+        }
+    }
+
+    // ---- Jobs ----
+
+    #[allow(clippy::too_many_arguments)]
+    fn job_changed(
+        &mut self,
+        before: Option<&JobView>,
+        after: &JobView,
+        gone: bool,
+        actor: Actor,
+        context: Context,
+        api: &Api,
+        counters: &mut Counters,
+    ) {
+        let ghost = self.jobs.entry(after.uid.clone()).or_insert_with(|| JobGhost {
+            min_limit: after.spec.index_limit(),
+            ..JobGhost::default()
+        });
+        ghost.max_parallelism = ghost.max_parallelism.max(after.spec.parallelism);
+        ghost.min_limit = ghost.min_limit.min(after.spec.index_limit());
+        ghost.gone |= gone;
+        let Some(before) = before else { return };
+        let Actor::Controller { .. } = actor else { return };
+        if before.status == after.status {
+            return;
+        }
+        self.check_lists(before, after, api, counters);
+        self.check_indexes(before, after);
+        self.check_monotone(before, after);
+        self.check_finish(before, after, actor, api, counters);
+        self.check_clocks(before, after, context, counters);
+        let status = &after.status;
+        let (ready, terminating) = (status.ready.unwrap_or(0), status.terminating.unwrap_or(0));
+        require!(
+            self,
+            status.active >= 0 && ready >= 0 && terminating >= 0 && ready <= status.active,
+            "I7",
+            "{} has active {} ready {ready} terminating {terminating}",
+            after.name,
+            status.active
+        );
+        if after.status.is_true(condition::SUSPENDED) {
+            counters.hit(Sometimes::Suspended);
+        } else if before.status.is_true(condition::SUSPENDED) {
+            counters.hit(Sometimes::Resumed);
+        }
+    }
+
+    /// I1, I4: every UID enters and leaves the lists once, and leaves into exactly one counter.
+    fn check_lists(&mut self, before: &JobView, after: &JobView, api: &Api, counters: &mut Counters) {
+        let (old, new) = (before.status.uncounted(), after.status.uncounted());
+        let mut seen = BTreeSet::new();
+        for uid in new.succeeded.iter().chain(&new.failed) {
+            require!(self, seen.insert(uid.clone()), "I4", "{}: {uid} is listed twice", after.name);
+        }
+        require!(
+            self,
+            new.len() <= self.uncounted_limit,
+            "I4",
+            "{}: {} UIDs wait, more than {}",
+            after.name,
+            new.len(),
+            self.uncounted_limit
+        );
+        if new.len() == self.uncounted_limit {
+            counters.hit(Sometimes::UncountedLimit);
+        }
+        for (list, succeeded) in [(&new.succeeded, true), (&new.failed, false)] {
+            for uid in list {
+                if old.succeeded.contains(uid) || old.failed.contains(uid) {
+                    continue;
+                }
+                let Some(ghost) = self.pods.get_mut(uid) else {
+                    self.fail("I1", format!("{}: {uid} was recorded and never existed", after.name));
+                    continue;
+                };
+                let name = ghost.name.clone();
+                let real = if succeeded { ghost.ever_succeeded } else { ghost.ever_failed };
+                let tallied = ghost.tallied;
+                ghost.recorded = true;
+                require!(self, tallied == 0, "I1", "{name} was recorded again after it was tallied");
+                require!(self, real, "I1", "{name} was recorded as what it never was");
+            }
+        }
+        let mut moved = [0i64; 2];
+        for (list, into) in [(&old.succeeded, 0), (&old.failed, 1)] {
+            for uid in list {
+                if new.succeeded.contains(uid) || new.failed.contains(uid) {
+                    continue;
+                }
+                moved[into] += 1;
+                let held = api.pods.values().any(|stored| stored.view.uid == *uid && stored.view.tracked);
+                let Some(ghost) = self.pods.get_mut(uid) else { continue };
+                ghost.tallied += 1;
+                let (name, tallied) = (ghost.name.clone(), ghost.tallied);
+                require!(self, tallied == 1, "I1", "{name} was tallied {tallied} times");
+                require!(self, !held, "I3", "{name} was tallied and still carries the finalizer");
+            }
+        }
+        let grown = |old: i32, new: i32| i64::from(new) - i64::from(old);
+        let failed = grown(before.status.failed, after.status.failed);
+        require!(self, failed == moved[1], "I1", "{}: failed moved by {failed}, UIDs by {}", after.name, moved[1]);
+        if !after.spec.is_indexed() {
+            let succeeded = grown(before.status.succeeded, after.status.succeeded);
+            let expected = moved[0];
+            require!(
+                self,
+                succeeded == expected,
+                "I1",
+                "{}: succeeded moved by {succeeded}, UIDs by {expected}",
+                after.name
+            );
+        }
+    }
+
+    /// I8, and that no index is invented.
+    fn check_indexes(&mut self, before: &JobView, after: &JobView) {
+        if !after.spec.is_indexed() || before.status.completed_indexes == after.status.completed_indexes
+            && before.status.failed_indexes == after.status.failed_indexes
+        {
+            return;
+        }
+        let limit = after.spec.index_limit();
+        let read = |text: &str| IndexSet::read_strict(text, limit);
+        let failed_text = after.status.failed_indexes.as_deref().unwrap_or_default();
+        let (completed, failed) = match (read(&after.status.completed_indexes), read(failed_text)) {
+            (Ok(completed), Ok(failed)) => (completed, failed),
+            (Err(error), _) | (_, Err(error)) => {
+                self.fail("I8", format!("{}: {error}", after.name));
+                return;
+            }
+        };
+        require!(
+            self,
+            completed.intersection(&failed).is_empty(),
+            "I8",
+            "{}: completed {} and failed {failed_text} overlap",
+            after.name,
+            after.status.completed_indexes
+        );
+        require!(
+            self,
+            completed.len() as i64 == i64::from(after.status.succeeded),
+            "I8",
+            "{}: succeeded {} but completed {}",
+            after.name,
+            after.status.succeeded,
+            after.status.completed_indexes
+        );
+        let succeeded: BTreeSet<u32> = self
+            .pods
+            .values()
+            .filter(|ghost| ghost.job.as_ref() == Some(&after.uid) && ghost.ever_succeeded)
+            .filter_map(|ghost| ghost.index)
+            .collect();
+        for index in completed.iter() {
+            require!(self, succeeded.contains(&index), "I8", "{}: index {index} never succeeded", after.name);
+        }
+        if let Some(ghost) = self.jobs.get_mut(&after.uid) {
+            ghost.completed_ever.extend(completed.iter());
+        }
+    }
+
+    /// I5.
+    fn check_monotone(&mut self, before: &JobView, after: &JobView) {
+        let (old, new) = (&before.status, &after.status);
+        require!(self, new.failed >= old.failed, "I5", "{}: failed fell", after.name);
+        require!(
+            self,
+            new.succeeded >= old.succeeded || after.spec.is_indexed(),
+            "I5",
+            "{}: succeeded fell",
+            after.name
+        );
+        for kind in
+            [condition::COMPLETE, condition::FAILED, condition::FAILURE_TARGET, condition::SUCCESS_CRITERIA_MET]
+        {
+            require!(self, new.is_true(kind) || !old.is_true(kind), "I5", "{}: {kind} was taken back", after.name);
+        }
+        let place = |kind: &str| new.conditions.iter().position(|known| known.kind == kind && known.is_true());
+        for (first, then) in
+            [(condition::FAILURE_TARGET, condition::FAILED), (condition::SUCCESS_CRITERIA_MET, condition::COMPLETE)]
+        {
+            if let Some(then_at) = place(then) {
+                require!(
+                    self,
+                    place(first).is_some_and(|first_at| first_at < then_at),
+                    "I5",
+                    "{}: {then} without {first} before it",
+                    after.name
+                );
+            }
+        }
+    }
+
+    /// I6.
+    fn check_finish(&mut self, before: &JobView, after: &JobView, actor: Actor, api: &Api, counters: &mut Counters) {
+        let Some(terminal) = after.status.terminal_condition() else { return };
+        require!(self, !before.status.is_finished(), "I6", "{}: a finished Job was written", after.name);
+        let status = &after.status;
+        require!(
+            self,
+            status.active == 0 && status.terminating == Some(0) && status.uncounted().is_empty(),
+            "I6",
+            "{}: finished with active {} terminating {:?} uncounted {}",
+            after.name,
+            status.active,
+            status.terminating,
+            status.uncounted().len()
+        );
+        let nothing_to_do = after.spec.suspend && after.spec.completions == Some(0);
+        require!(self, status.start_time.is_some() || nothing_to_do, "I6", "{}: finished unstarted", after.name);
+        for stored in api.pods_of(&after.uid) {
+            let own = self.pods.get(&stored.view.uid).is_some_and(|ghost| ghost.created_by == actor);
+            require!(
+                self,
+                !stored.view.tracked || !own || !after.spec.selector.matches(&stored.view.labels),
+                "I6",
+                "{} finished while {} still carries the finalizer",
+                after.name,
+                stored.view.name
+            );
+        }
+        counters.hit(if terminal.kind == condition::COMPLETE { Sometimes::Completed } else { Sometimes::Failed });
+        match terminal.reason.as_str() {
+            "SuccessPolicy" => counters.hit(Sometimes::SuccessPolicy),
+            "PodFailurePolicy" => counters.hit(Sometimes::FailJob),
+            "FailedIndexes" | "MaxFailedIndexesExceeded" => counters.hit(Sometimes::FailedIndexes),
+            "DeadlineExceeded" => counters.hit(Sometimes::DeadlineExceeded),
+            "BackoffLimitExceeded" => counters.hit(Sometimes::BackoffLimitExceeded),
+            _ => {}
+        }
+    }
+
+    /// I11.
+    fn check_clocks(&mut self, before: &JobView, after: &JobView, context: Context, counters: &mut Counters) {
+        if let (Some(start_at), Some(completed_at)) = (after.status.start_time, after.status.completion_time) {
+            require!(self, completed_at >= start_at, "I11", "{}: completed before it started", after.name);
+        }
+        let newly = |job: &JobView| {
+            job.status.true_condition(condition::FAILURE_TARGET).is_some_and(|at| at.reason == "DeadlineExceeded")
+        };
+        if newly(after) && !newly(before) {
+            let deadline = before.spec.active_deadline_seconds.unwrap_or(0);
+            let due_at = before.status.start_time.map(|start_at| start_at + Span::from_seconds(deadline));
+            require!(
+                self,
+                due_at.is_some_and(|due_at| context.asked_at >= due_at),
+                "I11",
+                "{}: the deadline fired early",
+                after.name
+            );
+            counters.hit(Sometimes::DeadlineExceeded);
+        }
+    }
+
+    // ---- Pods ----
+
+    #[allow(clippy::too_many_arguments)]
+    fn pod_changed(
+        &mut self,
+        before: Option<&PodView>,
+        after: &PodView,
+        gone: bool,
+        actor: Actor,
+        context: Context,
+        api: &Api,
+        counters: &mut Counters,
+    ) {
+        let ghost = self.pods.entry(after.uid.clone()).or_insert_with(|| PodGhost {
+            job: None,
+            name: after.name.to_string(),
+            created_by: actor,
+            ever_tracked: false,
+            ever_succeeded: false,
+            ever_failed: false,
+            index: None,
+            recorded: false,
+            tallied: 0,
+            forgiven: None,
+            removed_by: None,
+            ended: false,
+        });
+        if let Some(job) = after.job() {
+            ghost.job = Some(job.clone());
+        }
+        ghost.index = ghost.index.or(after.index);
+        ghost.ever_tracked |= after.tracked;
+        ghost.ever_succeeded |= after.phase == Phase::Succeeded;
+        ghost.ever_failed |= after.phase == Phase::Failed || (after.deleting() && after.phase != Phase::Succeeded);
+        ghost.ended |= gone || after.phase.is_terminal();
+        let controlled = matches!(actor, Actor::Controller { .. });
+        match before {
+            None if controlled => self.check_creation(after, context, api, counters),
+            Some(before) if before.tracked && !after.tracked => {
+                if controlled {
+                    self.check_release(before, after, actor, api, counters);
+                } else if let Some(ghost) = self.pods.get_mut(&after.uid) {
+                    ghost.forgiven = Some("stripped by a user");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// I7, and that nothing is created before its back-off is over (S34).
+    fn check_creation(&mut self, pod: &PodView, context: Context, api: &Api, counters: &mut Counters) {
+        let Some(job) = pod.job().and_then(|uid| api.job_by_uid(uid)).map(|stored| stored.view.clone()) else {
+            return;
+        };
+        let made = |pod: &PodView| {
+            self.pods.get(&pod.uid).is_none_or(|ghost| matches!(ghost.created_by, Actor::Controller { .. }))
+        };
+        let live = api.live_pods(&job, made);
+        let allowed = self.jobs.get(&job.uid).map_or(0, |ghost| ghost.max_parallelism.max(0) as usize);
+        let excess = live.saturating_sub(allowed);
+        if excess > 0 {
+            counters.hit(Sometimes::MoreThanParallelism);
+            self.excess = self.excess.max(excess);
+        }
+        let bound = allowed * context.incarnations.max(1);
+        require!(self, live <= bound, "I7", "{}: {live} Pods live, parallelism {allowed}", job.name);
+        if job.spec.limits_each_index() || !context.clocks_sane {
+            return;
+        }
+        if let Some(retry_at) = retry_at(api, &job, context.pods_at) {
+            counters.hit(Sometimes::BackoffWaited);
+            require!(
+                self,
+                context.asked_at >= retry_at,
+                "S34",
+                "{} was asked for at {} ms, {} ms before its back-off was over",
+                pod.name,
+                context.asked_at.millis(),
+                (retry_at - context.asked_at).millis()
+            );
+        }
+    }
+
+    /// I3: no finalizer goes before its Pod is in a committed ledger, unless nobody is to count it.
+    fn check_release(&mut self, before: &PodView, after: &PodView, actor: Actor, api: &Api, counters: &mut Counters) {
+        let job = before.job().and_then(|uid| api.job_by_uid(uid)).map(|stored| stored.view.clone());
+        let reason = match (&job, before.job()) {
+            (None, None) => Some("nobody's Pod"),
+            (None, Some(_)) => {
+                counters.hit(Sometimes::OrphanReleased);
+                Some("its Job is gone")
+            }
+            (Some(_), _) if after.job().is_none() => {
+                counters.hit(Sometimes::Disowned);
+                Some("disowned")
+            }
+            (Some(job), _) => self.forgiveness(before, job, counters),
+        };
+        let Some(ghost) = self.pods.get_mut(&before.uid) else { return };
+        let booked = job.as_ref().is_some_and(|job| {
+            job.spec.is_indexed()
+                && ghost.ever_succeeded
+                && ghost.index.is_some_and(|index| {
+                    self.jobs.get(&job.uid).is_some_and(|known| known.completed_ever.contains(&index))
+                })
+        });
+        if ghost.recorded || booked {
+            return;
+        }
+        if before.is_active() && reason.is_none() {
+            ghost.removed_by = Some(actor);
+            ghost.forgiven = Some("removed on purpose");
+            counters.hit(Sometimes::RemovedOnPurpose);
+            return;
+        }
+        match reason {
+            Some(reason) => ghost.forgiven = Some(reason),
+            None => {
+                let text = format!("{} ({:?}) lost its finalizer unrecorded", before.name, before.phase);
+                self.fail("I3", text);
+            }
+        }
+    }
+
+    /// Why a Pod of an existing Job need not be counted.
+    fn forgiveness(&self, pod: &PodView, job: &JobView, counters: &mut Counters) -> Option<&'static str> {
+        let ghost = self.jobs.get(&job.uid);
+        if job.deleting {
+            return Some("its Job is being deleted");
+        }
+        if job.status.is_finished() {
+            counters.hit(Sometimes::LeftoverReleased);
+            return Some("its Job has finished");
+        }
+        if job.status.is_true(condition::SUCCESS_CRITERIA_MET) && (pod.deleting() || pod.is_active()) {
+            return Some("its Job has succeeded");
+        }
+        if job.spec.is_indexed() {
+            let limit = ghost.map_or(0, |ghost| ghost.min_limit);
+            match pod.index {
+                None => return Some("no index"),
+                Some(index) if index >= limit && !pod.is_active() => {
+                    counters.hit(Sometimes::InvalidIndexReleased);
+                    return Some("invalid index");
+                }
+                Some(index) => {
+                    let failed = job.status.failed_indexes.as_deref().unwrap_or_default();
+                    let failed = IndexSet::read_tolerant(failed, u32::MAX);
+                    if pod.phase == Phase::Succeeded && failed.contains(index) {
+                        return Some("its index has failed");
+                    }
+                }
+            }
+        }
+        if let Some(policy) = &job.spec.pod_failure_policy
+            && let Some(verdict) = policy.judge(pod)
+            && verdict.action == FailureAction::Ignore
+            && !pod.is_active()
+        {
+            counters.hit(Sometimes::FailureIgnored);
+            return Some("ignored by policy");
+        }
+        None
+    }
+
+    /// H2: a Pod that somebody began to remove is still running; which one, and who began.
+    pub fn half_removed(&self, pod: &PodView) -> Option<Actor> {
+        if pod.tracked || !pod.is_active() {
+            return None;
+        }
+        self.pods.get(&pod.uid).and_then(|ghost| ghost.removed_by)
+    }
+
+    pub fn is_recorded(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_some_and(|ghost| ghost.recorded && ghost.tallied == 0)
+    }
+
+    /// I2, I6 at rest.
+    pub fn at_rest(&mut self, api: &Api, ours: impl Fn(&JobView) -> bool) {
+        for stored in api.pods.values() {
+            let pod = &stored.view;
+            let job = pod.job().and_then(|uid| api.job_by_uid(uid));
+            if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
+                continue;
+            }
+            if job.is_some_and(|stored| !ours(&stored.view)) {
+                continue;
+            }
+            if pod.tracked {
+                self.fail("I6", format!("at rest {} still carries the finalizer", pod.name));
+            }
+        }
+        let mut uids: Vec<&PodUid> = self.pods.keys().collect();
+        uids.sort();
+        for uid in uids {
+            let ghost = &self.pods[uid];
+            let Some(job) = &ghost.job else { continue };
+            if !ghost.ever_tracked || ghost.forgiven.is_some() || !ghost.ended || ghost.tallied == 1 {
+                continue;
+            }
+            let Some(known) = self.jobs.get(job).filter(|known| !known.gone) else { continue };
+            let booked = ghost.index.is_some_and(|index| known.completed_ever.contains(&index));
+            if !(booked && ghost.ever_succeeded) {
+                let text = format!("{} ended and was never counted", ghost.name);
+                self.violation.get_or_insert(Violation { invariant: "I2", text });
+            }
+        }
+    }
+}
+
+/// When the next Pod may be created, from the Pods as they were at `at`: BACKOFF-3 to BACKOFF-6 once more, plainly.
+fn retry_at(api: &Api, job: &JobView, at: Revision) -> Option<Timestamp> {
+    let waits = job.spec.waits_for_terminal_phase();
+    let pods: Vec<_> = api.pods_ever(at).into_values().filter(|(pod, _)| pod.job() == Some(&job.uid)).collect();
+    let feeds = |pod: &PodView| {
+        (pod.tracked || !pod.deleting())
+            && (!job.spec.is_indexed() || pod.index.is_some_and(|index| index < job.spec.index_limit()))
+    };
+    // A success counts once seen, also if the Pod flipped or went away since; a failure need only be remembered while
+    // its Pod is there.
+    let succeeded = api.pod_log.iter().map(|entry| &entry.object).filter(|pod| pod.phase == Phase::Succeeded);
+    let success_at = succeeded.filter(|pod| pod.job() == Some(&job.uid)).map(|pod| pod.finished_at).max();
+    let failures: Vec<Timestamp> = pods
+        .iter()
+        .filter(|(pod, gone)| {
+            let failed = pod.phase == Phase::Failed || (!waits && pod.deleting() && pod.phase != Phase::Succeeded);
+            !gone && failed && feeds(pod) && job.spec.selector.matches(&pod.labels)
+        })
+        .map(|(pod, _)| pod.finished_at)
+        .filter(|at| success_at.is_none_or(|success_at| *at > success_at))
+        .collect();
+    let last = failures.iter().max()?;
+    Some(*last + delay_after(failures.len() as u32))
+}

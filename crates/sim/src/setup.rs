@@ -1,0 +1,231 @@
+//! What a run is about: how many instances, which Jobs, which faults and how often. Drawn from the seed, then bent by a
+//! named scenario.
+
+use tally_core::job::JobView;
+use tally_core::ledger::Limits;
+
+use crate::choices::Choices;
+
+pub const NAMESPACE: &str = "sim";
+
+/// How often each kind of step is taken. Faults that a run does not have weigh nothing: most bugs need a few faults,
+/// and too many hide each other.
+#[derive(Clone, Debug, Default)]
+pub struct Weights {
+    pub deliver: u32,
+    pub apply: u32,
+    pub answer: u32,
+    pub node: u32,
+    pub time: u32,
+    pub bookmark: u32,
+    pub collector: u32,
+    pub drop_request: u32,
+    pub drop_reply: u32,
+    pub refuse: u32,
+    pub crash: u32,
+    pub pause: u32,
+    pub cut: u32,
+    pub compact: u32,
+    pub clock: u32,
+    pub pod_monkey: u32,
+    pub job_monkey: u32,
+    pub conflict: u32,
+}
+
+impl Weights {
+    pub fn table(&self) -> [u32; 18] {
+        [
+            self.deliver,
+            self.apply,
+            self.answer,
+            self.node,
+            self.time,
+            self.bookmark,
+            self.collector,
+            self.drop_request,
+            self.drop_reply,
+            self.refuse,
+            self.crash,
+            self.pause,
+            self.cut,
+            self.compact,
+            self.clock,
+            self.pod_monkey,
+            self.job_monkey,
+            self.conflict,
+        ]
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailurePolicyKind {
+    None,
+    FailJob,
+    Ignore,
+    FailIndex,
+    Count,
+}
+
+#[derive(Clone, Debug)]
+pub struct JobSetup {
+    pub indexed: bool,
+    pub completions: Option<i32>,
+    pub parallelism: i32,
+    pub backoff_limit: i32,
+    pub per_index: Option<i32>,
+    pub max_failed_indexes: Option<i32>,
+    pub deadline: Option<i64>,
+    pub ttl: Option<i32>,
+    pub suspend: bool,
+    pub replace_when_failed: bool,
+    pub failure_policy: FailurePolicyKind,
+    pub success_count: Option<i32>,
+    pub managed_elsewhere: bool,
+    pub on_failure: bool,
+    /// Of a hundred Pods, how many fail.
+    pub fail_percent: usize,
+    /// Its Pods never end by themselves; the deadline ends the Job.
+    pub hangs: bool,
+    /// Somebody else's finalizer on the Job.
+    pub held: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub instances: usize,
+    pub limits: Limits,
+    pub chaos_steps: usize,
+    pub weights: Weights,
+    pub jobs: Vec<JobSetup>,
+}
+
+impl Setup {
+    pub fn draw(choices: &mut Choices) -> Self {
+        let instances = 1 + choices.below(2);
+        let limits = match choices.below(3) {
+            0 => Limits::default(),
+            1 => Limits { uncounted: 2, batch: 3 },
+            _ => Limits { uncounted: 1 + choices.below(4), batch: 1 + choices.below(6) },
+        };
+        let mut fault = |weight: u32| if choices.below(2) == 1 { weight } else { 0 };
+        let weights = Weights {
+            deliver: 40,
+            apply: 26,
+            answer: 26,
+            node: 16,
+            time: 5,
+            bookmark: 8,
+            collector: 6,
+            drop_request: fault(2),
+            drop_reply: fault(2),
+            refuse: fault(2),
+            crash: fault(2),
+            pause: fault(2),
+            cut: fault(2),
+            compact: fault(1),
+            clock: fault(1),
+            pod_monkey: fault(3),
+            job_monkey: fault(2),
+            conflict: fault(2),
+        };
+        let jobs = (0..1 + choices.below(2)).map(|_| JobSetup::draw(choices)).collect();
+        Self { instances, limits, chaos_steps: 60 + choices.below(240), weights, jobs }
+    }
+}
+
+impl JobSetup {
+    pub fn draw(choices: &mut Choices) -> Self {
+        let indexed = choices.below(2) == 1;
+        let completions = match choices.below(8) {
+            7 if !indexed => None,
+            6 => Some(0),
+            size => Some(1 + size as i32),
+        };
+        let per_index = (indexed && choices.one_in(3)).then(|| choices.below(3) as i32);
+        let failure_policy = match choices.below(9) {
+            4 => FailurePolicyKind::FailJob,
+            5 => FailurePolicyKind::Ignore,
+            6 if per_index.is_some() => FailurePolicyKind::FailIndex,
+            7 => FailurePolicyKind::Count,
+            _ => FailurePolicyKind::None,
+        };
+        let hangs = choices.one_in(10);
+        Self {
+            indexed,
+            completions,
+            parallelism: *choices.pick(&[1, 2, 3, 4, 0]),
+            backoff_limit: if per_index.is_some() { i32::MAX } else { *choices.pick(&[6, 1, 0, 3]) },
+            per_index,
+            max_failed_indexes: (per_index.is_some() && choices.one_in(3)).then(|| choices.below(2) as i32),
+            deadline: (hangs || choices.one_in(8)).then(|| *choices.pick(&[30, 600, 5])),
+            ttl: choices.one_in(5).then(|| *choices.pick(&[0, 20, 300])),
+            suspend: choices.one_in(8),
+            replace_when_failed: choices.one_in(3),
+            failure_policy,
+            success_count: (indexed && choices.one_in(5)).then(|| 1 + choices.below(2) as i32),
+            managed_elsewhere: choices.one_in(25),
+            on_failure: failure_policy == FailurePolicyKind::None && choices.one_in(6),
+            fail_percent: *choices.pick(&[10, 0, 40, 100]),
+            hangs,
+            held: choices.one_in(12),
+        }
+    }
+
+    /// The Job as a client would send it and a server would store it.
+    pub fn view(&self, number: usize, uid: u128) -> JobView {
+        let uid = tally_core::ids::JobUid::from_u128(uid);
+        let mut spec = vec![format!("\"parallelism\":{}", self.parallelism)];
+        let mut optional = |name: &str, value: Option<i64>| {
+            spec.extend(value.map(|value| format!("\"{name}\":{value}")));
+        };
+        optional("completions", self.completions.map(i64::from));
+        optional("backoffLimit", Some(i64::from(self.backoff_limit)));
+        optional("backoffLimitPerIndex", self.per_index.map(i64::from));
+        optional("maxFailedIndexes", self.max_failed_indexes.map(i64::from));
+        optional("activeDeadlineSeconds", self.deadline);
+        optional("ttlSecondsAfterFinished", self.ttl.map(i64::from));
+        spec.push(format!("\"suspend\":{}", self.suspend));
+        if self.indexed {
+            spec.push("\"completionMode\":\"Indexed\"".to_owned());
+        }
+        if self.replace_when_failed {
+            spec.push("\"podReplacementPolicy\":\"Failed\"".to_owned());
+        }
+        if self.managed_elsewhere {
+            spec.push("\"managedBy\":\"example.com/other\"".to_owned());
+        }
+        if let Some(count) = self.success_count {
+            spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{count}}}]}}"));
+        }
+        let codes = |action: &str| {
+            format!(
+                "\"podFailurePolicy\":{{\"rules\":[{{\"action\":\"{action}\",\
+                 \"onExitCodes\":{{\"operator\":\"In\",\"values\":[3]}}}}]}}"
+            )
+        };
+        match self.failure_policy {
+            FailurePolicyKind::None => {}
+            FailurePolicyKind::FailJob => spec.push(codes("FailJob")),
+            FailurePolicyKind::FailIndex => spec.push(codes("FailIndex")),
+            FailurePolicyKind::Count => spec.push(codes("Count")),
+            FailurePolicyKind::Ignore => spec.push(
+                "\"podFailurePolicy\":{\"rules\":[{\"action\":\"Ignore\",\
+                 \"onPodConditions\":[{\"type\":\"DisruptionTarget\",\"status\":\"True\"}]}]}"
+                    .to_owned(),
+            ),
+        }
+        let restart = if self.on_failure { "OnFailure" } else { "Never" };
+        let text = format!(
+            "{{\"metadata\":{{\"name\":\"job-{number}\",\"namespace\":\"{NAMESPACE}\",\"uid\":\"{uid}\",\
+             \"resourceVersion\":\"1\",\"generation\":1}},\"spec\":{{{},\
+             \"selector\":{{\"matchLabels\":{{\"batch.kubernetes.io/controller-uid\":\"{uid}\"}}}},\
+             \"template\":{{\"metadata\":{{\"labels\":{{\"batch.kubernetes.io/controller-uid\":\"{uid}\"}}}},\
+             \"spec\":{{\"restartPolicy\":\"{restart}\",\"containers\":[{{\"name\":\"c\",\"image\":\"i\"}}]}}}}}}}}",
+            spec.join(",")
+        );
+        match JobView::from_json(text.as_bytes()) {
+            Ok(view) => view,
+            Err(error) => panic!("the simulator made a Job that does not decode: {error}\n{text}"),
+        }
+    }
+}
