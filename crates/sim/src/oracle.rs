@@ -418,7 +418,7 @@ impl Oracle {
         if job.spec.limits_each_index() || !context.clocks_sane {
             return;
         }
-        if let Some(retry_at) = retry_at(api, &job, context.pods_at) {
+        if let Some(retry_at) = self.retry_at(api, &job, context.pods_at) {
             counters.hit(Sometimes::BackoffWaited);
             require!(
                 self,
@@ -557,29 +557,30 @@ impl Oracle {
             }
         }
     }
-}
 
-/// When the next Pod may be created, from the Pods as they were at `at`: BACKOFF-3 to BACKOFF-6 once more, plainly.
-fn retry_at(api: &Api, job: &JobView, at: Revision) -> Option<Timestamp> {
-    let waits = job.spec.waits_for_terminal_phase();
-    let pods: Vec<_> = api.pods_ever(at).into_values().filter(|(pod, _)| pod.job() == Some(&job.uid)).collect();
-    let feeds = |pod: &PodView| {
-        (pod.tracked || !pod.deleting())
-            && (!job.spec.is_indexed() || pod.index.is_some_and(|index| index < job.spec.index_limit()))
-    };
-    // A success counts once seen, also if the Pod flipped or went away since; a failure need only be remembered while
-    // its Pod is there.
-    let succeeded = api.pod_log.iter().map(|entry| &entry.object).filter(|pod| pod.phase == Phase::Succeeded);
-    let success_at = succeeded.filter(|pod| pod.job() == Some(&job.uid)).map(|pod| pod.finished_at).max();
-    let failures: Vec<Timestamp> = pods
-        .iter()
-        .filter(|(pod, gone)| {
-            let failed = pod.phase == Phase::Failed || (!waits && pod.deleting() && pod.phase != Phase::Succeeded);
-            !gone && failed && feeds(pod) && job.spec.selector.matches(&pod.labels)
-        })
-        .map(|(pod, _)| pod.finished_at)
-        .filter(|at| success_at.is_none_or(|success_at| *at > success_at))
-        .collect();
-    let last = failures.iter().max()?;
-    Some(*last + delay_after(failures.len() as u32))
+    /// When the next Pod may be created, from the Pods as they were at `at`: BACKOFF-3 to BACKOFF-6 once more, plainly.
+    fn retry_at(&self, api: &Api, job: &JobView, at: Revision) -> Option<Timestamp> {
+        let waits = job.spec.waits_for_terminal_phase();
+        let pods: Vec<_> = api.pods_ever(at).into_values().filter(|(pod, _)| pod.job() == Some(&job.uid)).collect();
+        let feeds = |pod: &PodView| {
+            (pod.tracked || !pod.deleting())
+                && (!job.spec.is_indexed() || pod.index.is_some_and(|index| index < job.spec.index_limit()))
+        };
+        // A success counts once seen, also if the Pod flipped or went away since; a failure need only be remembered while
+        // its Pod is there.
+        let succeeded = api.pod_log.iter().map(|entry| &entry.object).filter(|pod| pod.phase == Phase::Succeeded);
+        let success_at = succeeded.filter(|pod| pod.job() == Some(&job.uid)).map(|pod| pod.finished_at).max();
+        let failures: Vec<Timestamp> = pods
+            .iter()
+            .filter(|(pod, gone)| {
+                let failed = pod.phase == Phase::Failed || (!waits && pod.deleting() && pod.phase != Phase::Succeeded);
+                let removed = self.pods.get(&pod.uid).is_some_and(|ghost| ghost.removed_by.is_some());
+                !gone && !removed && failed && feeds(pod) && job.spec.selector.matches(&pod.labels)
+            })
+            .map(|(pod, _)| pod.finished_at)
+            .filter(|at| success_at.is_none_or(|success_at| *at > success_at))
+            .collect();
+        let last = failures.iter().max()?;
+        Some(*last + delay_after(failures.len() as u32))
+    }
 }

@@ -53,8 +53,6 @@ pub(crate) struct Instance<S: Soundness> {
     pub(crate) clock: Span,
     streams: [Stream; 2],
     wakes: [Option<Timestamp>; 2],
-    /// When the Job machine last planned.
-    planned_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -141,7 +139,6 @@ impl<S: Soundness> World<S> {
             clock: Span::ZERO,
             streams: [Stream::default(); 2],
             wakes: [None; 2],
-            planned_at: BEGINNING,
         }
     }
 
@@ -241,10 +238,7 @@ impl<S: Soundness> World<S> {
         out.clear();
         let instance = &mut self.instances[at];
         match from {
-            From::Job => {
-                instance.planned_at = now;
-                instance.machine.handle(input, now, &mut out);
-            }
+            From::Job => instance.machine.handle(input, now, &mut out),
             From::Ttl => instance.ttl.handle(input, now, &mut out),
         }
         instance.wakes[from as usize] = out.wake_at;
@@ -292,11 +286,7 @@ impl<S: Soundness> World<S> {
     /// I10: planning again on the state a plan produced yields nothing.
     fn check_replan(&mut self) {
         for at in 0..self.instances.len() {
-            let now = self.instances[at].planned_at;
-            if self.instances[at].wakes[From::Job as usize].is_some_and(|wake_at| wake_at <= now) {
-                continue;
-            }
-            let more = self.instances[at].machine.replan(now);
+            let more = self.instances[at].machine.replan();
             if more > 0 {
                 self.oracle.fail("I10", format!("c{at} planned {more} more requests from an unchanged state"));
             }

@@ -51,7 +51,7 @@ impl<S: Soundness> JobMachine<S> {
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
             Pending::Adopt { job, pod } => match answer {
                 Answer::Done(Object::Pod(stored)) => self.observe_pod(stored, now, out),
-                Answer::Gone => self.strays.bury(&pod),
+                Answer::Gone => self.stray_gone(&pod, now, out),
                 // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13).
                 _ => {
                     self.timers.insert((now + GET_RETRY, Chore::Adopt(job)));
@@ -59,7 +59,7 @@ impl<S: Soundness> JobMachine<S> {
             },
             Pending::Disown { pod } => match answer {
                 Answer::Done(Object::Pod(stored)) => self.observe_pod(stored, now, out),
-                Answer::Gone => self.strays.bury(&pod),
+                Answer::Gone => self.stray_gone(&pod, now, out),
                 _ => {
                     self.timers.insert((now + GET_RETRY, Chore::Disown(pod)));
                 }
@@ -73,7 +73,7 @@ impl<S: Soundness> JobMachine<S> {
     /// Takes an answer for true before the stream repeats it: the overlay of own writes.
     fn believe(&mut self, job: &JobUid, pod: &Arc<PodView>, now: Timestamp) {
         if let Some((slot, ledger)) = self.ledger_mut(job) {
-            if ledger.contains(&pod.uid) {
+            if ledger.knows_at(&pod.uid).is_some() {
                 ledger.observe_pod(pod, now);
                 self.pod_owner.insert(pod_key(&pod.uid), slot);
             }
@@ -245,10 +245,10 @@ impl<S: Soundness> JobMachine<S> {
     /// The name was taken: by this very Pod, made before we knew, or by another.
     fn created_found(&mut self, job: &JobUid, name: &str, answer: Answer, now: Timestamp, out: &mut Outbox) {
         let Some((slot, ledger)) = self.ledger_mut(job) else { return };
-        let selector_matches =
-            |pod: &PodView| ledger_selector_matches(&ledger.job().spec.selector, pod) && pod.job() == Some(job);
+        let selector = &ledger.job().spec.selector;
+        let claimed = |pod: &PodView| pod.job() == Some(job) && selector.matches(&pod.labels);
         match answer {
-            Answer::Done(Object::Pod(pod)) if selector_matches(&pod) => {
+            Answer::Done(Object::Pod(pod)) if claimed(&pod) => {
                 ledger.created(&pod, now);
                 self.pod_owner.insert(pod_key(&pod.uid), slot);
             }
@@ -294,12 +294,14 @@ impl<S: Soundness> JobMachine<S> {
             self.set_timer(slot, Some(now + GET_RETRY));
             return;
         };
-        let Some(ledger) = tracked.ledger.as_deref_mut() else { return };
-        let selector = ledger.job().spec.selector.clone();
-        let ours: Vec<Arc<PodView>> = pods
-            .into_iter()
-            .filter(|pod| pod.job() == Some(job) && ledger_selector_matches(&selector, pod))
-            .collect();
+        let selector = tracked.view.spec.selector.clone();
+        let (ours, others): (Vec<_>, Vec<_>) =
+            pods.into_iter().filter(|pod| pod.job() == Some(job)).partition(|pod| selector.matches(&pod.labels));
+        // Pods that the Job controls and does not select find their place first: they are not gone.
+        for pod in others {
+            self.observe_pod(pod, now, out);
+        }
+        let Some((_, ledger)) = self.ledger_mut(job) else { return };
         ledger.pods_listed(&ours, at, now);
         for pod in &ours {
             self.pod_owner.insert(pod_key(&pod.uid), slot);
@@ -331,8 +333,4 @@ impl<S: Soundness> JobMachine<S> {
             self.send(out, Pending::Adopt { job: job.clone(), pod: uid }, action);
         }
     }
-}
-
-fn ledger_selector_matches(selector: &tally_core::selector::Selector, pod: &PodView) -> bool {
-    selector.matches(&pod.labels)
 }

@@ -86,6 +86,7 @@ struct Tracked<S> {
     gate_closed_at: Option<Timestamp>,
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
     warned_unknown_mode: bool,
+    planned_at: Option<Timestamp>,
     /// For the mutant that sends a stale status again.
     stale_write: Option<Box<StatusWrite>>,
 }
@@ -154,10 +155,12 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     /// Plans every Job again at once, and says how much that yields: nothing, if plans mark what they ask for.
-    pub fn replan(&mut self, now: Timestamp) -> usize {
+    pub fn replan(&mut self) -> usize {
         let mut out = Outbox::default();
         for slot in 0..self.jobs.len() {
-            self.plan(slot as JobSlot, now, &mut out);
+            if let Some(planned_at) = self.tracked(slot as JobSlot).and_then(|tracked| tracked.planned_at) {
+                self.plan(slot as JobSlot, planned_at, &mut out);
+            }
         }
         out.requests.len()
     }
@@ -250,6 +253,7 @@ impl<S: Soundness> JobMachine<S> {
             gate_closed_at: None,
             adopting: BTreeMap::new(),
             warned_unknown_mode: false,
+            planned_at: None,
             stale_write: None,
         });
         slot
@@ -276,16 +280,20 @@ impl<S: Soundness> JobMachine<S> {
             }
         } else if tracked.ledger.is_none() {
             let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.soundness));
-            for pod in self.strays.take_job(&view.uid) {
-                if view.spec.selector.matches(&pod.labels) {
-                    self.pod_owner.insert(pod_key(&pod.uid), slot);
-                    ledger.observe_pod(&pod, now);
-                } else {
-                    self.strays.insert(pod);
-                }
+            let (ours, others): (Vec<_>, Vec<_>) = self
+                .strays
+                .take_job(&view.uid)
+                .into_iter()
+                .partition(|pod| view.spec.selector.matches(&pod.labels));
+            for pod in ours {
+                self.pod_owner.insert(pod_key(&pod.uid), slot);
+                ledger.observe_pod(&pod, now);
             }
             if let Some(tracked) = self.tracked_mut(slot) {
                 tracked.ledger = Some(ledger);
+            }
+            for pod in others {
+                self.observe_pod(pod, now, out);
             }
             self.consider_adoptions(slot, out);
         }
@@ -347,6 +355,7 @@ impl<S: Soundness> JobMachine<S> {
         if listing_pods {
             return;
         }
+        tracked.planned_at = Some(now);
         let view = ledger.job().clone();
         let plan = ledger.plan(now, pods_at, &self.strays);
         if view.status.is_finished() && !ledger.has_tracked_pods() {

@@ -65,6 +65,14 @@ impl Strays {
         self.pods.insert(pod.uid.clone(), (pod, self.epoch));
     }
 
+    /// Seen in the current list, if only in an older form.
+    fn touch(&mut self, uid: &PodUid) {
+        let epoch = self.epoch;
+        if let Some((_, seen_in)) = self.pods.get_mut(uid) {
+            *seen_in = epoch;
+        }
+    }
+
     pub fn remove(&mut self, uid: &PodUid) -> Option<Arc<PodView>> {
         let (pod, _) = self.pods.remove(uid)?;
         self.unsettled.remove(&(pod.revision, uid.clone()));
@@ -177,21 +185,41 @@ impl Strays {
 
 impl<S: Soundness> JobMachine<S> {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
-        let job = pod.job().and_then(|uid| self.slot_of(uid));
-        let known_in = self.pod_owner.get(&pod_key(&pod.uid)).copied();
-        if let Some(before) = known_in
-            && Some(before) != job
+        if self.strays.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision) {
+            self.strays.touch(&pod.uid);
+            return;
+        }
+        let ledger = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
+        if let Some(known_at) = ledger.and_then(|ledger| ledger.knows_at(&pod.uid))
+            && known_at > pod.revision
+            && !self.soundness.has(Bug::ViewGoesBack)
         {
-            // It changed hands, or lost its owner.
+            // An answer was faster than the stream. The ledger notes that the Pod is still in the list, no more.
+            if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied()
+                && let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut())
+            {
+                ledger.observe_pod(&pod, now);
+            }
+            return;
+        }
+        let job = pod.job().and_then(|uid| self.slot_of(uid));
+        let before = self.pod_owner.get(&pod_key(&pod.uid)).copied().filter(|before| Some(*before) != job);
+        self.place_pod(pod.clone(), job, now, out);
+        if let Some(before) = before {
+            // It changed hands, or lost its owner. Only now that it has its new place does the old one plan: a Pod
+            // that is merely elsewhere is not a released Pod.
+            if self.pod_owner.get(&pod_key(&pod.uid)) == Some(&before) {
+                self.pod_owner.remove(&pod_key(&pod.uid));
+            }
             self.leave_ledger(before, &pod.uid, now, out);
         }
+    }
+
+    fn place_pod(&mut self, pod: Arc<PodView>, job: Option<JobSlot>, now: Timestamp, out: &mut Outbox) {
         let Some(slot) = job else {
             if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
                 // Somebody else's Pod, finalizer or not (S14).
                 self.strays.bury(&pod.uid);
-                return;
-            }
-            if self.strays.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision) {
                 return;
             }
             if !pod.tracked {
@@ -199,9 +227,7 @@ impl<S: Soundness> JobMachine<S> {
             }
             self.strays.insert(pod.clone());
             self.stray_changed(&pod, now, out);
-            if !self.listing.contains(&crate::machine::Resource::Pods) {
-                self.settle_strays(now, out);
-            }
+            self.settle_strays(now, out);
             return;
         };
         let Some(tracked) = self.tracked(slot) else { return };
@@ -210,7 +236,7 @@ impl<S: Soundness> JobMachine<S> {
             self.strays.bury(&pod.uid);
             return;
         }
-        let Some(ledger) = tracked.ledger.as_ref() else {
+        if tracked.ledger.is_none() {
             // Finished and settled: whatever still carries the finalizer is let go (S10).
             self.strays.remove(&pod.uid);
             if !pod.tracked {
@@ -220,19 +246,18 @@ impl<S: Soundness> JobMachine<S> {
                 self.release_orphans(now, out);
             }
             return;
-        };
+        }
         if !view.spec.selector.matches(&pod.labels) {
-            if ledger.contains(&pod.uid) {
-                self.leave_ledger(slot, &pod.uid, now, out);
-            }
             self.strays.insert(pod.clone());
             if !view.deleting {
-                self.disown(&view.uid.clone(), &pod, out);
+                self.disown(&view.uid, &pod, out);
             } else if pod.tracked {
                 // A Job on its way out takes no part in quarrels about labels, but it must not be held up by one.
                 self.strays.orphan(&pod);
                 self.release_orphans(now, out);
             }
+            self.pod_owner.remove(&pod_key(&pod.uid));
+            self.leave_ledger(slot, &pod.uid, now, out);
             self.stray_changed(&pod, now, out);
             return;
         }
@@ -241,6 +266,17 @@ impl<S: Soundness> JobMachine<S> {
         let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else { return };
         ledger.observe_pod(&pod, now);
         self.plan(slot, now, out);
+    }
+
+    /// The API says that a Pod in no ledger is gone.
+    pub(super) fn stray_gone(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
+        let known = self.strays.remove(uid);
+        self.strays.forget_orphan(uid);
+        if let Some(pod) = known {
+            let mut released = (*pod).clone();
+            released.tracked = false;
+            self.stray_changed(&released, now, out);
+        }
     }
 
     /// A Pod in no ledger lost its finalizer: a Job that has recorded it may be waiting for that.
@@ -270,15 +306,13 @@ impl<S: Soundness> JobMachine<S> {
             released.tracked = false;
             self.stray_changed(&released, now, out);
         }
-        if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied() {
-            self.leave_ledger(slot, &pod.uid, now, out);
-        } else if let Some(slot) = pod.job().and_then(|uid| self.slot_of(uid)) {
+        let owner = self.pod_owner.remove(&pod_key(&pod.uid));
+        if let Some(slot) = owner.or_else(|| pod.job().and_then(|uid| self.slot_of(uid))) {
             self.leave_ledger(slot, &pod.uid, now, out);
         }
     }
 
     fn leave_ledger(&mut self, slot: JobSlot, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
-        self.pod_owner.remove(&pod_key(uid));
         let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else { return };
         ledger.pod_gone(uid);
         self.plan(slot, now, out);
@@ -346,7 +380,7 @@ impl<S: Soundness> JobMachine<S> {
             self.strays.unsettled.pop_first();
             let Some((pod, _)) = self.strays.pods.get(&uid).cloned() else { continue };
             match pod.job().map(|job| self.slot_of(job)) {
-                // Not matching the selector of a live Job: being disowned.
+                // Controlled by a Job that does not select it: being disowned.
                 Some(Some(_)) => {}
                 Some(None) => {
                     // The Job is gone.
@@ -397,13 +431,7 @@ impl<S: Soundness> JobMachine<S> {
             }
             self.stray_changed(pod, now, out);
         } else if let Answer::Gone = answer {
-            let known = self.strays.remove(uid);
-            self.strays.forget_orphan(uid);
-            if let Some(pod) = known {
-                let mut released = (*pod).clone();
-                released.tracked = false;
-                self.stray_changed(&released, now, out);
-            }
+            self.stray_gone(uid, now, out);
         } else {
             // Not done means not done: asked again until it is (S13).
             self.strays.orphan_refused(uid, now);

@@ -169,13 +169,16 @@ struct StatusInFlight {
 struct Facts<'a, S> {
     ledger: &'a Ledger<S>,
     elsewhere: &'a dyn PodFacts,
+    /// The stream of all Pods has caught up, so that a Pod nobody knows of is gone. A list of the Job's own Pods opens
+    /// the gate, but does not show Pods that it no longer owns.
+    unknown_is_gone: bool,
 }
 
 impl<S: Soundness> PodFacts for Facts<'_, S> {
     fn is_tracked(&self, uid: &PodUid) -> bool {
         match self.ledger.find(uid) {
             Some(slot) => self.ledger.entry(slot).tracked,
-            None => self.elsewhere.is_tracked(uid),
+            None => !self.unknown_is_gone || self.elsewhere.is_tracked(uid),
         }
     }
 }
@@ -536,7 +539,9 @@ impl<S: Soundness> Ledger<S> {
             .slots()
             .filter(|slot| {
                 let entry = self.entry(*slot);
-                entry.revision <= at && !listed.contains(&entry.uid)
+                // One that is recorded may have lost its owner and still carry the finalizer: the stream will tell.
+                let undecided = entry.tracked && entry.recorded.is_some();
+                entry.revision <= at && !listed.contains(&entry.uid) && !undecided
             })
             .collect();
         for slot in missing {
@@ -550,8 +555,9 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    pub fn contains(&self, uid: &PodUid) -> bool {
-        self.find(uid).is_some()
+    /// At which revision the ledger knows a Pod.
+    pub fn knows_at(&self, uid: &PodUid) -> Option<Revision> {
+        self.find(uid).map(|slot| self.entry(slot).revision)
     }
 
     // ---- answers about Pods ----

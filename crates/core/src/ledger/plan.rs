@@ -89,6 +89,7 @@ pub struct StatusWrite {
 struct Sight<'a> {
     pods_at: Revision,
     elsewhere: &'a dyn PodFacts,
+    unknown_is_gone: bool,
 }
 
 fn count(value: i64) -> i32 {
@@ -116,8 +117,9 @@ impl<S: Soundness> Ledger<S> {
         if self.soundness.has(Bug::RefusalBlocksJob) && !self.refusals.is_empty() {
             return plan;
         }
-        let pods_at = pods_at.max(self.listed_at);
         let foreign_at = if self.soundness.has(Bug::NoGate) { Revision(0) } else { self.foreign_at };
+        let unknown_is_gone = pods_at >= foreign_at;
+        let pods_at = pods_at.max(self.listed_at);
         if pods_at < foreign_at {
             plan.gate_closed = true;
             return plan;
@@ -133,7 +135,7 @@ impl<S: Soundness> Ledger<S> {
         if self.regime.decided() || decision.is_some() || self.regime.deleting || self.job.spec.suspend {
             plan.needs_list = self.creations.values().any(|creation| creation.retry_at.is_some());
         }
-        let sight = Sight { pods_at: pods_at.max(foreign_at), elsewhere };
+        let sight = Sight { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, sight, decision, waiting, &mut plan);
         self.plan_releases(now, &mut plan);
         plan
@@ -630,7 +632,8 @@ impl<S: Soundness> Ledger<S> {
 
         // Tally, then record: both behind the gate, both in this one write.
         let foreign_at = if self.soundness.has(Bug::NoGate) { Revision(0) } else { self.foreign_at };
-        let facts = Facts { ledger: self, elsewhere: sight.elsewhere };
+        let facts =
+            Facts { ledger: self, elsewhere: sight.elsewhere, unknown_is_gone: sight.unknown_is_gone };
         let snapshot = CausalSnapshot::take(job.status.uncounted(), &facts, sight.pods_at, foreign_at)?;
         let mut tally = snapshot.tally();
         if self.soundness.has(Bug::TallyBeforeRelease) {

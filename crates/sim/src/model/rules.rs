@@ -30,6 +30,16 @@ pub enum Overlay {
     Never,
 }
 
+/// How finely requests are cut into steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grain {
+    /// Asking, being stored and being answered are three steps.
+    Fine,
+    /// What is asked is stored at once; only the answer comes later. Requests that outlive their sender stay a step of
+    /// their own.
+    Coarse,
+}
+
 /// One variant of the rule in one small world.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
@@ -52,6 +62,7 @@ pub struct Setup {
     /// How many UIDs may wait in the lists.
     pub uncounted_limit: usize,
     pub faults: Faults,
+    pub grain: Grain,
     /// Check no more than that no Pod is tallied twice.
     pub at_most_once_only: bool,
     /// Bring equivalent states together. Off where a counterexample is wanted, so that its revisions stay true.
@@ -74,6 +85,7 @@ impl Setup {
             deletion: true,
             uncounted_limit: MAX_PODS,
             faults: Faults { crashes: 0, losses: 0, edits: 0, flips: 0, rewinds: 0 },
+            grain: Grain::Coarse,
             at_most_once_only: false,
             reduce: true,
         }

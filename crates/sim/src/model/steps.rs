@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::rules::{Gate, Setup, plan};
+use super::rules::{Gate, Grain, Plan, Setup, plan};
 use super::world::{Controller, HistoryFull, PodEvent, PodMask, Status, World, Write, pods_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,9 @@ pub(super) enum Step {
     // A controller asks for something.
     SendStatus { who: u8, write: Write },
     SendRelease { who: u8, pod: u8 },
+    // The same, carried out at once.
+    WriteStatus { who: u8, write: Write },
+    Release { who: u8, pod: u8 },
     // The store carries out what was asked.
     StoreStatus { who: u8 },
     StoreRelease { who: u8, pod: u8 },
@@ -30,10 +33,17 @@ pub(super) enum Step {
     LateStatusLost { write: Write },
     LateReleaseLost { pod: u8 },
     // Faults.
-    LoseStatus { who: u8 },
-    LoseRelease { who: u8, pod: u8 },
-    Restart { who: u8, job_at: u8, pods_at: u8 },
+    LoseStatus { who: u8, left: Left },
+    LoseRelease { who: u8, pod: u8, left: Left },
+    Restart { who: u8, job_at: u8, pods_at: u8, left: Left },
     Rewind { who: u8, pods_at: u8 },
+}
+
+/// Requests under way that nobody waits for any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Left {
+    write: Option<Write>,
+    releases: PodMask,
 }
 
 /// How a run went wrong.
@@ -78,6 +88,8 @@ impl Step {
             | Step::ReleaseAnswered { .. }
             | Step::SendStatus { .. }
             | Step::SendRelease { .. }
+            | Step::WriteStatus { .. }
+            | Step::Release { .. }
             | Step::StoreStatus { .. }
             | Step::StoreRelease { .. }
             | Step::LateStatus { .. }
@@ -101,8 +113,12 @@ pub(super) fn steps(setup: &Setup, world: &World, out: &mut Vec<Step>) -> Result
         out.push(Step::LateReleaseLost { pod });
     }
     for (who, controller) in (0..).zip(&world.controllers[..setup.controllers]) {
-        controller_steps(setup, world, who, controller, out)?;
-        fault_steps(setup, world, who, controller, out);
+        let plan = plan(setup, world, controller);
+        if plan.lists_twice {
+            return Err(Breach::ListedTwice);
+        }
+        controller_steps(setup, world, who, controller, &plan, out);
+        fault_steps(setup, world, who, controller, &plan, out);
     }
     Ok(())
 }
@@ -135,8 +151,9 @@ fn controller_steps(
     world: &World,
     who: u8,
     controller: &Controller,
+    plan: &Plan,
     out: &mut Vec<Step>,
-) -> Result<(), Breach> {
+) {
     if world.next_job_revision(controller.job_at).is_some() {
         out.push(Step::SeeJob { who });
     }
@@ -153,22 +170,47 @@ fn controller_steps(
     }
     out.extend(each(controller.releasing).map(|pod| Step::StoreRelease { who, pod }));
     out.extend(each(controller.release_done).map(|pod| Step::ReleaseAnswered { who, pod }));
-
-    let plan = plan(setup, world, controller);
-    if plan.lists_twice {
-        return Err(Breach::ListedTwice);
+    match setup.grain {
+        Grain::Fine => {
+            out.extend(plan.write.map(|write| Step::SendStatus { who, write }));
+            out.extend(each(plan.releases).map(|pod| Step::SendRelease { who, pod }));
+        }
+        Grain::Coarse => {
+            let current = controller.job_at == world.job_revision();
+            out.extend(plan.write.filter(|_| current).map(|write| Step::WriteStatus { who, write }));
+            out.extend(each(plan.releases).map(|pod| Step::Release { who, pod }));
+        }
     }
-    out.extend(plan.write.map(|write| Step::SendStatus { who, write }));
-    out.extend(each(plan.releases).map(|pod| Step::SendRelease { who, pod }));
-    Ok(())
 }
 
-fn fault_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, out: &mut Vec<Step>) {
-    if world.faults.losses > 0 {
-        if let Status::Sent(_) | Status::Stored(_) = controller.status {
-            out.push(Step::LoseStatus { who });
+/// What a controller has under way, or may have.
+fn under_way(setup: &Setup, world: &World, controller: &Controller, plan: &Plan) -> Left {
+    match setup.grain {
+        Grain::Fine => {
+            let write = if let Status::Sent(write) = controller.status { Some(write) } else { None };
+            Left { write, releases: controller.releasing }
         }
-        out.extend(each(controller.releasing | controller.release_done).map(|pod| Step::LoseRelease { who, pod }));
+        Grain::Coarse => {
+            let current = controller.job_at == world.job_revision();
+            Left { write: plan.write.filter(|_| current), releases: plan.releases }
+        }
+    }
+}
+
+fn fault_steps(
+    setup: &Setup,
+    world: &World,
+    who: u8,
+    controller: &Controller,
+    plan: &Plan,
+    out: &mut Vec<Step>,
+) {
+    let left = under_way(setup, world, controller, plan);
+    if world.faults.losses > 0 {
+        if left.write.is_some() || matches!(controller.status, Status::Stored(_)) {
+            out.push(Step::LoseStatus { who, left });
+        }
+        out.extend(each(left.releases | controller.release_done).map(|pod| Step::LoseRelease { who, pod, left }));
     }
     if world.faults.crashes > 0 {
         let (mut job_at, oldest_pods) = match setup.stale_lists {
@@ -176,7 +218,7 @@ fn fault_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, o
             false => (Some(world.job_revision()), world.head()),
         };
         while let Some(at) = job_at {
-            out.extend((oldest_pods..=world.head()).map(|pods_at| Step::Restart { who, job_at: at, pods_at }));
+            out.extend((oldest_pods..=world.head()).map(|pods_at| Step::Restart { who, job_at: at, pods_at, left }));
             job_at = world.next_job_revision(at);
         }
     }
@@ -215,9 +257,11 @@ pub(super) fn after(setup: &Setup, world: &World, step: Step) -> Result<World, B
         | Step::ReleaseAnswered { who, .. }
         | Step::SendStatus { who, .. }
         | Step::SendRelease { who, .. }
+        | Step::WriteStatus { who, .. }
+        | Step::Release { who, .. }
         | Step::StoreStatus { who }
         | Step::StoreRelease { who, .. }
-        | Step::LoseStatus { who }
+        | Step::LoseStatus { who, .. }
         | Step::LoseRelease { who, .. }
         | Step::Restart { who, .. }
         | Step::Rewind { who, .. } => {
@@ -259,36 +303,38 @@ fn step_of_controller(
             controller.status = if will_conflict { Status::Refreshing } else { Status::Sent(write) };
         }
         Step::SendRelease { pod, .. } => controller.releasing |= 1 << pod,
+        Step::WriteStatus { write, .. } => {
+            store_status(setup, world, write)?;
+            controller.status = Status::Stored(world.head());
+        }
         Step::StoreStatus { .. } => {
             if let Status::Sent(write) = controller.status {
                 store_status(setup, world, write)?;
                 controller.status = Status::Stored(world.head());
             }
         }
-        Step::StoreRelease { pod, .. } => {
+        Step::StoreRelease { pod, .. } | Step::Release { pod, .. } => {
             controller.releasing &= !(1 << pod);
             controller.release_done |= 1 << pod;
             store_release(setup, world, pod)?;
         }
-        Step::LoseStatus { .. } => {
+        Step::LoseStatus { left, .. } => {
             world.faults.losses -= 1;
-            if let Status::Sent(write) = controller.status {
-                world.add_late_write(write);
-            }
+            leave(world, Left { releases: 0, ..left });
             controller.status_unwritten();
+            if setup.grain == Grain::Coarse {
+                controller.status = Status::Idle;
+            }
         }
-        Step::LoseRelease { pod, .. } => {
+        Step::LoseRelease { pod, left, .. } => {
             world.faults.losses -= 1;
-            leave_releases(world, controller.releasing & 1 << pod);
+            leave(world, Left { write: None, releases: left.releases & 1 << pod });
             controller.releasing &= !(1 << pod);
             controller.release_done &= !(1 << pod);
         }
-        Step::Restart { job_at, pods_at, .. } => {
+        Step::Restart { job_at, pods_at, left, .. } => {
             world.faults.crashes -= 1;
-            if let Status::Sent(write) = controller.status {
-                world.add_late_write(write);
-            }
-            leave_releases(world, controller.releasing);
+            leave(world, left);
             *controller = Controller::started(setup, world, job_at, pods_at);
         }
         Step::Rewind { pods_at, .. } => {
@@ -305,8 +351,11 @@ fn verdict_of(pod: u8) -> PodEvent {
     if pod % 2 == 0 { PodEvent::Succeeded } else { PodEvent::Failed }
 }
 
-fn leave_releases(world: &mut World, releasing: PodMask) {
-    world.late_releases |= releasing & world.pods().tracked();
+fn leave(world: &mut World, left: Left) {
+    if let Some(write) = left.write {
+        world.add_late_write(write);
+    }
+    world.late_releases |= left.releases & world.pods().tracked();
 }
 
 fn store_status(setup: &Setup, world: &mut World, write: Write) -> Result<(), Breach> {
@@ -407,16 +456,21 @@ impl fmt::Display for Told<'_> {
             Step::Refresh { who } => write!(f, "{} reads the Job again: revision {}", name(who), world.job_revision()),
             Step::StatusAnswered { who } => write!(f, "{} learns that its status was written", name(who)),
             Step::ReleaseAnswered { who, pod } => write!(f, "{} learns that Pod {pod} is released", name(who)),
-            Step::SendStatus { who, write } => {
+            Step::SendStatus { who, write } | Step::WriteStatus { who, write } => {
                 let controller = &world.controllers[usize::from(who)];
                 write!(f, "{} asks to ", name(who))?;
                 tell_write(f, world.books_at(controller.job_at).recorded(), write)?;
                 write!(f, " (Job as of {}, Pods as of {}", controller.job_at, controller.pods_at)?;
                 match setup.gate {
-                    Gate::Foreign => write!(f, ", foreign revision {})", controller.foreign_at),
-                    _ => f.write_str(")"),
+                    Gate::Foreign => write!(f, ", foreign revision {})", controller.foreign_at)?,
+                    _ => f.write_str(")")?,
+                }
+                match step {
+                    Step::WriteStatus { .. } => write!(f, ", stored as revision {at}"),
+                    _ => Ok(()),
                 }
             }
+            Step::Release { who, pod } => write!(f, "{} releases Pod {pod} (revision {at})", name(who)),
             Step::SendRelease { who, pod } => write!(f, "{} asks to release Pod {pod}", name(who)),
             Step::StoreStatus { who } => write!(f, "the status of {} is stored (revision {at})", name(who)),
             Step::StoreRelease { pod, .. } if !world.pods().is_tracked(pod.into()) => {
@@ -433,9 +487,9 @@ impl fmt::Display for Told<'_> {
             }
             Step::LateStatusLost { .. } => f.write_str("a late write gets lost"),
             Step::LateReleaseLost { pod } => write!(f, "a late release of Pod {pod} gets lost"),
-            Step::LoseStatus { who } => write!(f, "{} hears nothing of its status write", name(who)),
-            Step::LoseRelease { who, pod } => write!(f, "{} hears nothing of its release of Pod {pod}", name(who)),
-            Step::Restart { who, job_at, pods_at } => {
+            Step::LoseStatus { who, .. } => write!(f, "{} hears nothing of its status write", name(who)),
+            Step::LoseRelease { who, pod, .. } => write!(f, "{} hears nothing of its release of Pod {pod}", name(who)),
+            Step::Restart { who, job_at, pods_at, .. } => {
                 write!(f, "{} restarts and lists the Job as of {job_at}, Pods as of {pods_at}", name(who))
             }
             Step::Rewind { who, pods_at } => write!(f, "{} lists Pods again, as of {pods_at}", name(who)),
