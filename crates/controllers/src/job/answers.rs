@@ -49,19 +49,19 @@ impl<S: Soundness> JobMachine<S> {
             Pending::RefreshJob { job } => self.job_refreshed(&job, answer, now, out),
             Pending::ListPods { job } => self.pods_listed(&job, answer, now, out),
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
-            Pending::Adopt { job, pod } => match answer {
-                Answer::Done(Object::Pod(stored)) => self.observe_pod(stored, now, out),
+            Pending::Adopt { pod } => match answer {
+                Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
                 Answer::Gone => self.stray_gone(&pod, now, out),
                 // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13).
                 _ => {
-                    self.timers.insert((now + GET_RETRY, Chore::Adopt(job)));
+                    self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                 }
             },
             Pending::Disown { pod } => match answer {
-                Answer::Done(Object::Pod(stored)) => self.observe_pod(stored, now, out),
+                Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
                 Answer::Gone => self.stray_gone(&pod, now, out),
                 _ => {
-                    self.timers.insert((now + GET_RETRY, Chore::Disown(pod)));
+                    self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                 }
             },
             Pending::OrphanRelease { pod } => {
@@ -205,7 +205,7 @@ impl<S: Soundness> JobMachine<S> {
         now: Timestamp,
         out: &mut Outbox,
     ) {
-        let soundness = self.soundness;
+        let (soundness, pods_at) = (self.soundness, self.pods_at);
         let succeeded = matches!(answer, Answer::Done(_));
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             // The Job is gone. The stream will show the Pod, if there is one, as an orphan.
@@ -214,7 +214,7 @@ impl<S: Soundness> JobMachine<S> {
         let view = ledger.job().clone();
         match answer {
             Answer::Done(Object::Pod(pod)) => {
-                ledger.created(&pod, now);
+                ledger.created(&pod, pods_at, now);
                 if !soundness.has(Bug::ForgetOwnCreations) {
                     self.pod_owner.insert(pod_key(&pod.uid), slot);
                 }
@@ -244,12 +244,13 @@ impl<S: Soundness> JobMachine<S> {
 
     /// The name was taken: by this very Pod, made before we knew, or by another.
     fn created_found(&mut self, job: &JobUid, name: &str, answer: Answer, now: Timestamp, out: &mut Outbox) {
+        let pods_at = self.pods_at;
         let Some((slot, ledger)) = self.ledger_mut(job) else { return };
         let selector = &ledger.job().spec.selector;
         let claimed = |pod: &PodView| pod.job() == Some(job) && selector.matches(&pod.labels);
         match answer {
             Answer::Done(Object::Pod(pod)) if claimed(&pod) => {
-                ledger.created(&pod, now);
+                ledger.created(&pod, pods_at, now);
                 self.pod_owner.insert(pod_key(&pod.uid), slot);
             }
             Answer::Unknown | Answer::Unavailable => ledger.creation_unknown(name, now),
@@ -291,6 +292,7 @@ impl<S: Soundness> JobMachine<S> {
         let Answer::Pods { pods, at } = answer else {
             // Patience begins anew.
             tracked.gate_closed_at = tracked.gate_closed_at.map(|_| now);
+            tracked.list_retry_at = Some(now + GET_RETRY);
             self.set_timer(slot, Some(now + GET_RETRY));
             return;
         };
@@ -299,10 +301,11 @@ impl<S: Soundness> JobMachine<S> {
             pods.into_iter().filter(|pod| pod.job() == Some(job)).partition(|pod| selector.matches(&pod.labels));
         // Pods that the Job controls and does not select find their place first: they are not gone.
         for pod in others {
-            self.observe_pod(pod, now, out);
+            self.hear_of_pod(pod, now, out);
         }
+        let pods_at = self.pods_at;
         let Some((_, ledger)) = self.ledger_mut(job) else { return };
-        ledger.pods_listed(&ours, at, now);
+        ledger.pods_listed(&ours, at, pods_at, now);
         for pod in &ours {
             self.pod_owner.insert(pod_key(&pod.uid), slot);
         }
@@ -316,8 +319,8 @@ impl<S: Soundness> JobMachine<S> {
         let view = tracked.view.clone();
         let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);
         if !confirmed {
-            if !matches!(answer, Answer::Done(_) | Answer::Gone) {
-                self.timers.insert((now + GET_RETRY, Chore::Adopt(job.clone())));
+            for uid in pods.into_keys() {
+                self.timers.insert((now + GET_RETRY, Chore::Reconsider(uid)));
             }
             return;
         }
@@ -330,7 +333,7 @@ impl<S: Soundness> JobMachine<S> {
                 revision: Some(revision),
                 change,
             };
-            self.send(out, Pending::Adopt { job: job.clone(), pod: uid }, action);
+            self.send(out, Pending::Adopt { pod: uid }, action);
         }
     }
 }

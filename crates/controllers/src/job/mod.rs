@@ -69,8 +69,8 @@ pub struct JobMachine<S = Sound> {
 enum Chore {
     Plan(JobUid),
     Refresh(JobUid),
-    Adopt(JobUid),
-    Disown(PodUid),
+    /// Look again at a Pod that could not be adopted or disowned.
+    Reconsider(PodUid),
 }
 
 /// One Job as the machine holds it.
@@ -83,6 +83,7 @@ struct Tracked<S> {
     /// A fresh view was asked for after a conflict; planning from the old one would only conflict again.
     refreshing: bool,
     listing: bool,
+    list_retry_at: Option<Timestamp>,
     gate_closed_at: Option<Timestamp>,
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
     warned_unknown_mode: bool,
@@ -102,7 +103,7 @@ enum Pending {
     RefreshJob { job: JobUid },
     ListPods { job: JobUid },
     ConfirmAdopter { job: JobUid },
-    Adopt { job: JobUid, pod: PodUid },
+    Adopt { pod: PodUid },
     Disown { pod: PodUid },
     OrphanRelease { pod: PodUid },
 }
@@ -250,6 +251,7 @@ impl<S: Soundness> JobMachine<S> {
             timer: None,
             refreshing: false,
             listing: false,
+            list_retry_at: None,
             gate_closed_at: None,
             adopting: BTreeMap::new(),
             warned_unknown_mode: false,
@@ -325,6 +327,9 @@ impl<S: Soundness> JobMachine<S> {
             if pod.tracked && sweeps {
                 self.strays.orphan(&pod);
             }
+        }
+        for pod in tracked.adopting.into_keys() {
+            self.reconsider_stray(&pod, now, out);
         }
         self.release_orphans(now, out);
     }
@@ -427,9 +432,15 @@ impl<S: Soundness> JobMachine<S> {
             }
         } else if let Some(tracked) = self.tracked_mut(slot) {
             tracked.gate_closed_at = None;
+            // Open by a list alone: what the list cannot show waits for the stream.
+            let foreign_at = tracked.ledger.as_ref().map(|ledger| ledger.foreign_at());
+            self.gated.extend(foreign_at.filter(|at| *at > self.pods_at).map(|at| (at, slot)));
         }
         if plan.needs_list {
-            self.list_pods(slot, now, out);
+            match self.tracked(slot).and_then(|tracked| tracked.list_retry_at).filter(|retry_at| *retry_at > now) {
+                Some(retry_at) => wake_at = Some(wake_at.map_or(retry_at, |at| at.min(retry_at))),
+                None => self.list_pods(slot, now, out),
+            }
         }
         self.set_timer(slot, wake_at);
     }
@@ -603,12 +614,7 @@ impl<S: Soundness> JobMachine<S> {
                         self.refresh_job(slot, out);
                     }
                 }
-                Chore::Adopt(uid) => {
-                    if let Some(slot) = self.slot_of(&uid) {
-                        self.consider_adoptions(slot, out);
-                    }
-                }
-                Chore::Disown(uid) => self.disown_again(&uid, now, out),
+                Chore::Reconsider(uid) => self.reconsider_stray(&uid, now, out),
             }
         }
         self.release_orphans(now, out);

@@ -215,6 +215,16 @@ impl<S: Soundness> JobMachine<S> {
         }
     }
 
+    /// A Pod as an answer shows it, which may be older than the stream.
+    pub(super) fn hear_of_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
+        let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
+        let known = self.strays.pods.contains_key(&pod.uid)
+            || owner.is_some_and(|ledger| ledger.knows_at(&pod.uid).is_some());
+        if known || pod.revision > self.pods_at {
+            self.observe_pod(pod, now, out);
+        }
+    }
+
     fn place_pod(&mut self, pod: Arc<PodView>, job: Option<JobSlot>, now: Timestamp, out: &mut Outbox) {
         let Some(slot) = job else {
             if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
@@ -330,7 +340,7 @@ impl<S: Soundness> JobMachine<S> {
         self.send(out, Pending::Disown { pod: pod.uid.clone() }, action);
     }
 
-    pub(super) fn disown_again(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
+    pub(super) fn reconsider_stray(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         // As if seen anew: it may match again, or be somebody else's by now.
         if let Some((pod, _)) = self.strays.pods.get(uid).cloned() {
             self.observe_pod(pod, now, out);

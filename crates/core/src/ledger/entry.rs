@@ -42,6 +42,9 @@ pub(crate) struct Entry {
     pub busy: Busy,
     /// Chosen for removal. Stays chosen while an answer is open or bad, so that nobody else goes in its place.
     pub removal: bool,
+    /// A list of the Job's Pods did not show it although it is recorded: gone, or nobody's, finalizer and all. Until the
+    /// stream tells it is neither recorded, nor released, nor tallied, and is no live Pod of the Job.
+    pub limbo: bool,
 }
 
 /// What this process has asked for and not heard of. Keeps a plan from being made twice.
@@ -114,6 +117,7 @@ impl Entry {
             kept: false,
             busy: Busy::No,
             removal: false,
+            limbo: false,
         };
         entry.update(pod, spec);
         entry
@@ -142,11 +146,11 @@ impl Entry {
     }
 
     pub fn is_active(&self) -> bool {
-        !self.phase.is_terminal() && !self.deleting
+        !self.phase.is_terminal() && !self.deleting && !self.limbo
     }
 
     pub fn is_terminating(&self) -> bool {
-        !self.phase.is_terminal() && self.deleting
+        !self.phase.is_terminal() && self.deleting && !self.limbo
     }
 
     /// COUNT-1.

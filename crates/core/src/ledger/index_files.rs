@@ -91,7 +91,7 @@ impl<S: Soundness> Ledger<S> {
         for (slot, entry) in self.pods_of(index) {
             active += u32::from(entry.is_active());
             terminating |= entry.is_terminating();
-            let unaccounted = entry.tracked && entry.recorded.is_none() && !entry.booked;
+            let unaccounted = entry.tracked && entry.recorded.is_none() && !entry.booked && !entry.limbo;
             if !unaccounted {
                 continue;
             }

@@ -416,8 +416,10 @@ impl<S: Soundness> Ledger<S> {
             if pod.revision < known.revision {
                 return;
             }
+            let listed_at = self.listed_at;
             self.refile(slot, |entry| {
                 let news = entry.revision < pod.revision;
+                entry.limbo &= pod.revision <= listed_at;
                 entry.update(pod, &spec);
                 entry.finished_at = finished_at;
                 if news && entry.busy == Busy::Refused {
@@ -454,6 +456,14 @@ impl<S: Soundness> Ledger<S> {
         self.entries[slot as usize] = Some(entry);
         self.file(slot);
         self.touch_index(slot);
+    }
+
+    /// A Pod as an answer shows it. An answer may be older than the stream: a Pod that is unknown although the stream is
+    /// past it has come and gone.
+    pub fn hear_of_pod(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
+        if pod.revision > pods_at || self.find(&pod.uid).is_some() {
+            self.observe_pod(pod, now);
+        }
     }
 
     /// The stream shows that the Pod is gone.
@@ -530,22 +540,25 @@ impl<S: Soundness> Ledger<S> {
     }
 
     /// A consistent list of this Job's Pods alone, as of `at`.
-    pub fn pods_listed(&mut self, pods: &[Arc<PodView>], at: Revision, now: Timestamp) {
+    pub fn pods_listed(&mut self, pods: &[Arc<PodView>], at: Revision, pods_at: Revision, now: Timestamp) {
         for pod in pods {
-            self.observe_pod(pod, now);
+            self.hear_of_pod(pod, pods_at, now);
         }
         let listed: BTreeSet<&PodUid> = pods.iter().map(|pod| &pod.uid).collect();
         let missing: Vec<Slot> = self
             .slots()
             .filter(|slot| {
                 let entry = self.entry(*slot);
-                // One that is recorded may have lost its owner and still carry the finalizer: the stream will tell.
-                let undecided = entry.tracked && entry.recorded.is_some();
-                entry.revision <= at && !listed.contains(&entry.uid) && !undecided
+                entry.revision <= at && !listed.contains(&entry.uid)
             })
             .collect();
         for slot in missing {
-            self.drop_entry(slot);
+            let entry = self.entry(slot);
+            if entry.tracked && entry.recorded.is_some() {
+                self.refile(slot, |entry| entry.limbo = true);
+            } else {
+                self.drop_entry(slot);
+            }
         }
         self.listed_at = self.listed_at.max(at);
         let resolved: Vec<CompactString> =
@@ -608,11 +621,11 @@ impl<S: Soundness> Ledger<S> {
     }
 
     /// A creation succeeded: the Pod is known before the stream shows it.
-    pub fn created(&mut self, pod: &PodView, now: Timestamp) {
+    pub fn created(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
         self.creation_failures = 0;
         self.end_creation(&pod.name);
         if !self.soundness.has(Bug::ForgetOwnCreations) {
-            self.observe_pod(pod, now);
+            self.hear_of_pod(pod, pods_at, now);
         }
         self.creation_batch_ended();
     }
@@ -743,6 +756,9 @@ impl<S: Soundness> Ledger<S> {
         if !entry.tracked {
             return Standing::Untracked;
         }
+        if entry.limbo {
+            return Standing::Live;
+        }
         let sticky = !self.soundness.has(Bug::ClassificationNotSticky);
         if (sticky && entry.recorded.is_some()) || entry.booked {
             return Standing::Releasable;
@@ -805,7 +821,7 @@ impl<S: Soundness> Ledger<S> {
         let due_key = (entry.index.filter(|_| indexed).map_or(0, |index| index + 1), tie, slot);
         let misfit = indexed && entry.valid_index(regime).is_none();
         let index_filed = entry.index.filter(|_| indexed && (!entry.phase.is_terminal() || entry.tracked));
-        let fails_job = entry.tracked && entry.is_failed(regime) && entry.action() == Some(FailureAction::FailJob);
+        let fails_job = entry.tracked && !entry.limbo && entry.is_failed(regime) && entry.action() == Some(FailureAction::FailJob);
         let attempt = entry.attempt.filter(|_| !indexed);
         let idle = entry.busy == Busy::No;
         let failed_at = (entry.is_failed(regime) && entry.feeds_backoff(regime)).then(|| (entry.uid.clone(), entry.finished_at));
@@ -876,8 +892,9 @@ impl<S: Soundness> Ledger<S> {
         let entry = self.entry(slot);
         let regime = self.regime;
         let standing = self.standing(entry);
-        let live = !entry.phase.is_terminal();
+        let live = !entry.phase.is_terminal() && !entry.limbo;
         let counted_failure = entry.tracked
+            && !entry.limbo
             && entry.recorded.is_none()
             && !entry.booked
             && entry.is_failed(regime)

@@ -213,13 +213,15 @@ fn fault_steps(
         out.extend(each(left.releases | controller.release_done).map(|pod| Step::LoseRelease { who, pod, left }));
     }
     if world.faults.crashes > 0 {
-        let (mut job_at, oldest_pods) = match setup.stale_lists {
-            true => (Some(0), 0),
-            false => (Some(world.job_revision()), world.head()),
+        let (mut job_at, oldest, newest) = match (setup.stale_lists, setup.reduce) {
+            (false, _) => (Some(world.job_revision()), world.head(), world.head()),
+            (true, false) => (Some(0), 0, world.head()),
+            // Whoever starts with the oldest lists and reads on becomes just like one that started with newer ones.
+            (true, true) => (Some(0), 0, 0),
         };
         while let Some(at) = job_at {
-            out.extend((oldest_pods..=world.head()).map(|pods_at| Step::Restart { who, job_at: at, pods_at, left }));
-            job_at = world.next_job_revision(at);
+            out.extend((oldest..=newest).map(|pods_at| Step::Restart { who, job_at: at, pods_at, left }));
+            job_at = world.next_job_revision(at).filter(|_| !setup.reduce);
         }
     }
     if world.faults.rewinds > 0 {
