@@ -523,6 +523,7 @@ impl<S: Soundness> World<S> {
         let forgotten = self.api.pods_of(&job.view.uid).find(|stored| {
             let pod = &stored.view;
             pod.revision <= context.pods_at
+                && job.view.spec.selector.matches(&pod.labels)
                 && self.oracle.half_removed(pod).is_some_and(|by| by != own)
                 && !self.flights.iter().any(|flight| {
                     flight.instance == instance

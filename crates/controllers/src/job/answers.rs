@@ -277,6 +277,7 @@ impl<S: Soundness> JobMachine<S> {
             }
             Answer::Done(_) | Answer::Gone => {
                 // Replaced or deleted. The stream says the same sooner or later; nothing to wait for.
+                self.buried_jobs.insert(job.clone(), self.epoch);
                 self.job_gone(job, now, out);
             }
             _ => {

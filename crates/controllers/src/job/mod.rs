@@ -50,12 +50,16 @@ pub struct JobMachine<S = Sound> {
     free_jobs: Vec<JobSlot>,
     by_uid: HashMap<JobUid, JobSlot, FixedState>,
     by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
+    /// Jobs the API said are gone, until the stream says so too: older events must not bring them back. With each, the
+    /// list that still showed it.
+    buried_jobs: BTreeMap<JobUid, u32>,
     /// In whose ledger a Pod is, by a hash of its UID. A hint: the ledger itself has the last word.
     pod_owner: HashMap<u64, JobSlot, FixedState>,
     strays: Strays,
     jobs_at: Revision,
     pods_at: Revision,
     listing: BTreeSet<Resource>,
+    /// The number of the current list of Jobs.
     epoch: u32,
     requests: HashMap<RequestId, Pending, FixedState>,
     next_request: u64,
@@ -127,6 +131,7 @@ impl<S: Soundness> JobMachine<S> {
             free_jobs: Vec::new(),
             by_uid: HashMap::default(),
             by_namespace: BTreeMap::new(),
+            buried_jobs: BTreeMap::new(),
             pod_owner: HashMap::default(),
             strays: Strays::default(),
             jobs_at: Revision(0),
@@ -216,6 +221,10 @@ impl<S: Soundness> JobMachine<S> {
     // ---- Jobs ----
 
     fn observe_job(&mut self, job: Arc<JobView>, now: Timestamp, out: &mut Outbox) {
+        if let Some(seen_in) = self.buried_jobs.get_mut(&job.uid) {
+            *seen_in = self.epoch;
+            return;
+        }
         let slot = match self.slot_of(&job.uid) {
             Some(slot) => slot,
             None => self.add_job(job.clone(), out),
@@ -521,8 +530,9 @@ impl<S: Soundness> JobMachine<S> {
 
     fn list_begins(&mut self, resource: Resource) {
         self.listing.insert(resource);
-        self.epoch = self.epoch.wrapping_add(1);
-        if resource == Resource::Pods {
+        if resource == Resource::Jobs {
+            self.epoch = self.epoch.wrapping_add(1);
+        } else {
             for tracked in self.jobs.iter_mut().flatten() {
                 if let Some(ledger) = &mut tracked.ledger {
                     ledger.relist_begins();
@@ -547,6 +557,7 @@ impl<S: Soundness> JobMachine<S> {
                 for uid in missing {
                     self.job_gone(&uid, now, out);
                 }
+                self.buried_jobs.retain(|_, seen_in| *seen_in == epoch);
                 self.jobs_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.jobs_at.max(at) };
                 self.jobs_reached(now, out);
             }
@@ -645,6 +656,7 @@ impl<S: Soundness> Machine for JobMachine<S> {
             Input::Listing { resource } => self.list_begins(resource),
             Input::Observed(object) => self.observe(object, now, out),
             Input::Gone(Object::Job(job)) => {
+                self.buried_jobs.remove(&job.uid);
                 self.job_gone(&job.uid, now, out);
                 self.jobs_at = self.jobs_at.max(job.revision);
                 self.jobs_reached(now, out);

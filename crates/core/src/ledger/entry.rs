@@ -42,8 +42,8 @@ pub(crate) struct Entry {
     pub busy: Busy,
     /// Chosen for removal. Stays chosen while an answer is open or bad, so that nobody else goes in its place.
     pub removal: bool,
-    /// A list of the Job's Pods did not show it although it is recorded: gone, or nobody's, finalizer and all. Until the
-    /// stream tells it is neither recorded, nor released, nor tallied, and is no live Pod of the Job.
+    /// A list of the Job's Pods did not show it: gone, or nobody's, finalizer and all. Until the stream tells which, it
+    /// is neither recorded, nor released, nor tallied, and is no live Pod of the Job.
     pub limbo: bool,
 }
 

@@ -553,8 +553,7 @@ impl<S: Soundness> Ledger<S> {
             })
             .collect();
         for slot in missing {
-            let entry = self.entry(slot);
-            if entry.tracked && entry.recorded.is_some() {
+            if self.entry(slot).tracked {
                 self.refile(slot, |entry| entry.limbo = true);
             } else {
                 self.drop_entry(slot);

@@ -1,21 +1,23 @@
 //! What a controller does with what it knows. The decisions are production's own: [`plan`] only chooses what to pass
 //! into them, and that choice is all that tells one variant from another.
 
+use std::cmp::Ordering;
+
 use tally_core::accounting::{CausalSnapshot, PodFacts};
 use tally_core::ids::{PodUid, Revision};
 
 use super::world::{Books, Controller, Faults, MAX_PODS, PodMask, Pods, Status, UIDS, World, Write};
 
-/// Which revision of the Job the Pods must have reached.
+/// How far the Pods must have been observed before a process may account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// None: revision 0 is passed.
+    /// Not at all: revision 0 is passed.
     Open,
-    /// The Job's, whoever wrote it.
+    /// Up to the revision of the Job, whoever wrote it.
     Strict,
-    /// The newest one that somebody else wrote. Production.
+    /// Up to the newest revision of the Job that somebody else wrote. Production.
     Foreign,
-    /// Not the Job's at all, but that of the newest own release: "read your own writes".
+    /// Up to the newest own release: "read your own writes".
     OwnReleases,
 }
 
@@ -121,16 +123,11 @@ pub(super) fn plan(setup: &Setup, world: &World, controller: &Controller) -> Pla
     let books = world.books_at(controller.job_at);
     let sight = Sight { pods: world.pods_at(controller.pods_at), released: controller.released };
     let pods_at = Revision(controller.pods_at.into());
-    let job_at = Revision(u64::from(match setup.gate {
-        Gate::Open => 0,
-        Gate::Strict => controller.job_at,
-        Gate::Foreign => controller.foreign_at,
-        Gate::OwnReleases => controller.own_release_at,
-    }));
+    let gate_at = Revision(controller.gate_at.into());
 
     let committed = books.uncounted();
     if let Status::Idle = controller.status
-        && let Some(snapshot) = CausalSnapshot::take(&committed, &sight, pods_at, job_at)
+        && let Some(snapshot) = CausalSnapshot::take(&committed, &sight, pods_at, gate_at)
     {
         let tally = snapshot.tally();
         let succeeded = books.succeeded() + tally.succeeded.len() as u16;
@@ -159,7 +156,7 @@ pub(super) fn plan(setup: &Setup, world: &World, controller: &Controller) -> Pla
         Status::Sent(write) if !setup.write_ahead => write.books().uncounted(),
         _ => committed,
     };
-    if let Some(snapshot) = CausalSnapshot::take(&believed, &sight, pods_at, job_at) {
+    if let Some(snapshot) = CausalSnapshot::take(&believed, &sight, pods_at, gate_at) {
         let under_way = controller.releasing | controller.release_done;
         for (pod, uid) in UIDS.iter().enumerate().take(setup.pods) {
             if under_way >> pod & 1 == 0 && snapshot.may_release(uid) {
@@ -186,21 +183,27 @@ impl Controller {
         }
         if setup.gate == Gate::Foreign && job_at > self.job_at {
             let answer_will_claim_it = self.status == Status::Stored(job_at);
-            self.foreign_before = if answer_will_claim_it { self.foreign_at } else { 0 };
-            self.foreign_at = job_at;
+            self.gate_before = if answer_will_claim_it { self.gate_at } else { 0 };
+            self.gate_at = job_at;
         }
-        self.job_at = job_at;
-        self.forget_releases(setup, world);
+        self.adopt_job(setup, world, job_at);
     }
 
     /// The status write was stored at this revision, and the answer says so.
     pub fn status_written(&mut self, setup: &Setup, world: &World, written_at: u8) {
         self.status = Status::Idle;
-        let foreign_before = std::mem::take(&mut self.foreign_before);
+        let gate_before = std::mem::take(&mut self.gate_before);
         match written_at.cmp(&self.job_at) {
-            std::cmp::Ordering::Greater => self.job_at = written_at,
-            std::cmp::Ordering::Equal if self.foreign_at == written_at => self.foreign_at = foreign_before,
+            Ordering::Greater => self.adopt_job(setup, world, written_at),
+            Ordering::Equal if setup.gate == Gate::Foreign && self.gate_at == written_at => self.gate_at = gate_before,
             _ => {}
+        }
+    }
+
+    fn adopt_job(&mut self, setup: &Setup, world: &World, job_at: u8) {
+        self.job_at = job_at;
+        if setup.gate == Gate::Strict {
+            self.gate_at = job_at;
         }
         self.forget_releases(setup, world);
     }
@@ -208,7 +211,7 @@ impl Controller {
     /// The write conflicted, or nobody knows.
     pub fn status_unwritten(&mut self) {
         self.status = Status::Refreshing;
-        self.foreign_before = 0;
+        self.gate_before = 0;
     }
 
     pub fn observe_pods(&mut self, setup: &Setup, world: &World, pods_at: u8) {
@@ -220,7 +223,7 @@ impl Controller {
     pub fn release_answered(&mut self, setup: &Setup, world: &World, pod: usize) {
         self.release_done &= !(1 << pod);
         if setup.gate == Gate::OwnReleases {
-            self.own_release_at = self.own_release_at.max(world.release_revision(pod));
+            self.gate_at = self.gate_at.max(world.release_revision(pod));
         }
         self.released |= 1 << pod;
         self.forget_releases(setup, world);

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 
 use super::rules::Setup;
 use super::steps::{Breach, Step, after, check_at_rest, steps};
-use super::world::{Pods, World};
+use super::world::{Packed, Pods, World};
 
 /// About five gigabytes of states, edges and index.
 const MAX_STATES: usize = 40_000_000;
@@ -27,16 +27,22 @@ pub(super) struct Counterexample {
     pub path: Vec<(World, Step)>,
 }
 
-/// All states met so far. States are compared in full: a collision of hashes costs time, never a state.
+/// All states met so far. States are compared in full: equal hashes cost time, never a state.
 struct Known {
-    worlds: Vec<World>,
+    worlds: Vec<Packed>,
     parents: Vec<u32>,
-    index: HashTable<u32>,
+    /// Half of the hash, so that growing and most misses need no look at the states; and the number of the state.
+    index: HashTable<(u32, u32)>,
     hasher: foldhash::fast::FixedState,
 }
 
+/// Spreads half a hash over a whole one, as the table wants it.
+fn spread(half: u32) -> u64 {
+    u64::from(half).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 impl Known {
-    fn new(first: World) -> Self {
+    fn new(first: &World) -> Self {
         let mut known = Self {
             worlds: Vec::new(),
             parents: Vec::new(),
@@ -48,15 +54,17 @@ impl Known {
     }
 
     /// The number of a state; a new one is remembered with the state it was reached from.
-    fn number_of(&mut self, world: World, parent: u32) -> u32 {
-        let Self { worlds, index, hasher, .. } = self;
-        let hash = hasher.hash_one(world);
-        if let Some(number) = index.find(hash, |number| worlds[*number as usize] == world) {
+    fn number_of(&mut self, world: &World, parent: u32) -> u32 {
+        let packed = world.pack();
+        debug_assert_eq!(packed.unpack(), *world, "packing must lose nothing");
+        let half = self.hasher.hash_one(packed.0) as u32;
+        let same = |(known, number): &(u32, u32)| *known == half && self.worlds[*number as usize] == packed;
+        if let Some((_, number)) = self.index.find(spread(half), same) {
             return *number;
         }
-        let number = worlds.len() as u32;
-        index.insert_unique(hash, number, |number| hasher.hash_one(worlds[*number as usize]));
-        worlds.push(world);
+        let number = self.worlds.len() as u32;
+        self.index.insert_unique(spread(half), (half, number), |(half, _)| spread(*half));
+        self.worlds.push(packed);
         self.parents.push(parent);
         number
     }
@@ -67,7 +75,7 @@ impl Known {
         let mut possible = Vec::new();
         while number != 0 {
             let parent = self.parents[number as usize];
-            let (from, to) = (self.worlds[parent as usize], self.worlds[number as usize]);
+            let (from, to) = (self.worlds[parent as usize].unpack(), self.worlds[number as usize].unpack());
             let found = steps(setup, &from, &mut possible).is_ok();
             let step = possible.iter().find(|step| found && reached(setup, &from, **step).is_ok_and(|next| next == to));
             path.extend(step.map(|step| (from, *step)));
@@ -94,19 +102,19 @@ fn reached(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
 /// Explores everything reachable, and stops at the first breach.
 pub(super) fn search(setup: &Setup) -> Found {
     let checks_rest = !setup.at_most_once_only;
-    let mut known = Known::new(first(setup));
+    let mut known = Known::new(&first(setup));
     let mut ordinary = Edges::default();
     let mut possible = Vec::new();
     let mut number: u32 = 0;
     let mut at_rest = 0;
     while (number as usize) < known.worlds.len() {
-        let world = known.worlds[number as usize];
+        let world = known.worlds[number as usize].unpack();
         let mut last = None;
         let outcome = steps(setup, &world, &mut possible).and_then(|()| {
             let mut rests = true;
             for step in &possible {
                 last = Some(*step);
-                let next = known.number_of(reached(setup, &world, *step)?, number);
+                let next = known.number_of(&reached(setup, &world, *step)?, number);
                 if checks_rest && step.is_ordinary() {
                     ordinary.to.push(next);
                     rests = false;

@@ -464,8 +464,8 @@ impl fmt::Display for Told<'_> {
                 tell_write(f, world.books_at(controller.job_at).recorded(), write)?;
                 write!(f, " (Job as of {}, Pods as of {}", controller.job_at, controller.pods_at)?;
                 match setup.gate {
-                    Gate::Foreign => write!(f, ", foreign revision {})", controller.foreign_at)?,
-                    _ => f.write_str(")")?,
+                    Gate::Open => f.write_str(", no gate)")?,
+                    _ => write!(f, ", gate at {})", controller.gate_at)?,
                 }
                 match step {
                     Step::WriteStatus { .. } => write!(f, ", stored as revision {at}"),
