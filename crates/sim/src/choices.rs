@@ -1,26 +1,44 @@
 //! Every decision of a run, drawn from a seed or replayed from a tape.
 //!
-//! A run is a function of its tape. Shrinking edits the tape: numbers beyond its end are 0, and 0 is always the most
-//! harmless choice, so a shorter tape is a calmer run.
+//! A run is a function of its tape: one strip of numbers for the setup, and one for each step. Shrinking takes steps out
+//! and makes numbers smaller; numbers beyond the end of a strip are 0, and 0 is always the most harmless choice.
+
+pub type Tape = Vec<Vec<u32>>;
 
 #[derive(Clone, Debug)]
 pub struct Choices {
     rng: fastrand::Rng,
-    tape: Vec<u32>,
+    tape: Tape,
+    /// When replaying: where in the current strip.
     replay: Option<usize>,
+    strip: usize,
 }
 
 impl Choices {
     pub fn from_seed(seed: u64) -> Self {
-        Self { rng: fastrand::Rng::with_seed(seed), tape: Vec::new(), replay: None }
+        Self { rng: fastrand::Rng::with_seed(seed), tape: vec![Vec::new()], replay: None, strip: 0 }
     }
 
-    pub fn from_tape(tape: Vec<u32>) -> Self {
-        Self { rng: fastrand::Rng::with_seed(0), tape, replay: Some(0) }
+    pub fn from_tape(tape: Tape) -> Self {
+        Self { rng: fastrand::Rng::with_seed(0), tape, replay: Some(0), strip: 0 }
     }
 
-    pub fn tape(&self) -> &[u32] {
+    pub fn tape(&self) -> &Tape {
         &self.tape
+    }
+
+    /// How many steps the tape being replayed has.
+    pub fn steps(&self) -> Option<usize> {
+        self.replay.map(|_| self.tape.len().saturating_sub(1))
+    }
+
+    /// The next step begins.
+    pub fn next_strip(&mut self) {
+        self.strip += 1;
+        match &mut self.replay {
+            Some(at) => *at = 0,
+            None => self.tape.push(Vec::new()),
+        }
     }
 
     /// A number below `limit`; 0 if there is no choice.
@@ -30,13 +48,13 @@ impl Choices {
         }
         match &mut self.replay {
             Some(at) => {
-                let value = self.tape.get(*at).copied().unwrap_or(0);
+                let value = self.tape.get(self.strip).and_then(|strip| strip.get(*at)).copied().unwrap_or(0);
                 *at += 1;
                 value as usize % limit
             }
             None => {
                 let value = self.rng.u32(..limit as u32);
-                self.tape.push(value);
+                self.tape[self.strip].push(value);
                 value as usize
             }
         }

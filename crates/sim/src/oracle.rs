@@ -51,6 +51,7 @@ struct JobGhost {
     /// The smallest number of completions it ever had: Pods at or above may have been let go.
     min_limit: u32,
     completed_ever: BTreeSet<u32>,
+    ever_suspended: bool,
     gone: bool,
 }
 
@@ -114,6 +115,7 @@ impl Oracle {
         ghost.max_parallelism = ghost.max_parallelism.max(after.spec.parallelism);
         ghost.min_limit = ghost.min_limit.min(after.spec.index_limit());
         ghost.gone |= gone;
+        ghost.ever_suspended |= after.spec.suspend;
         let Some(before) = before else { return };
         let Actor::Controller { .. } = actor else { return };
         if before.status == after.status {
@@ -497,7 +499,8 @@ impl Oracle {
                 Some(index) => {
                     let failed = job.status.failed_indexes.as_deref().unwrap_or_default();
                     let failed = IndexSet::read_tolerant(failed, u32::MAX);
-                    if pod.phase == Phase::Succeeded && failed.contains(index) {
+                    let succeeded = self.pods.get(&pod.uid).is_some_and(|ghost| ghost.ever_succeeded);
+                    if succeeded && failed.contains(index) {
                         return Some("its index has failed");
                     }
                 }
@@ -522,8 +525,9 @@ impl Oracle {
         self.pods.get(&pod.uid).and_then(|ghost| ghost.removed_by)
     }
 
-    pub fn is_recorded(&self, uid: &PodUid) -> bool {
-        self.pods.get(uid).is_some_and(|ghost| ghost.recorded && ghost.tallied == 0)
+    /// A suspended Job removes all its Pods, in whatever order answers come.
+    pub fn was_suspended(&self, job: &JobUid) -> bool {
+        self.jobs.get(job).is_some_and(|ghost| ghost.ever_suspended)
     }
 
     /// I2, I6 at rest.
@@ -575,7 +579,10 @@ impl Oracle {
             .filter(|(pod, gone)| {
                 let failed = pod.phase == Phase::Failed || (!waits && pod.deleting() && pod.phase != Phase::Succeeded);
                 let removed = self.pods.get(&pod.uid).is_some_and(|ghost| ghost.removed_by.is_some());
-                !gone && !removed && failed && feeds(pod) && job.spec.selector.matches(&pod.labels)
+                // Known by an answer newer than the stream, it may have lost the finalizer already.
+                let key = (pod.namespace.clone(), pod.name.clone());
+                let still = api.pods.get(&key).is_some_and(|now| now.view.uid == pod.uid && feeds(&now.view));
+                !gone && !removed && failed && feeds(pod) && still && job.spec.selector.matches(&pod.labels)
             })
             .map(|(pod, _)| pod.finished_at)
             .filter(|at| success_at.is_none_or(|success_at| *at > success_at))

@@ -1,12 +1,11 @@
 //! Runs of the simulator: one seed, many seeds, mutants, and the shrinking of what fails.
 
-use std::time::Instant;
+use tally_core::mutation::{Bug, Sound, Soundness};
 
-use tally_core::mutation::{BUGS, Bug, Sound, Soundness};
-
-use crate::choices::Choices;
+use crate::choices::{Choices, Tape};
 use crate::counters::Counters;
 use crate::oracle::Violation;
+use crate::scenarios::Scenario;
 use crate::setup::Setup;
 use crate::world::World;
 
@@ -27,13 +26,13 @@ pub struct Outcome {
     pub counters: Counters,
     pub excess: usize,
     pub violation: Option<Violation>,
-    pub tape: Vec<u32>,
+    pub tape: Tape,
     pub lines: Vec<String>,
 }
 
-fn run<S: Soundness>(mut choices: Choices, soundness: S, traced: bool, tune: &dyn Fn(&mut Setup)) -> Outcome {
+fn run<S: Soundness>(mut choices: Choices, soundness: S, scenario: &Scenario, traced: bool) -> Outcome {
     let mut setup = Setup::draw(&mut choices);
-    tune(&mut setup);
+    (scenario.tune)(&mut setup);
     let mut world = World::new(setup, choices, soundness, traced);
     let violation = world.run().err();
     Outcome {
@@ -42,15 +41,108 @@ fn run<S: Soundness>(mut choices: Choices, soundness: S, traced: bool, tune: &dy
         counters: world.counters.clone(),
         excess: world.excess(),
         violation,
-        tape: world.tape().to_vec(),
+        tape: world.tape().clone(),
         lines: world.lines().to_vec(),
     }
 }
 
-pub fn run_seed<S: Soundness>(seed: u64, soundness: S, traced: bool, tune: &dyn Fn(&mut Setup)) -> Outcome {
-    run(Choices::from_seed(seed), soundness, traced, tune)
+fn run_either(choices: Choices, bug: Option<Bug>, scenario: &Scenario, traced: bool) -> Outcome {
+    match bug {
+        None => run(choices, Sound, scenario, traced),
+        Some(bug) => run(choices, Broken(bug), scenario, traced),
+    }
 }
 
-pub fn run_tape<S: Soundness>(tape: &[u32], soundness: S, traced: bool, tune: &dyn Fn(&mut Setup)) -> Outcome {
-    run(Choices::from_tape(tape.to_vec()), soundness, traced, tune)
+pub fn seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, traced: bool) -> Outcome {
+    run_either(Choices::from_seed(seed), bug, scenario, traced)
+}
+
+/// Many seeds in a row, up to the first violation.
+#[derive(Default)]
+pub struct Campaign {
+    pub schedules: u64,
+    pub steps: u64,
+    pub excess: usize,
+    pub counters: Counters,
+    pub failed: Option<(u64, Violation)>,
+}
+
+pub fn seeds(
+    range: std::ops::Range<u64>,
+    bug: Option<Bug>,
+    scenario: &Scenario,
+    mut progress: impl FnMut(&Campaign),
+) -> Campaign {
+    let mut campaign = Campaign::default();
+    for number in range {
+        let outcome = seed(number, bug, scenario, false);
+        campaign.schedules += 1;
+        campaign.steps += outcome.steps as u64;
+        campaign.excess = campaign.excess.max(outcome.excess);
+        campaign.counters.merge(&outcome.counters);
+        if let Some(violation) = outcome.violation {
+            campaign.failed = Some((number, violation));
+            break;
+        }
+        progress(&campaign);
+    }
+    campaign
+}
+
+/// How many runs shrinking may cost: enough for a short trace, not enough to be a nuisance.
+const SHRINK_RUNS: usize = 5_000;
+
+/// Looks for a calmer tape that breaks the same invariant: fewer steps first, then more harmless ones.
+pub fn shrink(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &str) -> Tape {
+    let mut best = tape.clone();
+    let mut budget = SHRINK_RUNS;
+    let mut fails = |candidate: &Tape| {
+        budget = budget.saturating_sub(1);
+        let outcome = run_either(Choices::from_tape(candidate.clone()), bug, scenario, false);
+        (budget > 0).then(|| outcome.violation.is_some_and(|violation| violation.invariant == invariant))
+    };
+    loop {
+        let before: usize = best.iter().map(|strip| 1 + strip.len()).sum();
+        let mut piece = best.len() / 2;
+        while piece > 0 {
+            let mut end = best.len();
+            while end > 1 {
+                let start = end.saturating_sub(piece).max(1);
+                let mut shorter = best.clone();
+                shorter.drain(start..end);
+                match fails(&shorter) {
+                    None => return best,
+                    Some(true) => best = shorter,
+                    Some(false) => {}
+                }
+                end = start;
+            }
+            piece /= 2;
+        }
+        for step in (0..best.len()).rev() {
+            for at in (0..best[step].len()).rev() {
+                if best[step][at] == 0 {
+                    continue;
+                }
+                let mut calmer = best.clone();
+                calmer[step][at] = 0;
+                match fails(&calmer) {
+                    None => return best,
+                    Some(true) => best = calmer,
+                    Some(false) => {}
+                }
+            }
+            while best[step].last() == Some(&0) {
+                best[step].pop();
+            }
+        }
+        if best.iter().map(|strip| 1 + strip.len()).sum::<usize>() == before {
+            return best;
+        }
+    }
+}
+
+/// The trace of a tape.
+pub fn replay(tape: &Tape, bug: Option<Bug>, scenario: &Scenario) -> Outcome {
+    run_either(Choices::from_tape(tape.clone()), bug, scenario, true)
 }

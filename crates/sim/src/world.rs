@@ -16,7 +16,7 @@ use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
 
 use crate::api::{Actor, Api, Change};
-use crate::choices::Choices;
+use crate::choices::{Choices, Tape};
 use crate::counters::{Counters, Sometimes};
 use crate::oracle::{Context, Oracle, Violation};
 use crate::setup::{JobSetup, Setup};
@@ -158,7 +158,9 @@ impl<S: Soundness> World<S> {
 
     /// Chaos first, then healing, then rest.
     pub fn run(&mut self) -> Result<(), Violation> {
-        for _ in 0..self.setup.chaos_steps {
+        let steps = self.choices.steps().unwrap_or(self.setup.chaos_steps);
+        for _ in 0..steps {
+            self.choices.next_strip();
             self.step();
             if let Some(violation) = self.oracle.violation.take() {
                 return Err(violation);
@@ -171,7 +173,7 @@ impl<S: Soundness> World<S> {
         self.trace.hash
     }
 
-    pub fn tape(&self) -> &[u32] {
+    pub fn tape(&self) -> &Tape {
         self.choices.tape()
     }
 
@@ -464,7 +466,7 @@ impl<S: Soundness> World<S> {
         let flight = &self.flights[at];
         let (instance, incarnation, context) = (flight.instance, flight.incarnation, flight.context);
         let action = flight.request.action.clone();
-        self.check_removal_resumed(&action, instance, incarnation, context);
+        self.check_removal_resumed(&action, instance, context);
         let head = self.api.head();
         let answer = self.api.perform(&action, Actor::Controller { instance, incarnation });
         self.trace.mix(self.api.head().0);
@@ -509,25 +511,30 @@ impl<S: Soundness> World<S> {
     }
 
     /// H2: while a Pod that a dead instance began to remove still runs, no other is removed in its place.
-    fn check_removal_resumed(&mut self, action: &Action, instance: usize, incarnation: u32, context: Context) {
+    fn check_removal_resumed(&mut self, action: &Action, instance: usize, context: Context) {
         let Action::PatchPod { namespace, name, revision: Some(revision), change: PodChange::Release, .. } = action
         else {
             return;
         };
         let Some(victim) = self.api.pods.get(&(namespace.clone(), name.clone())) else { return };
         let Some(job) = victim.view.job().and_then(|uid| self.api.job_by_uid(uid)) else { return };
-        if victim.view.revision != *revision || job.view.spec.is_indexed() {
+        let any_order = job.view.spec.is_indexed() || self.oracle.was_suspended(&job.view.uid);
+        if victim.view.revision != *revision || any_order {
             return;
         }
-        let own = Actor::Controller { instance, incarnation };
+        let dead = |actor: Actor| match actor {
+            Actor::Controller { instance, incarnation } => self.instances[instance].incarnation != incarnation,
+            _ => false,
+        };
         let forgotten = self.api.pods_of(&job.view.uid).find(|stored| {
             let pod = &stored.view;
             pod.revision <= context.pods_at
                 && job.view.spec.selector.matches(&pod.labels)
-                && self.oracle.half_removed(pod).is_some_and(|by| by != own)
+                && self.oracle.half_removed(pod).is_some_and(dead)
                 && !self.flights.iter().any(|flight| {
                     flight.instance == instance
-                        && matches!(&flight.request.action, Action::DeletePod { name, .. } if *name == pod.name)
+                        && matches!(&flight.request.action,
+                            Action::DeletePod { name, .. } | Action::PatchPod { name, .. } if *name == pod.name)
                 })
         });
         if let Some(forgotten) = forgotten {
@@ -750,6 +757,7 @@ impl<S: Soundness> World<S> {
     /// Faults stop. The system must settle, finish every Job, and then write nothing at all (I9).
     fn heal(&mut self) -> Result<(), Violation> {
         self.healing = true;
+        self.choices.next_strip();
         self.trace.say(|| "--- faults stop ---".to_owned());
         for at in 0..self.instances.len() {
             self.instances[at].paused = false;

@@ -16,7 +16,7 @@ impl<S: Soundness> JobMachine<S> {
         match pending {
             Pending::Status { job, write } => self.status_answered(&job, write, answer, now, out),
             Pending::Release { job, pod, ignored } => self.release_answered(&job, &pod, ignored, answer, now, out),
-            Pending::RemovalRelease { job, pod, name } => match answer {
+            Pending::RemovalRelease { job, pod, name, revision } => match answer {
                 Answer::Done(Object::Pod(stored)) => {
                     self.believe(&job, &stored, now);
                     let Some((slot, ledger)) = self.ledger_mut(&job) else { return };
@@ -24,6 +24,14 @@ impl<S: Soundness> JobMachine<S> {
                     ledger.removal_released(&pod);
                     let namespace = ledger.job().namespace.clone();
                     self.delete(&job, &namespace, pod, name, out);
+                    self.plan(slot, now, out);
+                }
+                Answer::Conflict
+                    if self.ledger_mut(&job).and_then(|(_, ledger)| ledger.knows_at(&pod)) > Some(revision) =>
+                {
+                    // The news it conflicted with is here already: decide anew at once.
+                    let Some((slot, ledger)) = self.ledger_mut(&job) else { return };
+                    ledger.pod_answered(&pod);
                     self.plan(slot, now, out);
                 }
                 answer => self.pod_answered(&job, &pod, answer, now, out),

@@ -101,7 +101,7 @@ enum Pending {
     Status { job: JobUid, write: Box<StatusWrite> },
     Release { job: JobUid, pod: PodUid, ignored: bool },
     Delete { job: JobUid, pod: PodUid, name: CompactString },
-    RemovalRelease { job: JobUid, pod: PodUid, name: CompactString },
+    RemovalRelease { job: JobUid, pod: PodUid, name: CompactString, revision: Revision },
     Create { job: JobUid, name: CompactString, reason: &'static str },
     FindCreated { job: JobUid, name: CompactString },
     RefreshJob { job: JobUid },
@@ -500,7 +500,7 @@ impl<S: Soundness> JobMachine<S> {
             self.delete(job, namespace, uid, name, out);
             return;
         }
-        let pending = Pending::RemovalRelease { job: job.clone(), pod: uid.clone(), name: name.clone() };
+        let pending = Pending::RemovalRelease { job: job.clone(), pod: uid.clone(), name: name.clone(), revision };
         let action = self.release(namespace, name, uid, Some(revision));
         self.send(out, pending, action);
     }

@@ -452,7 +452,11 @@ impl<S: Soundness> Ledger<S> {
         self.by_name.insert_unique(table_hash(entry.name.as_str()), slot, |slot| {
             self.entries[*slot as usize].as_ref().map_or(0, |entry| table_hash(entry.name.as_str()))
         });
-        self.end_creation(&pod.name);
+        // Settles a creation of unknown outcome. One still in flight stays so until it is answered: it may yet be carried
+        // out, should this Pod go away first.
+        if self.creations.get(&pod.name).is_some_and(|creation| creation.retry_at.is_some()) {
+            self.end_creation(&pod.name);
+        }
         self.entries[slot as usize] = Some(entry);
         self.file(slot);
         self.touch_index(slot);
@@ -809,9 +813,10 @@ impl<S: Soundness> Ledger<S> {
         let regime = self.regime;
         let indexed = regime.indexed;
         let resume = !self.soundness.has(Bug::RemovalNotResumed);
-        let entry = self.entry_mut(slot);
-        if indexed && entry.phase == Phase::Succeeded && entry.tracked && standing == Standing::Releasable {
-            entry.booked |= entry.recorded.is_none();
+        let entry = self.entry(slot);
+        let completed = entry.valid_index(regime).is_some_and(|index| self.completed.contains(index));
+        if completed && entry.phase == Phase::Succeeded && entry.tracked && entry.recorded.is_none() && !entry.limbo {
+            self.entry_mut(slot).booked = true;
         }
         let entry = self.entry(slot);
         let tie = table_hash(&entry.uid);

@@ -2,13 +2,11 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::HashTable;
-
 use super::rules::Setup;
 use super::steps::{Breach, Step, after, check_at_rest, steps};
 use super::world::{Packed, Pods, World};
 
-/// About five gigabytes of states, edges and index.
+/// About five gigabytes of states, steps and index.
 const MAX_STATES: usize = 40_000_000;
 
 /// What a search found.
@@ -27,65 +25,6 @@ pub(super) struct Counterexample {
     pub path: Vec<(World, Step)>,
 }
 
-/// All states met so far. States are compared in full: equal hashes cost time, never a state.
-struct Known {
-    worlds: Vec<Packed>,
-    parents: Vec<u32>,
-    /// Half of the hash, so that growing and most misses need no look at the states; and the number of the state.
-    index: HashTable<(u32, u32)>,
-    hasher: foldhash::fast::FixedState,
-}
-
-/// Spreads half a hash over a whole one, as the table wants it.
-fn spread(half: u32) -> u64 {
-    u64::from(half).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-impl Known {
-    fn new(first: &World) -> Self {
-        let mut known = Self {
-            worlds: Vec::new(),
-            parents: Vec::new(),
-            index: HashTable::new(),
-            hasher: foldhash::fast::FixedState::default(),
-        };
-        known.number_of(first, 0);
-        known
-    }
-
-    /// The number of a state; a new one is remembered with the state it was reached from.
-    fn number_of(&mut self, world: &World, parent: u32) -> u32 {
-        let packed = world.pack();
-        debug_assert_eq!(packed.unpack(), *world, "packing must lose nothing");
-        let half = self.hasher.hash_one(packed.0) as u32;
-        let same = |(known, number): &(u32, u32)| *known == half && self.worlds[*number as usize] == packed;
-        if let Some((_, number)) = self.index.find(spread(half), same) {
-            return *number;
-        }
-        let number = self.worlds.len() as u32;
-        self.index.insert_unique(spread(half), (half, number), |(half, _)| spread(*half));
-        self.worlds.push(packed);
-        self.parents.push(parent);
-        number
-    }
-
-    /// The steps from the first state to this one.
-    fn path_to(&self, setup: &Setup, mut number: u32) -> Vec<(World, Step)> {
-        let mut path = Vec::new();
-        let mut possible = Vec::new();
-        while number != 0 {
-            let parent = self.parents[number as usize];
-            let (from, to) = (self.worlds[parent as usize].unpack(), self.worlds[number as usize].unpack());
-            let found = steps(setup, &from, &mut possible).is_ok();
-            let step = possible.iter().find(|step| found && reached(setup, &from, **step).is_ok_and(|next| next == to));
-            path.extend(step.map(|step| (from, *step)));
-            number = parent;
-        }
-        path.reverse();
-        path
-    }
-}
-
 fn first(setup: &Setup) -> World {
     let pods = if setup.creation { 0 } else { setup.pods };
     World::new(Pods::running(pods), setup.faults)
@@ -102,29 +41,32 @@ fn reached(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
 /// Explores everything reachable, and stops at the first breach.
 pub(super) fn search(setup: &Setup) -> Found {
     let checks_rest = !setup.at_most_once_only;
-    let mut known = Known::new(&first(setup));
+    let mut known = Known::new();
     let mut ordinary = Edges::default();
     let mut possible = Vec::new();
+    let mut batch = vec![Lookup::new(&first(setup))];
+    known.number_all(&mut batch, 0);
     let mut number: u32 = 0;
     let mut at_rest = 0;
     while (number as usize) < known.worlds.len() {
         let world = known.worlds[number as usize].unpack();
         let mut last = None;
         let outcome = steps(setup, &world, &mut possible).and_then(|()| {
-            let mut rests = true;
+            batch.clear();
             for step in &possible {
                 last = Some(*step);
-                let next = known.number_of(&reached(setup, &world, *step)?, number);
-                if checks_rest && step.is_ordinary() {
-                    ordinary.to.push(next);
-                    rests = false;
-                }
+                batch.push(Lookup::new(&reached(setup, &world, *step)?));
             }
             last = None;
-            ordinary.ends.push(ordinary.to.len() as u64);
-            if checks_rest && rests {
-                at_rest += 1;
-                check_at_rest(setup, &world)?;
+            known.number_all(&mut batch, number);
+            if checks_rest {
+                let taken = possible.iter().zip(&batch).filter(|(step, _)| step.is_ordinary());
+                ordinary.to.extend(taken.map(|(_, lookup)| lookup.number));
+                ordinary.ends.push(ordinary.to.len() as u64);
+                if ordinary.of(number as usize).is_empty() {
+                    at_rest += 1;
+                    check_at_rest(setup, &world)?;
+                }
             }
             if known.worlds.len() > MAX_STATES { Err(Breach::TooManyStates) } else { Ok(()) }
         });
@@ -146,6 +88,121 @@ pub(super) fn search(setup: &Setup) -> Found {
             let breach = Some(Counterexample { breach: Breach::Endless, path: known.path_to(setup, number) });
             Found { states, longest_run: 0, at_rest, breach }
         }
+    }
+}
+
+/// All states met so far. States are compared in full: equal hashes cost time, never a state.
+struct Known {
+    worlds: Vec<Packed>,
+    parents: Vec<u32>,
+    /// A table with linear probing, at most half full: the hash above, the number of the state plus one below.
+    slots: Vec<u64>,
+}
+
+/// A state whose number is asked for.
+struct Lookup {
+    world: Packed,
+    hash: u32,
+    number: u32,
+}
+
+const NOT_FOUND: u32 = u32::MAX;
+
+impl Lookup {
+    fn new(world: &World) -> Self {
+        let packed = world.pack();
+        debug_assert_eq!(packed.unpack(), *world, "packing must lose nothing");
+        let hash = foldhash::fast::FixedState::default().hash_one(packed.0) as u32;
+        Self { world: packed, hash, number: NOT_FOUND }
+    }
+}
+
+fn slot(hash: u32, number: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(number + 1)
+}
+
+impl Known {
+    fn new() -> Self {
+        Self { worlds: Vec::new(), parents: Vec::new(), slots: vec![0; 1 << 10] }
+    }
+
+    /// Where the search for a hash begins.
+    fn home(&self, hash: u32) -> usize {
+        // Fibonacci hashing: the upper bits of the product are spread well even if those of the hash are not.
+        let spread = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (spread >> (64 - self.slots.len().trailing_zeros())) as usize
+    }
+
+    /// The number of the state in this slot, if it is the one looked for.
+    fn confirmed(&self, slot: u64, lookup: &Lookup) -> Option<u32> {
+        if slot >> 32 != u64::from(lookup.hash) || slot as u32 == 0 {
+            return None;
+        }
+        let number = slot as u32 - 1;
+        (self.worlds[number as usize] == lookup.world).then_some(number)
+    }
+
+    /// Numbers states; new ones are remembered with the state they were reached from. Most of the time of a search is
+    /// spent waiting for memory, so the first looks of a whole batch are made side by side.
+    fn number_all(&mut self, batch: &mut [Lookup], parent: u32) {
+        while self.slots.len() < 2 * (self.worlds.len() + batch.len()) {
+            self.grow();
+        }
+        let mut homes = [0; 64];
+        for chunk in batch.chunks_mut(homes.len()) {
+            for (home, lookup) in homes.iter_mut().zip(chunk.iter()) {
+                *home = self.slots[self.home(lookup.hash)];
+            }
+            for (home, lookup) in homes.iter().zip(chunk.iter_mut()) {
+                lookup.number = self.confirmed(*home, lookup).unwrap_or(NOT_FOUND);
+            }
+        }
+        for lookup in batch.iter_mut().filter(|lookup| lookup.number == NOT_FOUND) {
+            lookup.number = self.number_of(lookup, parent);
+        }
+    }
+
+    fn number_of(&mut self, lookup: &Lookup, parent: u32) -> u32 {
+        let mut at = self.home(lookup.hash);
+        while self.slots[at] != 0 {
+            if let Some(number) = self.confirmed(self.slots[at], lookup) {
+                return number;
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        let number = self.worlds.len() as u32;
+        self.slots[at] = slot(lookup.hash, number);
+        self.worlds.push(lookup.world);
+        self.parents.push(parent);
+        number
+    }
+
+    fn grow(&mut self) {
+        let twice = vec![0; 2 * self.slots.len()];
+        let old = std::mem::replace(&mut self.slots, twice);
+        for slot in old.into_iter().filter(|slot| *slot != 0) {
+            let mut at = self.home((slot >> 32) as u32);
+            while self.slots[at] != 0 {
+                at = (at + 1) & (self.slots.len() - 1);
+            }
+            self.slots[at] = slot;
+        }
+    }
+
+    /// The steps from the first state to this one.
+    fn path_to(&self, setup: &Setup, mut number: u32) -> Vec<(World, Step)> {
+        let mut path = Vec::new();
+        let mut possible = Vec::new();
+        while number != 0 {
+            let parent = self.parents[number as usize];
+            let (from, to) = (self.worlds[parent as usize].unpack(), self.worlds[number as usize].unpack());
+            let found = steps(setup, &from, &mut possible).is_ok();
+            let step = possible.iter().find(|step| found && reached(setup, &from, **step).is_ok_and(|next| next == to));
+            path.extend(step.map(|step| (from, *step)));
+            number = parent;
+        }
+        path.reverse();
+        path
     }
 }
 

@@ -1,0 +1,54 @@
+//! Known bugs, put back one at a time. A simulator that does not find them would not find their next of kin either.
+
+use tally_core::mutation::Bug;
+
+/// Where to look for a bug first. All seeds would find it; the right trouble finds it sooner.
+pub fn scenario_for(bug: Bug) -> &'static str {
+    match bug {
+        Bug::NoGate | Bug::OrphanWithoutGate => "stale-views",
+        Bug::RetryStaleStatus | Bug::UnconditionalStatus => "two-leaders",
+        Bug::TallyBeforeRelease | Bug::FinishWithBacklog => "limits",
+        Bug::ForgetOwnCreations => "stale-views",
+        Bug::NoOrphanSweep | Bug::NoFinishedSweep => "job-monkey",
+        Bug::ClassificationNotSticky | Bug::NoUidGuard => "pod-monkey",
+        Bug::ActiveZeroInBackoff | Bug::BackoffForgottenAtRestart => "backoff",
+        Bug::FinishWhileTerminating | Bug::ForgetOwnDeletions => "replacement",
+        Bug::NoDeadlineTimer => "deadline",
+        Bug::NoRetryAfterConflict => "conflicts",
+        Bug::RemovalNotResumed => "crash",
+        Bug::NoOverlay | Bug::ReleaseBeforeRecord => "any",
+        Bug::ViewGoesBack => "watch",
+        Bug::CompletionBeforeStart | Bug::TtlTrustsLocalClock => "clocks",
+        Bug::RefusalBlocksJob => "refusals",
+    }
+}
+
+/// The scenario of the fault matrix a bug belongs to.
+pub fn label(bug: Bug) -> &'static str {
+    match bug {
+        Bug::NoGate => "S01 no gate",
+        Bug::RetryStaleStatus => "S02 stale status sent again",
+        Bug::TallyBeforeRelease => "S03 tally before release",
+        Bug::ForgetOwnCreations => "S05 own creations forgotten",
+        Bug::NoOrphanSweep => "S08 orphans never released",
+        Bug::NoFinishedSweep => "S10 finished Job not swept",
+        Bug::FinishWithBacklog => "S11 finish before all is counted",
+        Bug::ClassificationNotSticky => "S18 classification not sticky",
+        Bug::ActiveZeroInBackoff => "S20 active 0 in back-off",
+        Bug::FinishWhileTerminating => "S26 finish while terminating",
+        Bug::ForgetOwnDeletions => "S27 own deletions forgotten",
+        Bug::NoDeadlineTimer => "S32 no deadline timer",
+        Bug::NoRetryAfterConflict => "S33 conflict not retried",
+        Bug::BackoffForgottenAtRestart => "S34 back-off lost at restart",
+        Bug::RemovalNotResumed => "H2 removal not resumed",
+        Bug::NoUidGuard => "H3 no UID guard",
+        Bug::NoOverlay => "no overlay of own releases",
+        Bug::UnconditionalStatus => "unconditional status write",
+        Bug::ReleaseBeforeRecord => "release before record",
+        Bug::ViewGoesBack => "view goes back at a relist",
+        Bug::CompletionBeforeStart => "H4 completion before start",
+        Bug::RefusalBlocksJob => "S15 one refusal blocks the Job",
+        Bug::OrphanWithoutGate => "H5 missing taken for deleted",
+        Bug::TtlTrustsLocalClock => "H6 TTL trusts one clock",
+    }
+}

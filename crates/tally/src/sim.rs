@@ -1,0 +1,221 @@
+//! `tally sim`: the simulator from the command line.
+
+use std::io::{IsTerminal, Write};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use tally_core::mutation::{BUGS, Bug};
+use tally_sim::choices::Tape;
+use tally_sim::mutants;
+use tally_sim::run::{self, Campaign};
+use tally_sim::scenarios::{self, SCENARIOS, Scenario};
+
+/// How many schedules a mutant gets before it counts as having survived.
+const MUTANT_BUDGET: u64 = 20_000;
+/// How much of a trace is worth reading.
+const TRACE_LINES: usize = 80;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  tally sim                          1,000 seeds, every kind of fault
+  tally sim --seeds 0..5000          the seeds CI would run by hand
+  tally sim --seed 4711              one seed, with its trace and trace hash
+  tally sim --scenario two-leaders   one kind of trouble
+  tally sim --mutants                put known bugs back and find each of them
+
+Exit code 0: no invariant was violated and everything that must happen sometimes happened; 1 otherwise.")]
+pub struct Args {
+    /// Seeds to run, first (included) to last (excluded)
+    #[arg(long, value_name = "A..B", value_parser = parse_range, conflicts_with_all = ["seed", "mutants"])]
+    seeds: Option<Range<u64>>,
+    /// One seed, traced
+    #[arg(long, value_name = "N", conflicts_with = "mutants")]
+    seed: Option<u64>,
+    /// A named world; `--scenario list` shows them
+    #[arg(long, value_name = "NAME", default_value = "any")]
+    scenario: String,
+    /// Put known bugs back one at a time; each must be found
+    #[arg(long)]
+    mutants: bool,
+    /// Run with this one known bug, e.g. NoGate
+    #[arg(long, value_name = "BUG", conflicts_with = "mutants")]
+    mutant: Option<String>,
+    /// Print the whole trace of --seed, not only its end
+    #[arg(long, requires = "seed")]
+    full: bool,
+}
+
+fn parse_range(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("{text:?} is not a range of seeds such as 0..5000");
+    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
+    let range = first.parse().map_err(|_| wrong())?..last.parse().map_err(|_| wrong())?;
+    if range.is_empty() {
+        return Err(format!("{text:?} has no seeds in it"));
+    }
+    Ok(range)
+}
+
+pub fn run(args: &Args) -> Result<bool> {
+    if args.scenario == "list" {
+        for scenario in SCENARIOS {
+            println!("{:<16} {}", scenario.name, scenario.about);
+        }
+        return Ok(true);
+    }
+    let scenario = scenarios::find(&args.scenario)
+        .ok_or_else(|| anyhow!("no scenario is called {:?}; `--scenario list` shows them", args.scenario))?;
+    let bug = args.mutant.as_deref().map(find_bug).transpose()?;
+    if args.mutants {
+        return Ok(run_mutants());
+    }
+    if let Some(seed) = args.seed {
+        return Ok(run_seed(seed, bug, scenario, args.full));
+    }
+    Ok(run_seeds(args.seeds.clone().unwrap_or(0..1_000), bug, scenario))
+}
+
+fn find_bug(name: &str) -> Result<Bug> {
+    match BUGS.iter().find(|bug| format!("{bug:?}").eq_ignore_ascii_case(name)) {
+        Some(bug) => Ok(*bug),
+        None => {
+            let names: Vec<String> = BUGS.iter().map(|bug| format!("{bug:?}")).collect();
+            bail!("no known bug is called {name:?}; there are {}", names.join(", "))
+        }
+    }
+}
+
+fn replay_command(seed: u64, bug: Option<Bug>, scenario: &Scenario) -> String {
+    let mut command = format!("tally sim --seed {seed}");
+    if scenario.name != "any" {
+        command += &format!(" --scenario {}", scenario.name);
+    }
+    if let Some(bug) = bug {
+        command += &format!(" --mutant {bug:?}");
+    }
+    command
+}
+
+fn run_seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, full: bool) -> bool {
+    let outcome = run::seed(seed, bug, scenario, true);
+    let skipped = if full { 0 } else { outcome.lines.len().saturating_sub(TRACE_LINES) };
+    if skipped > 0 {
+        println!("... {skipped} lines before (--full shows them)");
+    }
+    for line in &outcome.lines[skipped..] {
+        println!("{line}");
+    }
+    println!("seed {seed}: {} steps, trace hash {:016x}", outcome.steps, outcome.hash);
+    match &outcome.violation {
+        None => true,
+        Some(violation) => {
+            println!("VIOLATION of {}: {}", violation.invariant, violation.text);
+            explain(&outcome.tape, bug, scenario, violation.invariant);
+            false
+        }
+    }
+}
+
+/// Prints the shortest trace we can find of the same violation.
+fn explain(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &str) {
+    let shrunk = run::shrink(tape, bug, scenario, invariant);
+    let outcome = run::replay(&shrunk, bug, scenario);
+    println!("shrunk from {} to {} steps of chaos:", tape.len() - 1, shrunk.len() - 1);
+    let skipped = outcome.lines.len().saturating_sub(TRACE_LINES);
+    if skipped > 0 {
+        println!("  ... {skipped} lines before");
+    }
+    for line in &outcome.lines[skipped..] {
+        println!("  {line}");
+    }
+    if let Some(violation) = outcome.violation {
+        println!("  => {}: {}", violation.invariant, violation.text);
+    }
+}
+
+fn run_seeds(range: Range<u64>, bug: Option<Bug>, scenario: &Scenario) -> bool {
+    let started = Instant::now();
+    let mut progress = Progress::new(range.end - range.start);
+    let campaign = run::seeds(range, bug, scenario, |campaign| progress.show(campaign));
+    progress.end();
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{} schedules, {} steps in {seconds:.1} s: {:.0} steps per second on one core",
+        campaign.schedules,
+        campaign.steps,
+        campaign.steps as f64 / seconds
+    );
+    if let Some((seed, violation)) = &campaign.failed {
+        println!("VIOLATION of {} at seed {seed}: {}", violation.invariant, violation.text);
+        let outcome = run::seed(*seed, bug, scenario, false);
+        explain(&outcome.tape, bug, scenario, violation.invariant);
+        println!("replay: {}", replay_command(*seed, bug, scenario));
+        return false;
+    }
+    println!("no violation; most Pods beyond parallelism at once: {}", campaign.excess);
+    println!("what must happen sometimes:");
+    for (text, times) in campaign.counters.iter() {
+        println!("{times:>10}  {text}");
+    }
+    if scenario.name != "any" {
+        return true;
+    }
+    let never: Vec<&str> = campaign.counters.never().collect();
+    if !never.is_empty() {
+        println!("NEVER HAPPENED: {}", never.join("; "));
+    }
+    never.is_empty()
+}
+
+fn run_mutants() -> bool {
+    let mut survivors = Vec::new();
+    for bug in BUGS {
+        let home = scenarios::find(mutants::scenario_for(*bug)).unwrap_or(&SCENARIOS[0]);
+        let started = Instant::now();
+        let campaign = run::seeds(0..MUTANT_BUDGET, Some(*bug), home, |_| {});
+        let label = mutants::label(*bug);
+        match campaign.failed {
+            Some((seed, violation)) => println!(
+                "found     {label:<34} {:<4} seed {seed:<6} after {} schedules, {} steps, {:.1} s ({})",
+                violation.invariant,
+                campaign.schedules,
+                campaign.steps,
+                started.elapsed().as_secs_f64(),
+                replay_command(seed, Some(*bug), home),
+            ),
+            None => {
+                println!("SURVIVED  {label:<34} {} schedules of {}", campaign.schedules, home.name);
+                survivors.push(label);
+            }
+        }
+    }
+    println!("{} mutants, {} found, {} survived", BUGS.len(), BUGS.len() - survivors.len(), survivors.len());
+    survivors.is_empty()
+}
+
+/// A line of progress on a terminal; nothing where nobody watches.
+struct Progress {
+    total: u64,
+    shown: Instant,
+    visible: bool,
+}
+
+impl Progress {
+    fn new(total: u64) -> Self {
+        Self { total, shown: Instant::now(), visible: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, campaign: &Campaign) {
+        if self.visible && self.shown.elapsed() > Duration::from_millis(200) {
+            self.shown = Instant::now();
+            eprint!("\r{} of {} schedules, {} steps", campaign.schedules, self.total, campaign.steps);
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    fn end(&self) {
+        if self.visible {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
