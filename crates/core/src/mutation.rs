@@ -54,6 +54,8 @@ pub enum Bug {
     RefusalBlocksJob,
     /// A missing Job is taken for a deleted one before the Job stream has caught up (H5).
     OrphanWithoutGate,
+    /// Pods are let go or removed by a Job older than they are: the gate, the other way round.
+    StaleJobJudges,
     /// H6: a Job is deleted by a local clock that runs ahead.
     TtlTrustsLocalClock,
 }
@@ -82,6 +84,7 @@ pub const BUGS: &[Bug] = &[
     Bug::CompletionBeforeStart,
     Bug::RefusalBlocksJob,
     Bug::OrphanWithoutGate,
+    Bug::StaleJobJudges,
     Bug::TtlTrustsLocalClock,
 ];
 

@@ -181,6 +181,8 @@ fn statusval_7_completion_is_not_before_the_start() {
     let text = "completionTime: Invalid value: \"2026-01-01T10:05:00Z\": must be equal to or after `startTime`";
     let complete = |times: &str| format!("SuccessCriteriaMet Complete {times}");
     check("", "", &complete("start:6 done:5"), &[(7, text)]);
+    check("", "start:6", &complete("start:6 done:5"), &[(7, text)]);
+    check("suspend:true", &complete("start:0 done:5"), &complete("start:6 done:5"), &[(7, text)]);
     check("", "", &complete("start:5 done:5"), &[]);
     check("", &complete("start:6 done:5"), &complete("start:6 done:5 failed:1"), &[]);
 }

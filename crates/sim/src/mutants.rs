@@ -6,6 +6,7 @@ use tally_core::mutation::Bug;
 pub fn scenario_for(bug: Bug) -> &'static str {
     match bug {
         Bug::NoGate | Bug::OrphanWithoutGate => "stale-views",
+        Bug::StaleJobJudges => "job-monkey",
         Bug::RetryStaleStatus | Bug::UnconditionalStatus => "two-leaders",
         Bug::TallyBeforeRelease | Bug::FinishWithBacklog => "limits",
         Bug::ForgetOwnCreations => "stale-views",
@@ -49,6 +50,7 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::CompletionBeforeStart => "H4 completion before start",
         Bug::RefusalBlocksJob => "S15 one refusal blocks the Job",
         Bug::OrphanWithoutGate => "H5 missing taken for deleted",
+        Bug::StaleJobJudges => "stale Job judges newer Pods",
         Bug::TtlTrustsLocalClock => "H6 TTL trusts one clock",
     }
 }

@@ -24,6 +24,7 @@ pub struct Violation {
 pub struct Context {
     pub asked_at: Timestamp,
     pub pods_at: Revision,
+    pub jobs_at: Revision,
     pub clocks_sane: bool,
     pub incarnations: usize,
 }
@@ -48,11 +49,22 @@ struct PodGhost {
 #[derive(Debug, Default)]
 struct JobGhost {
     max_parallelism: i32,
-    /// The smallest number of completions it ever had: Pods at or above may have been let go.
-    min_limit: u32,
+    /// Since when its spec is as it is.
+    spec_since: Revision,
+    /// How many indexes it had, since when.
+    limits: Vec<(Revision, u32)>,
     completed_ever: BTreeSet<u32>,
     ever_suspended: bool,
     gone: bool,
+}
+
+impl JobGhost {
+    /// A Pod may be let go by the number of indexes the Job had when the Pod last changed, or later.
+    fn smallest_limit_since(&self, at: Revision) -> u32 {
+        let before = self.limits.iter().rev().find(|(since, _)| *since <= at);
+        let after = self.limits.iter().filter(|(since, _)| *since > at);
+        before.into_iter().chain(after).map(|(_, limit)| *limit).min().unwrap_or(0)
+    }
 }
 
 #[derive(Default)]
@@ -108,16 +120,28 @@ impl Oracle {
         api: &Api,
         counters: &mut Counters,
     ) {
-        let ghost = self.jobs.entry(after.uid.clone()).or_insert_with(|| JobGhost {
-            min_limit: after.spec.index_limit(),
-            ..JobGhost::default()
-        });
+        let ghost = self.jobs.entry(after.uid.clone()).or_default();
+        if before.is_none_or(|before| before.spec != after.spec) {
+            ghost.spec_since = after.revision;
+        }
         ghost.max_parallelism = ghost.max_parallelism.max(after.spec.parallelism);
-        ghost.min_limit = ghost.min_limit.min(after.spec.index_limit());
+        if ghost.limits.last().is_none_or(|(_, limit)| *limit != after.spec.index_limit()) {
+            ghost.limits.push((after.revision, after.spec.index_limit()));
+        }
         ghost.gone |= gone;
         ghost.ever_suspended |= after.spec.suspend;
         let Some(before) = before else { return };
         let Actor::Controller { .. } = actor else { return };
+        if after.deleting && !before.deleting {
+            let expires_at = tally_controllers::ttl::expires_at(before);
+            require!(
+                self,
+                expires_at.is_some_and(|expires_at| api.now >= expires_at),
+                "I11",
+                "{}: deleted before its TTL ran out by the server's clock",
+                after.name
+            );
+        }
         if before.status == after.status {
             return;
         }
@@ -417,7 +441,8 @@ impl Oracle {
         }
         let bound = allowed * context.incarnations.max(1);
         require!(self, live <= bound, "I7", "{}: {live} Pods live, parallelism {allowed}", job.name);
-        if job.spec.limits_each_index() || !context.clocks_sane {
+        let current = self.jobs.get(&job.uid).is_some_and(|ghost| ghost.spec_since <= context.jobs_at);
+        if job.spec.limits_each_index() || !context.clocks_sane || !current {
             return;
         }
         if let Some(retry_at) = self.retry_at(api, &job, context.pods_at) {
@@ -489,7 +514,7 @@ impl Oracle {
             return Some("its Job has succeeded");
         }
         if job.spec.is_indexed() {
-            let limit = ghost.map_or(0, |ghost| ghost.min_limit);
+            let limit = ghost.map_or(0, |ghost| ghost.smallest_limit_since(pod.revision));
             match pod.index {
                 None => return Some("no index"),
                 Some(index) if index >= limit && !pod.is_active() => {

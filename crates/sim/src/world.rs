@@ -1,7 +1,7 @@
 //! The deterministic world: one API, several controller instances, a node, users, a garbage collector, clocks - and
 //! between them a network that delays, loses and reorders. One thread, one tape of choices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 
 use compact_str::CompactString;
@@ -40,6 +40,8 @@ pub struct World<S: Soundness> {
     pub(crate) clocks_sane: bool,
     incarnations: usize,
     last_status_writer: BTreeMap<JobUid, usize>,
+    /// Which Pods each incarnation has ever asked to remove.
+    removals_asked: BTreeSet<(usize, u32, CompactString)>,
     pub steps: usize,
     pub(crate) healing: bool,
     out: Outbox,
@@ -114,6 +116,7 @@ impl<S: Soundness> World<S> {
             clocks_sane: true,
             incarnations: setup.instances,
             last_status_writer: BTreeMap::new(),
+            removals_asked: BTreeSet::new(),
             steps: 0,
             healing: false,
             out: Outbox::default(),
@@ -247,6 +250,7 @@ impl<S: Soundness> World<S> {
         let context = Context {
             asked_at: now,
             pods_at: instance.machine.pods_at(),
+            jobs_at: instance.streams[0].seen,
             clocks_sane: self.clocks_sane,
             incarnations: self.incarnations,
         };
@@ -256,6 +260,9 @@ impl<S: Soundness> World<S> {
             self.trace.mix(request.id.0);
             if behind {
                 self.counters.hit(Sometimes::StaleReadActedOn);
+            }
+            if let Action::DeletePod { name, .. } | Action::PatchPod { name, revision: Some(_), .. } = &request.action {
+                self.removals_asked.insert((at, incarnation, name.clone()));
             }
             if matches!(request.action, Action::ListPods { .. }) {
                 self.counters.hit(Sometimes::GateOpenedByList);
@@ -466,7 +473,7 @@ impl<S: Soundness> World<S> {
         let flight = &self.flights[at];
         let (instance, incarnation, context) = (flight.instance, flight.incarnation, flight.context);
         let action = flight.request.action.clone();
-        self.check_removal_resumed(&action, instance, context);
+        self.check_removal_resumed(&action, instance, incarnation, context);
         let head = self.api.head();
         let answer = self.api.perform(&action, Actor::Controller { instance, incarnation });
         self.trace.mix(self.api.head().0);
@@ -511,7 +518,7 @@ impl<S: Soundness> World<S> {
     }
 
     /// H2: while a Pod that a dead instance began to remove still runs, no other is removed in its place.
-    fn check_removal_resumed(&mut self, action: &Action, instance: usize, context: Context) {
+    fn check_removal_resumed(&mut self, action: &Action, instance: usize, incarnation: u32, context: Context) {
         let Action::PatchPod { namespace, name, revision: Some(revision), change: PodChange::Release, .. } = action
         else {
             return;
@@ -531,11 +538,7 @@ impl<S: Soundness> World<S> {
             pod.revision <= context.pods_at
                 && job.view.spec.selector.matches(&pod.labels)
                 && self.oracle.half_removed(pod).is_some_and(dead)
-                && !self.flights.iter().any(|flight| {
-                    flight.instance == instance
-                        && matches!(&flight.request.action,
-                            Action::DeletePod { name, .. } | Action::PatchPod { name, .. } if *name == pod.name)
-                })
+                && !self.removals_asked.contains(&(instance, incarnation, pod.name.clone()))
         });
         if let Some(forgotten) = forgotten {
             let text = format!("{name} is removed while {}, half removed, runs on", forgotten.view.name);

@@ -54,6 +54,20 @@ impl<S: Soundness> JobMachine<S> {
                 self.creation_answered(&job, &name, reason, answer, now, out);
             }
             Pending::FindCreated { job, name } => self.created_found(&job, &name, answer, now, out),
+            Pending::ConfirmJob { job, pods_at } => {
+                let Some(slot) = self.slot_of(&job) else { return };
+                if matches!(answer, Answer::Done(_) | Answer::Gone) {
+                    if let Some(tracked) = self.tracked_mut(slot) {
+                        tracked.confirming = false;
+                        if let Some(ledger) = &mut tracked.ledger {
+                            ledger.job_confirmed(pods_at);
+                        }
+                    }
+                    self.job_refreshed(&job, answer, now, out);
+                } else {
+                    self.timers.insert((now + GET_RETRY, Chore::Confirm(job)));
+                }
+            }
             Pending::RefreshJob { job } => self.job_refreshed(&job, answer, now, out),
             Pending::ListPods { job } => self.pods_listed(&job, answer, now, out),
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),

@@ -16,7 +16,7 @@ use compact_str::CompactString;
 use tally_core::blueprint::pod_body;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView};
-use tally_core::ledger::{Ledger, Limits, Plan, Removal, StatusWrite};
+use tally_core::ledger::{Ledger, Limits, Plan, Removal, Sight, StatusWrite};
 use tally_core::mutation::{Bug, Sound, Soundness};
 use tally_core::status_rules;
 use tally_core::time::{Span, Timestamp};
@@ -66,6 +66,8 @@ pub struct JobMachine<S = Sound> {
     timers: BTreeSet<(Timestamp, Chore)>,
     /// Jobs whose gate is closed, by the revision that opens it.
     gated: BTreeSet<(Revision, JobSlot)>,
+    /// Jobs that must not judge newer Pods until they are known to be current.
+    unconfirmed: BTreeSet<JobSlot>,
 }
 
 /// What a timer is for.
@@ -73,6 +75,7 @@ pub struct JobMachine<S = Sound> {
 enum Chore {
     Plan(JobUid),
     Refresh(JobUid),
+    Confirm(JobUid),
     /// Look again at a Pod that could not be adopted or disowned.
     Reconsider(PodUid),
 }
@@ -86,6 +89,7 @@ struct Tracked<S> {
     timer: Option<Timestamp>,
     /// A fresh view was asked for after a conflict; planning from the old one would only conflict again.
     refreshing: bool,
+    confirming: bool,
     listing: bool,
     list_retry_at: Option<Timestamp>,
     gate_closed_at: Option<Timestamp>,
@@ -105,6 +109,8 @@ enum Pending {
     Create { job: JobUid, name: CompactString, reason: &'static str },
     FindCreated { job: JobUid, name: CompactString },
     RefreshJob { job: JobUid },
+    /// The Job is read again because Pods up to `pods_at` are to be judged by it.
+    ConfirmJob { job: JobUid, pods_at: Revision },
     ListPods { job: JobUid },
     ConfirmAdopter { job: JobUid },
     Adopt { pod: PodUid },
@@ -142,6 +148,7 @@ impl<S: Soundness> JobMachine<S> {
             next_request: 0,
             timers: BTreeSet::new(),
             gated: BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
         }
     }
 
@@ -259,6 +266,7 @@ impl<S: Soundness> JobMachine<S> {
             epoch: self.epoch,
             timer: None,
             refreshing: false,
+            confirming: false,
             listing: false,
             list_retry_at: None,
             gate_closed_at: None,
@@ -317,6 +325,7 @@ impl<S: Soundness> JobMachine<S> {
         let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::take) else { return };
         self.free_jobs.push(slot);
         self.gated.retain(|(_, gated)| *gated != slot);
+        self.unconfirmed.remove(&slot);
         if let Some(siblings) = self.by_namespace.get_mut(&tracked.view.namespace) {
             siblings.remove(&slot);
             if siblings.is_empty() {
@@ -346,7 +355,7 @@ impl<S: Soundness> JobMachine<S> {
     // ---- planning ----
 
     fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
-        let pods_at = self.pods_at;
+        let (pods_at, jobs_at) = (self.pods_at, self.jobs_at);
         let listing_pods = self.listing.contains(&Resource::Pods);
         let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         if tracked.refreshing {
@@ -371,7 +380,7 @@ impl<S: Soundness> JobMachine<S> {
         }
         tracked.planned_at = Some(now);
         let view = ledger.job().clone();
-        let plan = ledger.plan(now, pods_at, &self.strays);
+        let plan = ledger.plan(now, Sight { pods_at, jobs_at, elsewhere: &self.strays });
         if view.status.is_finished() && !ledger.has_tracked_pods() {
             tracked.ledger = None;
             self.set_timer(slot, None);
@@ -451,7 +460,25 @@ impl<S: Soundness> JobMachine<S> {
                 None => self.list_pods(slot, now, out),
             }
         }
+        if plan.needs_job {
+            self.unconfirmed.insert(slot);
+            self.confirm_job(slot, out);
+        } else {
+            self.unconfirmed.remove(&slot);
+        }
         self.set_timer(slot, wake_at);
+    }
+
+    fn confirm_job(&mut self, slot: JobSlot, out: &mut Outbox) {
+        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(ledger) = tracked.ledger.as_ref() else { return };
+        let pods_at = ledger.newest_pod_at();
+        if std::mem::replace(&mut tracked.confirming, true) {
+            return;
+        }
+        let view = tracked.view.clone();
+        let action = Action::GetJob { namespace: view.namespace.clone(), name: view.name.clone() };
+        self.send(out, Pending::ConfirmJob { job: view.uid.clone(), pods_at }, action);
     }
 
     fn write_status(&mut self, view: &JobView, write: Box<StatusWrite>, now: Timestamp, out: &mut Outbox) {
@@ -601,6 +628,9 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn jobs_reached(&mut self, now: Timestamp, out: &mut Outbox) {
+        for slot in self.unconfirmed.clone() {
+            self.plan(slot, now, out);
+        }
         self.settle_strays(now, out);
     }
 
@@ -623,6 +653,14 @@ impl<S: Soundness> JobMachine<S> {
                 Chore::Refresh(uid) => {
                     if let Some(slot) = self.slot_of(&uid) {
                         self.refresh_job(slot, out);
+                    }
+                }
+                Chore::Confirm(uid) => {
+                    if let Some(slot) = self.slot_of(&uid) {
+                        if let Some(tracked) = self.tracked_mut(slot) {
+                            tracked.confirming = false;
+                        }
+                        self.plan(slot, now, out);
                     }
                 }
                 Chore::Reconsider(uid) => self.reconsider_stray(&uid, now, out),

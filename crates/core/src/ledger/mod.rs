@@ -28,7 +28,7 @@ use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
 
 use entry::{Busy, Entry, Regime, RemovalRank, Slot, Standing};
-pub use plan::{Plan, PodRef, Removal, StatusWrite};
+pub use plan::{Plan, PodRef, Removal, Sight, StatusWrite};
 
 /// CONST-4.
 const BATCH: usize = 500;
@@ -43,6 +43,10 @@ pub struct Ledger<S = Sound> {
     job: Arc<JobView>,
     /// The newest revision of the Job that somebody else wrote: what the gate compares with.
     foreign_at: Revision,
+    /// The view of the Job was current at this revision: a write of ours or a read confirmed it.
+    current_at: Revision,
+    /// The newest revision of any Pod of this Job heard of.
+    newest_pod_at: Revision,
     /// `foreign_at` before the newest observation, in case that turns out to be our own write.
     foreign_before: Revision,
     regime: Regime,
@@ -199,6 +203,8 @@ impl<S: Soundness> Ledger<S> {
             limits,
             foreign_at: job.revision,
             foreign_before: job.revision,
+            current_at: job.revision,
+            newest_pod_at: Revision(0),
             regime: regime(&job),
             names: PodNames::new(&job.uid, &job.name),
             job,
@@ -285,12 +291,24 @@ impl<S: Soundness> Ledger<S> {
     pub fn status_written(&mut self, job: Arc<JobView>, now: Timestamp) {
         let flight = self.flight.status.take();
         self.flight.last_write_at = Some(now);
+        // Conditional, so nobody had changed the Job by then.
+        self.current_at = self.current_at.max(job.revision);
         match job.revision.cmp(&self.job.revision) {
             std::cmp::Ordering::Greater => self.adopt(job, flight),
             // The stream was faster than the answer, and what it showed was ours.
             std::cmp::Ordering::Equal if self.foreign_at == job.revision => self.foreign_at = self.foreign_before,
             _ => {}
         }
+    }
+
+    /// Everything known of Pods before a read of the Job began: what that read will judge.
+    pub fn newest_pod_at(&self) -> Revision {
+        self.newest_pod_at
+    }
+
+    /// The Job was read, after Pods up to `at` were known.
+    pub fn job_confirmed(&mut self, at: Revision) {
+        self.current_at = self.current_at.max(at);
     }
 
     /// Our status write did not happen, or nobody knows.
@@ -406,6 +424,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// A claimed Pod as a stream, a list or an answer shows it. Older news is ignored, so the view never goes back.
     pub fn observe_pod(&mut self, pod: &PodView, now: Timestamp) {
+        self.newest_pod_at = self.newest_pod_at.max(pod.revision);
         let spec = self.job.spec.clone();
         // A finish in the future must not extend the back-off without bound (DEFECT-25).
         let finished_at = pod.finished_at.min(now);

@@ -41,6 +41,8 @@ pub struct Plan {
     pub gate_closed: bool,
     /// Creations of unknown outcome are no longer wanted: a consistent list of the Job's Pods must settle them.
     pub needs_list: bool,
+    /// Pods are to be let go uncounted, and the Job may have changed since they did: read it again first.
+    pub needs_job: bool,
 }
 
 impl Plan {
@@ -86,7 +88,18 @@ pub struct StatusWrite {
 
 /// How far one can see while planning.
 #[derive(Clone, Copy)]
-struct Sight<'a> {
+pub struct Sight<'a> {
+    /// How far the Pods have been observed.
+    pub pods_at: Revision,
+    /// How far the Jobs have been observed.
+    pub jobs_at: Revision,
+    /// Knows the Pods that are in no ledger.
+    pub elsewhere: &'a dyn PodFacts,
+}
+
+/// What accounting goes by.
+#[derive(Clone, Copy)]
+struct Account<'a> {
     pods_at: Revision,
     elsewhere: &'a dyn PodFacts,
     unknown_is_gone: bool,
@@ -101,8 +114,10 @@ fn len(length: usize) -> i64 {
 }
 
 impl<S: Soundness> Ledger<S> {
-    /// Plans as far as the Pods, known up to `pods_at`, allow. `elsewhere` knows the Pods in no ledger.
-    pub fn plan(&mut self, now: Timestamp, pods_at: Revision, elsewhere: &dyn PodFacts) -> Plan {
+    /// Plans as far as what can be seen allows.
+    pub fn plan(&mut self, now: Timestamp, sight: Sight<'_>) -> Plan {
+        let Sight { pods_at, jobs_at, elsewhere } = sight;
+        self.current_at = self.current_at.max(jobs_at);
         let mut plan = Plan::default();
         self.retry_refused(now, &mut plan);
         if self.job.status.is_finished() {
@@ -135,7 +150,7 @@ impl<S: Soundness> Ledger<S> {
         if self.regime.decided() || decision.is_some() || self.regime.deleting || self.job.spec.suspend {
             plan.needs_list = self.creations.values().any(|creation| creation.retry_at.is_some());
         }
-        let sight = Sight { pods_at, elsewhere, unknown_is_gone };
+        let sight = Account { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, sight, decision, waiting, &mut plan);
         self.plan_releases(now, &mut plan);
         plan
@@ -273,7 +288,7 @@ impl<S: Soundness> Ledger<S> {
         self.remove_misfits(plan);
         let surplus = (active - len(plan.removals.len()) - wanted).max(0);
         self.remove_surplus(usize::try_from(surplus).unwrap_or(0), plan);
-        if !plan.removals.is_empty() || self.counts.removing > 0 {
+        if !plan.removals.is_empty() || plan.needs_job || self.counts.removing > 0 {
             return false;
         }
         let occupied = if spec.waits_for_terminal_phase() { self.counts.terminating } else { 0 };
@@ -347,7 +362,17 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
+    /// Whether the Job, as we see it, may judge this Pod: not if it may have changed since the Pod did. An index out of
+    /// range by an old view of the Job may be in range by now.
+    fn may_judge(&self, slot: Slot) -> bool {
+        self.entry(slot).revision <= self.current_at || self.soundness.has(Bug::StaleJobJudges)
+    }
+
     fn remove(&mut self, slot: Slot, plan: &mut Plan) {
+        if !self.may_judge(slot) {
+            plan.needs_job = true;
+            return;
+        }
         let entry = self.entry(slot);
         plan.removals.push(Removal {
             uid: entry.uid.clone(),
@@ -476,6 +501,12 @@ impl<S: Soundness> Ledger<S> {
             self.flight.releases_since = now;
         }
         for slot in slots {
+            let entry = self.entry(slot);
+            let misfit = self.regime.indexed && entry.recorded.is_none() && entry.valid_index(self.regime).is_none();
+            if misfit && !self.may_judge(slot) && !self.job.status.is_finished() {
+                plan.needs_job = true;
+                continue;
+            }
             plan.releases.push(self.pod_ref(slot));
             self.flight.releases += 1;
             self.refile(slot, |entry| entry.busy = Busy::Releasing);
@@ -497,7 +528,7 @@ impl<S: Soundness> Ledger<S> {
     fn plan_status(
         &mut self,
         now: Timestamp,
-        sight: Sight<'_>,
+        sight: Account<'_>,
         decision: Option<Decision>,
         waiting: bool,
         plan: &mut Plan,
@@ -619,7 +650,7 @@ impl<S: Soundness> Ledger<S> {
     fn next_status(
         &self,
         now: Timestamp,
-        sight: Sight<'_>,
+        sight: Account<'_>,
         decision: Option<&Decision>,
         managed: bool,
         waiting: bool,
@@ -646,7 +677,8 @@ impl<S: Soundness> Ledger<S> {
         let mut handled = Vec::new();
         let mut batch = tally.succeeded.len() + tally.failed.len();
         for (_, _, slot) in &self.due {
-            if lists.len() >= self.limits.uncounted {
+            let gives_up = self.soundness.has(Bug::FinishWithBacklog) && batch > 0 && decision.is_some();
+            if lists.len() >= self.limits.uncounted || gives_up {
                 break;
             }
             let entry = self.entry(*slot);

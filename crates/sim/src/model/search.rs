@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher;
 
-use super::rules::Setup;
+use super::rules::{Grain, Setup};
 use super::steps::{Breach, Step, after, check_at_rest, steps};
 use super::world::{Packed, Pods, World};
 
@@ -38,8 +38,9 @@ fn reached(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
     Ok(next)
 }
 
-/// Explores everything reachable, and stops at the first breach.
-pub(super) fn search(setup: &Setup) -> Found {
+/// Explores everything reachable, and stops at the first breach. Every step is shown to `watch`.
+pub(super) fn search(setup: &Setup, mut watch: impl FnMut(Step)) -> Found {
+    assert!(setup.conditional || setup.grain == Grain::Fine, "the argument for coarse steps needs conditional writes");
     let checks_rest = !setup.at_most_once_only;
     let mut known = Known::new();
     let mut ordinary = Edges::default();
@@ -55,6 +56,7 @@ pub(super) fn search(setup: &Setup) -> Found {
             batch.clear();
             for step in &possible {
                 last = Some(*step);
+                watch(*step);
                 batch.push(Lookup::new(&reached(setup, &world, *step)?));
             }
             last = None;

@@ -3,9 +3,13 @@
 //!
 //! Everything is a few bits wide, because millions of these are kept at a time and compared in full.
 
+mod packed;
+
 use tally_core::accounting::Outcome;
 use tally_core::ids::PodUid;
 use tally_core::job::Uncounted;
+
+pub(super) use packed::Packed;
 
 pub(super) const MAX_PODS: usize = 3;
 pub(super) const MAX_CONTROLLERS: usize = 2;
@@ -29,7 +33,7 @@ fn pod_of(uid: &PodUid) -> Option<usize> {
 }
 
 /// The status of the Job: two bits a Pod for the uncounted lists, three for each counter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Books(u16);
 
 impl Books {
@@ -85,7 +89,7 @@ impl Books {
 }
 
 /// A status write: the books it leaves, and for the ghost which Pods it moved into a counter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Write(u16);
 
 impl Write {
@@ -103,7 +107,7 @@ impl Write {
 }
 
 /// All Pods at one revision, four bits each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pods(u16);
 
 impl Pods {
@@ -166,7 +170,7 @@ pub(super) enum PodEvent {
 }
 
 /// What happened at one revision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Event(u16);
 
 impl Event {
@@ -198,13 +202,13 @@ impl Event {
 }
 
 /// A status write of one controller, seen from its sender.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
     #[default]
     Idle,
-    /// On its way. If writes are conditional, the Job is still at the revision it was planned from: the moment
-    /// somebody else writes the Job this becomes `Refreshing`, for a write that will conflict and a conflict that has
-    /// arrived let the sender do the same things, namely nothing until it has read the Job again.
+    /// On its way. If writes are conditional, the Job is still at the revision this one was planned from. As soon as it
+    /// is not, `Refreshing` takes over: a sender whose write is bound to conflict and one that has heard of the conflict
+    /// can do the same things, namely no more writing before the Job has been read again.
     Sent(Write),
     /// Stored at this revision, not yet answered.
     Stored(u8),
@@ -213,7 +217,7 @@ pub(super) enum Status {
 }
 
 /// What one process knows, and what it waits for. All of it is lost in a crash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Controller {
     /// The revision of the Job in its view.
     pub job_at: u8,
@@ -234,7 +238,7 @@ pub(super) struct Controller {
 }
 
 /// How many more of each fault may happen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Crashes with a restart, of whichever controller.
     pub crashes: u8,
@@ -248,7 +252,7 @@ pub struct Faults {
     pub rewinds: u8,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct World {
     // The store. Revision r is the world after the first r events.
     events: [Event; MAX_EVENTS],
@@ -398,10 +402,18 @@ impl World {
     // ---- states that have the same future ----
 
     /// Brings states together that differ only in what can never matter again: which of two equal controllers is
-    /// which, and, once nobody can be sent back, the history that everybody has seen.
+    /// which, and, once nobody can be sent back, the gates that are open for good and the history that everybody has
+    /// seen.
     pub fn reduce(&mut self, controllers: usize) {
-        if self.faults.crashes == 0 && self.faults.rewinds == 0 {
-            self.forget_history(controllers);
+        if self.faults.rewinds == 0 {
+            for controller in &mut self.controllers[..controllers] {
+                for gate in [&mut controller.gate_at, &mut controller.gate_before] {
+                    *gate = if *gate <= controller.pods_at { 0 } else { *gate };
+                }
+            }
+            if self.faults.crashes == 0 {
+                self.forget_history(controllers);
+            }
         }
         self.controllers[..controllers].sort();
     }
@@ -434,135 +446,6 @@ impl World {
             if let Status::Stored(revision) = &mut controller.status {
                 *revision = revision.saturating_sub(seen);
             }
-        }
-    }
-}
-
-/// A state as it is kept: one line of the processor's cache, so that comparing costs one look into memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(align(64))]
-pub(super) struct Packed(pub [u64; 8]);
-
-fn join<const N: usize>(parts: [u16; N]) -> u64 {
-    parts.iter().rev().fold(0, |word, part| word << 16 | u64::from(*part))
-}
-
-/// Fields of one word, lowest bits first.
-struct Fields(u64);
-
-impl Fields {
-    fn take(&mut self, bits: u32) -> u16 {
-        let value = self.0 & ((1 << bits) - 1);
-        self.0 >>= bits;
-        value as u16
-    }
-
-    fn byte(&mut self, bits: u32) -> u8 {
-        self.take(bits) as u8
-    }
-}
-
-fn build(fields: &[(u16, u32)]) -> u64 {
-    fields.iter().rev().fold(0, |word, (value, bits)| {
-        debug_assert!(u32::from(*value) < 1 << bits, "a field outgrew its bits");
-        word << bits | u64::from(*value)
-    })
-}
-
-impl Controller {
-    fn pack(&self) -> u64 {
-        let (kind, of) = match self.status {
-            Status::Idle => (0, 0),
-            Status::Sent(write) => (1, write.0),
-            Status::Stored(revision) => (2, revision.into()),
-            Status::Refreshing => (3, 0),
-        };
-        build(&[
-            (self.job_at.into(), 5),
-            (self.gate_at.into(), 5),
-            (self.gate_before.into(), 5),
-            (self.pods_at.into(), 5),
-            (self.released.into(), 4),
-            (self.releasing.into(), 4),
-            (self.release_done.into(), 4),
-            (kind, 2),
-            (of, 16),
-        ])
-    }
-
-    fn unpack(word: u64) -> Self {
-        let mut fields = Fields(word);
-        Self {
-            job_at: fields.byte(5),
-            gate_at: fields.byte(5),
-            gate_before: fields.byte(5),
-            pods_at: fields.byte(5),
-            released: fields.byte(4),
-            releasing: fields.byte(4),
-            release_done: fields.byte(4),
-            status: match (fields.take(2), fields.take(16)) {
-                (0, _) => Status::Idle,
-                (1, write) => Status::Sent(Write(write)),
-                (2, revision) => Status::Stored(revision as u8),
-                _ => Status::Refreshing,
-            },
-        }
-    }
-}
-
-impl World {
-    pub fn pack(&self) -> Packed {
-        let event = |index: usize| self.events[index].0;
-        let events = |from: usize| join([event(from), event(from + 1), event(from + 2), event(from + 3)]);
-        let [first, second] = &self.controllers;
-        let faults = &self.faults;
-        Packed([
-            events(0),
-            events(4),
-            events(8),
-            events(12),
-            join([event(16), event(17), self.late_writes[0].0, self.late_writes[1].0]),
-            first.pack(),
-            second.pack(),
-            build(&[
-                (self.head.into(), 5),
-                (self.first_pods.0, 12),
-                (self.first_books.0, 12),
-                (self.late_releases.into(), 4),
-                (self.tallied.into(), 4),
-                (self.ever_recorded.into(), 4),
-                (faults.crashes.into(), 3),
-                (faults.losses.into(), 3),
-                (faults.edits.into(), 3),
-                (faults.flips.into(), 3),
-                (faults.rewinds.into(), 3),
-            ]),
-        ])
-    }
-}
-
-impl Packed {
-    pub fn unpack(&self) -> World {
-        let Packed(words) = self;
-        let part = |index: usize| (words[index / 4] >> (16 * (index % 4))) as u16;
-        let mut fields = Fields(words[7]);
-        World {
-            events: std::array::from_fn(|index| Event(part(index))),
-            late_writes: [Write(part(18)), Write(part(19))],
-            controllers: [Controller::unpack(words[5]), Controller::unpack(words[6])],
-            head: fields.byte(5),
-            first_pods: Pods(fields.take(12)),
-            first_books: Books(fields.take(12)),
-            late_releases: fields.byte(4),
-            tallied: fields.byte(4),
-            ever_recorded: fields.byte(4),
-            faults: Faults {
-                crashes: fields.byte(3),
-                losses: fields.byte(3),
-                edits: fields.byte(3),
-                flips: fields.byte(3),
-                rewinds: fields.byte(3),
-            },
         }
     }
 }

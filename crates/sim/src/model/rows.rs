@@ -1,0 +1,211 @@
+//! The table of the design, row by row, and the rows that go further.
+
+use std::fmt;
+
+use super::rules::{Gate, Grain, Overlay, Setup};
+use super::steps::Breach;
+use super::world::Faults;
+
+/// What a row may come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Safe,
+    CountsTwice,
+    LosesPod,
+    GetsStuck,
+    NeverRests,
+    /// Lists, releases or tallies against the protocol, with no harm done yet.
+    BreaksProtocol,
+    Unfinished,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Safe => "safe",
+            Verdict::CountsTwice => "counts twice",
+            Verdict::LosesPod => "loses a Pod",
+            Verdict::GetsStuck => "gets stuck",
+            Verdict::NeverRests => "never rests",
+            Verdict::BreaksProtocol => "breaks protocol",
+            Verdict::Unfinished => "unfinished",
+        })
+    }
+}
+
+impl From<Breach> for Verdict {
+    fn from(breach: Breach) -> Self {
+        match breach {
+            Breach::TalliedTwice { .. } => Verdict::CountsTwice,
+            Breach::Lost { .. } => Verdict::LosesPod,
+            Breach::Stuck { .. } | Breach::Miscounted => Verdict::GetsStuck,
+            Breach::Endless => Verdict::NeverRests,
+            Breach::ReleasedUnrecorded { .. } | Breach::ListedTwice | Breach::TalliedTracked { .. } => {
+                Verdict::BreaksProtocol
+            }
+            Breach::HistoryFull | Breach::TooManyStates => Verdict::Unfinished,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub variant: &'static str,
+    pub expected: Verdict,
+    pub setup: Setup,
+    /// What the tests run instead, where the whole takes too long.
+    pub quick: Option<Setup>,
+}
+
+const NONE: Faults = Faults { crashes: 0, losses: 0, edits: 0, flips: 0, rewinds: 0 };
+
+/// Every phase of every request a step of its own.
+const fn fine(pods: usize, controllers: usize, faults: Faults) -> Setup {
+    Setup { grain: Grain::Fine, faults, ..Setup::production(pods, controllers) }
+}
+
+/// Deleted Pods look to production's functions like released ones, so that the large rows do without deletion.
+const fn large(pods: usize, controllers: usize, faults: Faults) -> Setup {
+    Setup { deletion: false, faults, ..Setup::production(pods, controllers) }
+}
+
+const fn bad(variant: &'static str, expected: Verdict, setup: Setup) -> Row {
+    Row { variant, expected, setup: Setup { reduce: false, ..setup }, quick: None }
+}
+
+const fn good(variant: &'static str, setup: Setup) -> Row {
+    Row { variant, expected: Verdict::Safe, setup, quick: None }
+}
+
+/// The rows of the table.
+pub const TABLE: [Row; 10] = [
+    bad(
+        "no gate, one controller, no crash",
+        Verdict::CountsTwice,
+        Setup { gate: Gate::Open, overlay: Overlay::UntilTallied, ..fine(1, 1, NONE) },
+    ),
+    bad(
+        "in-memory expectations, one restart with a stale list",
+        Verdict::CountsTwice,
+        Setup { gate: Gate::Open, ..fine(1, 1, Faults { crashes: 1, ..NONE }) },
+    ),
+    bad(
+        "expectations, read your own writes, consistent list; 2 controllers",
+        Verdict::CountsTwice,
+        Setup { gate: Gate::OwnReleases, stale_lists: false, ..fine(1, 2, NONE) },
+    ),
+    good(
+        "strict gate, 2 controllers, 2 restarts, stale lists",
+        Setup {
+            gate: Gate::Strict,
+            overlay: Overlay::UntilTallied,
+            ..fine(1, 2, Faults { crashes: 2, ..NONE })
+        },
+    ),
+    good(
+        "foreign gate and own releases overlaid, same",
+        fine(1, 2, Faults { crashes: 2, ..NONE }),
+    ),
+    Row {
+        quick: Some(Setup { uncounted_limit: 1, ..large(2, 2, NONE) }),
+        ..good(
+            "foreign gate and own releases overlaid, 2 Pods, 2 controllers, 1 crash",
+            large(2, 2, Faults { crashes: 1, ..NONE }),
+        )
+    },
+    bad(
+        "foreign gate without the overlay of own releases",
+        Verdict::CountsTwice,
+        Setup { overlay: Overlay::UntilTallied, ..fine(1, 1, NONE) },
+    ),
+    bad(
+        "strict gate, but status written unconditionally",
+        Verdict::CountsTwice,
+        Setup { gate: Gate::Strict, conditional: false, ..fine(1, 2, NONE) },
+    ),
+    bad(
+        "foreign gate, 2 Pods, the Pod view may go back within one process",
+        Verdict::CountsTwice,
+        fine(2, 1, Faults { rewinds: 1, ..NONE }),
+    ),
+    Row {
+        quick: Some(Setup {
+            gate: Gate::Strict,
+            deletion: false,
+            ..fine(2, 1, Faults { rewinds: 1, ..NONE })
+        }),
+        ..good(
+            "strict gate, same",
+            Setup { gate: Gate::Strict, ..fine(2, 1, Faults { rewinds: 1, ..NONE }) },
+        )
+    },
+];
+
+/// What the table does not ask: the controls that show where a hole is, the holes that are not double counting, and
+/// the rule of production in larger and rougher worlds.
+pub const FURTHER: [Row; 13] = [
+    good(
+        "in-memory expectations, no restart",
+        Setup { gate: Gate::Open, ..fine(1, 1, Faults { losses: 1, ..NONE }) },
+    ),
+    good(
+        "expectations, read your own writes, consistent list; 1 controller",
+        Setup { gate: Gate::OwnReleases, stale_lists: false, ..fine(1, 1, Faults { crashes: 2, losses: 1, ..NONE }) },
+    ),
+    good(
+        "foreign gate, answers to releases ignored (at most once only)",
+        Setup {
+            overlay: Overlay::Never,
+            at_most_once_only: true,
+            ..fine(1, 2, Faults { crashes: 1, ..NONE })
+        },
+    ),
+    bad(
+        "finalizer released before the record is committed",
+        Verdict::LosesPod,
+        Setup { write_ahead: false, ..fine(1, 1, Faults { crashes: 1, ..NONE }) },
+    ),
+    bad(
+        "foreign gate without bookmarks",
+        Verdict::GetsStuck,
+        Setup { bookmarks: false, ..fine(1, 1, Faults { crashes: 1, ..NONE }) },
+    ),
+    good(
+        "production: 1 Pod, 2 controllers, a crash, a loss, an edit; fine steps",
+        fine(1, 2, Faults { crashes: 1, losses: 1, edits: 1, ..NONE }),
+    ),
+    good(
+        "production: 1 Pod created late, 2 controllers, 2 crashes, a loss, an edit",
+        Setup {
+            creation: true,
+            ..Setup { faults: Faults { crashes: 2, losses: 1, edits: 1, ..NONE }, ..Setup::production(1, 2) }
+        },
+    ),
+    good(
+        "production: 1 Pod that flips, 2 controllers, a crash, a loss, an edit",
+        Setup {
+            creation: true,
+            ..Setup { faults: Faults { crashes: 1, losses: 1, edits: 1, flips: 1, rewinds: 0 }, ..Setup::production(1, 2) }
+        },
+    ),
+    good(
+        "production: 2 Pods, 1 controller, 2 crashes, a loss; fine steps",
+        Setup { deletion: false, ..fine(2, 1, Faults { crashes: 2, losses: 1, ..NONE }) },
+    ),
+    good(
+        "production: 2 Pods created late, 2 controllers, a crash, lists of one",
+        Setup { creation: true, uncounted_limit: 1, ..large(2, 2, Faults { crashes: 1, ..NONE }) },
+    ),
+    good(
+        "production: 2 Pods, 2 controllers, a crash, a loss",
+        large(2, 2, Faults { crashes: 1, losses: 1, ..NONE }),
+    ),
+    good(
+        "production: 3 Pods, 1 controller, a loss, an edit",
+        large(3, 1, Faults { losses: 1, edits: 1, ..NONE }),
+    ),
+    good(
+        "production: 3 Pods, 2 controllers, lists of one",
+        Setup { uncounted_limit: 1, ..large(3, 2, NONE) },
+    ),
+];
