@@ -58,13 +58,20 @@ pub enum Answer {
     Conflict,
     AlreadyExists,
     /// A definite no: forbidden, invalid.
-    Refused { code: u16, namespace_terminating: bool, message: String },
+    Refused {
+        code: u16,
+        namespace_terminating: bool,
+        message: String,
+    },
     /// Not done, not now: too many requests, server unavailable.
     Unavailable,
     /// Nobody knows: a timeout, a broken connection.
     Unknown,
     /// A consistent list of Pods, as of `at`.
-    Pods { pods: Vec<Arc<PodView>>, at: Revision },
+    Pods {
+        pods: Vec<Arc<PodView>>,
+        at: Revision,
+    },
 }
 
 /// A request says everything. How it looks on the wire is `wire.rs`; the driver has no knowledge of Jobs.
@@ -76,7 +83,11 @@ pub struct Request {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    CreatePod { namespace: CompactString, name: CompactString, body: Vec<u8> },
+    CreatePod {
+        namespace: CompactString,
+        name: CompactString,
+        body: Vec<u8>,
+    },
     /// `uid` (and `revision`) guard the change: a Pod of the same name is not the same Pod.
     PatchPod {
         namespace: CompactString,
@@ -85,11 +96,24 @@ pub enum Action {
         revision: Option<Revision>,
         change: PodChange,
     },
-    DeletePod { namespace: CompactString, name: CompactString, uid: Option<PodUid> },
-    GetPod { namespace: CompactString, name: CompactString },
+    DeletePod {
+        namespace: CompactString,
+        name: CompactString,
+        uid: Option<PodUid>,
+    },
+    GetPod {
+        namespace: CompactString,
+        name: CompactString,
+    },
     /// The Pods of one Job, read consistently.
-    ListPods { namespace: CompactString, job: JobUid },
-    GetJob { namespace: CompactString, name: CompactString },
+    ListPods {
+        namespace: CompactString,
+        job: JobUid,
+    },
+    GetJob {
+        namespace: CompactString,
+        name: CompactString,
+    },
     WriteJobStatus {
         namespace: CompactString,
         name: CompactString,
@@ -98,7 +122,12 @@ pub enum Action {
         status: Box<JobStatus>,
     },
     /// Foreground, so that the Pods go first (TTL-7).
-    DeleteJob { namespace: CompactString, name: CompactString, uid: JobUid, revision: Revision },
+    DeleteJob {
+        namespace: CompactString,
+        name: CompactString,
+        uid: JobUid,
+        revision: Revision,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

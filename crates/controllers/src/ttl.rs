@@ -92,7 +92,9 @@ impl<S: Soundness> TtlMachine<S> {
     }
 
     fn arm(&mut self, uid: &JobUid, at: Timestamp) {
-        let Some(waiting) = self.jobs.get_mut(uid) else { return };
+        let Some(waiting) = self.jobs.get_mut(uid) else {
+            return;
+        };
         if let Some(old) = waiting.timer.replace(at) {
             self.timers.remove(&(old, uid.clone()));
         }
@@ -113,7 +115,9 @@ impl<S: Soundness> TtlMachine<S> {
     }
 
     fn look(&mut self, uid: JobUid, out: &mut Outbox) {
-        let Some(waiting) = self.jobs.get_mut(&uid) else { return };
+        let Some(waiting) = self.jobs.get_mut(&uid) else {
+            return;
+        };
         waiting.timer = None;
         let action = Action::GetJob { namespace: waiting.namespace.clone(), name: waiting.name.clone() };
         self.send(uid, Step::Look, action, out);
@@ -130,7 +134,9 @@ impl<S: Soundness> TtlMachine<S> {
     }
 
     fn retry(&mut self, uid: &JobUid, now: Timestamp) {
-        let Some(waiting) = self.jobs.get_mut(uid) else { return };
+        let Some(waiting) = self.jobs.get_mut(uid) else {
+            return;
+        };
         let wait = Span::from_seconds(1 << waiting.failures.min(RETRY_DOUBLINGS));
         waiting.failures += 1;
         self.arm(uid, now + wait);

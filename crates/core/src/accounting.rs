@@ -42,12 +42,7 @@ pub struct Tally {
 impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
     /// The gate. `pods_at` is how far the Pods have been observed; `foreign_job_at` is the newest revision of this
     /// Job that this process did not write itself.
-    pub fn take(
-        uncounted: &'a Uncounted,
-        pods: &'a F,
-        pods_at: Revision,
-        foreign_job_at: Revision,
-    ) -> Option<Self> {
+    pub fn take(uncounted: &'a Uncounted, pods: &'a F, pods_at: Revision, foreign_job_at: Revision) -> Option<Self> {
         (pods_at >= foreign_job_at).then_some(Self { uncounted, pods })
     }
 

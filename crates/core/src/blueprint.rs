@@ -15,9 +15,7 @@ use thiserror::Error;
 
 use crate::ids::CompletionIndex;
 use crate::job::JobView;
-use crate::pod::{
-    FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, TRACKING_FINALIZER,
-};
+use crate::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, TRACKING_FINALIZER};
 
 /// Where a container finds its index.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
@@ -134,11 +132,12 @@ fn indexed_spec<'a>(
 ) -> Result<Object<'a>, BlueprintError> {
     let mut spec = Object::read(spec, "spec.template.spec")?;
     spec.set("hostname", Part::Text(compact_str::format_compact!("{}-{index}", job.name)));
-    for (field, path) in [
-        ("initContainers", "spec.template.spec.initContainers"),
-        ("containers", "spec.template.spec.containers"),
-    ] {
-        let Some(containers) = spec.take(field) else { continue };
+    for (field, path) in
+        [("initContainers", "spec.template.spec.initContainers"), ("containers", "spec.template.spec.containers")]
+    {
+        let Some(containers) = spec.take(field) else {
+            continue;
+        };
         let containers = list(Some(containers), path)?
             .into_iter()
             .map(|container| with_index_variable(container, path).map(Part::Object))
@@ -158,8 +157,7 @@ fn with_index_variable<'a>(container: &'a RawValue, path: &'static str) -> Resul
     let mut variables = Vec::new();
     let mut has_index = false;
     for raw in list(container.take("env"), path)? {
-        let variable: Variable =
-            serde_json::from_str(raw.get()).map_err(|problem| unreadable(path, problem))?;
+        let variable: Variable = serde_json::from_str(raw.get()).map_err(|problem| unreadable(path, problem))?;
         has_index |= variable.name.as_deref() == Some(INDEX_VARIABLE);
         variables.push(Part::Raw(raw));
     }
@@ -221,7 +219,9 @@ struct Object<'a>(Vec<(Cow<'a, str>, Part<'a>)>);
 impl<'a> Object<'a> {
     /// `null` and absence read as empty, as everywhere in the Kubernetes API.
     fn read(raw: Option<&'a RawValue>, field: &'static str) -> Result<Self, BlueprintError> {
-        let Some(raw) = raw else { return Ok(Self::default()) };
+        let Some(raw) = raw else {
+            return Ok(Self::default());
+        };
         serde_json::from_str::<Option<Self>>(raw.get())
             .map(Option::unwrap_or_default)
             .map_err(|problem| unreadable(field, problem))
@@ -245,7 +245,9 @@ impl<'a> Object<'a> {
 }
 
 fn list<'a>(raw: Option<&'a RawValue>, field: &'static str) -> Result<Vec<&'a RawValue>, BlueprintError> {
-    let Some(raw) = raw else { return Ok(Vec::new()) };
+    let Some(raw) = raw else {
+        return Ok(Vec::new());
+    };
     serde_json::from_str::<Option<Vec<_>>>(raw.get())
         .map(Option::unwrap_or_default)
         .map_err(|problem| unreadable(field, problem))

@@ -107,7 +107,9 @@ impl IndexSet {
         let mut set = Self::new();
         for part in text.split(',') {
             let mut ends = part.split('-');
-            let Some(start) = ends.next().and_then(integer) else { continue };
+            let Some(start) = ends.next().and_then(integer) else {
+                continue;
+            };
             let end = match ends.next() {
                 None => start,
                 Some(text) => match integer(text) {
@@ -184,13 +186,12 @@ pub fn fragments(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// One fragment of a list: `a`, or `a-b` with a < b, both below `limit`.
-pub fn interval(
-    fragment: &str,
-    limit: u32,
-) -> Result<(CompletionIndex, CompletionIndex), IndexTextError> {
+pub fn interval(fragment: &str, limit: u32) -> Result<(CompletionIndex, CompletionIndex), IndexTextError> {
     let (start, end) = match fragment.split_once('-') {
         None => (fragment, None),
-        Some((_, end)) if end.contains('-') => return Err(IndexTextError::TooManyParts(fragment.to_owned())),
+        Some((_, end)) if end.contains('-') => {
+            return Err(IndexTextError::TooManyParts(fragment.to_owned()));
+        }
         Some((start, end)) => (start, Some(end)),
     };
     let bounded = |text: &str| {
@@ -269,7 +270,10 @@ mod tests {
     #[test]
     fn idxfmt_3_strict_reader_says_what_is_wrong() {
         for (text, expected) in [
-            ("0-1-2", "the fragment \"0-1-2\" violates the requirement that an index interval can have at most two parts separated by '-'"),
+            (
+                "0-1-2",
+                "the fragment \"0-1-2\" violates the requirement that an index interval can have at most two parts separated by '-'",
+            ),
             ("x", "cannot convert string to integer for index: \"x\""),
             ("-1", "cannot convert string to integer for index: \"\""),
             ("2-", "cannot convert string to integer for index: \"\""),

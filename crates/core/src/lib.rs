@@ -1,8 +1,8 @@
 //! The Job's rules, pure: no clock, no randomness, no async, no I/O.
 
-pub mod blueprint;
 pub mod accounting;
 pub mod backoff;
+pub mod blueprint;
 pub mod conditions;
 pub mod ids;
 pub mod indexes;

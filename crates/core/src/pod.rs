@@ -245,20 +245,18 @@ impl WirePod<'_> {
         let status = self.status;
         let uid = required_uid("Pod", &meta.name, meta.uid, PodUid::is_empty)?;
         let created_at = meta.creation_timestamp.unwrap_or_default();
-        let deletion_asked_at = meta
-            .deletion_timestamp
-            .map(|at| at - Span::from_seconds(meta.deletion_grace_period_seconds.unwrap_or(0)));
+        let deletion_asked_at =
+            meta.deletion_timestamp.map(|at| at - Span::from_seconds(meta.deletion_grace_period_seconds.unwrap_or(0)));
         let is_sidecar = |name: &str| {
-            self.spec.init_containers.iter().any(|container| {
-                container.name == name && container.restart_policy.as_deref() == Some("Always")
-            })
+            self.spec
+                .init_containers
+                .iter()
+                .any(|container| container.name == name && container.restart_policy.as_deref() == Some("Always"))
         };
         let sidecars = || status.init_container_statuses.iter().filter(|container| is_sidecar(&container.name));
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
         let finished_at = containers_finished_at(status.container_statuses.iter(), sidecars())
-            .or_else(|| {
-                ready.filter(|ready| ready.status == "False").and_then(|ready| ready.last_transition_time)
-            })
+            .or_else(|| ready.filter(|ready| ready.status == "False").and_then(|ready| ready.last_transition_time))
             .or(deletion_asked_at)
             .unwrap_or(created_at);
         let restarts = |container: &WireContainer| u32::try_from(container.restart_count).unwrap_or(0);
@@ -271,14 +269,14 @@ impl WirePod<'_> {
             created_at,
             deletion_asked_at,
             labels: meta.labels,
-            controller: meta.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(
-                |owner| ControllerRef {
+            controller: meta.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| {
+                ControllerRef {
                     // An owner without UID is nobody we know, but it is an owner.
                     uid: owner.uid.unwrap_or_else(|| JobUid::new("")),
                     name: owner.name,
                     is_job: owner.kind == "Job" && owner.api_version == "batch/v1",
-                },
-            ),
+                }
+            }),
             tracked: meta.finalizers.iter().any(|finalizer| finalizer == TRACKING_FINALIZER),
             phase: match status.phase.as_deref() {
                 None | Some("" | "Pending") => Phase::Pending,
@@ -305,11 +303,7 @@ impl WirePod<'_> {
                     (code != 0).then(|| Exit { container: container.name.clone(), code })
                 })
                 .collect(),
-            conditions: status
-                .conditions
-                .into_iter()
-                .map(|condition| (condition.kind, condition.status))
-                .collect(),
+            conditions: status.conditions.into_iter().map(|condition| (condition.kind, condition.status)).collect(),
         })
     }
 }

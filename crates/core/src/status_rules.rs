@@ -174,8 +174,7 @@ impl Change<'_> {
             errors.push(conditions("STATUSVAL-3", "cannot set Complete=True and Failed=true conditions"));
         }
         if (complete_changed || target_changed) && is.complete && is.failure_target {
-            errors
-                .push(conditions("STATUSVAL-4", "cannot set Complete=True and FailureTarget=true conditions"));
+            errors.push(conditions("STATUSVAL-4", "cannot set Complete=True and FailureTarget=true conditions"));
         }
         if complete_changed || completion_changed {
             match new.completion_time {
@@ -338,10 +337,7 @@ impl Change<'_> {
     fn check_success(&self, errors: &mut Vec<FieldError>) {
         let is = self.is;
         if is.success_criteria_met && is.failed {
-            errors.push(conditions(
-                "STATUSVAL-20",
-                "cannot set SuccessCriteriaMet=True and Failed=true conditions",
-            ));
+            errors.push(conditions("STATUSVAL-20", "cannot set SuccessCriteriaMet=True and Failed=true conditions"));
         }
         if is.success_criteria_met && is.failure_target {
             errors.push(conditions(
@@ -376,12 +372,7 @@ impl Change<'_> {
         // An Indexed Job that is scaled down in tandem forgets the indexes that are now out of range.
         let elastic = spec.is_indexed() && spec.completions == Some(spec.parallelism);
         if new.succeeded < old.succeeded && !elastic {
-            errors.push(invalid(
-                "STATUSVAL-24",
-                "succeeded",
-                new.succeeded,
-                "cannot decrease the succeeded counter",
-            ));
+            errors.push(invalid("STATUSVAL-24", "succeeded", new.succeeded, "cannot decrease the succeeded counter"));
         }
         if let (Some(before), Some(after)) = (old.completion_time, new.completion_time)
             && before != after
@@ -420,8 +411,8 @@ impl Change<'_> {
 /// 2: no UID is empty, and none is listed twice.
 fn check_uncounted(uncounted: &Uncounted, errors: &mut Vec<FieldError>) {
     let listed = || uncounted.succeeded.iter().chain(&uncounted.failed);
-    let mut seen = (uncounted.len() > FEW_UIDS)
-        .then(|| HashSet::with_capacity_and_hasher(uncounted.len(), FixedState::default()));
+    let mut seen =
+        (uncounted.len() > FEW_UIDS).then(|| HashSet::with_capacity_and_hasher(uncounted.len(), FixedState::default()));
     for (at, uid) in listed().enumerate() {
         let error = |kind, detail: &str| FieldError {
             rule: "STATUSVAL-2",

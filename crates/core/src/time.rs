@@ -79,14 +79,14 @@ fn parse_rfc3339(text: &[u8]) -> Option<Timestamp> {
 
 /// Of digits only; the callers pass two or four.
 fn number(digits: &[u8]) -> Option<i16> {
-    digits
-        .iter()
-        .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i16::from(digit - b'0')))
+    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i16::from(digit - b'0')))
 }
 
 /// An optional fraction of a second, in microseconds, and what follows it.
 fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
-    let Some((b'.' | b',', rest)) = text.split_first() else { return Some((0, text)) };
+    let Some((b'.' | b',', rest)) = text.split_first() else {
+        return Some((0, text));
+    };
     let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = rest.split_at(length);
     if digits.is_empty() {
@@ -226,9 +226,7 @@ mod tests {
 
     #[test]
     fn every_time_that_can_be_written_is_read_back() {
-        for text in
-            ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2024-02-29T00:00:00Z"]
-        {
+        for text in ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2024-02-29T00:00:00Z"] {
             assert_eq!(Timestamp::parse(text).unwrap().to_string(), text);
         }
         for (beyond, written) in [(i64::MIN, "0000-01-01T00:00:00Z"), (i64::MAX, "9999-12-31T23:59:59Z")] {

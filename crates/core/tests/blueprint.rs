@@ -109,20 +109,14 @@ fn create_2_metadata_comes_from_the_template_and_the_owner_from_the_job() {
     });
     check(&template, &plain(), "/metadata/labels", &json!({"x": "y"}));
     check(&template, &plain(), "/metadata/annotations", &json!({"n": "m"}));
-    check(
-        &template,
-        &plain(),
-        "/metadata/finalizers",
-        &json!(["example.com/a", "batch.kubernetes.io/job-tracking"]),
-    );
+    check(&template, &plain(), "/metadata/finalizers", &json!(["example.com/a", "batch.kubernetes.io/job-tracking"]));
     check(&template, &plain(), "/metadata/name", &json!("job-bcdfg"));
     check(&template, &plain(), "/metadata/creationTimestamp", &Value::Null);
     check(&template, &plain(), "/metadata/ownerReferences/0/uid", &json!(UID));
     check(&template, &plain(), "/metadata/ownerReferences/1", &Value::Null);
     // The finalizer is not added twice, however it is spelt.
     for spelling in ["batch.kubernetes.io/job-tracking", r"batch.kubernetes.io\/job-tracking"] {
-        let template =
-            format!(r#"{{"metadata":{{"labels":{{"x":"y"}},"finalizers":["{spelling}"]}},"spec":{{}}}}"#);
+        let template = format!(r#"{{"metadata":{{"labels":{{"x":"y"}},"finalizers":["{spelling}"]}},"spec":{{}}}}"#);
         let body: Value = serde_json::from_slice(&pod_body(&job(&template), &plain()).unwrap()).unwrap();
         assert_eq!(body["metadata"]["finalizers"], json!(["batch.kubernetes.io/job-tracking"]));
     }
@@ -228,10 +222,7 @@ fn a_template_that_makes_no_sense_is_refused_with_its_field() {
         (r#"{"metadata":5,"spec":{}}"#, "spec.template.metadata"),
         (r#"{"metadata":{"labels":["a"]},"spec":{}}"#, "spec.template.metadata.labels"),
         (r#"{"metadata":{"finalizers":{"a":1}},"spec":{}}"#, "spec.template.metadata.finalizers"),
-        (
-            r#"{"metadata":{"labels":{"a":"b"},"finalizers":[null]},"spec":{}}"#,
-            "spec.template.metadata.finalizers",
-        ),
+        (r#"{"metadata":{"labels":{"a":"b"},"finalizers":[null]},"spec":{}}"#, "spec.template.metadata.finalizers"),
         (r#"{"metadata":{"annotations":"a"},"spec":{}}"#, "spec.template.metadata.annotations"),
         (r#"{"spec":{"containers":{"a":1}}}"#, "spec.template.spec.containers"),
         (r#"{"spec":{"containers":["a"]}}"#, "spec.template.spec.containers"),
@@ -254,8 +245,7 @@ fn a_key_given_twice_means_the_later_one_and_escaped_keys_are_read() {
 #[test]
 fn depth_of_a_template_has_no_limit() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let job =
-        job(&format!(r#"{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[{{"x":{deep}}}]}}}}"#));
+    let job = job(&format!(r#"{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[{{"x":{deep}}}]}}}}"#));
     for pod in [plain(), indexed(1)] {
         let body = pod_body(&job, &pod).unwrap();
         assert!(String::from_utf8(body).unwrap().contains(&deep));

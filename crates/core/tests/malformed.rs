@@ -120,7 +120,8 @@ fn a_condition_status_other_than_true_is_kept_and_is_not_true() {
 
 #[test]
 fn a_condition_without_type_or_given_twice_is_kept() {
-    let conditions = json!([{"status": "True"}, {"type": "Failed", "status": "False"}, {"type": "Failed", "status": "True"}]);
+    let conditions =
+        json!([{"status": "True"}, {"type": "Failed", "status": "False"}, {"type": "Failed", "status": "True"}]);
     let job = read_job(&with(job(), "status", json!({ "conditions": conditions })));
     assert!(job.status.is_true("Failed"), "any of them counts");
     assert_eq!(job.status.conditions.len(), 3);
@@ -144,11 +145,8 @@ fn times_before_1970_are_times() {
     });
     let pod = read_pod(&with(pod(), "metadata", deleted.clone()));
     assert!(pod.deletion_asked_at.is_some_and(|at| at.seconds() < -62_000_000_000));
-    let pod = read_pod(&with(
-        with(json!({}), "metadata", deleted),
-        "metadata.deletionGracePeriodSeconds",
-        json!(i64::MIN),
-    ));
+    let pod =
+        read_pod(&with(with(json!({}), "metadata", deleted), "metadata.deletionGracePeriodSeconds", json!(i64::MIN)));
     assert!(pod.deletion_asked_at.is_some_and(|at| at.seconds() > 0));
     assert_eq!(pod.finished_at, pod.deletion_asked_at.unwrap());
 }
@@ -165,12 +163,9 @@ fn times_that_are_no_times_are_refused_and_named() {
         json!("99999-01-31T12:00:00Z"),
     ] {
         let said = format!("{nonsense} is not an RFC 3339 time");
-        for path in [
-            "metadata.creationTimestamp",
-            "metadata.deletionTimestamp",
-            "status.startTime",
-            "status.completionTime",
-        ] {
+        for path in
+            ["metadata.creationTimestamp", "metadata.deletionTimestamp", "status.startTime", "status.completionTime"]
+        {
             job_refused(&with(job(), path, nonsense.clone()), &said);
         }
         let condition = json!([{"type": "Failed", "status": "True", "lastTransitionTime": nonsense}]);
@@ -245,10 +240,7 @@ fn an_object_without_identity_is_refused() {
         job_refused(&with(job(), "metadata.resourceVersion", version.clone()), said);
         pod_refused(&with(pod(), "metadata.resourceVersion", version), said);
     }
-    assert_eq!(
-        read_job(&with(job(), "metadata.resourceVersion", json!("18446744073709551615"))).revision.0,
-        u64::MAX
-    );
+    assert_eq!(read_job(&with(job(), "metadata.resourceVersion", json!("18446744073709551615"))).revision.0, u64::MAX);
     check_refused(JobView::from_json(b"{}").map(drop), "Job", "", "missing field `metadata`");
     check_refused(PodView::from_json(b"[]").map(drop), "Pod", "", "");
 }
@@ -313,11 +305,8 @@ fn null_is_absence_wherever_a_field_may_be_absent() {
             {"onExitCodes": null, "onPodConditions": [{"type": null, "status": null}, {"type": "A"}, {"type": "B", "status": ""}]},
         ]}),
     );
-    let policies = with(
-        policies,
-        "spec.successPolicy",
-        json!({"rules": [{"succeededIndexes": null, "succeededCount": null}]}),
-    );
+    let policies =
+        with(policies, "spec.successPolicy", json!({"rules": [{"succeededIndexes": null, "succeededCount": null}]}));
     let policies = with(
         policies,
         "spec.selector",
@@ -328,10 +317,7 @@ fn null_is_absence_wherever_a_field_may_be_absent() {
     assert!(rules[1].on_pod_conditions.iter().all(|pattern| pattern.status == "True"), "DEFAULT-6");
     assert!(!job.spec.selector.matches(&Labels::default()));
     assert!(
-        read_job(&with(policies, "spec.podFailurePolicy", json!({"rules": null})))
-            .spec
-            .pod_failure_policy
-            .is_some()
+        read_job(&with(policies, "spec.podFailurePolicy", json!({"rules": null}))).spec.pod_failure_policy.is_some()
     );
 
     let mut nothing = pod();
@@ -443,8 +429,7 @@ fn truncated_and_spoilt_text_is_refused_or_read_but_never_panics() {
         "spec.podFailurePolicy",
         json!({"rules": [{"action": "Count", "onExitCodes": {"operator": "In", "values": [1]}}]}),
     );
-    let owner =
-        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u-1", "controller": true}]);
+    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u-1", "controller": true}]);
     let whole_pod = with(
         with(pod(), "metadata.ownerReferences", owner),
         "status.containerStatuses",
@@ -476,17 +461,14 @@ fn deep_nesting_does_not_overflow_the_stack() {
     let deep_objects = format!("{}1{}", r#"{"a":"#.repeat(200_000), "}".repeat(200_000));
     let meta = r#"{"uid":"u","name":"job","resourceVersion":"1"}"#;
     for deep in [&deep, &deep_objects] {
-        let unknown =
-            format!(r#"{{"metadata":{meta},"x":{deep},"spec":{{"y":{deep},"template":{{"z":{deep}}}}}}}"#);
+        let unknown = format!(r#"{{"metadata":{meta},"x":{deep},"spec":{{"y":{deep},"template":{{"z":{deep}}}}}}}"#);
         let job = JobView::from_json(unknown.as_bytes()).unwrap();
         assert!(job.spec.template.0.get().len() > deep.len());
         assert!(PodView::from_json(unknown.as_bytes()).is_ok());
         for known in [
             format!(r#"{{"metadata":{meta},"spec":{deep}}}"#),
             format!(r#"{{"metadata":{meta},"status":{{"conditions":{deep}}},"spec":{{"template":{{}}}}}}"#),
-            format!(
-                r#"{{"metadata":{meta},"spec":{{"template":{{}},"selector":{{"matchLabels":{{"a":{deep}}}}}}}}}"#
-            ),
+            format!(r#"{{"metadata":{meta},"spec":{{"template":{{}},"selector":{{"matchLabels":{{"a":{deep}}}}}}}}}"#),
             deep.to_string(),
             deep[..deep.len() / 2].to_owned(),
         ] {
@@ -497,8 +479,7 @@ fn deep_nesting_does_not_overflow_the_stack() {
 
 #[test]
 fn a_field_given_twice_is_refused_where_it_matters() {
-    let twice =
-        br#"{"metadata":{"uid":"u","name":"job","resourceVersion":"1","uid":"v"},"spec":{"template":{}}}"#;
+    let twice = br#"{"metadata":{"uid":"u","name":"job","resourceVersion":"1","uid":"v"},"spec":{"template":{}}}"#;
     let error = JobView::from_json(twice).unwrap_err().to_string();
     assert!(error.contains("duplicate field `uid`"), "{error}");
     let twice = br#"{"metadata":{"uid":"u","name":"pod","resourceVersion":"1","labels":{"a":"1","a":"2"}}}"#;

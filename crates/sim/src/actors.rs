@@ -21,8 +21,7 @@ impl<S: Soundness> World<S> {
             return None;
         }
         let first = self.choices.below(count);
-        let (head, tail): (Vec<_>, Vec<_>) =
-            self.api.pods.iter().enumerate().partition(|(at, _)| *at >= first);
+        let (head, tail): (Vec<_>, Vec<_>) = self.api.pods.iter().enumerate().partition(|(at, _)| *at >= first);
         head.into_iter()
             .chain(tail)
             .find(|(_, (_, stored))| wanted(&self.api, &stored.view))
@@ -42,7 +41,9 @@ impl<S: Soundness> World<S> {
     // ---- the node ----
 
     pub(crate) fn node_acts(&mut self) -> bool {
-        let Some(key) = self.choose_pod(|_, pod| !pod.phase.is_terminal() || pod.deleting()) else { return false };
+        let Some(key) = self.choose_pod(|_, pod| !pod.phase.is_terminal() || pod.deleting()) else {
+            return false;
+        };
         let stored = self.api.pods[&key].clone();
         let pod = stored.view;
         let fate = self.fate(&pod).cloned();
@@ -133,9 +134,15 @@ impl<S: Soundness> World<S> {
         let ready = self.api.pods.iter().find(|(_, stored)| {
             let pod = &stored.view;
             let hangs = self.fate(pod).is_some_and(|fate| fate.hangs);
-            if pod.deleting() { stored.awaits_node || !pod.phase.is_terminal() } else { !pod.phase.is_terminal() && !hangs }
+            if pod.deleting() {
+                stored.awaits_node || !pod.phase.is_terminal()
+            } else {
+                !pod.phase.is_terminal() && !hangs
+            }
         });
-        let Some((key, stored)) = ready.map(|(key, stored)| (key.clone(), stored.clone())) else { return false };
+        let Some((key, stored)) = ready.map(|(key, stored)| (key.clone(), stored.clone())) else {
+            return false;
+        };
         let pod = stored.view;
         if pod.deleting() && pod.phase.is_terminal() {
             self.api.node_confirms(&key);
@@ -170,7 +177,9 @@ impl<S: Soundness> World<S> {
             let owner = self.api.job_by_uid(uid);
             !pod.deleting() && owner.is_none_or(|owner| owner.foreground)
         });
-        let Some(key) = doomed.map(|(key, _)| key.clone()) else { return false };
+        let Some(key) = doomed.map(|(key, _)| key.clone()) else {
+            return false;
+        };
         self.trace.say(|| format!("gc deletes {}", key.1));
         self.api.delete_pod(&key, Actor::Collector, false);
         true
@@ -193,7 +202,9 @@ impl<S: Soundness> World<S> {
         let emptied = self.api.jobs.values().find(|stored| {
             stored.foreground && !self.api.pods.values().any(|pod| pod.view.job() == Some(&stored.view.uid))
         });
-        let Some(job) = emptied.map(|stored| stored.view.clone()) else { return false };
+        let Some(job) = emptied.map(|stored| stored.view.clone()) else {
+            return false;
+        };
         self.trace.say(|| format!("gc finishes the deletion of {}", job.name));
         let key = (job.namespace.clone(), job.name.clone());
         self.api.unhold_job(&key, Actor::Collector, |stored| stored.foreground = false);
@@ -203,7 +214,9 @@ impl<S: Soundness> World<S> {
     // ---- users ----
 
     pub(crate) fn third_party_writes(&mut self) -> bool {
-        let Some(key) = self.choose_job() else { return false };
+        let Some(key) = self.choose_job() else {
+            return false;
+        };
         self.trace.say(|| format!("somebody annotates {}", key.1));
         self.api.edit_job(&key, Actor::User, |_| {});
         self.settle_changes(Context::default());
@@ -227,7 +240,9 @@ impl<S: Soundness> World<S> {
     }
 
     fn user_deletes_pod(&mut self, force: bool) -> bool {
-        let Some(key) = self.choose_pod(|_, pod| !pod.deleting()) else { return false };
+        let Some(key) = self.choose_pod(|_, pod| !pod.deleting()) else {
+            return false;
+        };
         self.counters.hit(Sometimes::PodDeletedByUser);
         self.trace.say(|| format!("user deletes {}{}", key.1, if force { " by force" } else { "" }));
         self.api.delete_pod(&key, Actor::User, force);
@@ -235,14 +250,18 @@ impl<S: Soundness> World<S> {
     }
 
     fn user_deletes_finished_pod(&mut self) -> bool {
-        let Some(key) = self.choose_pod(|_, pod| pod.phase.is_terminal() && !pod.deleting()) else { return false };
+        let Some(key) = self.choose_pod(|_, pod| pod.phase.is_terminal() && !pod.deleting()) else {
+            return false;
+        };
         self.trace.say(|| format!("user deletes the finished {}", key.1));
         self.api.delete_pod(&key, Actor::User, false);
         true
     }
 
     fn user_strips(&mut self) -> bool {
-        let Some(key) = self.choose_pod(|_, pod| pod.tracked) else { return false };
+        let Some(key) = self.choose_pod(|_, pod| pod.tracked) else {
+            return false;
+        };
         self.counters.hit(Sometimes::Stripped);
         self.trace.say(|| format!("user strips the finalizer of {}", key.1));
         self.api.edit_pod(&key, Actor::User, |pod| pod.tracked = false);
@@ -251,7 +270,9 @@ impl<S: Soundness> World<S> {
 
     /// No node should do this; some have.
     fn user_flips(&mut self) -> bool {
-        let Some(key) = self.choose_pod(|_, pod| pod.phase.is_terminal()) else { return false };
+        let Some(key) = self.choose_pod(|_, pod| pod.phase.is_terminal()) else {
+            return false;
+        };
         let to = match self.api.pods[&key].view.phase {
             Phase::Succeeded => Phase::Failed,
             _ => Phase::Succeeded,
@@ -271,7 +292,9 @@ impl<S: Soundness> World<S> {
     }
 
     fn user_relabels(&mut self) -> bool {
-        let Some(key) = self.choose_pod(|_, pod| pod.job().is_some()) else { return false };
+        let Some(key) = self.choose_pod(|_, pod| pod.job().is_some()) else {
+            return false;
+        };
         self.trace.say(|| format!("user takes the labels off {}", key.1));
         self.api.edit_pod(&key, Actor::User, |pod| pod.labels = Labels::default());
         true
@@ -279,7 +302,9 @@ impl<S: Soundness> World<S> {
 
     /// A Pod nobody controls, with the labels of a Job: to be adopted.
     fn user_adds_pod(&mut self) -> bool {
-        let Some(key) = self.choose_job() else { return false };
+        let Some(key) = self.choose_job() else {
+            return false;
+        };
         let job = self.api.jobs[&key].view.clone();
         let uid = self.api.new_uid();
         let mut pod = plain_pod(uid, NAMESPACE, &format!("hand-made-{uid}"));
@@ -293,7 +318,9 @@ impl<S: Soundness> World<S> {
 
     /// Same name, other Pod: what a guard by name alone does not notice.
     fn user_recreates_pod(&mut self) -> bool {
-        let Some(key) = self.choose_pod(|_, pod| pod.job().is_some()) else { return false };
+        let Some(key) = self.choose_pod(|_, pod| pod.job().is_some()) else {
+            return false;
+        };
         let old = self.api.pods[&key].view.clone();
         self.api.edit_pod(&key, Actor::User, |pod| pod.tracked = false);
         self.api.delete_pod(&key, Actor::User, true);
@@ -314,7 +341,9 @@ impl<S: Soundness> World<S> {
     }
 
     fn webhook_changes_its_mind(&mut self) -> bool {
-        let Some(key) = self.choose_pod(|_, _| true) else { return false };
+        let Some(key) = self.choose_pod(|_, _| true) else {
+            return false;
+        };
         if let Some(stored) = self.api.pods.get_mut(&key) {
             stored.refuses = !stored.refuses;
             self.trace.say(|| format!("a webhook changes its mind about {}", key.1));
@@ -403,7 +432,9 @@ impl<S: Soundness> World<S> {
                 self.api.unhold_job(&key, Actor::User, |stored| stored.held = false);
                 self.settle_changes(Context::default());
             }
-            let Some(stored) = self.api.jobs.get(&key) else { continue };
+            let Some(stored) = self.api.jobs.get(&key) else {
+                continue;
+            };
             let spec = &stored.view.spec;
             if spec.suspend || spec.parallelism <= 0 {
                 self.edit_spec(&key, "resumes", |spec| {

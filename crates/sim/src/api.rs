@@ -325,7 +325,9 @@ impl Api {
         change: &PodChange,
         actor: Actor,
     ) -> Answer {
-        let Some(stored) = self.pods.get(&key) else { return Answer::Gone };
+        let Some(stored) = self.pods.get(&key) else {
+            return Answer::Gone;
+        };
         if uid.is_some_and(|uid| *uid != stored.view.uid) {
             return Answer::Gone;
         }
@@ -350,8 +352,7 @@ impl Api {
                 if view.deleting() && !view.tracked {
                     return refused("no new finalizers can be added if the object is being deleted");
                 }
-                view.controller =
-                    Some(ControllerRef { uid: job.clone(), name: job_name.clone(), is_job: true });
+                view.controller = Some(ControllerRef { uid: job.clone(), name: job_name.clone(), is_job: true });
                 view.tracked = true;
             }
             PodChange::Disown { job } => {

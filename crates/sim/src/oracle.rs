@@ -131,7 +131,9 @@ impl Oracle {
         ghost.gone |= gone;
         ghost.ever_suspended |= after.spec.suspend;
         let Some(before) = before else { return };
-        let Actor::Controller { .. } = actor else { return };
+        let Actor::Controller { .. } = actor else {
+            return;
+        };
         if after.deleting && !before.deleting {
             let expires_at = tally_controllers::ttl::expires_at(before);
             require!(
@@ -211,7 +213,9 @@ impl Oracle {
                 }
                 moved[into] += 1;
                 let held = api.pods.values().any(|stored| stored.view.uid == *uid && stored.view.tracked);
-                let Some(ghost) = self.pods.get_mut(uid) else { continue };
+                let Some(ghost) = self.pods.get_mut(uid) else {
+                    continue;
+                };
                 ghost.tallied += 1;
                 let (name, tallied) = (ghost.name.clone(), ghost.tallied);
                 require!(self, tallied == 1, "I1", "{name} was tallied {tallied} times");
@@ -236,8 +240,9 @@ impl Oracle {
 
     /// I8, and that no index is invented.
     fn check_indexes(&mut self, before: &JobView, after: &JobView) {
-        if !after.spec.is_indexed() || before.status.completed_indexes == after.status.completed_indexes
-            && before.status.failed_indexes == after.status.failed_indexes
+        if !after.spec.is_indexed()
+            || before.status.completed_indexes == after.status.completed_indexes
+                && before.status.failed_indexes == after.status.failed_indexes
         {
             return;
         }
@@ -293,8 +298,7 @@ impl Oracle {
             "{}: succeeded fell",
             after.name
         );
-        for kind in
-            [condition::COMPLETE, condition::FAILED, condition::FAILURE_TARGET, condition::SUCCESS_CRITERIA_MET]
+        for kind in [condition::COMPLETE, condition::FAILED, condition::FAILURE_TARGET, condition::SUCCESS_CRITERIA_MET]
         {
             require!(self, new.is_true(kind) || !old.is_true(kind), "I5", "{}: {kind} was taken back", after.name);
         }
@@ -316,7 +320,9 @@ impl Oracle {
 
     /// I6.
     fn check_finish(&mut self, before: &JobView, after: &JobView, actor: Actor, api: &Api, counters: &mut Counters) {
-        let Some(terminal) = after.status.terminal_condition() else { return };
+        let Some(terminal) = after.status.terminal_condition() else {
+            return;
+        };
         require!(self, !before.status.is_finished(), "I6", "{}: a finished Job was written", after.name);
         let status = &after.status;
         require!(
@@ -474,7 +480,9 @@ impl Oracle {
             }
             (Some(job), _) => self.forgiveness(before, job, counters),
         };
-        let Some(ghost) = self.pods.get_mut(&before.uid) else { return };
+        let Some(ghost) = self.pods.get_mut(&before.uid) else {
+            return;
+        };
         let booked = job.as_ref().is_some_and(|job| {
             job.spec.is_indexed()
                 && ghost.ever_succeeded
@@ -578,7 +586,9 @@ impl Oracle {
             if !ghost.ever_tracked || ghost.forgiven.is_some() || !ghost.ended || ghost.tallied == 1 {
                 continue;
             }
-            let Some(known) = self.jobs.get(job).filter(|known| !known.gone) else { continue };
+            let Some(known) = self.jobs.get(job).filter(|known| !known.gone) else {
+                continue;
+            };
             let booked = ghost.index.is_some_and(|index| known.completed_ever.contains(&index));
             if !(booked && ghost.ever_succeeded) {
                 let text = format!("{} ended and was never counted", ghost.name);
@@ -606,7 +616,12 @@ impl Oracle {
                 let removed = self.pods.get(&pod.uid).is_some_and(|ghost| ghost.removed_by.is_some());
                 // Known by an answer newer than the stream, it may have lost the finalizer already.
                 let key = (pod.namespace.clone(), pod.name.clone());
-                let still = api.pods.get(&key).is_some_and(|now| now.view.uid == pod.uid && feeds(&now.view));
+                let still = api.pods.get(&key).is_some_and(|now| {
+                    now.view.uid == pod.uid
+                        && now.view.job() == Some(&job.uid)
+                        && job.spec.selector.matches(&now.view.labels)
+                        && feeds(&now.view)
+                });
                 !gone && !removed && failed && feeds(pod) && still && job.spec.selector.matches(&pod.labels)
             })
             .map(|(pod, _)| pod.finished_at)

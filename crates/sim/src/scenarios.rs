@@ -13,8 +13,7 @@ pub struct Scenario {
 
 fn calm(setup: &mut Setup) {
     let Weights { deliver, apply, answer, node, time, bookmark, collector, .. } = setup.weights;
-    setup.weights =
-        Weights { deliver, apply, answer, node, time, bookmark, collector, ..Weights::default() };
+    setup.weights = Weights { deliver, apply, answer, node, time, bookmark, collector, ..Weights::default() };
 }
 
 fn each_job(setup: &mut Setup, change: impl Fn(&mut JobSetup)) {
@@ -46,148 +45,220 @@ fn plain(job: &mut JobSetup) {
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "any", about: "everything, as the seed has it", tune: |_| {} },
-    Scenario { name: "calm", about: "no faults at all: at most `parallelism` Pods, no conflict", tune: |setup| {
-        calm(setup);
-        setup.instances = 1;
-    } },
-    Scenario { name: "stale-views", about: "S01 S04 S05 S06 S09 H5: streams that lag, old lists, slow bookmarks", tune: |setup| {
-        calm(setup);
-        setup.weights.deliver = 12;
-        setup.weights.bookmark = 2;
-        setup.weights.crash = 2;
-        setup.weights.cut = 3;
-        each_job(setup, plain);
-    } },
-    Scenario { name: "crash", about: "S32 S34 H2: a crash after any write, with what was sent still on its way", tune: |setup| {
-        calm(setup);
-        setup.weights.crash = 6;
-        setup.weights.job_monkey = 2;
-        setup.instances = 1;
-    } },
-    Scenario { name: "two-leaders", about: "S02 and the zombie leader: two instances write, pause and wake", tune: |setup| {
-        calm(setup);
-        setup.instances = 2;
-        setup.weights.pause = 5;
-        setup.weights.crash = 1;
-        each_job(setup, plain);
-    } },
-    Scenario { name: "unknown-outcome", about: "S05 S38: requests and replies are lost", tune: |setup| {
-        calm(setup);
-        setup.weights.drop_request = 4;
-        setup.weights.drop_reply = 6;
-    } },
-    Scenario { name: "conflicts", about: "S02 S33: somebody else writes the Job between read and write", tune: |setup| {
-        calm(setup);
-        setup.weights.conflict = 8;
-        each_job(setup, plain);
-    } },
-    Scenario { name: "refusals", about: "S13 S15 S41: 403 and 429 on single Pods, quotas, webhooks that change their minds", tune: |setup| {
-        calm(setup);
-        setup.weights.refuse = 6;
-        setup.weights.pod_monkey = 3;
-    } },
-    Scenario { name: "pod-monkey", about: "S08 S17 S18 S19 H3: Pods deleted, stripped, flipped, relabelled, replaced under their name", tune: |setup| {
-        calm(setup);
-        setup.weights.pod_monkey = 10;
-        setup.weights.drop_request = 2;
-        setup.weights.crash = 1;
-    } },
-    Scenario { name: "job-monkey", about: "S08 S10 S12 S23 S36 S37: Jobs deleted in every way, re-created, scaled, suspended", tune: |setup| {
-        calm(setup);
-        setup.weights.job_monkey = 8;
-        setup.weights.crash = 1;
-    } },
-    Scenario { name: "limits", about: "S03 S11 I4: more finished Pods than fit into one write", tune: |setup| {
-        setup.limits = Limits { uncounted: 2, batch: 4 };
-        each_job(setup, |job| {
-            plain(job);
-            job.completions = Some(8);
-            job.parallelism = 8;
-            job.fail_percent = 40;
-            job.indexed = false;
-            job.backoff_limit = 20;
-        });
-    } },
-    Scenario { name: "backoff", about: "S20 S34 S35 S36: Pods that keep failing", tune: |setup| {
-        calm(setup);
-        setup.weights.crash = 2;
-        setup.weights.time = 10;
-        each_job(setup, |job| {
-            plain(job);
-            job.completions = Some(3);
-            job.parallelism = 2;
-            job.fail_percent = 60;
-        });
-    } },
-    Scenario { name: "per-index", about: "BLPI: failures limited for each index, kept Pods, failed indexes", tune: |setup| {
-        each_job(setup, |job| {
-            job.indexed = true;
-            job.completions = Some(4);
-            job.parallelism = 3;
-            job.per_index = Some(1);
-            job.backoff_limit = i32::MAX;
-            job.fail_percent = 40;
-            job.on_failure = false;
-        });
-    } },
-    Scenario { name: "policies", about: "S30 S31 S35: failure policy with each action, success policy", tune: |setup| {
-        let kinds = [
-            FailurePolicyKind::FailJob,
-            FailurePolicyKind::Ignore,
-            FailurePolicyKind::FailIndex,
-            FailurePolicyKind::Count,
-        ];
-        let at = setup.chaos_steps;
-        each_job(setup, |job| {
-            job.indexed = true;
-            job.completions = Some(4);
-            job.parallelism = 2;
-            job.per_index = Some(2);
-            job.backoff_limit = i32::MAX;
-            job.failure_policy = kinds[at % 4];
-            job.success_count = (at % 3 == 0).then_some(2);
-            job.fail_percent = 40;
-            job.on_failure = false;
-        });
-        setup.weights.pod_monkey = 2;
-    } },
-    Scenario { name: "suspend", about: "S21 S22 SUSP: suspended and resumed in the middle of things", tune: |setup| {
-        calm(setup);
-        setup.weights.job_monkey = 12;
-        setup.weights.crash = 1;
-        each_job(setup, plain);
-    } },
-    Scenario { name: "replacement", about: "S26 S27 S28 S29: slow termination with both replacement policies", tune: |setup| {
-        calm(setup);
-        setup.weights.pod_monkey = 6;
-        setup.weights.node = 8;
-        let failed = setup.chaos_steps.is_multiple_of(2);
-        each_job(setup, |job| job.replace_when_failed = failed);
-    } },
-    Scenario { name: "clocks", about: "H4 H6 I11: clocks that jump, freeze and disagree", tune: |setup| {
-        calm(setup);
-        setup.weights.clock = 8;
-        setup.weights.time = 8;
-        each_job(setup, |job| {
-            job.ttl = Some(20);
-            job.deadline = job.deadline.or(Some(60));
-        });
-    } },
-    Scenario { name: "deadline", about: "S32: Pods that never end, a deadline that must fire also after a restart", tune: |setup| {
-        calm(setup);
-        setup.weights.crash = 2;
-        each_job(setup, |job| {
-            plain(job);
-            job.hangs = true;
-            job.deadline = Some(30);
-        });
-    } },
-    Scenario { name: "watch", about: "S06 S40: watches cut, compacted, listed again; lives that fit between two lists", tune: |setup| {
-        calm(setup);
-        setup.weights.cut = 8;
-        setup.weights.compact = 3;
-        setup.weights.pod_monkey = 3;
-    } },
+    Scenario {
+        name: "calm",
+        about: "no faults at all: at most `parallelism` Pods, no conflict",
+        tune: |setup| {
+            calm(setup);
+            setup.instances = 1;
+        },
+    },
+    Scenario {
+        name: "stale-views",
+        about: "S01 S04 S05 S06 S09 H5: streams that lag, old lists, slow bookmarks",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.deliver = 12;
+            setup.weights.bookmark = 2;
+            setup.weights.crash = 2;
+            setup.weights.cut = 3;
+            each_job(setup, plain);
+        },
+    },
+    Scenario {
+        name: "crash",
+        about: "S32 S34 H2: a crash after any write, with what was sent still on its way",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.crash = 6;
+            setup.weights.job_monkey = 2;
+            setup.instances = 1;
+        },
+    },
+    Scenario {
+        name: "two-leaders",
+        about: "S02 and the zombie leader: two instances write, pause and wake",
+        tune: |setup| {
+            calm(setup);
+            setup.instances = 2;
+            setup.weights.pause = 5;
+            setup.weights.crash = 1;
+            each_job(setup, plain);
+        },
+    },
+    Scenario {
+        name: "unknown-outcome",
+        about: "S05 S38: requests and replies are lost",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.drop_request = 4;
+            setup.weights.drop_reply = 6;
+        },
+    },
+    Scenario {
+        name: "conflicts",
+        about: "S02 S33: somebody else writes the Job between read and write",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.conflict = 8;
+            each_job(setup, plain);
+        },
+    },
+    Scenario {
+        name: "refusals",
+        about: "S13 S15 S41: 403 and 429 on single Pods, quotas, webhooks that change their minds",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.refuse = 6;
+            setup.weights.pod_monkey = 3;
+        },
+    },
+    Scenario {
+        name: "pod-monkey",
+        about: "S08 S17 S18 S19 H3: Pods deleted, stripped, flipped, relabelled, replaced under their name",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.pod_monkey = 10;
+            setup.weights.drop_request = 2;
+            setup.weights.crash = 1;
+        },
+    },
+    Scenario {
+        name: "job-monkey",
+        about: "S08 S10 S12 S23 S36 S37: Jobs deleted in every way, re-created, scaled, suspended",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.job_monkey = 8;
+            setup.weights.crash = 1;
+        },
+    },
+    Scenario {
+        name: "limits",
+        about: "S03 S11 I4: more finished Pods than fit into one write",
+        tune: |setup| {
+            setup.limits = Limits { uncounted: 2, batch: 4 };
+            each_job(setup, |job| {
+                plain(job);
+                job.completions = Some(8);
+                job.parallelism = 8;
+                job.fail_percent = 40;
+                job.indexed = false;
+                job.backoff_limit = 20;
+            });
+        },
+    },
+    Scenario {
+        name: "backoff",
+        about: "S20 S34 S35 S36: Pods that keep failing",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.crash = 2;
+            setup.weights.time = 10;
+            each_job(setup, |job| {
+                plain(job);
+                job.completions = Some(3);
+                job.parallelism = 2;
+                job.fail_percent = 60;
+            });
+        },
+    },
+    Scenario {
+        name: "per-index",
+        about: "BLPI: failures limited for each index, kept Pods, failed indexes",
+        tune: |setup| {
+            each_job(setup, |job| {
+                job.indexed = true;
+                job.completions = Some(4);
+                job.parallelism = 3;
+                job.per_index = Some(1);
+                job.backoff_limit = i32::MAX;
+                job.fail_percent = 40;
+                job.on_failure = false;
+            });
+        },
+    },
+    Scenario {
+        name: "policies",
+        about: "S30 S31 S35: failure policy with each action, success policy",
+        tune: |setup| {
+            let kinds = [
+                FailurePolicyKind::FailJob,
+                FailurePolicyKind::Ignore,
+                FailurePolicyKind::FailIndex,
+                FailurePolicyKind::Count,
+            ];
+            let at = setup.chaos_steps;
+            each_job(setup, |job| {
+                job.indexed = true;
+                job.completions = Some(4);
+                job.parallelism = 2;
+                job.per_index = Some(2);
+                job.backoff_limit = i32::MAX;
+                job.failure_policy = kinds[at % 4];
+                job.success_count = (at % 3 == 0).then_some(2);
+                job.fail_percent = 40;
+                job.on_failure = false;
+            });
+            setup.weights.pod_monkey = 2;
+        },
+    },
+    Scenario {
+        name: "suspend",
+        about: "S21 S22 SUSP: suspended and resumed in the middle of things",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.job_monkey = 12;
+            setup.weights.crash = 1;
+            each_job(setup, plain);
+        },
+    },
+    Scenario {
+        name: "replacement",
+        about: "S26 S27 S28 S29: slow termination with both replacement policies",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.pod_monkey = 6;
+            setup.weights.node = 8;
+            let failed = setup.chaos_steps.is_multiple_of(2);
+            each_job(setup, |job| job.replace_when_failed = failed);
+        },
+    },
+    Scenario {
+        name: "clocks",
+        about: "H4 H6 I11: clocks that jump, freeze and disagree",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.clock = 8;
+            setup.weights.time = 8;
+            each_job(setup, |job| {
+                job.ttl = Some(20);
+                job.deadline = job.deadline.or(Some(60));
+            });
+        },
+    },
+    Scenario {
+        name: "deadline",
+        about: "S32: Pods that never end, a deadline that must fire also after a restart",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.crash = 2;
+            each_job(setup, |job| {
+                plain(job);
+                job.hangs = true;
+                job.deadline = Some(30);
+            });
+        },
+    },
+    Scenario {
+        name: "watch",
+        about: "S06 S40: watches cut, compacted, listed again; lives that fit between two lists",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.cut = 8;
+            setup.weights.compact = 3;
+            setup.weights.pod_monkey = 3;
+        },
+    },
 ];
 
 pub fn find(name: &str) -> Option<&'static Scenario> {

@@ -392,7 +392,11 @@ impl<S: Soundness> World<S> {
                 entry.gone
                     && entry.at > seen
                     && entry.at <= until
-                    && self.api.pod_log.iter().find(|other| other.object.uid == entry.object.uid)
+                    && self
+                        .api
+                        .pod_log
+                        .iter()
+                        .find(|other| other.object.uid == entry.object.uid)
                         .is_some_and(|birth| birth.at > seen)
             });
             if hidden {
@@ -408,12 +412,11 @@ impl<S: Soundness> World<S> {
     }
 
     fn bookmark(&mut self, at: usize, stream: usize) -> bool {
-        let Some(next) = self.instances[at].streams[stream].at.filter(|_| self.runnable(at)) else { return false };
-        let reached = if next < self.log_len(stream) {
-            Revision(self.log_at(stream, next).0 - 1)
-        } else {
-            self.api.head()
+        let Some(next) = self.instances[at].streams[stream].at.filter(|_| self.runnable(at)) else {
+            return false;
         };
+        let reached =
+            if next < self.log_len(stream) { Revision(self.log_at(stream, next).0 - 1) } else { self.api.head() };
         if reached <= self.instances[at].streams[stream].seen {
             return false;
         }
@@ -442,7 +445,9 @@ impl<S: Soundness> World<S> {
         self.trace.say(|| format!("history up to {upto} is compacted"));
         for at in 0..self.instances.len() {
             for stream in 0..2 {
-                let Some(next) = self.instances[at].streams[stream].at else { continue };
+                let Some(next) = self.instances[at].streams[stream].at else {
+                    continue;
+                };
                 if next < self.log_len(stream) && self.log_at(stream, next) <= upto {
                     self.instances[at].streams[stream].at = None;
                     self.counters.hit(Sometimes::TooOld);
@@ -464,22 +469,25 @@ impl<S: Soundness> World<S> {
     }
 
     fn apply_any(&mut self) -> bool {
-        let Some(at) = self.choose_flight(|flight| flight.answer.is_none()) else { return false };
+        let Some(at) = self.choose_flight(|flight| flight.answer.is_none()) else {
+            return false;
+        };
         self.apply(at);
         true
     }
 
     fn apply(&mut self, at: usize) {
         let flight = &self.flights[at];
-        let (instance, incarnation, context) = (flight.instance, flight.incarnation, flight.context);
+        let (instance, incarnation) = (flight.instance, flight.incarnation);
+        // Who was asked long ago and acts now is one more that acts.
+        let context = Context { incarnations: self.incarnations, ..flight.context };
         let action = flight.request.action.clone();
         self.check_removal_resumed(&action, instance, incarnation, context);
         let head = self.api.head();
         let answer = self.api.perform(&action, Actor::Controller { instance, incarnation });
         self.trace.mix(self.api.head().0);
-        self.trace.say(|| {
-            format!("  api for c{instance}: {} -> {}", describe_action(&action), describe_answer(&answer))
-        });
+        self.trace
+            .say(|| format!("  api for c{instance}: {} -> {}", describe_action(&action), describe_answer(&answer)));
         let dead = self.instances[instance].incarnation != incarnation;
         if self.api.head() > head && (dead || self.instances[instance].paused) {
             self.counters.hit(Sometimes::ZombieWrite);
@@ -523,8 +531,12 @@ impl<S: Soundness> World<S> {
         else {
             return;
         };
-        let Some(victim) = self.api.pods.get(&(namespace.clone(), name.clone())) else { return };
-        let Some(job) = victim.view.job().and_then(|uid| self.api.job_by_uid(uid)) else { return };
+        let Some(victim) = self.api.pods.get(&(namespace.clone(), name.clone())) else {
+            return;
+        };
+        let Some(job) = victim.view.job().and_then(|uid| self.api.job_by_uid(uid)) else {
+            return;
+        };
         let any_order = job.view.spec.is_indexed() || self.oracle.was_suspended(&job.view.uid);
         if victim.view.revision != *revision || any_order {
             return;
@@ -535,7 +547,7 @@ impl<S: Soundness> World<S> {
         };
         let forgotten = self.api.pods_of(&job.view.uid).find(|stored| {
             let pod = &stored.view;
-            pod.revision <= context.pods_at
+            pod.revision <= context.pods_at.min(context.jobs_at)
                 && job.view.spec.selector.matches(&pod.labels)
                 && self.oracle.half_removed(pod).is_some_and(dead)
                 && !self.removals_asked.contains(&(instance, incarnation, pod.name.clone()))
@@ -572,7 +584,9 @@ impl<S: Soundness> World<S> {
     }
 
     fn lose_request(&mut self) -> bool {
-        let Some(at) = self.choose_flight(|flight| flight.answer.is_none()) else { return false };
+        let Some(at) = self.choose_flight(|flight| flight.answer.is_none()) else {
+            return false;
+        };
         self.counters.hit(Sometimes::RequestLost);
         self.trace.say(|| "  lost: ".to_owned() + &describe_action(&self.flights[at].request.action));
         self.flights[at].answer = Some(Answer::Unknown);
@@ -580,7 +594,9 @@ impl<S: Soundness> World<S> {
     }
 
     fn lose_reply(&mut self) -> bool {
-        let Some(at) = self.choose_flight(|flight| flight.answer.is_none()) else { return false };
+        let Some(at) = self.choose_flight(|flight| flight.answer.is_none()) else {
+            return false;
+        };
         let (id, instance, from) = (self.flights[at].request.id, self.flights[at].instance, self.flights[at].from);
         self.apply(at);
         self.counters.hit(Sometimes::ReplyLost);
@@ -596,7 +612,9 @@ impl<S: Soundness> World<S> {
     }
 
     fn refuse_any(&mut self) -> bool {
-        let Some(at) = self.choose_flight(|flight| flight.answer.is_none()) else { return false };
+        let Some(at) = self.choose_flight(|flight| flight.answer.is_none()) else {
+            return false;
+        };
         let status = matches!(self.flights[at].request.action, Action::WriteJobStatus { .. });
         let answer = if status || self.choices.below(2) == 0 {
             self.counters.hit(Sometimes::Unavailable);
@@ -818,9 +836,10 @@ impl<S: Soundness> World<S> {
     }
 
     fn rest(&mut self) -> Result<(), Violation> {
-        let unfinished = self.api.jobs.values().find(|stored| {
-            self.is_ours(&stored.view) && (stored.view.deleting || !stored.view.status.is_finished())
-        });
+        let unfinished =
+            self.api.jobs.values().find(|stored| {
+                self.is_ours(&stored.view) && (stored.view.deleting || !stored.view.status.is_finished())
+            });
         if let Some(stored) = unfinished {
             let text = format!("at rest {} is unfinished: {}", stored.view.name, describe_job(&stored.view));
             return Err(Violation { invariant: "I9", text });
@@ -871,7 +890,10 @@ pub(crate) fn describe_job(job: &JobView) -> String {
     let lists = status.uncounted();
     if !lists.is_empty() {
         let short = |uids: &[tally_core::ids::PodUid]| {
-            uids.iter().map(|uid| uid.to_string()[30..].trim_start_matches('0').to_owned()).collect::<Vec<_>>().join(",")
+            uids.iter()
+                .map(|uid| uid.to_string()[30..].trim_start_matches('0').to_owned())
+                .collect::<Vec<_>>()
+                .join(",")
         };
         words.push(format!("uncounted [{}] [{}]", short(&lists.succeeded), short(&lists.failed)));
     }
@@ -898,8 +920,13 @@ fn describe(object: &Object) -> String {
         Object::Job(job) => format!("Job {} {}", job.name, describe_job(job)),
         Object::Pod(pod) => {
             let uid = pod.uid.to_string();
-            let mut words =
-                vec![format!("Pod {} #{} @{} {:?}", pod.name, uid[30..].trim_start_matches('0'), pod.revision, pod.phase)];
+            let mut words = vec![format!(
+                "Pod {} #{} @{} {:?}",
+                pod.name,
+                uid[30..].trim_start_matches('0'),
+                pod.revision,
+                pod.phase
+            )];
             if pod.tracked {
                 words.push("tracked".into());
             }

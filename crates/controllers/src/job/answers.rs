@@ -19,7 +19,9 @@ impl<S: Soundness> JobMachine<S> {
             Pending::RemovalRelease { job, pod, name, revision } => match answer {
                 Answer::Done(Object::Pod(stored)) => {
                     self.believe(&job, &stored, now);
-                    let Some((slot, ledger)) = self.ledger_mut(&job) else { return };
+                    let Some((slot, ledger)) = self.ledger_mut(&job) else {
+                        return;
+                    };
                     // Only this process asked; the Pod must go now, whatever is wanted by now.
                     ledger.removal_released(&pod);
                     let namespace = ledger.job().namespace.clone();
@@ -30,7 +32,9 @@ impl<S: Soundness> JobMachine<S> {
                     if self.ledger_mut(&job).and_then(|(_, ledger)| ledger.knows_at(&pod)) > Some(revision) =>
                 {
                     // The news it conflicted with is here already: decide anew at once.
-                    let Some((slot, ledger)) = self.ledger_mut(&job) else { return };
+                    let Some((slot, ledger)) = self.ledger_mut(&job) else {
+                        return;
+                    };
                     ledger.pod_answered(&pod);
                     self.plan(slot, now, out);
                 }
@@ -55,7 +59,9 @@ impl<S: Soundness> JobMachine<S> {
             }
             Pending::FindCreated { job, name } => self.created_found(&job, &name, answer, now, out),
             Pending::ConfirmJob { job, pods_at } => {
-                let Some(slot) = self.slot_of(&job) else { return };
+                let Some(slot) = self.slot_of(&job) else {
+                    return;
+                };
                 if matches!(answer, Answer::Done(_) | Answer::Gone) {
                     if let Some(tracked) = self.tracked_mut(slot) {
                         tracked.confirming = false;
@@ -112,7 +118,9 @@ impl<S: Soundness> JobMachine<S> {
     ) {
         let retries_stale = self.soundness.has(Bug::RetryStaleStatus);
         let waits = self.soundness.has(Bug::NoRetryAfterConflict);
-        let Some((slot, ledger)) = self.ledger_mut(job) else { return };
+        let Some((slot, ledger)) = self.ledger_mut(job) else {
+            return;
+        };
         let indexed = ledger.job().spec.is_indexed();
         match answer {
             Answer::Done(Object::Job(stored)) => {
@@ -152,11 +160,7 @@ impl<S: Soundness> JobMachine<S> {
             }
             _ => {
                 ledger.status_unwritten();
-                out.metrics.push(Metric::Sync {
-                    indexed,
-                    action: crate::machine::SyncAction::Tracking,
-                    error: true,
-                });
+                out.metrics.push(Metric::Sync { indexed, action: crate::machine::SyncAction::Tracking, error: true });
                 if let Some(tracked) = self.tracked_mut(slot) {
                     tracked.refreshing = true;
                 }
@@ -267,7 +271,9 @@ impl<S: Soundness> JobMachine<S> {
     /// The name was taken: by this very Pod, made before we knew, or by another.
     fn created_found(&mut self, job: &JobUid, name: &str, answer: Answer, now: Timestamp, out: &mut Outbox) {
         let pods_at = self.pods_at;
-        let Some((slot, ledger)) = self.ledger_mut(job) else { return };
+        let Some((slot, ledger)) = self.ledger_mut(job) else {
+            return;
+        };
         let selector = &ledger.job().spec.selector;
         let claimed = |pod: &PodView| pod.job() == Some(job) && selector.matches(&pod.labels);
         match answer {
@@ -283,11 +289,15 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn job_refreshed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
-        let Some(slot) = self.slot_of(job) else { return };
+        let Some(slot) = self.slot_of(job) else {
+            return;
+        };
         let retries_stale = self.soundness.has(Bug::RetryStaleStatus);
         match answer {
             Answer::Done(Object::Job(fresh)) if fresh.uid == *job => {
-                let Some(tracked) = self.tracked_mut(slot) else { return };
+                let Some(tracked) = self.tracked_mut(slot) else {
+                    return;
+                };
                 tracked.refreshing = false;
                 let stale = tracked.stale_write.take().filter(|_| retries_stale);
                 self.observe_job(fresh.clone(), now, out);
@@ -309,8 +319,12 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn pods_listed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
-        let Some(slot) = self.slot_of(job) else { return };
-        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(slot) = self.slot_of(job) else {
+            return;
+        };
+        let Some(tracked) = self.tracked_mut(slot) else {
+            return;
+        };
         tracked.listing = false;
         let Answer::Pods { pods, at } = answer else {
             // Patience begins anew.
@@ -327,7 +341,9 @@ impl<S: Soundness> JobMachine<S> {
             self.hear_of_pod(pod, now, out);
         }
         let pods_at = self.pods_at;
-        let Some((_, ledger)) = self.ledger_mut(job) else { return };
+        let Some((_, ledger)) = self.ledger_mut(job) else {
+            return;
+        };
         ledger.pods_listed(&ours, at, pods_at, now);
         for pod in &ours {
             self.pod_owner.insert(pod_key(&pod.uid), slot);
@@ -336,8 +352,12 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn adopter_confirmed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
-        let Some(slot) = self.slot_of(job) else { return };
-        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(slot) = self.slot_of(job) else {
+            return;
+        };
+        let Some(tracked) = self.tracked_mut(slot) else {
+            return;
+        };
         let pods = std::mem::take(&mut tracked.adopting);
         let view = tracked.view.clone();
         let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);

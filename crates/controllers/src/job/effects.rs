@@ -36,7 +36,9 @@ pub(super) fn after_write(old: &JobView, new: &JobView, out: &mut Outbox) {
     if old.status.is_finished() {
         return;
     }
-    let Some(terminal) = new.status.terminal_condition() else { return };
+    let Some(terminal) = new.status.terminal_condition() else {
+        return;
+    };
     let succeeded = terminal.kind == condition::COMPLETE;
     if succeeded {
         if new.spec.completions.is_some_and(|completions| new.status.succeeded > completions) {

@@ -102,20 +102,58 @@ struct Tracked<S> {
 
 /// What an answer will be about.
 enum Pending {
-    Status { job: JobUid, write: Box<StatusWrite> },
-    Release { job: JobUid, pod: PodUid, ignored: bool },
-    Delete { job: JobUid, pod: PodUid, name: CompactString },
-    RemovalRelease { job: JobUid, pod: PodUid, name: CompactString, revision: Revision },
-    Create { job: JobUid, name: CompactString, reason: &'static str },
-    FindCreated { job: JobUid, name: CompactString },
-    RefreshJob { job: JobUid },
+    Status {
+        job: JobUid,
+        write: Box<StatusWrite>,
+    },
+    Release {
+        job: JobUid,
+        pod: PodUid,
+        ignored: bool,
+    },
+    Delete {
+        job: JobUid,
+        pod: PodUid,
+        name: CompactString,
+    },
+    RemovalRelease {
+        job: JobUid,
+        pod: PodUid,
+        name: CompactString,
+        revision: Revision,
+    },
+    Create {
+        job: JobUid,
+        name: CompactString,
+        reason: &'static str,
+    },
+    FindCreated {
+        job: JobUid,
+        name: CompactString,
+    },
+    RefreshJob {
+        job: JobUid,
+    },
     /// The Job is read again because Pods up to `pods_at` are to be judged by it.
-    ConfirmJob { job: JobUid, pods_at: Revision },
-    ListPods { job: JobUid },
-    ConfirmAdopter { job: JobUid },
-    Adopt { pod: PodUid },
-    Disown { pod: PodUid },
-    OrphanRelease { pod: PodUid },
+    ConfirmJob {
+        job: JobUid,
+        pods_at: Revision,
+    },
+    ListPods {
+        job: JobUid,
+    },
+    ConfirmAdopter {
+        job: JobUid,
+    },
+    Adopt {
+        pod: PodUid,
+    },
+    Disown {
+        pod: PodUid,
+    },
+    OrphanRelease {
+        pod: PodUid,
+    },
 }
 
 fn pod_key(uid: &PodUid) -> u64 {
@@ -181,12 +219,7 @@ impl<S: Soundness> JobMachine<S> {
     /// Unfinished Jobs with a ledger, Pods in ledgers, Pods elsewhere, requests in flight: to watch memory with.
     pub fn sizes(&self) -> [usize; 4] {
         let ledgers = || self.jobs.iter().flatten().filter_map(|tracked| tracked.ledger.as_ref());
-        [
-            ledgers().count(),
-            ledgers().map(|ledger| ledger.len()).sum(),
-            self.strays.len(),
-            self.requests.len(),
-        ]
+        [ledgers().count(), ledgers().map(|ledger| ledger.len()).sum(), self.strays.len(), self.requests.len()]
     }
 
     fn slot_of(&self, uid: &JobUid) -> Option<JobSlot> {
@@ -215,7 +248,9 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn set_timer(&mut self, slot: JobSlot, at: Option<Timestamp>) {
-        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(tracked) = self.tracked_mut(slot) else {
+            return;
+        };
         let uid = tracked.view.uid.clone();
         if let Some(old) = std::mem::replace(&mut tracked.timer, at) {
             self.timers.remove(&(old, Chore::Plan(uid.clone())));
@@ -237,7 +272,9 @@ impl<S: Soundness> JobMachine<S> {
             None => self.add_job(job.clone(), out),
         };
         let epoch = self.epoch;
-        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(tracked) = self.tracked_mut(slot) else {
+            return;
+        };
         tracked.epoch = epoch;
         if job.revision > tracked.view.revision {
             tracked.view = job.clone();
@@ -284,7 +321,9 @@ impl<S: Soundness> JobMachine<S> {
 
     /// Gives a Job the ledger it needs, or takes away one it does not, and plans.
     fn reconsider(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
-        let Some(tracked) = self.tracked(slot) else { return };
+        let Some(tracked) = self.tracked(slot) else {
+            return;
+        };
         let view = tracked.view.clone();
         if !self.is_ours(&view) {
             // Not a finger on it, or on its Pods (MANAGED-2).
@@ -299,11 +338,8 @@ impl<S: Soundness> JobMachine<S> {
             }
         } else if tracked.ledger.is_none() {
             let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.soundness));
-            let (ours, others): (Vec<_>, Vec<_>) = self
-                .strays
-                .take_job(&view.uid)
-                .into_iter()
-                .partition(|pod| view.spec.selector.matches(&pod.labels));
+            let (ours, others): (Vec<_>, Vec<_>) =
+                self.strays.take_job(&view.uid).into_iter().partition(|pod| view.spec.selector.matches(&pod.labels));
             for pod in ours {
                 self.pod_owner.insert(pod_key(&pod.uid), slot);
                 ledger.observe_pod(&pod, now);
@@ -320,9 +356,13 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn job_gone(&mut self, uid: &JobUid, now: Timestamp, out: &mut Outbox) {
-        let Some(slot) = self.by_uid.remove(uid) else { return };
+        let Some(slot) = self.by_uid.remove(uid) else {
+            return;
+        };
         self.set_timer(slot, None);
-        let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::take) else { return };
+        let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::take) else {
+            return;
+        };
         self.free_jobs.push(slot);
         self.gated.retain(|(_, gated)| *gated != slot);
         self.unconfirmed.remove(&slot);
@@ -357,11 +397,15 @@ impl<S: Soundness> JobMachine<S> {
     fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
         let (pods_at, jobs_at) = (self.pods_at, self.jobs_at);
         let listing_pods = self.listing.contains(&Resource::Pods);
-        let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::as_mut) else {
+            return;
+        };
         if tracked.refreshing {
             return;
         }
-        let Some(ledger) = tracked.ledger.as_deref_mut() else { return };
+        let Some(ledger) = tracked.ledger.as_deref_mut() else {
+            return;
+        };
         if let CompletionMode::Unknown(_) = ledger.job().spec.completion_mode {
             if !std::mem::replace(&mut tracked.warned_unknown_mode, true) {
                 let event = effects::event(
@@ -470,8 +514,12 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn confirm_job(&mut self, slot: JobSlot, out: &mut Outbox) {
-        let Some(tracked) = self.tracked_mut(slot) else { return };
-        let Some(ledger) = tracked.ledger.as_ref() else { return };
+        let Some(tracked) = self.tracked_mut(slot) else {
+            return;
+        };
+        let Some(ledger) = tracked.ledger.as_ref() else {
+            return;
+        };
         let pods_at = ledger.newest_pod_at();
         if std::mem::replace(&mut tracked.confirming, true) {
             return;
@@ -533,7 +581,9 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn list_pods(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
-        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(tracked) = self.tracked_mut(slot) else {
+            return;
+        };
         if std::mem::replace(&mut tracked.listing, true) {
             return;
         }
@@ -546,7 +596,9 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn refresh_job(&mut self, slot: JobSlot, out: &mut Outbox) {
-        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(tracked) = self.tracked_mut(slot) else {
+            return;
+        };
         tracked.refreshing = true;
         let view = tracked.view.clone();
         let action = Action::GetJob { namespace: view.namespace.clone(), name: view.name.clone() };
@@ -644,7 +696,9 @@ impl<S: Soundness> JobMachine<S> {
         for chore in due {
             match chore {
                 Chore::Plan(uid) => {
-                    let Some(slot) = self.slot_of(&uid) else { continue };
+                    let Some(slot) = self.slot_of(&uid) else {
+                        continue;
+                    };
                     if let Some(tracked) = self.tracked_mut(slot) {
                         tracked.timer = None;
                     }

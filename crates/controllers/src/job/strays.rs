@@ -218,8 +218,8 @@ impl<S: Soundness> JobMachine<S> {
     /// A Pod as an answer shows it, which may be older than the stream.
     pub(super) fn hear_of_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
         let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
-        let known = self.strays.pods.contains_key(&pod.uid)
-            || owner.is_some_and(|ledger| ledger.knows_at(&pod.uid).is_some());
+        let known =
+            self.strays.pods.contains_key(&pod.uid) || owner.is_some_and(|ledger| ledger.knows_at(&pod.uid).is_some());
         if known || pod.revision > self.pods_at {
             self.observe_pod(pod, now, out);
         }
@@ -240,7 +240,9 @@ impl<S: Soundness> JobMachine<S> {
             self.settle_strays(now, out);
             return;
         };
-        let Some(tracked) = self.tracked(slot) else { return };
+        let Some(tracked) = self.tracked(slot) else {
+            return;
+        };
         let view = tracked.view.clone();
         if !self.is_ours(&view) {
             self.strays.bury(&pod.uid);
@@ -273,7 +275,9 @@ impl<S: Soundness> JobMachine<S> {
         }
         self.strays.remove(&pod.uid);
         self.pod_owner.insert(pod_key(&pod.uid), slot);
-        let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else { return };
+        let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else {
+            return;
+        };
         ledger.observe_pod(&pod, now);
         self.plan(slot, now, out);
     }
@@ -294,7 +298,9 @@ impl<S: Soundness> JobMachine<S> {
         if pod.tracked {
             return;
         }
-        let Some(slots) = self.by_namespace.get(&pod.namespace) else { return };
+        let Some(slots) = self.by_namespace.get(&pod.namespace) else {
+            return;
+        };
         let waiting: Vec<JobSlot> = slots
             .iter()
             .copied()
@@ -323,7 +329,9 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn leave_ledger(&mut self, slot: JobSlot, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
-        let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else { return };
+        let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else {
+            return;
+        };
         ledger.pod_gone(uid);
         self.plan(slot, now, out);
     }
@@ -349,7 +357,9 @@ impl<S: Soundness> JobMachine<S> {
 
     /// OWN-4: takes in the Pods that match and belong to nobody, after making sure that the Job is still there.
     pub(super) fn consider_adoptions(&mut self, slot: JobSlot, out: &mut Outbox) {
-        let Some(tracked) = self.tracked(slot) else { return };
+        let Some(tracked) = self.tracked(slot) else {
+            return;
+        };
         let view = tracked.view.clone();
         if tracked.ledger.is_none() || view.deleting || view.status.is_finished() {
             return;
@@ -366,7 +376,9 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn propose(&mut self, slot: JobSlot, pod: &PodView, out: &mut Outbox) {
-        let Some(tracked) = self.tracked_mut(slot) else { return };
+        let Some(tracked) = self.tracked_mut(slot) else {
+            return;
+        };
         let first = tracked.adopting.is_empty();
         tracked.adopting.insert(pod.uid.clone(), (pod.name.clone(), pod.revision));
         if first {
@@ -388,7 +400,9 @@ impl<S: Soundness> JobMachine<S> {
             }
             let (_, uid) = (*revision, uid.clone());
             self.strays.unsettled.pop_first();
-            let Some((pod, _)) = self.strays.pods.get(&uid).cloned() else { continue };
+            let Some((pod, _)) = self.strays.pods.get(&uid).cloned() else {
+                continue;
+            };
             match pod.job().map(|job| self.slot_of(job)) {
                 // Controlled by a Job that does not select it: being disowned.
                 Some(Some(_)) => {}

@@ -116,9 +116,9 @@ impl<S: Soundness> Ledger<S> {
         let creating = self.index.creating.contains(&index);
         let occupied = active > 0 || creating || (regime.waits_for_terminal_phase && terminating);
         let keeps = !done && active == 0 && !regime.decided() && !regime.deleting;
-        let kept = candidate.filter(|_| keeps).map(|(slot, entry)| {
-            (slot, entry.finished_at + delay_after(entry.failures_of_index()))
-        });
+        let kept = candidate
+            .filter(|_| keeps)
+            .map(|(slot, entry)| (slot, entry.finished_at + delay_after(entry.failures_of_index())));
 
         set(&mut self.index.completed, index, completes);
         set(&mut self.index.failed, index, fails);

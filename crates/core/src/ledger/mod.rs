@@ -319,8 +319,8 @@ impl<S: Soundness> Ledger<S> {
     fn adopt(&mut self, job: Arc<JobView>, booked: Option<StatusInFlight>) {
         let old = std::mem::replace(&mut self.job, job);
         let new_regime = regime(&self.job);
-        let rules_changed = new_regime != self.regime
-            || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
+        let rules_changed =
+            new_regime != self.regime || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
         self.regime = new_regime;
         self.adopt_uncounted(&old);
         if rules_changed {
@@ -507,7 +507,9 @@ impl<S: Soundness> Ledger<S> {
 
     fn drop_entry(&mut self, slot: Slot) {
         self.unfile(slot);
-        let Some(entry) = self.entries[slot as usize].take() else { return };
+        let Some(entry) = self.entries[slot as usize].take() else {
+            return;
+        };
         let by_uid = self.by_uid.find_entry(table_hash(&entry.uid), |candidate| *candidate == slot);
         if let Ok(found) = by_uid {
             found.remove();
@@ -636,10 +638,11 @@ impl<S: Soundness> Ledger<S> {
 
     /// Every Pod in the ledger.
     pub fn pods(&self) -> impl Iterator<Item = LedgerPod<'_>> {
-        self.entries
-            .iter()
-            .flatten()
-            .map(|entry| LedgerPod { uid: &entry.uid, name: &entry.name, tracked: entry.tracked })
+        self.entries.iter().flatten().map(|entry| LedgerPod {
+            uid: &entry.uid,
+            name: &entry.name,
+            tracked: entry.tracked,
+        })
     }
 
     /// A creation succeeded: the Pod is known before the stream shows it.
@@ -678,7 +681,8 @@ impl<S: Soundness> Ledger<S> {
 
     /// The next batch may be twice as large once this one ended well (CONST-5).
     fn creation_batch_ended(&mut self) {
-        if self.creation_blocked_until.is_none() && self.creations.values().all(|creation| creation.retry_at.is_some()) {
+        if self.creation_blocked_until.is_none() && self.creations.values().all(|creation| creation.retry_at.is_some())
+        {
             self.creation_window = self.creation_window.saturating_mul(2).min(self.limits.batch as u32);
         }
     }
@@ -762,9 +766,8 @@ impl<S: Soundness> Ledger<S> {
             entry.kept = false;
             self.file(*slot);
         }
-        self.index.free = IndexSet::below(self.regime.index_limit)
-            .difference(&self.completed)
-            .difference(&self.failed_indexes);
+        self.index.free =
+            IndexSet::below(self.regime.index_limit).difference(&self.completed).difference(&self.failed_indexes);
         let mut indexes: Vec<CompletionIndex> = self.by_index.iter().map(|(index, _)| *index).collect();
         indexes.dedup();
         indexes.extend(self.creations.values().filter_map(|creation| creation.index));
@@ -844,11 +847,14 @@ impl<S: Soundness> Ledger<S> {
         let due_key = (entry.index.filter(|_| indexed).map_or(0, |index| index + 1), tie, slot);
         let misfit = indexed && entry.valid_index(regime).is_none();
         let index_filed = entry.index.filter(|_| indexed && (!entry.phase.is_terminal() || entry.tracked));
-        let fails_job = entry.tracked && !entry.limbo && entry.is_failed(regime) && entry.action() == Some(FailureAction::FailJob);
+        let fails_job =
+            entry.tracked && !entry.limbo && entry.is_failed(regime) && entry.action() == Some(FailureAction::FailJob);
         let attempt = entry.attempt.filter(|_| !indexed);
         let idle = entry.busy == Busy::No;
-        let failed_at = (entry.is_failed(regime) && entry.feeds_backoff(regime)).then(|| (entry.uid.clone(), entry.finished_at));
-        let succeeded_at = (entry.phase == Phase::Succeeded && entry.feeds_backoff(regime)).then_some(entry.finished_at);
+        let failed_at =
+            (entry.is_failed(regime) && entry.feeds_backoff(regime)).then(|| (entry.uid.clone(), entry.finished_at));
+        let succeeded_at =
+            (entry.phase == Phase::Succeeded && entry.feeds_backoff(regime)).then_some(entry.finished_at);
         let forget = self.soundness.has(Bug::BackoffForgottenAtRestart) && !entry.tracked;
 
         self.count(slot, 1);

@@ -7,8 +7,8 @@ use compact_str::CompactString;
 
 use super::entry::{Busy, RemovalRank, Slot, Standing};
 use super::{Facts, InFlightCreation, Ledger, StatusInFlight};
-use crate::blueprint::NewPod;
 use crate::accounting::{CausalSnapshot, Outcome, PodFacts};
+use crate::blueprint::NewPod;
 use crate::conditions::{self, Decision};
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, Uncounted, condition};
@@ -196,15 +196,11 @@ impl<S: Soundness> Ledger<S> {
         if self.backoff_limit_exceeded() {
             return Some(Decision::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
         }
-        if let (Some(deadline), Some(start_at), false) =
-            (spec.active_deadline_seconds, status.start_time, spec.suspend)
+        if let (Some(deadline), Some(start_at), false) = (spec.active_deadline_seconds, status.start_time, spec.suspend)
         {
             let ends_at = start_at + Span::from_seconds(deadline);
             if now >= ends_at {
-                return Some(Decision::failure(
-                    "DeadlineExceeded",
-                    "Job was active longer than specified deadline",
-                ));
+                return Some(Decision::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
             }
             if !self.soundness.has(Bug::NoDeadlineTimer) {
                 plan.wake(ends_at);
@@ -543,10 +539,10 @@ impl<S: Soundness> Ledger<S> {
                 return;
             }
         }
-        let decision = decision
-            .or_else(|| self.completed_all().then(|| {
-                Decision::success("CompletionsReached", "Reached expected number of succeeded pods")
-            }));
+        let decision = decision.or_else(|| {
+            self.completed_all()
+                .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
+        });
         let managed = decision.is_none() && !self.regime.deleting;
         let news = self.accounting_news();
         let decides = decision.as_ref().is_some_and(|decision| !decision.stored);
@@ -560,8 +556,7 @@ impl<S: Soundness> Ledger<S> {
             plan.wake(wait_until);
             return;
         }
-        let Some((status, flight, handled, batch)) =
-            self.next_status(now, sight, decision.as_ref(), managed, waiting)
+        let Some((status, flight, handled, batch)) = self.next_status(now, sight, decision.as_ref(), managed, waiting)
         else {
             return;
         };
@@ -615,7 +610,9 @@ impl<S: Soundness> Ledger<S> {
         let wait_until = if must {
             None
         } else if urgent {
-            (self.flight.last_batch >= BUSY_BATCH && news < self.limits.uncounted).then(|| since(BUSY_INTERVAL)).flatten()
+            (self.flight.last_batch >= BUSY_BATCH && news < self.limits.uncounted)
+                .then(|| since(BUSY_INTERVAL))
+                .flatten()
         } else if creating {
             Some(self.flight.creations_since + CREATION_PATIENCE)
         } else {
@@ -663,8 +660,7 @@ impl<S: Soundness> Ledger<S> {
 
         // Tally, then record: both behind the gate, both in this one write.
         let foreign_at = if self.soundness.has(Bug::NoGate) { Revision(0) } else { self.foreign_at };
-        let facts =
-            Facts { ledger: self, elsewhere: sight.elsewhere, unknown_is_gone: sight.unknown_is_gone };
+        let facts = Facts { ledger: self, elsewhere: sight.elsewhere, unknown_is_gone: sight.unknown_is_gone };
         let snapshot = CausalSnapshot::take(job.status.uncounted(), &facts, sight.pods_at, foreign_at)?;
         let mut tally = snapshot.tally();
         if self.soundness.has(Bug::TallyBeforeRelease) {
@@ -682,7 +678,9 @@ impl<S: Soundness> Ledger<S> {
                 break;
             }
             let entry = self.entry(*slot);
-            let Standing::Due(outcome) = self.standing(entry) else { continue };
+            let Standing::Due(outcome) = self.standing(entry) else {
+                continue;
+            };
             let recorded = snapshot.record(&mut lists, &entry.uid, outcome);
             if !recorded && self.soundness.has(Bug::ClassificationNotSticky) && outcome == Outcome::Succeeded {
                 lists.succeeded.push(entry.uid.clone());

@@ -53,7 +53,7 @@ pub struct Row {
     pub variant: &'static str,
     pub expected: Verdict,
     pub setup: Setup,
-    /// What the tests run instead, where the whole takes too long.
+    /// A smaller world of the same kind, where this one takes too long for a test.
     pub quick: Option<Setup>,
 }
 
@@ -67,6 +67,16 @@ const fn fine(pods: usize, controllers: usize, faults: Faults) -> Setup {
 /// Deleted Pods look to production's functions like released ones, so that the large rows do without deletion.
 const fn large(pods: usize, controllers: usize, faults: Faults) -> Setup {
     Setup { deletion: false, faults, ..Setup::production(pods, controllers) }
+}
+
+/// Pods come into being during the run.
+const fn late(pods: usize, controllers: usize, faults: Faults) -> Setup {
+    Setup { creation: true, faults, ..Setup::production(pods, controllers) }
+}
+
+/// So that a batch is full with the first Pod.
+const fn short_lists(setup: Setup) -> Setup {
+    Setup { uncounted_limit: 1, ..setup }
 }
 
 const fn bad(variant: &'static str, expected: Verdict, setup: Setup) -> Row {
@@ -94,20 +104,27 @@ pub const TABLE: [Row; 10] = [
         Verdict::CountsTwice,
         Setup { gate: Gate::OwnReleases, stale_lists: false, ..fine(1, 2, NONE) },
     ),
-    good(
-        "strict gate, 2 controllers, 2 restarts, stale lists",
-        Setup {
+    Row {
+        quick: Some(Setup {
             gate: Gate::Strict,
             overlay: Overlay::UntilTallied,
-            ..fine(1, 2, Faults { crashes: 2, ..NONE })
-        },
-    ),
-    good(
-        "foreign gate and own releases overlaid, same",
-        fine(1, 2, Faults { crashes: 2, ..NONE }),
-    ),
+            ..Setup { faults: Faults { crashes: 2, ..NONE }, ..Setup::production(1, 2) }
+        }),
+        ..good(
+            "strict gate, 2 controllers, 2 restarts, stale lists",
+            Setup {
+                gate: Gate::Strict,
+                overlay: Overlay::UntilTallied,
+                ..fine(1, 2, Faults { crashes: 2, ..NONE })
+            },
+        )
+    },
     Row {
-        quick: Some(Setup { uncounted_limit: 1, ..large(2, 2, NONE) }),
+        quick: Some(Setup { faults: Faults { crashes: 2, ..NONE }, ..Setup::production(1, 2) }),
+        ..good("foreign gate and own releases overlaid, same", fine(1, 2, Faults { crashes: 2, ..NONE }))
+    },
+    Row {
+        quick: Some(large(2, 1, Faults { crashes: 1, ..NONE })),
         ..good(
             "foreign gate and own releases overlaid, 2 Pods, 2 controllers, 1 crash",
             large(2, 2, Faults { crashes: 1, ..NONE }),
@@ -131,8 +148,7 @@ pub const TABLE: [Row; 10] = [
     Row {
         quick: Some(Setup {
             gate: Gate::Strict,
-            deletion: false,
-            ..fine(2, 1, Faults { rewinds: 1, ..NONE })
+            ..large(2, 1, Faults { rewinds: 1, ..NONE })
         }),
         ..good(
             "strict gate, same",
@@ -152,14 +168,17 @@ pub const FURTHER: [Row; 13] = [
         "expectations, read your own writes, consistent list; 1 controller",
         Setup { gate: Gate::OwnReleases, stale_lists: false, ..fine(1, 1, Faults { crashes: 2, losses: 1, ..NONE }) },
     ),
-    good(
-        "foreign gate, answers to releases ignored (at most once only)",
-        Setup {
-            overlay: Overlay::Never,
-            at_most_once_only: true,
-            ..fine(1, 2, Faults { crashes: 1, ..NONE })
-        },
-    ),
+    Row {
+        quick: Some(Setup { overlay: Overlay::Never, at_most_once_only: true, ..fine(1, 2, NONE) }),
+        ..good(
+            "foreign gate, answers to releases ignored (at most once only)",
+            Setup {
+                overlay: Overlay::Never,
+                at_most_once_only: true,
+                ..fine(1, 2, Faults { crashes: 1, losses: 1, ..NONE })
+            },
+        )
+    },
     bad(
         "finalizer released before the record is committed",
         Verdict::LosesPod,
@@ -170,42 +189,57 @@ pub const FURTHER: [Row; 13] = [
         Verdict::GetsStuck,
         Setup { bookmarks: false, ..fine(1, 1, Faults { crashes: 1, ..NONE }) },
     ),
-    good(
-        "production: 1 Pod, 2 controllers, a crash, a loss, an edit; fine steps",
-        fine(1, 2, Faults { crashes: 1, losses: 1, edits: 1, ..NONE }),
-    ),
-    good(
-        "production: 1 Pod created late, 2 controllers, 2 crashes, a loss, an edit",
-        Setup {
-            creation: true,
-            ..Setup { faults: Faults { crashes: 2, losses: 1, edits: 1, ..NONE }, ..Setup::production(1, 2) }
-        },
-    ),
-    good(
-        "production: 1 Pod that flips, 2 controllers, a crash, a loss, an edit",
-        Setup {
-            creation: true,
-            ..Setup { faults: Faults { crashes: 1, losses: 1, edits: 1, flips: 1, rewinds: 0 }, ..Setup::production(1, 2) }
-        },
-    ),
-    good(
-        "production: 2 Pods, 1 controller, 2 crashes, a loss; fine steps",
-        Setup { deletion: false, ..fine(2, 1, Faults { crashes: 2, losses: 1, ..NONE }) },
-    ),
-    good(
-        "production: 2 Pods created late, 2 controllers, a crash, lists of one",
-        Setup { creation: true, uncounted_limit: 1, ..large(2, 2, Faults { crashes: 1, ..NONE }) },
-    ),
-    good(
-        "production: 2 Pods, 2 controllers, a crash, a loss",
-        large(2, 2, Faults { crashes: 1, losses: 1, ..NONE }),
-    ),
-    good(
-        "production: 3 Pods, 1 controller, a loss, an edit",
-        large(3, 1, Faults { losses: 1, edits: 1, ..NONE }),
-    ),
-    good(
-        "production: 3 Pods, 2 controllers, lists of one",
-        Setup { uncounted_limit: 1, ..large(3, 2, NONE) },
-    ),
+    Row {
+        quick: Some(fine(1, 1, Faults { crashes: 1, losses: 1, edits: 1, ..NONE })),
+        ..good(
+            "production: 1 Pod, 2 controllers, a crash, a loss, an edit; fine steps",
+            fine(1, 2, Faults { crashes: 1, losses: 1, edits: 1, ..NONE }),
+        )
+    },
+    Row {
+        quick: Some(late(1, 2, Faults { crashes: 1, ..NONE })),
+        ..good(
+            "production: 1 Pod created late, 2 controllers, 2 crashes, a loss, an edit",
+            late(1, 2, Faults { crashes: 2, losses: 1, edits: 1, ..NONE }),
+        )
+    },
+    Row {
+        quick: Some(late(1, 1, Faults { crashes: 1, flips: 1, ..NONE })),
+        ..good(
+            "production: 1 Pod that flips, 2 controllers, a crash, a loss, an edit",
+            late(1, 2, Faults { crashes: 1, losses: 1, edits: 1, flips: 1, ..NONE }),
+        )
+    },
+    Row {
+        quick: Some(fine(1, 1, Faults { crashes: 2, losses: 1, ..NONE })),
+        ..good(
+            "production: 2 Pods, 1 controller, 2 crashes, a loss; fine steps",
+            Setup { deletion: false, ..fine(2, 1, Faults { crashes: 2, losses: 1, ..NONE }) },
+        )
+    },
+    Row {
+        quick: Some(short_lists(Setup { creation: true, ..large(2, 1, Faults { crashes: 1, ..NONE }) })),
+        ..good(
+            "production: 2 Pods created late, 2 controllers, a crash, lists of one",
+            short_lists(Setup { creation: true, ..large(2, 2, Faults { crashes: 1, ..NONE }) }),
+        )
+    },
+    Row {
+        quick: Some(large(1, 2, Faults { crashes: 1, losses: 1, ..NONE })),
+        ..good(
+            "production: 2 Pods, 2 controllers, a crash, a loss",
+            large(2, 2, Faults { crashes: 1, losses: 1, ..NONE }),
+        )
+    },
+    Row {
+        quick: Some(large(2, 1, Faults { losses: 1, edits: 1, ..NONE })),
+        ..good(
+            "production: 3 Pods, 1 controller, a loss, an edit",
+            large(3, 1, Faults { losses: 1, edits: 1, ..NONE }),
+        )
+    },
+    Row {
+        quick: Some(short_lists(large(3, 1, NONE))),
+        ..good("production: 3 Pods, 2 controllers, lists of one", short_lists(large(3, 2, NONE)))
+    },
 ];

@@ -40,7 +40,8 @@ fn reached(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
 
 /// Explores everything reachable, and stops at the first breach. Every step is shown to `watch`.
 pub(super) fn search(setup: &Setup, mut watch: impl FnMut(Step)) -> Found {
-    assert!(setup.conditional || setup.grain == Grain::Fine, "the argument for coarse steps needs conditional writes");
+    let orderly = setup.conditional && setup.write_ahead;
+    assert!(orderly || setup.grain == Grain::Fine, "coarse steps need conditional writes and releases after the record");
     let checks_rest = !setup.at_most_once_only;
     let mut known = Known::new();
     let mut ordinary = Edges::default();
