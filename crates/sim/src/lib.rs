@@ -4,6 +4,7 @@ mod actors;
 pub mod api;
 pub mod choices;
 pub mod counters;
+pub mod model;
 pub mod mutants;
 pub mod oracle;
 pub mod run;

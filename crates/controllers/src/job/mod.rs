@@ -451,7 +451,7 @@ impl<S: Soundness> JobMachine<S> {
         }
         for pod in plan.releases {
             let pending = Pending::Release { job: job.clone(), pod: pod.uid.clone(), ignored: pod.ignored };
-            let action = self.release(&namespace, pod.name, pod.uid, None);
+            let action = self.release(&namespace, pod.name, pod.uid, pod.revision);
             self.send(out, pending, action);
         }
         for pod in plan.deletions {

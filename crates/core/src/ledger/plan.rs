@@ -65,6 +65,8 @@ pub struct PodRef {
     pub name: CompactString,
     /// For a release without a record: what the failure policy said.
     pub ignored: bool,
+    /// Let go uncounted by what it was at this revision, and only then.
+    pub revision: Option<Revision>,
 }
 
 /// Remove a Pod that is not wanted: release it (as it was at `revision`, so that one that has just finished is not
@@ -253,7 +255,7 @@ impl<S: Soundness> Ledger<S> {
 
     fn pod_ref(&self, slot: Slot) -> PodRef {
         let entry = self.entry(slot);
-        PodRef { uid: entry.uid.clone(), name: entry.name.clone(), ignored: entry.is_ignored() }
+        PodRef { uid: entry.uid.clone(), name: entry.name.clone(), ignored: entry.is_ignored(), revision: None }
     }
 
     /// FIN-4: the Job ends, and with it every Pod that still runs. Their finalizers stay until they are counted.
@@ -503,7 +505,8 @@ impl<S: Soundness> Ledger<S> {
                 plan.needs_job = true;
                 continue;
             }
-            plan.releases.push(self.pod_ref(slot));
+            let revision = misfit.then_some(entry.revision);
+            plan.releases.push(PodRef { revision, ..self.pod_ref(slot) });
             self.flight.releases += 1;
             self.refile(slot, |entry| entry.busy = Busy::Releasing);
         }

@@ -23,8 +23,8 @@
 //! About rest (I2, I9): call a step *ordinary* if it is a controller's or the network's: reading, asking, carrying
 //! out, answering, and the fate of late requests. Faults, and what Pods and people do, are not ordinary. Then, over all
 //! reachable states, those in the midst of faults included:
-//! - where no ordinary step is left, every finished Pod was tallied exactly once, in the counter of its outcome, and has
-//!   lost its finalizer; no running Pod was touched; the lists are empty. Nothing is lost, and nothing is written any
+//! - where no ordinary step is left, every finished Pod was tallied exactly once, in the counter of its outcome, and
+//!   has lost its finalizer; no running Pod was touched; the lists are empty. Nothing is lost, and nothing is written any
 //!   more.
 //! - the ordinary steps form no cycle. So whenever faults stop, every run ends after a bounded number of steps (the
 //!   longest is printed), and it ends in a state as above. This is stronger than "can reach a good state", and it

@@ -12,10 +12,12 @@ pub enum Verdict {
     Safe,
     CountsTwice,
     LosesPod,
+    /// Nothing is lost, and yet the counters are wrong.
+    Miscounts,
     GetsStuck,
     NeverRests,
-    /// Lists, releases or tallies against the protocol, with no harm done yet.
-    BreaksProtocol,
+    /// Lists, releases or tallies out of order, with no harm done yet.
+    BreaksRules,
     Unfinished,
 }
 
@@ -25,9 +27,10 @@ impl fmt::Display for Verdict {
             Verdict::Safe => "safe",
             Verdict::CountsTwice => "counts twice",
             Verdict::LosesPod => "loses a Pod",
+            Verdict::Miscounts => "miscounts",
             Verdict::GetsStuck => "gets stuck",
             Verdict::NeverRests => "never rests",
-            Verdict::BreaksProtocol => "breaks protocol",
+            Verdict::BreaksRules => "breaks rules",
             Verdict::Unfinished => "unfinished",
         })
     }
@@ -38,10 +41,11 @@ impl From<Breach> for Verdict {
         match breach {
             Breach::TalliedTwice { .. } => Verdict::CountsTwice,
             Breach::Lost { .. } => Verdict::LosesPod,
-            Breach::Stuck { .. } | Breach::Miscounted => Verdict::GetsStuck,
+            Breach::Miscounted => Verdict::Miscounts,
+            Breach::Stuck { .. } => Verdict::GetsStuck,
             Breach::Endless => Verdict::NeverRests,
             Breach::ReleasedUnrecorded { .. } | Breach::ListedTwice | Breach::TalliedTracked { .. } => {
-                Verdict::BreaksProtocol
+                Verdict::BreaksRules
             }
             Breach::HistoryFull | Breach::TooManyStates => Verdict::Unfinished,
         }
@@ -112,11 +116,7 @@ pub const TABLE: [Row; 10] = [
         }),
         ..good(
             "strict gate, 2 controllers, 2 restarts, stale lists",
-            Setup {
-                gate: Gate::Strict,
-                overlay: Overlay::UntilTallied,
-                ..fine(1, 2, Faults { crashes: 2, ..NONE })
-            },
+            Setup { gate: Gate::Strict, overlay: Overlay::UntilTallied, ..fine(1, 2, Faults { crashes: 2, ..NONE }) },
         )
     },
     Row {
@@ -146,24 +146,15 @@ pub const TABLE: [Row; 10] = [
         fine(2, 1, Faults { rewinds: 1, ..NONE }),
     ),
     Row {
-        quick: Some(Setup {
-            gate: Gate::Strict,
-            ..large(2, 1, Faults { rewinds: 1, ..NONE })
-        }),
-        ..good(
-            "strict gate, same",
-            Setup { gate: Gate::Strict, ..fine(2, 1, Faults { rewinds: 1, ..NONE }) },
-        )
+        quick: Some(Setup { gate: Gate::Strict, ..large(2, 1, Faults { rewinds: 1, ..NONE }) }),
+        ..good("strict gate, same", Setup { gate: Gate::Strict, ..fine(2, 1, Faults { rewinds: 1, ..NONE }) })
     },
 ];
 
 /// What the table does not ask: the controls that show where a hole is, the holes that are not double counting, and
 /// the rule of production in larger and rougher worlds.
 pub const FURTHER: [Row; 13] = [
-    good(
-        "in-memory expectations, no restart",
-        Setup { gate: Gate::Open, ..fine(1, 1, Faults { losses: 1, ..NONE }) },
-    ),
+    good("in-memory expectations, no restart", Setup { gate: Gate::Open, ..fine(1, 1, Faults { losses: 1, ..NONE }) }),
     good(
         "expectations, read your own writes, consistent list; 1 controller",
         Setup { gate: Gate::OwnReleases, stale_lists: false, ..fine(1, 1, Faults { crashes: 2, losses: 1, ..NONE }) },
@@ -233,10 +224,7 @@ pub const FURTHER: [Row; 13] = [
     },
     Row {
         quick: Some(large(2, 1, Faults { losses: 1, edits: 1, ..NONE })),
-        ..good(
-            "production: 3 Pods, 1 controller, a loss, an edit",
-            large(3, 1, Faults { losses: 1, edits: 1, ..NONE }),
-        )
+        ..good("production: 3 Pods, 1 controller, a loss, an edit", large(3, 1, Faults { losses: 1, edits: 1, ..NONE }))
     },
     Row {
         quick: Some(short_lists(large(3, 1, NONE))),

@@ -41,7 +41,7 @@ fn reached(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
 /// Explores everything reachable, and stops at the first breach. Every step is shown to `watch`.
 pub(super) fn search(setup: &Setup, mut watch: impl FnMut(Step)) -> Found {
     let orderly = setup.conditional && setup.write_ahead;
-    assert!(orderly || setup.grain == Grain::Fine, "coarse steps need conditional writes and releases after the record");
+    assert!(orderly || setup.grain == Grain::Fine, "coarse steps need conditional writes, and release after record");
     let checks_rest = !setup.at_most_once_only;
     let mut known = Known::new();
     let mut ordinary = Edges::default();

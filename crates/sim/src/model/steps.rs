@@ -48,17 +48,27 @@ pub(super) struct Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Breach {
     /// I1.
-    TalliedTwice { pod: usize },
+    TalliedTwice {
+        pod: usize,
+    },
     /// I2: finished, without finalizer, in no list, and never tallied.
-    Lost { pod: usize },
+    Lost {
+        pod: usize,
+    },
     /// I3.
-    ReleasedUnrecorded { pod: usize },
+    ReleasedUnrecorded {
+        pod: usize,
+    },
     /// I4.
     ListedTwice,
     /// S03: release must come before tally.
-    TalliedTracked { pod: usize },
+    TalliedTracked {
+        pod: usize,
+    },
     /// I9: nothing can happen any more, and this Pod is not done with.
-    Stuck { pod: usize },
+    Stuck {
+        pod: usize,
+    },
     /// I9: the counters do not say what the ghost says.
     Miscounted,
     /// I9: a run without faults need not end.
@@ -146,14 +156,7 @@ fn environment_steps(setup: &Setup, world: &World, out: &mut Vec<Step>) {
     }
 }
 
-fn controller_steps(
-    setup: &Setup,
-    world: &World,
-    who: u8,
-    controller: &Controller,
-    plan: &Plan,
-    out: &mut Vec<Step>,
-) {
+fn controller_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, plan: &Plan, out: &mut Vec<Step>) {
     if world.next_job_revision(controller.job_at).is_some() {
         out.push(Step::SeeJob { who });
     }
@@ -197,14 +200,7 @@ fn under_way(setup: &Setup, world: &World, controller: &Controller, plan: &Plan)
     }
 }
 
-fn fault_steps(
-    setup: &Setup,
-    world: &World,
-    who: u8,
-    controller: &Controller,
-    plan: &Plan,
-    out: &mut Vec<Step>,
-) {
+fn fault_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, plan: &Plan, out: &mut Vec<Step>) {
     let left = under_way(setup, world, controller, plan);
     if world.faults.losses > 0 {
         if left.write.is_some() || matches!(controller.status, Status::Stored(_)) {
@@ -277,12 +273,7 @@ pub(super) fn after(setup: &Setup, world: &World, step: Step) -> Result<World, B
     Ok(next)
 }
 
-fn step_of_controller(
-    setup: &Setup,
-    world: &mut World,
-    controller: &mut Controller,
-    step: Step,
-) -> Result<(), Breach> {
+fn step_of_controller(setup: &Setup, world: &mut World, controller: &mut Controller, step: Step) -> Result<(), Breach> {
     match step {
         Step::SeeJob { .. } => {
             if let Some(job_at) = world.next_job_revision(controller.job_at) {

@@ -206,9 +206,9 @@ impl Event {
 pub(super) enum Status {
     #[default]
     Idle,
-    /// On its way. If writes are conditional, the Job is still at the revision this one was planned from. As soon as it
-    /// is not, `Refreshing` takes over: a sender whose write is bound to conflict and one that has heard of the conflict
-    /// can do the same things, namely no more writing before the Job has been read again.
+    /// On its way. If writes are conditional, the Job is still at the revision this one was planned from. As soon as
+    /// it is not, `Refreshing` takes over: a sender whose write is bound to conflict and one that has heard of the
+    /// conflict can do the same things, namely no more writing before the Job has been read again.
     Sent(Write),
     /// Stored at this revision, not yet answered.
     Stored(u8),
@@ -435,12 +435,9 @@ impl World {
         // Revisions are only compared with each other. Those that everybody's Pods have passed may become one: the
         // gate is open for all of them alike, and 0 names the Job that everybody has seen.
         for controller in &mut self.controllers {
-            for revision in [
-                &mut controller.job_at,
-                &mut controller.gate_at,
-                &mut controller.gate_before,
-                &mut controller.pods_at,
-            ] {
+            for revision in
+                [&mut controller.job_at, &mut controller.gate_at, &mut controller.gate_before, &mut controller.pods_at]
+            {
                 *revision = revision.saturating_sub(seen);
             }
             if let Status::Stored(revision) = &mut controller.status {
