@@ -330,8 +330,7 @@ impl<S: Soundness> JobMachine<S> {
             // Patience begins anew.
             tracked.gate_closed_at = tracked.gate_closed_at.map(|_| now);
             tracked.list_retry_at = Some(now + GET_RETRY);
-            tracked.planned_at = Some(now);
-            self.set_timer(slot, Some(now + GET_RETRY));
+            self.plan(slot, now, out);
             return;
         };
         let selector = tracked.view.spec.selector.clone();

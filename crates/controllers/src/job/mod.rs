@@ -347,6 +347,10 @@ impl<S: Soundness> JobMachine<S> {
             if let Some(tracked) = self.tracked_mut(slot) {
                 tracked.ledger = Some(ledger);
             }
+            // All of them first: while one finds its place the ledger may plan, and must know of the others.
+            for pod in &others {
+                self.strays.insert(pod.clone());
+            }
             for pod in others {
                 self.observe_pod(pod, now, out);
             }
