@@ -341,7 +341,7 @@ fn step_of_controller(setup: &Setup, world: &mut World, controller: &mut Control
 
 /// As what a Pod finishes. Fixed, so that both lists are used and no state is spent on the choice.
 fn verdict_of(pod: u8) -> PodEvent {
-    if pod % 2 == 0 { PodEvent::Succeeded } else { PodEvent::Failed }
+    if pod.is_multiple_of(2) { PodEvent::Succeeded } else { PodEvent::Failed }
 }
 
 fn leave(world: &mut World, left: Left) {
