@@ -305,6 +305,42 @@ mod tests {
         assert_eq!(count_from_annotation(None), 0);
     }
 
+    /// Every pair of sets of the numbers below six, against bits of an integer.
+    #[test]
+    fn sets_of_intervals_are_sets() {
+        let members = |bits: u32| (0..6).filter(move |index| bits >> index & 1 == 1);
+        let check = |found: IndexSet, bits: u32| {
+            assert!(found.iter().eq(members(bits)), "{found:?} is not {bits:b}");
+            assert_eq!(found.len(), bits.count_ones() as usize);
+            assert_eq!(found.is_empty(), bits == 0);
+        };
+        for one in 0..64 {
+            let set: IndexSet = members(one).collect();
+            for other in 0..64 {
+                let others: IndexSet = members(other).collect();
+                check(set.union(&others), one | other);
+                check(set.difference(&others), one & !other);
+                check(set.intersection(&others), one & other);
+            }
+            for index in 0..6 {
+                let (bit, below) = (1 << index, (1 << index) - 1);
+                assert_eq!(set.contains(index), one & bit != 0);
+                assert_eq!(set.first_absent_from(index), index + (one >> index).trailing_ones());
+                let mut changed = set.clone();
+                assert_eq!(changed.insert(index), one & bit == 0);
+                check(changed.clone(), one | bit);
+                assert!(changed.remove(index) && !changed.remove(index));
+                check(changed, one & !bit);
+                let mut clamped = set.clone();
+                clamped.clamp(index);
+                check(clamped, one & below);
+                let mut filled = set.clone();
+                filled.insert_below(2, index);
+                check(filled, one | below & !0b11);
+            }
+        }
+    }
+
     #[test]
     fn a_job_of_two_billion_indexes_is_one_interval() {
         let mut set = IndexSet::below(i32::MAX as u32);

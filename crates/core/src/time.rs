@@ -237,6 +237,14 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_seconds_are_rounded_down() {
+        for (micros, millis) in [(1_999, 1), (-1, -1), (-1_000, -1), (5_000_000, 5_000)] {
+            assert_eq!((Timestamp(micros).millis(), Span(micros).millis()), (millis, millis), "{micros}");
+        }
+        assert_eq!(Span::from_millis(1_500).as_seconds_f64(), 1.5);
+    }
+
+    #[test]
     fn arithmetic_saturates_instead_of_panicking() {
         let end = Timestamp::from_seconds(1) + Span::from_seconds(i64::MAX);
         assert!(end > Timestamp::from_seconds(1));

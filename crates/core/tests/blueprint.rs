@@ -67,7 +67,8 @@ fn create_1_prefix_of_names() {
     let n = |count: usize| "n".repeat(count);
     for (job, index, expected) in [
         ("a".to_owned(), None, "a-".to_owned()),
-        ("a.b.c".to_owned(), None, "a.b.c-".to_owned()),
+        ("a.b-c.9".to_owned(), None, "a.b-c.9-".to_owned()),
+        ("a_b".to_owned(), None, "a_b".to_owned()),
         (n(70), None, format!("{}-", n(70))),
         (n(252), None, format!("{}-", n(252))),
         (n(253), None, n(253)),

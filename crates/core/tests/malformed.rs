@@ -68,6 +68,8 @@ fn an_index_that_is_not_a_number_is_unknown_and_a_count_is_zero() {
         ("0", Some(0)),
         ("+3", Some(3)),
         ("007", Some(7)),
+        ("++7", None),
+        ("+", None),
         ("2147483647", Some(2_147_483_647)),
         ("2147483648", None),
         ("99999999999999999999999", None),
