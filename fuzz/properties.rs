@@ -15,7 +15,9 @@ const ALWAYS: [&str; 4] = ["STATUSVAL-1", "STATUSVAL-2", "STATUSVAL-20", "STATUS
 
 /// `limit:text`, or only a text and a limit of ten.
 pub fn index_text(data: &[u8]) {
-    let Ok(input) = std::str::from_utf8(data) else { return };
+    let Ok(input) = std::str::from_utf8(data) else {
+        return;
+    };
     let (limit, text) = match input.split_once(':') {
         Some((limit, text)) => (limit.parse().unwrap_or(10), text),
         None => (10, input),
@@ -48,7 +50,9 @@ fn check_written(set: &IndexSet, limit: u32) {
 
 /// A Job as JSON.
 pub fn job_view(data: &[u8]) {
-    let Ok(job) = JobView::from_json(data) else { return };
+    let Ok(job) = JobView::from_json(data) else {
+        return;
+    };
     assert!(!job.uid.is_empty());
     if let Some(rewritten) = rewritten(data) {
         let mut again = JobView::from_json(&rewritten).expect("the same object in another spelling");
@@ -74,9 +78,10 @@ fn check_status_round_trip(status: &JobStatus) {
     let mut expected = status.clone();
     let times = [&mut expected.start_time, &mut expected.completion_time];
     let conditions = expected.conditions.iter_mut();
-    for time in times.into_iter().chain(
-        conditions.flat_map(|condition| [&mut condition.last_probe_time, &mut condition.last_transition_time]),
-    ) {
+    for time in times
+        .into_iter()
+        .chain(conditions.flat_map(|condition| [&mut condition.last_probe_time, &mut condition.last_transition_time]))
+    {
         *time = time.map(|at| at.truncated());
     }
     assert_eq!(again, expected);
@@ -119,7 +124,9 @@ fn check_body(job: &JobView, index: Option<u32>) {
 
 /// A Pod as JSON.
 pub fn pod_view(data: &[u8]) {
-    let Ok(pod) = PodView::from_json(data) else { return };
+    let Ok(pod) = PodView::from_json(data) else {
+        return;
+    };
     if let Some(rewritten) = rewritten(data) {
         let again = PodView::from_json(&rewritten).expect("the same object in another spelling");
         assert_eq!(again, pod, "order and space make no difference");
@@ -136,7 +143,9 @@ pub fn pod_view(data: &[u8]) {
 
 /// Three lines: the spec of a Job, an old status and a new one.
 pub fn status_rules(data: &[u8]) {
-    let Some((spec, old, new)) = three_lines(data) else { return };
+    let Some((spec, old, new)) = three_lines(data) else {
+        return;
+    };
     check_unchanged(&spec, &old);
     check_unchanged(&spec, &new);
     let errors = status_rules::check(&spec, &old, &new);
@@ -186,7 +195,9 @@ fn check_errors(errors: &[FieldError]) {
 
 /// Rule 17 against the sets themselves, where both lists can be read.
 fn check_overlap(spec: &JobSpec, old: &JobStatus, new: &JobStatus, errors: &[FieldError]) {
-    let Some(failed) = &new.failed_indexes else { return };
+    let Some(failed) = &new.failed_indexes else {
+        return;
+    };
     let limit = spec.index_limit();
     let (Ok(completed), Ok(failed)) =
         (IndexSet::read_strict(&new.completed_indexes, limit), IndexSet::read_strict(failed, limit))
