@@ -66,6 +66,10 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
         if self.recorded(uid).is_some() || !self.pods.is_tracked(uid) {
             return false;
         }
+        debug_assert!(
+            !lists.succeeded.contains(uid) && !lists.failed.contains(uid),
+            "{uid} recorded twice in one write"
+        );
         match outcome {
             Outcome::Succeeded => lists.succeeded.push(uid.clone()),
             Outcome::Failed => lists.failed.push(uid.clone()),

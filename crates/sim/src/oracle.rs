@@ -608,7 +608,9 @@ impl Oracle {
         // A success counts once seen, also if the Pod flipped or went away since; a failure need only be remembered while
         // its Pod is there.
         let succeeded = api.pod_log.iter().map(|entry| &entry.object).filter(|pod| pod.phase == Phase::Succeeded);
-        let success_at = succeeded.filter(|pod| pod.job() == Some(&job.uid)).map(|pod| pod.finished_at).max();
+        let belonged =
+            |pod: &PodView| self.pods.get(&pod.uid).is_some_and(|ghost| ghost.job.as_ref() == Some(&job.uid));
+        let success_at = succeeded.filter(|pod| belonged(pod)).map(|pod| pod.finished_at).max();
         let failures: Vec<Timestamp> = pods
             .iter()
             .filter(|(pod, gone)| {

@@ -2,6 +2,7 @@
 
 use compact_str::CompactString;
 
+use super::filing::Flag;
 use crate::accounting::Outcome;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::JobSpec;
@@ -45,6 +46,18 @@ pub(crate) struct Entry {
     /// A list of the Job's Pods did not show it: gone, or nobody's, finalizer and all. Until the stream tells which, it
     /// is neither recorded, nor released, nor tallied, and is no live Pod of the Job.
     pub limbo: bool,
+
+    // The ledger's own.
+    pub filed: Filed,
+    /// Tells this entry from others that have had its slot.
+    pub serial: u32,
+    /// Breaks ties in orders, the same way for every leader.
+    pub tie: u64,
+    /// Where in its class.
+    pub place: u32,
+    pub next_of_index: Option<Slot>,
+    pub queued_due: bool,
+    pub queued_release: bool,
 }
 
 /// What this process has asked for and not heard of. Keeps a plan from being made twice.
@@ -118,6 +131,13 @@ impl Entry {
             busy: Busy::No,
             removal: false,
             limbo: false,
+            filed: Filed::default(),
+            serial: 0,
+            tie: super::filing::tie(&pod.uid),
+            place: 0,
+            next_of_index: None,
+            queued_due: false,
+            queued_release: false,
         };
         entry.update(pod, spec);
         entry
@@ -183,19 +203,21 @@ impl Entry {
         (self.tracked || !self.deleting) && (!regime.indexed || self.valid_index(regime).is_some())
     }
 
-    /// RM-2: the first of two Pods in this order is removed first. A Pod that already lost its finalizer goes before
-    /// all others: somebody began to remove it and its result can no longer be counted (H2).
-    pub fn removal_rank(&self, resume: bool) -> RemovalRank {
+    /// The first differences of RM-2: unscheduled, then by phase, then not ready. A Pod that already lost its finalizer
+    /// goes before all others: somebody began to remove it, and its result can no longer be counted (H2).
+    pub fn removal_class(&self, resume: bool) -> u8 {
+        let phase = match self.phase {
+            Phase::Pending => 0,
+            Phase::Unknown => 1,
+            _ => 2,
+        };
+        u8::from(self.tracked && resume) << 4 | u8::from(self.scheduled) << 3 | phase << 1 | u8::from(self.ready)
+    }
+
+    /// The further differences of RM-2, within a class: the lesser is removed first.
+    pub fn removal_rank(&self) -> RemovalRank {
         let newest_first = |at: Option<Timestamp>| at.map_or(i64::MIN, |at| -at.millis());
         RemovalRank {
-            class: u8::from(self.tracked && resume) << 4
-                | u8::from(self.scheduled) << 3
-                | match self.phase {
-                    Phase::Pending => 0,
-                    Phase::Unknown => 1,
-                    _ => 2,
-                } << 1
-                | u8::from(self.ready),
             ready: if self.ready { newest_first(self.ready_changed_at) } else { 0 },
             restarts: !(u64::from(self.restarts.regular) << 32 | u64::from(self.restarts.sidecar)),
             created: newest_first(Some(self.created_at).filter(|at| *at != Timestamp::default())),
@@ -205,8 +227,37 @@ impl Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RemovalRank {
-    class: u8,
     ready: i64,
     restarts: u64,
     created: i64,
+}
+
+/// How many removal classes there are.
+pub(crate) const CLASSES: usize = 32;
+/// In no class.
+pub(crate) const NOWHERE: u8 = u8::MAX;
+
+/// What an entry is filed under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filed {
+    pub index: Option<CompletionIndex>,
+    pub restarts: u32,
+    pub flags: u16,
+    pub class: u8,
+}
+
+impl Default for Filed {
+    fn default() -> Self {
+        Self { index: None, restarts: 0, flags: 0, class: NOWHERE }
+    }
+}
+
+impl Filed {
+    pub fn set(&mut self, flag: Flag, value: bool) {
+        self.flags |= u16::from(value) << flag as u16;
+    }
+
+    pub fn has(&self, flag: Flag) -> bool {
+        self.flags & 1 << flag as u16 != 0
+    }
 }

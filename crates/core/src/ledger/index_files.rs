@@ -1,6 +1,6 @@
 //! What the ledger of an Indexed Job knows per index: which are free to start, which have news to record, which wait.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Ledger;
 use super::entry::{Entry, Slot};
@@ -28,8 +28,23 @@ pub(super) struct IndexFiles {
     /// When an index in back-off may start again. Waiting indexes are not free, so they hold nobody up (DEFECT-4).
     pub waiting: BTreeMap<CompletionIndex, Timestamp>,
     pub wakes: BTreeSet<(Timestamp, CompletionIndex)>,
+    /// The first Pod of each index that has any; the entries are linked.
+    pub heads: HashMap<CompletionIndex, Slot, foldhash::fast::FixedState>,
+    /// What was last derived for each index that has Pods, to see at a glance that nothing changed.
+    pub known: HashMap<CompletionIndex, IndexState, foldhash::fast::FixedState>,
     /// Attempts whose name somebody else has.
     pub burned: BTreeSet<(Option<CompletionIndex>, u32)>,
+}
+
+/// Everything that is derived about one index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IndexState {
+    free: bool,
+    completes: bool,
+    fails: bool,
+    crowded: bool,
+    kept: Option<Slot>,
+    retry_at: Option<Timestamp>,
 }
 
 impl IndexFiles {
@@ -37,7 +52,8 @@ impl IndexFiles {
     pub fn clear(&mut self) {
         let creating = std::mem::take(&mut self.creating);
         let burned = std::mem::take(&mut self.burned);
-        *self = Self { creating, burned, ..Self::default() };
+        let heads = std::mem::take(&mut self.heads);
+        *self = Self { creating, burned, heads, ..Self::default() };
     }
 
     /// Lets the indexes start whose back-off is over.
@@ -47,6 +63,7 @@ impl IndexFiles {
         {
             self.wakes.pop_first();
             self.waiting.remove(&index);
+            self.known.remove(&index);
             self.free.insert(index);
         }
     }
@@ -71,8 +88,9 @@ fn set(set: &mut IndexSet, index: CompletionIndex, member: bool) {
 }
 
 impl<S: Soundness> Ledger<S> {
-    fn pods_of(&self, index: CompletionIndex) -> impl Iterator<Item = (Slot, &Entry)> {
-        self.by_index.range((index, 0)..=(index, Slot::MAX)).map(|(_, slot)| (*slot, self.entry(*slot)))
+    pub(super) fn pods_of(&self, index: CompletionIndex) -> impl Iterator<Item = (Slot, &Entry)> {
+        let first = self.index.heads.get(&index).copied();
+        std::iter::successors(first, |slot| self.entry(*slot).next_of_index).map(|slot| (slot, self.entry(slot)))
     }
 
     /// Derives everything about one index from its Pods, of which there are few.
@@ -120,23 +138,36 @@ impl<S: Soundness> Ledger<S> {
             .filter(|_| keeps)
             .map(|(slot, entry)| (slot, entry.finished_at + delay_after(entry.failures_of_index())));
 
-        set(&mut self.index.completed, index, completes);
-        set(&mut self.index.failed, index, fails);
-        if active > 1 {
+        let state = IndexState {
+            free: !done && !occupied && kept.is_none(),
+            completes,
+            fails,
+            crowded: active > 1,
+            kept: kept.map(|(slot, _)| slot),
+            retry_at: kept.map(|(_, retry_at)| retry_at).filter(|_| !occupied),
+        };
+        let populated = self.index.heads.contains_key(&index);
+        let known = if populated { self.index.known.insert(index, state) } else { self.index.known.remove(&index) };
+        if known != Some(state) || !populated {
+            self.file_index(index, state);
+        }
+    }
+
+    fn file_index(&mut self, index: CompletionIndex, state: IndexState) {
+        set(&mut self.index.completed, index, state.completes);
+        set(&mut self.index.failed, index, state.fails);
+        set(&mut self.index.free, index, state.free);
+        if state.crowded {
             self.index.crowded.insert(index);
         } else {
             self.index.crowded.remove(&index);
         }
         self.index.stop_waiting(index);
-        match kept {
-            Some((_, retry_at)) if !occupied => {
-                self.index.free.remove(index);
-                self.index.waiting.insert(index, retry_at);
-                self.index.wakes.insert((retry_at, index));
-            }
-            _ => set(&mut self.index.free, index, !done && !occupied),
+        if let Some(retry_at) = state.retry_at {
+            self.index.waiting.insert(index, retry_at);
+            self.index.wakes.insert((retry_at, index));
         }
-        self.keep(index, kept.map(|(slot, _)| slot));
+        self.keep(index, state.kept);
     }
 
     /// Moves the mark of the kept Pod, which changes what is due.
@@ -163,11 +194,5 @@ impl<S: Soundness> Ledger<S> {
         for slot in slots {
             self.refile_alone(slot, |_| {});
         }
-    }
-
-    fn refile_alone(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
-        self.unfile(slot);
-        change(self.entry_mut(slot));
-        self.file(slot);
     }
 }

@@ -7,6 +7,7 @@
 //! What is kept here may only cost latency when lost. Anything that must survive is in the Job's status.
 
 mod entry;
+mod filing;
 mod index_files;
 mod plan;
 
@@ -23,11 +24,11 @@ use crate::indexes::IndexSet;
 use crate::job::{JobView, condition};
 use crate::mutation::{Bug, Sound, Soundness};
 use crate::names::{PodNames, table_hash};
-use crate::pod::{Phase, PodView};
-use crate::policy::FailureAction;
+use crate::pod::PodView;
 use crate::time::{Span, Timestamp};
 
-use entry::{Busy, Entry, Regime, RemovalRank, Slot, Standing};
+use entry::{Busy, CLASSES, Entry, Regime, Slot};
+use filing::{Counts, Flag, Queue};
 pub use plan::{Plan, PodRef, Removal, Sight, StatusWrite};
 
 /// CONST-4.
@@ -61,6 +62,7 @@ pub struct Ledger<S = Sound> {
     /// A list of this Job's Pods alone was read at this revision: older news of unknown Pods is no news.
     listed_at: Revision,
     epoch: u32,
+    next_serial: u32,
 
     // Of the committed status.
     uncounted: HashMap<PodUid, Outcome, foldhash::fast::FixedState>,
@@ -71,12 +73,12 @@ pub struct Ledger<S = Sound> {
 
     // Files.
     counts: Counts,
-    active_order: BTreeSet<(RemovalRank, u64, Slot)>,
-    due: BTreeSet<(u32, u64, Slot)>,
-    releasable: BTreeSet<Slot>,
+    /// Active Pods nobody has asked anything of, by the first differences of the removal order (RM-2).
+    active: [Vec<Slot>; CLASSES],
+    due: Queue,
+    releasable: Queue,
     fail_job: BTreeSet<(u64, Slot)>,
     misfits: BTreeSet<Slot>,
-    by_index: BTreeSet<(CompletionIndex, Slot)>,
     used_attempts: IndexSet,
     index: index_files::IndexFiles,
 
@@ -113,26 +115,6 @@ pub struct LedgerPod<'a> {
     pub uid: &'a PodUid,
     pub name: &'a CompactString,
     pub tracked: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    active: i64,
-    ready: i64,
-    terminating: i64,
-    /// Ready Pods that terminate. Never reported; a mutant does.
-    ready_terminating: i64,
-    tracked: i64,
-    removing: i64,
-    /// Deletions and removals asked for.
-    in_flight: i64,
-    /// Recorded, and the finalizer still there.
-    held: i64,
-    new_succeeded: i64,
-    /// Unrecorded failures that count, kept ones included (BLPI-7).
-    new_failed: i64,
-    /// Restarts of Pods that have not ended (BACKOFF-9).
-    restarts: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -215,17 +197,17 @@ impl<S: Soundness> Ledger<S> {
             buried: BTreeMap::new(),
             listed_at: Revision(0),
             epoch: 0,
+            next_serial: 0,
             uncounted: HashMap::default(),
             completed: IndexSet::new(),
             failed_indexes: IndexSet::new(),
             index_text_stale: false,
             counts: Counts::default(),
-            active_order: BTreeSet::new(),
-            due: BTreeSet::new(),
-            releasable: BTreeSet::new(),
+            active: std::array::from_fn(|_| Vec::new()),
+            due: Queue::default(),
+            releasable: Queue::default(),
             fail_job: BTreeSet::new(),
             misfits: BTreeSet::new(),
-            by_index: BTreeSet::new(),
             used_attempts: IndexSet::new(),
             index: index_files::IndexFiles::default(),
             history: FailureHistory::default(),
@@ -262,7 +244,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// Whether any Pod still carries the finalizer.
     pub fn has_tracked_pods(&self) -> bool {
-        self.counts.tracked > 0
+        self.counts.of(Flag::Tracked) > 0
     }
 
     /// Whether recorded UIDs wait to be tallied.
@@ -272,7 +254,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// Recorded or due, and not yet tallied: what an operator calls the backlog.
     pub fn uncounted_pods(&self) -> usize {
-        self.uncounted.len() + self.due.len()
+        self.uncounted.len() + self.counts.of(Flag::Due) as usize
     }
 
     // ---- the Job ----
@@ -453,14 +435,25 @@ impl<S: Soundness> Ledger<S> {
             *seen_in = self.epoch;
             return;
         }
-        if pod.revision <= self.listed_at {
+        // A newer list did not show it. Without the finalizer that is the end of it; with it, the Pod may be gone or
+        // merely nobody's by then, and only the stream will tell.
+        let limbo = pod.revision <= self.listed_at;
+        if limbo && !pod.tracked {
             return;
         }
         let mut entry = Entry::new(pod, &spec);
         entry.finished_at = finished_at;
         entry.epoch = self.epoch;
+        entry.limbo = limbo;
         entry.recorded = self.uncounted.get(&pod.uid).copied();
+        entry.serial = self.next_serial;
+        self.next_serial = self.next_serial.wrapping_add(1);
         entry.attempt = self.names.attempt(entry.index.filter(|_| self.regime.indexed), &entry.name);
+        // Settles a creation of unknown outcome. One still in flight stays so until it is answered: it may yet be carried
+        // out, should this Pod go away first.
+        if self.creations.get(&pod.name).is_some_and(|creation| creation.retry_at.is_some()) {
+            self.end_creation(&pod.name);
+        }
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.entries.push(None);
             Slot::try_from(self.entries.len() - 1).unwrap_or(Slot::MAX)
@@ -471,14 +464,11 @@ impl<S: Soundness> Ledger<S> {
         self.by_name.insert_unique(table_hash(entry.name.as_str()), slot, |slot| {
             self.entries[*slot as usize].as_ref().map_or(0, |entry| table_hash(entry.name.as_str()))
         });
-        // Settles a creation of unknown outcome. One still in flight stays so until it is answered: it may yet be carried
-        // out, should this Pod go away first.
-        if self.creations.get(&pod.name).is_some_and(|creation| creation.retry_at.is_some()) {
-            self.end_creation(&pod.name);
+        if let Some(attempt) = entry.attempt.filter(|_| !self.regime.indexed) {
+            self.used_attempts.insert(attempt);
         }
         self.entries[slot as usize] = Some(entry);
-        self.file(slot);
-        self.touch_index(slot);
+        self.refile(slot, |_| {});
     }
 
     /// A Pod as an answer shows it. An answer may be older than the stream: a Pod that is unknown although the stream is
@@ -523,6 +513,9 @@ impl<S: Soundness> Ledger<S> {
         }
         self.refusals.remove(&slot);
         self.free_slots.push(slot);
+        if let Some(attempt) = entry.attempt.filter(|_| !self.regime.indexed) {
+            self.used_attempts.remove(attempt);
+        }
         if let Some(index) = entry.index.filter(|_| self.regime.indexed) {
             self.refresh_index(index);
         }
@@ -689,7 +682,7 @@ impl<S: Soundness> Ledger<S> {
 
     fn end_creation(&mut self, name: &str) -> Option<InFlightCreation> {
         let creation = self.creations.remove(name)?;
-        if creation.index.is_none() {
+        if creation.index.is_none() && !self.name_in_use(name) {
             self.used_attempts.remove(creation.attempt);
         }
         if let Some(index) = creation.index {
@@ -722,241 +715,6 @@ impl<S: Soundness> Ledger<S> {
 
     fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some()).map(|(at, _)| at as Slot)
-    }
-
-    /// Changes an entry and files it where it now belongs.
-    fn refile(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
-        let index_before = self.entry(slot).index;
-        self.unfile(slot);
-        change(self.entry_mut(slot));
-        self.file(slot);
-        self.touch_index(slot);
-        if self.regime.indexed
-            && let Some(index) = index_before
-            && self.entry(slot).index != index_before
-        {
-            self.refresh_index(index);
-        }
-    }
-
-    fn touch_index(&mut self, slot: Slot) {
-        if self.regime.indexed
-            && let Some(index) = self.entry(slot).index
-        {
-            self.refresh_index(index);
-        }
-    }
-
-    /// Files every entry anew, after a change that touches how all of them are seen.
-    fn rebuild(&mut self) {
-        self.counts = Counts::default();
-        self.active_order.clear();
-        self.due.clear();
-        self.releasable.clear();
-        self.fail_job.clear();
-        self.misfits.clear();
-        self.by_index.clear();
-        self.used_attempts = IndexSet::new();
-        self.index.clear();
-        let slots: Vec<Slot> = self.slots().collect();
-        for slot in &slots {
-            let recorded = self.uncounted.get(&self.entry(*slot).uid).copied();
-            let entry = self.entry_mut(*slot);
-            entry.recorded = recorded;
-            entry.kept = false;
-            self.file(*slot);
-        }
-        self.index.free =
-            IndexSet::below(self.regime.index_limit).difference(&self.completed).difference(&self.failed_indexes);
-        let mut indexes: Vec<CompletionIndex> = self.by_index.iter().map(|(index, _)| *index).collect();
-        indexes.dedup();
-        indexes.extend(self.creations.values().filter_map(|creation| creation.index));
-        for index in indexes {
-            self.refresh_index(index);
-        }
-    }
-
-    fn standing(&self, entry: &Entry) -> Standing {
-        let regime = self.regime;
-        if !entry.tracked {
-            return Standing::Untracked;
-        }
-        if entry.limbo {
-            return Standing::Live;
-        }
-        let sticky = !self.soundness.has(Bug::ClassificationNotSticky);
-        if (sticky && entry.recorded.is_some()) || entry.booked {
-            return Standing::Releasable;
-        }
-        if self.soundness.has(Bug::ReleaseBeforeRecord) && entry.phase.is_terminal() {
-            return Standing::Releasable;
-        }
-        let failed = entry.is_failed(regime);
-        let ended_by_job = entry.deleting && !entry.phase.is_terminal() && regime.decided();
-        let misfit = regime.indexed && entry.valid_index(regime).is_none();
-        if entry.phase == Phase::Succeeded {
-            return match entry.valid_index(regime) {
-                _ if misfit => Standing::Releasable,
-                None => match (sticky, entry.recorded) {
-                    (false, Some(Outcome::Succeeded)) => Standing::Releasable,
-                    _ => Standing::Due(Outcome::Succeeded),
-                },
-                Some(index) if self.completed.contains(index) => Standing::Releasable,
-                // BLPI-9: an index that failed does not complete.
-                Some(index) if self.failed_indexes.contains(index) => Standing::Releasable,
-                Some(_) => Standing::IndexDue,
-            };
-        }
-        if !sticky && entry.recorded == Some(Outcome::Failed) {
-            return Standing::Releasable;
-        }
-        if regime.succeeding && entry.deleting {
-            // Ended because the Job has succeeded: not a failure (SUCC-4).
-            return Standing::Releasable;
-        }
-        if failed || (ended_by_job && regime.failing) {
-            return if entry.kept {
-                Standing::Live
-            } else if misfit || entry.is_ignored() {
-                Standing::Releasable
-            } else {
-                Standing::Due(Outcome::Failed)
-            };
-        }
-        if regime.deleting {
-            // DEL-1: Pods that still run are let go uncounted.
-            return Standing::Releasable;
-        }
-        Standing::Live
-    }
-
-    fn file(&mut self, slot: Slot) {
-        let standing = self.standing(self.entry(slot));
-        let regime = self.regime;
-        let indexed = regime.indexed;
-        let resume = !self.soundness.has(Bug::RemovalNotResumed);
-        let entry = self.entry(slot);
-        let completed = entry.valid_index(regime).is_some_and(|index| self.completed.contains(index));
-        if completed && entry.phase == Phase::Succeeded && entry.tracked && entry.recorded.is_none() && !entry.limbo {
-            self.entry_mut(slot).booked = true;
-        }
-        let entry = self.entry(slot);
-        let tie = table_hash(&entry.uid);
-        let active = entry.is_active();
-        let rank = (entry.removal_rank(resume), tie, slot);
-        let due_key = (entry.index.filter(|_| indexed).map_or(0, |index| index + 1), tie, slot);
-        let misfit = indexed && entry.valid_index(regime).is_none();
-        let index_filed = entry.index.filter(|_| indexed && (!entry.phase.is_terminal() || entry.tracked));
-        let fails_job =
-            entry.tracked && !entry.limbo && entry.is_failed(regime) && entry.action() == Some(FailureAction::FailJob);
-        let attempt = entry.attempt.filter(|_| !indexed);
-        let idle = entry.busy == Busy::No;
-        let failed_at =
-            (entry.is_failed(regime) && entry.feeds_backoff(regime)).then(|| (entry.uid.clone(), entry.finished_at));
-        let succeeded_at =
-            (entry.phase == Phase::Succeeded && entry.feeds_backoff(regime)).then_some(entry.finished_at);
-        let forget = self.soundness.has(Bug::BackoffForgottenAtRestart) && !entry.tracked;
-
-        self.count(slot, 1);
-        if active {
-            if idle {
-                self.active_order.insert(rank);
-            }
-            if misfit {
-                self.misfits.insert(slot);
-            }
-        }
-        if let Some(index) = index_filed {
-            self.by_index.insert((index, slot));
-        }
-        match standing {
-            Standing::Due(_) => {
-                self.due.insert(due_key);
-            }
-            Standing::Releasable if idle => {
-                self.releasable.insert(slot);
-            }
-            _ => {}
-        }
-        if fails_job {
-            self.fail_job.insert((tie, slot));
-        }
-        if let Some(attempt) = attempt {
-            self.used_attempts.insert(attempt);
-        }
-        if let Some((uid, at)) = failed_at.filter(|_| !forget) {
-            self.history.failed(&uid, at);
-        }
-        if let Some(at) = succeeded_at.filter(|_| !forget) {
-            self.history.succeeded(at);
-        }
-    }
-
-    fn unfile(&mut self, slot: Slot) {
-        self.count(slot, -1);
-        let resume = !self.soundness.has(Bug::RemovalNotResumed);
-        let indexed = self.regime.indexed;
-        let entry = self.entry(slot);
-        let tie = table_hash(&entry.uid);
-        let rank = (entry.removal_rank(resume), tie, slot);
-        let due_key = (entry.index.filter(|_| indexed).map_or(0, |index| index + 1), tie, slot);
-        let index = entry.index;
-        let attempt = entry.attempt.filter(|_| !indexed);
-        self.active_order.remove(&rank);
-        self.misfits.remove(&slot);
-        if let Some(index) = index {
-            self.by_index.remove(&(index, slot));
-        }
-        self.due.remove(&due_key);
-        self.releasable.remove(&slot);
-        self.fail_job.remove(&(tie, slot));
-        if let Some(attempt) = attempt {
-            self.used_attempts.remove(attempt);
-        }
-    }
-
-    /// Adds (`by` = 1) or takes away (-1) what an entry contributes to the counters. Must see the entry as it was
-    /// filed, which is why every change goes through `refile`.
-    fn count(&mut self, slot: Slot, by: i64) {
-        let entry = self.entry(slot);
-        let regime = self.regime;
-        let standing = self.standing(entry);
-        let live = !entry.phase.is_terminal() && !entry.limbo;
-        let counted_failure = entry.tracked
-            && !entry.limbo
-            && entry.recorded.is_none()
-            && !entry.booked
-            && entry.is_failed(regime)
-            && !entry.is_ignored()
-            && (!regime.indexed || entry.valid_index(regime).is_some())
-            && !(regime.succeeding && entry.deleting);
-        let due_failure = standing == Standing::Due(Outcome::Failed);
-        let add = |flag: bool| by * i64::from(flag);
-        let counts = Counts {
-            active: add(entry.is_active()),
-            ready: add(entry.is_active() && entry.ready),
-            terminating: add(entry.is_terminating()),
-            ready_terminating: add(entry.is_terminating() && entry.ready),
-            tracked: add(entry.tracked),
-            removing: add(entry.is_active() && entry.removal),
-            in_flight: add(matches!(entry.busy, Busy::Deleting | Busy::Removing)),
-            held: add(entry.tracked && entry.recorded.is_some()),
-            new_succeeded: add(standing == Standing::Due(Outcome::Succeeded)),
-            new_failed: add(counted_failure || due_failure),
-            restarts: if live && entry.phase != Phase::Unknown { by * i64::from(entry.restarts.sum) } else { 0 },
-        };
-        let total = &mut self.counts;
-        total.active += counts.active;
-        total.ready += counts.ready;
-        total.terminating += counts.terminating;
-        total.ready_terminating += counts.ready_terminating;
-        total.tracked += counts.tracked;
-        total.removing += counts.removing;
-        total.in_flight += counts.in_flight;
-        total.held += counts.held;
-        total.new_succeeded += counts.new_succeeded;
-        total.new_failed += counts.new_failed;
-        total.restarts += counts.restarts;
     }
 }
 

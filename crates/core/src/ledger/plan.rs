@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use super::entry::{Busy, RemovalRank, Slot, Standing};
+use super::entry::{Busy, Slot, Standing};
+use super::filing::Flag;
 use super::{Facts, InFlightCreation, Ledger, StatusInFlight};
 use crate::accounting::{CausalSnapshot, Outcome, PodFacts};
 use crate::blueprint::NewPod;
@@ -124,7 +125,7 @@ impl<S: Soundness> Ledger<S> {
         self.retry_refused(now, &mut plan);
         if self.job.status.is_finished() {
             if !self.soundness.has(Bug::NoFinishedSweep) {
-                self.plan_sweep(now, &mut plan);
+                self.plan_sweep(&mut plan);
             }
             return plan;
         }
@@ -166,13 +167,13 @@ impl<S: Soundness> Ledger<S> {
             return len(self.completed.len()) + len(self.index.completed.len());
         }
         let status = &self.job.status;
-        i64::from(status.succeeded) + self.counts.new_succeeded + len(status.uncounted().succeeded.len())
+        i64::from(status.succeeded) + self.counts.of(Flag::NewSucceeded) + len(status.uncounted().succeeded.len())
     }
 
     /// COUNT-4.
     fn failed(&self) -> i64 {
         let status = &self.job.status;
-        i64::from(status.failed) + self.counts.new_failed + len(status.uncounted().failed.len())
+        i64::from(status.failed) + self.counts.of(Flag::NewFailed) + len(status.uncounted().failed.len())
     }
 
     // ---- the end of a Job ----
@@ -248,7 +249,7 @@ impl<S: Soundness> Ledger<S> {
             None => succeeded > 0,
             Some(completions) => succeeded >= i64::from(completions),
         };
-        enough && self.counts.active == 0 && self.creations.is_empty()
+        enough && self.counts.of(Flag::Active) == 0 && self.creations.is_empty()
     }
 
     // ---- wanted and actual Pods ----
@@ -260,8 +261,8 @@ impl<S: Soundness> Ledger<S> {
 
     /// FIN-4: the Job ends, and with it every Pod that still runs. Their finalizers stay until they are counted.
     fn plan_deletions(&mut self, plan: &mut Plan) {
-        let room = self.limits.batch.saturating_sub(self.counts.in_flight as usize);
-        let doomed: Vec<Slot> = self.active_order.iter().take(room).map(|(_, _, slot)| *slot).collect();
+        let room = self.limits.batch.saturating_sub(self.counts.of(Flag::InFlight) as usize);
+        let doomed: Vec<Slot> = self.active.iter().flatten().take(room).copied().collect();
         for slot in doomed {
             plan.deletions.push(self.pod_ref(slot));
             self.refile(slot, |entry| entry.busy = Busy::Deleting);
@@ -275,7 +276,7 @@ impl<S: Soundness> Ledger<S> {
             self.remove_surplus(usize::MAX, plan);
             return false;
         }
-        let active = self.counts.active - self.counts.removing;
+        let active = self.counts.of(Flag::Active) - self.counts.of(Flag::Removing);
         let parallelism = i64::from(spec.parallelism.max(0));
         let in_creation = len(self.creations.len());
         let wanted = match spec.completions {
@@ -286,10 +287,10 @@ impl<S: Soundness> Ledger<S> {
         self.remove_misfits(plan);
         let surplus = (active - len(plan.removals.len()) - wanted).max(0);
         self.remove_surplus(usize::try_from(surplus).unwrap_or(0), plan);
-        if !plan.removals.is_empty() || plan.needs_job || self.counts.removing > 0 {
+        if !plan.removals.is_empty() || plan.needs_job || self.counts.of(Flag::Removing) > 0 {
             return false;
         }
-        let occupied = if spec.waits_for_terminal_phase() { self.counts.terminating } else { 0 };
+        let occupied = if spec.waits_for_terminal_phase() { self.counts.of(Flag::Terminating) } else { 0 };
         let missing = wanted - active - in_creation - occupied;
         if missing <= 0 && self.creations.is_empty() {
             return false;
@@ -331,19 +332,15 @@ impl<S: Soundness> Ledger<S> {
     fn remove_misfits(&mut self, plan: &mut Plan) {
         let mut victims: Vec<Slot> = self.misfits.iter().copied().collect();
         for index in &self.index.crowded {
-            let mut pods: Vec<(RemovalRank, u64, Slot)> = self
-                .by_index
-                .range((*index, 0)..=(*index, Slot::MAX))
-                .filter_map(|(_, slot)| {
-                    let entry = self.entry(*slot);
-                    let resume = !self.soundness.has(Bug::RemovalNotResumed);
-                    let key = (entry.removal_rank(resume), crate::names::table_hash(&entry.uid), *slot);
-                    (entry.is_active() && !entry.removal).then_some(key)
-                })
+            let resume = !self.soundness.has(Bug::RemovalNotResumed);
+            let mut pods: Vec<_> = self
+                .pods_of(*index)
+                .filter(|(_, entry)| entry.is_active() && !entry.removal)
+                .map(|(slot, entry)| (entry.removal_class(resume), entry.removal_rank(), entry.tie, slot))
                 .collect();
             pods.sort_unstable();
             pods.pop();
-            victims.extend(pods.into_iter().map(|(_, _, slot)| slot));
+            victims.extend(pods.into_iter().map(|(_, _, _, slot)| slot));
         }
         for slot in victims {
             if self.entry(slot).busy == Busy::No {
@@ -353,8 +350,8 @@ impl<S: Soundness> Ledger<S> {
     }
 
     fn remove_surplus(&mut self, surplus: usize, plan: &mut Plan) {
-        let room = self.limits.batch.saturating_sub(self.counts.in_flight as usize);
-        let victims: Vec<Slot> = self.active_order.iter().take(surplus.min(room)).map(|(_, _, slot)| *slot).collect();
+        let room = self.limits.batch.saturating_sub(self.counts.of(Flag::InFlight) as usize);
+        let victims = self.first_to_go(surplus.min(room));
         for slot in victims {
             self.remove(slot, plan);
         }
@@ -489,20 +486,18 @@ impl<S: Soundness> Ledger<S> {
     // ---- accounting ----
 
     fn plan_releases(&mut self, now: Timestamp, plan: &mut Plan) {
-        if self.releasable.is_empty() {
-            return;
-        }
-        // A write in flight may be about to change what was recorded.
-        let room = self.limits.batch.saturating_sub(self.flight.releases as usize);
-        let slots: Vec<Slot> = self.releasable.iter().take(room).copied().collect();
         if self.flight.releases == 0 {
             self.flight.releases_since = now;
         }
-        for slot in slots {
+        let mut unjudged = Vec::new();
+        while (self.flight.releases as usize) < self.limits.batch
+            && let Some(slot) = self.pop_releasable()
+        {
             let entry = self.entry(slot);
             let misfit = self.regime.indexed && entry.recorded.is_none() && entry.valid_index(self.regime).is_none();
             if misfit && !self.may_judge(slot) && !self.job.status.is_finished() {
                 plan.needs_job = true;
+                unjudged.push(slot);
                 continue;
             }
             let revision = misfit.then_some(entry.revision);
@@ -510,17 +505,27 @@ impl<S: Soundness> Ledger<S> {
             self.flight.releases += 1;
             self.refile(slot, |entry| entry.busy = Busy::Releasing);
         }
+        for slot in unjudged {
+            self.push_releasable(slot);
+        }
     }
 
     /// A finished Job that still has Pods with the finalizer lets go of them: nothing is counted any more (S10, S12).
-    fn plan_sweep(&mut self, now: Timestamp, plan: &mut Plan) {
-        if self.counts.tracked == 0 {
+    fn plan_sweep(&mut self, plan: &mut Plan) {
+        if self.counts.of(Flag::Tracked) == 0 {
             return;
         }
-        let left: Vec<Slot> =
-            self.slots().filter(|slot| self.entry(*slot).tracked && self.entry(*slot).busy == Busy::No).collect();
-        self.releasable.extend(left);
-        self.plan_releases(now, plan);
+        let room = self.limits.batch.saturating_sub(self.flight.releases as usize);
+        let left: Vec<Slot> = self
+            .slots()
+            .filter(|slot| self.entry(*slot).tracked && self.entry(*slot).busy == Busy::No)
+            .take(room)
+            .collect();
+        for slot in left {
+            plan.releases.push(self.pod_ref(slot));
+            self.flight.releases += 1;
+            self.refile(slot, |entry| entry.busy = Busy::Releasing);
+        }
     }
 
     /// The one write that tallies what was released, records what has finished since, and tells the live counts.
@@ -559,6 +564,7 @@ impl<S: Soundness> Ledger<S> {
             plan.wake(wait_until);
             return;
         }
+        self.trim_due();
         let Some((status, flight, handled, batch)) = self.next_status(now, sight, decision.as_ref(), managed, waiting)
         else {
             return;
@@ -573,14 +579,15 @@ impl<S: Soundness> Ledger<S> {
 
     /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to mend.
     fn accounting_news(&self) -> usize {
-        let tallyable = self.uncounted.len().saturating_sub(self.counts.held as usize);
-        let room = self.limits.uncounted.saturating_sub(self.counts.held as usize);
+        let tallyable = self.uncounted.len().saturating_sub(self.counts.of(Flag::Held) as usize);
+        let room = self.limits.uncounted.saturating_sub(self.counts.of(Flag::Held) as usize);
         let indexes = self.index.completed.len() + self.index.failed.len();
         let mends = usize::from(
             self.index_text_stale
                 || (self.regime.indexed && i64::from(self.job.status.succeeded) != len(self.completed.len())),
         );
-        tallyable + self.due.len().min(room) + indexes + mends
+        let due = self.counts.of(Flag::Due) as usize;
+        tallyable + due.min(room) + indexes + mends
     }
 
     fn live_counts_differ(&self, waiting: bool) -> bool {
@@ -595,15 +602,15 @@ impl<S: Soundness> Ledger<S> {
 
     /// Active, ready and terminating from one and the same set of Pods, so that they always fit together (S20, S27).
     fn live_counts(&self, waiting: bool) -> (i32, i32, i32) {
-        let mut active = self.counts.active;
-        let mut ready = self.counts.ready;
+        let mut active = self.counts.of(Flag::Active);
+        let mut ready = self.counts.of(Flag::Ready);
         if self.soundness.has(Bug::ActiveZeroInBackoff) && waiting {
             active = 0;
         }
         if self.soundness.has(Bug::ForgetOwnDeletions) {
-            ready += self.counts.ready_terminating;
+            ready += self.counts.of(Flag::ReadyTerminating);
         }
-        (count(active), count(ready), count(self.counts.terminating))
+        (count(active), count(ready), count(self.counts.of(Flag::Terminating)))
     }
 
     /// When to write instead of now.
@@ -627,9 +634,9 @@ impl<S: Soundness> Ledger<S> {
 
     /// FIN-6 phase 2: everything counted, everything let go, nothing running and nothing about to be.
     fn may_finish(&self) -> bool {
-        let settled = self.counts.tracked == 0 || self.soundness.has(Bug::FinishWithBacklog);
-        let ended = self.counts.terminating == 0 || self.soundness.has(Bug::FinishWhileTerminating);
-        settled && ended && self.counts.active == 0 && self.creations.is_empty() && self.flight.releases == 0
+        let settled = self.counts.of(Flag::Tracked) == 0 || self.soundness.has(Bug::FinishWithBacklog);
+        let ended = self.counts.of(Flag::Terminating) == 0 || self.soundness.has(Bug::FinishWhileTerminating);
+        settled && ended && self.counts.of(Flag::Active) == 0 && self.creations.is_empty() && self.flight.releases == 0
     }
 
     fn suspended_condition_differs(&self) -> bool {
@@ -675,12 +682,11 @@ impl<S: Soundness> Ledger<S> {
         let mut lists: Uncounted = tally.left;
         let mut handled = Vec::new();
         let mut batch = tally.succeeded.len() + tally.failed.len();
-        for (_, _, slot) in &self.due {
+        for entry in self.due_entries() {
             let gives_up = self.soundness.has(Bug::FinishWithBacklog) && batch > 0 && decision.is_some();
             if lists.len() >= self.limits.uncounted || gives_up {
                 break;
             }
-            let entry = self.entry(*slot);
             let Standing::Due(outcome) = self.standing(entry) else {
                 continue;
             };

@@ -499,6 +499,10 @@ impl Cluster {
                 namespace_terminating: false,
                 message: message.to_owned(),
             };
+            if let Action::WriteJobStatus { status, .. } = &request.action {
+                let listed = status.uncounted().len();
+                assert!(listed <= self.limits.uncounted, "{listed} UIDs in one status");
+            }
             let fate = (self.hook)(&request.action);
             let actor = Actor::Controller { instance: replica, incarnation: 0 };
             let carried = matches!(fate, Fate::Carried | Fate::ReplyLost);
@@ -585,6 +589,12 @@ impl Cluster {
             parts.push(format!("write {writes}"));
         }
         parts.join("; ")
+    }
+
+    /// How many requests of a kind nobody has carried out yet.
+    pub fn in_flight(&self, which: impl Fn(&Action) -> bool) -> usize {
+        let flights = self.replicas.iter().flat_map(|replica| &replica.flights);
+        flights.filter(|(_, request)| which(&request.action)).count()
     }
 
     pub fn count(&self, which: impl Fn(&Action) -> bool) -> usize {

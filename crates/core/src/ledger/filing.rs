@@ -1,0 +1,404 @@
+//! How entries are filed. An entry knows what it is filed under; a change files only the difference, so that an event
+//! that alters little costs little, whatever the size of the Job.
+
+use std::collections::VecDeque;
+
+use super::Ledger;
+use super::entry::{Busy, Entry, Filed, NOWHERE, Slot, Standing};
+use crate::accounting::Outcome;
+use crate::ids::CompletionIndex;
+use crate::indexes::IndexSet;
+use crate::mutation::{Bug, Soundness};
+use crate::names::table_hash;
+use crate::pod::Phase;
+use crate::policy::FailureAction;
+
+/// Something an entry is or is not, and of which the ledger keeps count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flag {
+    Active,
+    Ready,
+    Terminating,
+    /// Ready Pods that terminate. Never reported; a mutant does.
+    ReadyTerminating,
+    Tracked,
+    Removing,
+    /// Deletions and removals asked for.
+    InFlight,
+    /// Recorded, and the finalizer still there.
+    Held,
+    NewSucceeded,
+    /// Unrecorded failures that count, kept ones included (BLPI-7).
+    NewFailed,
+    Due,
+    Releasable,
+    Misfit,
+    FailsJob,
+}
+
+const FLAGS: usize = 14;
+
+/// How many entries have each flag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    by_flag: [i64; FLAGS],
+    /// Restarts of Pods that have not ended (BACKOFF-9).
+    pub restarts: i64,
+}
+
+impl Counts {
+    pub fn of(&self, flag: Flag) -> i64 {
+        self.by_flag[flag as usize]
+    }
+}
+
+/// Entries in the order in which they came to be of some kind. Those that ceased to be are skipped when met, which is
+/// cheaper than finding them; the serial number tells an entry from another that has its slot.
+#[derive(Debug, Default)]
+pub(super) struct Queue(VecDeque<(Slot, u32)>);
+
+impl Queue {
+    fn push(&mut self, slot: Slot, serial: u32) {
+        self.0.push_back((slot, serial));
+    }
+}
+
+impl<S: Soundness> Ledger<S> {
+    /// Changes an entry and files it where it now belongs.
+    pub(super) fn refile(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
+        let index_before = self.entry(slot).index;
+        self.refile_alone(slot, change);
+        if self.regime.indexed {
+            let index = self.entry(slot).index;
+            if let Some(index) = index {
+                self.refresh_index(index);
+            }
+            if let Some(before) = index_before.filter(|before| Some(*before) != index) {
+                self.refresh_index(before);
+            }
+        }
+    }
+
+    /// The same, without looking at what it means for the index.
+    pub(super) fn refile_alone(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
+        let entry = self.entry_mut(slot);
+        change(entry);
+        let filed = self.filing(slot);
+        self.move_to(slot, filed);
+        self.note_ending(slot);
+    }
+
+    pub(super) fn unfile(&mut self, slot: Slot) {
+        self.move_to(slot, Filed::default());
+    }
+
+    /// Files every entry anew, after a change that touches how all of them are seen.
+    pub(super) fn rebuild(&mut self) {
+        self.index.clear();
+        let slots: Vec<Slot> = self.slots().collect();
+        for slot in &slots {
+            let recorded = self.uncounted.get(&self.entry(*slot).uid).copied();
+            self.refile_alone(*slot, |entry| {
+                entry.recorded = recorded;
+                entry.kept = false;
+            });
+        }
+        self.index.free =
+            IndexSet::below(self.regime.index_limit).difference(&self.completed).difference(&self.failed_indexes);
+        let mut indexes: Vec<CompletionIndex> = slots.iter().filter_map(|slot| self.entry(*slot).index).collect();
+        indexes.extend(self.creations.values().filter_map(|creation| creation.index));
+        indexes.sort_unstable();
+        indexes.dedup();
+        for index in indexes {
+            self.refresh_index(index);
+        }
+    }
+
+    /// Moves an entry from where it is filed to where it should be.
+    fn move_to(&mut self, slot: Slot, new: Filed) {
+        let entry = self.entry_mut(slot);
+        let old = std::mem::replace(&mut entry.filed, new);
+        if old == new {
+            return;
+        }
+        let (serial, tie) = (entry.serial, entry.tie);
+        if old.class != new.class {
+            self.leave_class(slot, old.class);
+            self.join_class(slot, new.class);
+        }
+        if old.index != new.index {
+            self.leave_index(slot, old.index);
+            self.join_index(slot, new.index);
+        }
+        self.counts.restarts += i64::from(new.restarts) - i64::from(old.restarts);
+        let mut changed = old.flags ^ new.flags;
+        while changed != 0 {
+            let flag = changed.trailing_zeros() as usize;
+            changed &= changed - 1;
+            let set = new.flags & 1 << flag != 0;
+            self.counts.by_flag[flag] += if set { 1 } else { -1 };
+            if flag == Flag::Misfit as usize {
+                if set {
+                    self.misfits.insert(slot)
+                } else {
+                    self.misfits.remove(&slot)
+                };
+            } else if flag == Flag::FailsJob as usize {
+                if set {
+                    self.fail_job.insert((tie, slot))
+                } else {
+                    self.fail_job.remove(&(tie, slot))
+                };
+            } else if flag == Flag::Due as usize && set && !self.entry(slot).queued_due {
+                self.entry_mut(slot).queued_due = true;
+                self.due.push(slot, serial);
+            } else if flag == Flag::Releasable as usize && set && !self.entry(slot).queued_release {
+                self.entry_mut(slot).queued_release = true;
+                self.releasable.push(slot, serial);
+            }
+        }
+    }
+
+    fn leave_class(&mut self, slot: Slot, class: u8) {
+        if class == NOWHERE {
+            return;
+        }
+        let place = self.entry(slot).place as usize;
+        let members = &mut self.active[class as usize];
+        members.swap_remove(place);
+        if let Some(moved) = members.get(place).copied() {
+            self.entry_mut(moved).place = place as u32;
+        }
+    }
+
+    fn join_class(&mut self, slot: Slot, class: u8) {
+        if class == NOWHERE {
+            return;
+        }
+        let place = self.active[class as usize].len() as u32;
+        self.active[class as usize].push(slot);
+        self.entry_mut(slot).place = place;
+    }
+
+    /// The first `count` idle active Pods in the order of removal (RM-2).
+    pub(super) fn first_to_go(&self, count: usize) -> Vec<Slot> {
+        let mut chosen = Vec::new();
+        for members in &self.active {
+            let missing = count - chosen.len();
+            if missing == 0 {
+                break;
+            }
+            let mut ranked: Vec<_> = members
+                .iter()
+                .map(|slot| {
+                    let entry = self.entry(*slot);
+                    (entry.removal_rank(), entry.tie, *slot)
+                })
+                .collect();
+            if ranked.len() > missing {
+                ranked.select_nth_unstable(missing);
+                ranked.truncate(missing);
+            }
+            ranked.sort_unstable();
+            chosen.extend(ranked.into_iter().map(|(_, _, slot)| slot));
+        }
+        chosen
+    }
+
+    /// Entries that are due, in the order they became so.
+    pub(super) fn due_entries(&self) -> impl Iterator<Item = &Entry> {
+        self.due.0.iter().filter_map(|(slot, serial)| self.queued(*slot, *serial, Flag::Due))
+    }
+
+    fn queued(&self, slot: Slot, serial: u32, flag: Flag) -> Option<&Entry> {
+        let entry = self.entries.get(slot as usize)?.as_ref()?;
+        (entry.serial == serial && entry.filed.has(flag)).then_some(entry)
+    }
+
+    /// Forgets entries at the front that are due no more.
+    pub(super) fn trim_due(&mut self) {
+        while let Some((slot, serial)) = self.due.0.front().copied() {
+            if self.queued(slot, serial, Flag::Due).is_some() {
+                break;
+            }
+            self.due.0.pop_front();
+            if let Some(entry) = self.entries[slot as usize].as_mut().filter(|entry| entry.serial == serial) {
+                entry.queued_due = false;
+            }
+        }
+    }
+
+    /// Takes the next entry whose finalizer may go.
+    pub(super) fn pop_releasable(&mut self) -> Option<Slot> {
+        while let Some((slot, serial)) = self.releasable.0.pop_front() {
+            let releasable = self.queued(slot, serial, Flag::Releasable).is_some();
+            if let Some(entry) = self.entries[slot as usize].as_mut().filter(|entry| entry.serial == serial) {
+                entry.queued_release = false;
+            }
+            if releasable {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Puts an entry back that cannot be released yet.
+    pub(super) fn push_releasable(&mut self, slot: Slot) {
+        let entry = self.entry_mut(slot);
+        entry.queued_release = true;
+        let serial = entry.serial;
+        self.releasable.push(slot, serial);
+    }
+
+    /// How the accounting sees a Pod now.
+    pub(super) fn standing(&self, entry: &Entry) -> Standing {
+        let regime = self.regime;
+        if !entry.tracked {
+            return Standing::Untracked;
+        }
+        if entry.limbo {
+            return Standing::Live;
+        }
+        let sticky = !self.soundness.has(Bug::ClassificationNotSticky);
+        if (sticky && entry.recorded.is_some()) || entry.booked {
+            return Standing::Releasable;
+        }
+        if self.soundness.has(Bug::ReleaseBeforeRecord) && entry.phase.is_terminal() {
+            return Standing::Releasable;
+        }
+        let ended_by_job = entry.deleting && !entry.phase.is_terminal() && regime.decided();
+        let misfit = regime.indexed && entry.valid_index(regime).is_none();
+        if entry.phase == Phase::Succeeded {
+            return match entry.valid_index(regime) {
+                _ if misfit => Standing::Releasable,
+                None => match (sticky, entry.recorded) {
+                    (false, Some(Outcome::Succeeded)) => Standing::Releasable,
+                    _ => Standing::Due(Outcome::Succeeded),
+                },
+                Some(index) if self.completed.contains(index) => Standing::Releasable,
+                // BLPI-9: an index that failed does not complete.
+                Some(index) if self.failed_indexes.contains(index) => Standing::Releasable,
+                Some(_) => Standing::IndexDue,
+            };
+        }
+        if !sticky && entry.recorded == Some(Outcome::Failed) {
+            return Standing::Releasable;
+        }
+        if regime.succeeding && entry.deleting {
+            // Ended because the Job has succeeded: not a failure (SUCC-4).
+            return Standing::Releasable;
+        }
+        if entry.is_failed(regime) || (ended_by_job && regime.failing) {
+            return if entry.kept {
+                Standing::Live
+            } else if misfit || entry.is_ignored() {
+                Standing::Releasable
+            } else {
+                Standing::Due(Outcome::Failed)
+            };
+        }
+        if regime.deleting {
+            // DEL-1: Pods that still run are let go uncounted.
+            return Standing::Releasable;
+        }
+        Standing::Live
+    }
+
+    /// Under what an entry is to be filed.
+    fn filing(&mut self, slot: Slot) -> Filed {
+        let regime = self.regime;
+        let entry = self.entry(slot);
+        let valid_index = entry.valid_index(regime);
+        let completed = valid_index.is_some_and(|index| self.completed.contains(index));
+        if completed && entry.phase == Phase::Succeeded && entry.tracked && entry.recorded.is_none() && !entry.limbo {
+            self.entry_mut(slot).booked = true;
+        }
+        let entry = self.entry(slot);
+        let standing = self.standing(entry);
+        let (active, terminating) = (entry.is_active(), entry.is_terminating());
+        let misfit = regime.indexed && valid_index.is_none();
+        let failed = entry.is_failed(regime);
+        let unaccounted = entry.tracked && !entry.limbo && entry.recorded.is_none() && !entry.booked;
+        let fails_job = entry.tracked && !entry.limbo && failed && entry.action() == Some(FailureAction::FailJob);
+        let counted_failure =
+            unaccounted && failed && !entry.is_ignored() && !misfit && !(regime.succeeding && entry.deleting);
+        let idle = entry.busy == Busy::No;
+        let mut filed = Filed::default();
+        filed.set(Flag::Active, active);
+        filed.set(Flag::Ready, active && entry.ready);
+        filed.set(Flag::Terminating, terminating);
+        filed.set(Flag::ReadyTerminating, terminating && entry.ready);
+        filed.set(Flag::Tracked, entry.tracked);
+        filed.set(Flag::Removing, active && entry.removal);
+        filed.set(Flag::InFlight, matches!(entry.busy, Busy::Deleting | Busy::Removing));
+        filed.set(Flag::Held, entry.tracked && entry.recorded.is_some());
+        filed.set(Flag::NewSucceeded, standing == Standing::Due(Outcome::Succeeded));
+        filed.set(Flag::NewFailed, counted_failure || standing == Standing::Due(Outcome::Failed));
+        filed.set(Flag::Due, matches!(standing, Standing::Due(_)));
+        filed.set(Flag::Releasable, standing == Standing::Releasable && idle);
+        filed.set(Flag::Misfit, active && misfit);
+        filed.set(Flag::FailsJob, fails_job);
+        if active && idle {
+            filed.class = entry.removal_class(!self.soundness.has(Bug::RemovalNotResumed));
+        }
+        if (active || terminating) && entry.phase != Phase::Unknown {
+            filed.restarts = entry.restarts.sum;
+        }
+        filed.index = entry.index.filter(|_| regime.indexed && (!entry.phase.is_terminal() || entry.tracked));
+        filed
+    }
+
+    /// The end of a Pod says how soon to try again.
+    fn note_ending(&mut self, slot: Slot) {
+        let regime = self.regime;
+        let entry = self.entry(slot);
+        let ended = entry.phase.is_terminal() || entry.deleting;
+        if !ended || !entry.feeds_backoff(regime) {
+            return;
+        }
+        if self.soundness.has(Bug::BackoffForgottenAtRestart) && !entry.tracked {
+            return;
+        }
+        let at = entry.finished_at;
+        if entry.phase == Phase::Succeeded {
+            self.history.succeeded(at);
+        } else if entry.is_failed(regime) {
+            let uid = entry.uid.clone();
+            self.history.failed(&uid, at);
+        }
+    }
+
+    // ---- by index ----
+
+    fn join_index(&mut self, slot: Slot, index: Option<CompletionIndex>) {
+        let Some(index) = index else { return };
+        let head = self.index.heads.insert(index, slot);
+        self.entry_mut(slot).next_of_index = head;
+    }
+
+    fn leave_index(&mut self, slot: Slot, index: Option<CompletionIndex>) {
+        let Some(index) = index else { return };
+        let next = self.entry_mut(slot).next_of_index.take();
+        let Some(head) = self.index.heads.get(&index).copied() else { return };
+        if head == slot {
+            match next {
+                Some(next) => self.index.heads.insert(index, next),
+                None => self.index.heads.remove(&index),
+            };
+            return;
+        }
+        let mut at = head;
+        while let Some(following) = self.entry(at).next_of_index {
+            if following == slot {
+                self.entry_mut(at).next_of_index = next;
+                return;
+            }
+            at = following;
+        }
+    }
+}
+
+/// The tie-breaker of orders: the same for every leader.
+pub(super) fn tie(uid: &crate::ids::PodUid) -> u64 {
+    table_hash(uid)
+}

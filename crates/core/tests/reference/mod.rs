@@ -1,0 +1,754 @@
+//! What Tally must plan for one Job, worked out from nothing: an executable summary of the rules, by their ids.
+//!
+//! No files, no counters, no memory. Every question is answered by looking at every Pod again, so that each rule can
+//! be read on its own beside the specification. The ledger answers the same questions from what it has kept; the tests
+//! hold the two equal. Only the names of Pods and the types of the API are shared with it.
+
+pub mod arbitrary;
+pub mod compare;
+pub mod text;
+pub mod verdict;
+pub mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use compact_str::CompactString;
+use tally_core::accounting::Outcome;
+use tally_core::blueprint::NewPod;
+use tally_core::ids::{CompletionIndex, PodUid, Revision};
+use tally_core::job::{CompletionMode, Condition, JobStatus, JobView, Uncounted, condition};
+use tally_core::ledger::Limits;
+use tally_core::names::PodNames;
+use tally_core::pod::{Phase, PodView};
+use tally_core::policy::FailureAction;
+use tally_core::time::{Span, Timestamp};
+
+use verdict::Verdict;
+
+/// Everything a plan may depend on, when nothing is in flight.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub job: JobView,
+    /// Every Pod of the Job that is known, finished or not.
+    pub pods: Vec<PodView>,
+    pub now: Timestamp,
+    pub limits: Limits,
+    /// How many Pods the next batch may create: 1, then twice as many after each batch that ended well (CONST-5).
+    pub window: usize,
+    /// How far the Pods have been observed: the gate.
+    pub pods_at: Revision,
+    /// How far the Jobs have been observed: the gate, the other way round.
+    pub jobs_at: Revision,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Expected {
+    pub gate_closed: bool,
+    pub needs_job: bool,
+    pub status: Option<Write>,
+    /// Pods that may lose their finalizer. More than `limits.batch` of them wait their turn, in any order.
+    pub releases: BTreeMap<PodUid, Release>,
+    pub deletions: Vec<PodUid>,
+    pub removals: Vec<PodUid>,
+    pub creations: Vec<NewPod>,
+    pub wake_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Counted nowhere because the failure policy says Ignore (METRIC-7).
+    pub ignored: bool,
+    /// Let go uncounted for its index: only as it was at this revision.
+    pub revision: Option<Revision>,
+}
+
+/// The next status, but for who is recorded: that is any `room` of those who are due, lower indexes first.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Its uncounted lists hold what is carried over from the stored ones.
+    pub status: JobStatus,
+    pub due: Vec<Due>,
+    pub room: usize,
+    /// Several Pods may have a FailJob verdict; any one of them may give the message.
+    pub messages: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Due {
+    pub uid: PodUid,
+    pub outcome: Outcome,
+    pub index: Option<CompletionIndex>,
+    pub action: Option<FailureAction>,
+}
+
+#[derive(Clone, Debug)]
+struct Decision {
+    success: bool,
+    reason: CompactString,
+    message: String,
+    stored: bool,
+}
+
+/// What happens to a finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// There is none.
+    Untracked,
+    /// The Pod has not ended, or is kept for its replacement.
+    Stays,
+    /// The outcome goes into the uncounted lists first (TRACK-2 step 1).
+    Record(Outcome),
+    /// The index goes into `completedIndexes` first.
+    RecordIndex,
+    /// Nothing, or nothing more, to record.
+    Release,
+}
+
+pub fn plan(facts: &Facts) -> Expected {
+    let mut plan = Expected::default();
+    let look = Look::at(facts);
+    if facts.job.status.is_finished() {
+        // SYNC-6, but leftovers are let go (S10, S12).
+        plan.releases = look.releases(|pod| pod.tracked);
+        return plan;
+    }
+    if matches!(facts.job.spec.completion_mode, CompletionMode::Unknown(_)) {
+        return plan; // SYNC-8
+    }
+    if facts.pods_at < facts.job.revision {
+        plan.gate_closed = true;
+        return plan;
+    }
+    let decision = look.decide(&mut plan);
+    match &decision {
+        Some(decision) if decision.stored => plan.deletions = look.deletions(),
+        Some(_) => {} // It acts once it is stored.
+        None if facts.job.deleting => {} // MANAGE-12
+        None => look.manage(&mut plan),
+    }
+    let decision = decision.or_else(|| look.completions_reached(&plan));
+    look.write(&mut plan, decision.as_ref());
+    let deletions = plan.deletions.clone();
+    let ready_to_go = |pod: &PodView| look.fate(pod) == Fate::Release && !deletions.contains(&pod.uid);
+    plan.releases = look.releases(|pod| ready_to_go(pod) && look.may_judge_misfit(pod));
+    plan.needs_job |= facts.pods.iter().any(|pod| ready_to_go(pod) && !look.may_judge_misfit(pod));
+    plan
+}
+
+/// CONST-2, BACKOFF-4: the wait after that many failures in a row.
+pub fn delay(failures: usize) -> Span {
+    let mut seconds = if failures == 0 { 0 } else { 10 };
+    for _ in 1..failures.min(100) {
+        seconds = (seconds * 2).min(600);
+    }
+    Span::from_seconds(seconds)
+}
+
+fn earliest(one: &mut Option<Timestamp>, other: Timestamp) {
+    *one = Some(one.map_or(other, |one| one.min(other)));
+}
+
+/// A counter as the API can hold it.
+fn counter(value: i64) -> i32 {
+    value.clamp(0, i32::MAX.into()) as i32
+}
+
+/// The facts, and the few sets that many rules ask for.
+struct Look<'a> {
+    facts: &'a Facts,
+    /// IDX-1: stored, and now.
+    completed: BTreeSet<CompletionIndex>,
+    newly_completed: BTreeSet<CompletionIndex>,
+    /// BLPI-2: stored, and now. Disjoint from the completed ones (BLPI-9).
+    failed: BTreeSet<CompletionIndex>,
+    newly_failed: BTreeSet<CompletionIndex>,
+}
+
+impl<'a> Look<'a> {
+    fn at(facts: &'a Facts) -> Self {
+        let spec = &facts.job.spec;
+        let limit = if spec.is_indexed() { spec.index_limit() } else { 0 };
+        let status = &facts.job.status;
+        let mut look = Self {
+            facts,
+            completed: text::read(&status.completed_indexes, limit),
+            newly_completed: BTreeSet::new(),
+            failed: text::read(status.failed_indexes.as_deref().unwrap_or(""), limit),
+            newly_failed: BTreeSet::new(),
+        };
+        look.failed.retain(|index| !look.completed.contains(index));
+        // A stored verdict on an index stands; of two in one pass success wins (BLPI-9).
+        let open = |index: &CompletionIndex| !look.completed.contains(index) && !look.failed.contains(index);
+        let news = |says: &dyn Fn(&PodView) -> bool| -> BTreeSet<CompletionIndex> {
+            let pods = look.pods().filter(|pod| look.unaccounted(pod) && says(pod));
+            pods.filter_map(|pod| look.index(pod)).filter(open).collect()
+        };
+        let newly_completed = news(&|pod| pod.phase == Phase::Succeeded);
+        let mut newly_failed = news(&|pod| look.fails_index(pod));
+        newly_failed.retain(|index| !newly_completed.contains(index));
+        look.newly_completed = newly_completed;
+        look.newly_failed = newly_failed;
+        look
+    }
+
+    fn pods(&self) -> impl Iterator<Item = &'a PodView> {
+        self.facts.pods.iter()
+    }
+
+    // ---- one Pod ----
+
+    fn active(&self, pod: &PodView) -> bool {
+        !pod.phase.is_terminal() && !pod.deleting()
+    }
+
+    fn terminating(&self, pod: &PodView) -> bool {
+        !pod.phase.is_terminal() && pod.deleting()
+    }
+
+    /// REPL-2, PFP-9.
+    fn failed_only(&self) -> bool {
+        self.facts.job.spec.waits_for_terminal_phase()
+    }
+
+    /// COUNT-1.
+    fn has_failed(&self, pod: &PodView) -> bool {
+        pod.phase == Phase::Failed || (!self.failed_only() && pod.deleting() && pod.phase != Phase::Succeeded)
+    }
+
+    /// IDX-3, and within range.
+    fn index(&self, pod: &PodView) -> Option<CompletionIndex> {
+        let spec = &self.facts.job.spec;
+        pod.index.filter(|index| spec.is_indexed() && *index < spec.index_limit())
+    }
+
+    fn misfit(&self, pod: &PodView) -> bool {
+        self.facts.job.spec.is_indexed() && self.index(pod).is_none()
+    }
+
+    /// In a stored list of uncounted Pods, whatever it shows by now: the first word counts (S18, S19).
+    fn recorded(&self, pod: &PodView) -> bool {
+        let lists = self.facts.job.status.uncounted();
+        lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid)
+    }
+
+    /// COUNT-2: may still say something that nobody has written down.
+    fn unaccounted(&self, pod: &PodView) -> bool {
+        pod.tracked && !self.recorded(pod)
+    }
+
+    /// PFP-1, PFP-2.
+    fn verdict(&self, pod: &PodView) -> Option<Verdict> {
+        self.facts.job.spec.pod_failure_policy.as_ref().and_then(|policy| verdict::of(policy, pod))
+    }
+
+    fn ignored(&self, pod: &PodView) -> bool {
+        self.verdict(pod).is_some_and(|verdict| verdict.action == FailureAction::Ignore)
+    }
+
+    /// A finish in the future is as good as one now (DEFECT-25).
+    fn finished_at(&self, pod: &PodView) -> Timestamp {
+        pod.finished_at.min(self.facts.now)
+    }
+
+    /// SUCC-4: ended because the Job has what it wants, which is no failure.
+    fn ended_by_success(&self, pod: &PodView) -> bool {
+        self.facts.job.status.is_true(condition::SUCCESS_CRITERIA_MET) && pod.deleting()
+    }
+
+    /// BLPI-2.
+    fn fails_index(&self, pod: &PodView) -> bool {
+        let Some(limit) = self.index_budget() else { return false };
+        let spent = i64::from(pod.failure_count) >= i64::from(limit);
+        self.has_failed(pod)
+            && !self.ended_by_success(pod)
+            && match self.verdict(pod).map(|verdict| verdict.action) {
+                Some(FailureAction::FailIndex) => true,
+                Some(FailureAction::Ignore) => false,
+                _ => spent,
+            }
+    }
+
+    fn index_budget(&self) -> Option<i32> {
+        let spec = &self.facts.job.spec;
+        spec.backoff_limit_per_index.filter(|_| spec.is_indexed())
+    }
+
+    /// TRACK-6, TRACK-7, with what Tally does about decisions that are stored.
+    fn fate(&self, pod: &PodView) -> Fate {
+        let status = &self.facts.job.status;
+        let failing = status.is_true(condition::FAILURE_TARGET) && !status.is_true(condition::SUCCESS_CRITERIA_MET);
+        if !pod.tracked {
+            return Fate::Untracked;
+        }
+        if self.recorded(pod) {
+            return Fate::Release;
+        }
+        if pod.phase == Phase::Succeeded {
+            return match self.index(pod) {
+                None if self.misfit(pod) => Fate::Release, // IDX-2
+                None => Fate::Record(Outcome::Succeeded),
+                Some(index) if self.completed.contains(&index) || self.failed.contains(&index) => Fate::Release,
+                Some(_) => Fate::RecordIndex,
+            };
+        }
+        if self.ended_by_success(pod) {
+            return Fate::Release;
+        }
+        // TRACK-8: whoever is ended by the failure of the Job has failed.
+        if self.has_failed(pod) || (failing && pod.deleting()) {
+            return if self.misfit(pod) || (self.ignored(pod) && !self.is_kept(pod)) {
+                Fate::Release
+            } else if self.is_kept(pod) {
+                Fate::Stays
+            } else {
+                Fate::Record(Outcome::Failed)
+            };
+        }
+        if self.facts.job.deleting { Fate::Release } else { Fate::Stays } // DEL-1
+    }
+
+    /// BLPI-3: the failed Pod of which the replacement of an index takes its counts. Ties go to the higher UID.
+    fn kept(&self, index: CompletionIndex) -> Option<&'a PodView> {
+        let job = &self.facts.job;
+        let decided = job.status.is_true(condition::FAILURE_TARGET) || job.status.is_true(condition::SUCCESS_CRITERIA_MET);
+        if self.index_budget().is_none() || decided || job.deleting || self.is_done(index) {
+            return None;
+        }
+        if self.pods().any(|pod| self.index(pod) == Some(index) && self.active(pod)) {
+            return None;
+        }
+        self.pods()
+            .filter(|pod| self.index(pod) == Some(index) && self.unaccounted(pod) && self.has_failed(pod))
+            .max_by_key(|pod| (self.failures_of_index(pod), self.finished_at(pod), pod.uid.clone()))
+    }
+
+    fn is_kept(&self, pod: &PodView) -> bool {
+        self.index(pod).and_then(|index| self.kept(index)).is_some_and(|kept| kept.uid == pod.uid)
+    }
+
+    /// BLPI-5.
+    fn failures_of_index(&self, pod: &PodView) -> u64 {
+        u64::from(pod.failure_count) + u64::from(pod.ignored_failure_count) + 1
+    }
+
+    fn is_done(&self, index: CompletionIndex) -> bool {
+        [&self.completed, &self.newly_completed, &self.failed, &self.newly_failed].iter().any(|set| set.contains(&index))
+    }
+
+    // ---- numbers ----
+
+    fn count(&self, is: impl Fn(&PodView) -> bool) -> i64 {
+        self.pods().filter(|pod| is(pod)).count() as i64
+    }
+
+    /// COUNT-3.
+    fn succeeded(&self) -> i64 {
+        let status = &self.facts.job.status;
+        if self.facts.job.spec.is_indexed() {
+            return (self.completed.len() + self.newly_completed.len()) as i64;
+        }
+        let news = self.count(|pod| self.unaccounted(pod) && pod.phase == Phase::Succeeded);
+        i64::from(status.succeeded) + status.uncounted().succeeded.len() as i64 + news
+    }
+
+    /// COUNT-4. A Pod kept for its replacement counts here already (BLPI-7).
+    fn failures(&self) -> i64 {
+        let status = &self.facts.job.status;
+        let news =
+            self.count(|pod| self.unaccounted(pod) && self.has_failed(pod) && !self.misfit(pod) && !self.ignored(pod));
+        i64::from(status.failed) + status.uncounted().failed.len() as i64 + news
+    }
+
+    // ---- FIN ----
+
+    /// FIN-1, cases 1 to 8.
+    fn decide(&self, plan: &mut Expected) -> Option<Decision> {
+        let Facts { job, now, .. } = self.facts;
+        let (spec, status) = (&job.spec, &job.status);
+        let failure = |reason: &str, message: &str| {
+            Some(Decision { success: false, reason: reason.into(), message: message.into(), stored: false })
+        };
+        for (kind, success) in [(condition::SUCCESS_CRITERIA_MET, true), (condition::FAILURE_TARGET, false)] {
+            if let Some(stored) = status.conditions.iter().find(|known| known.kind == kind && known.status == "True") {
+                let (reason, message) = (stored.reason.clone(), stored.message.clone());
+                return Some(Decision { success, reason, message, stored: true });
+            }
+        }
+        // A Pod without the finalizer was removed on purpose and fails nobody (DEFECT-5).
+        if let Some(message) = self.fail_job_messages().first() {
+            return failure("PodFailurePolicy", message);
+        }
+        if self.failures() > i64::from(spec.backoff_limit) || self.restarted_too_often() {
+            return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit");
+        }
+        if let (Some(seconds), Some(started_at), false) = (spec.active_deadline_seconds, status.start_time, spec.suspend)
+        {
+            let ends_at = started_at + Span::from_seconds(seconds);
+            if *now >= ends_at {
+                return failure("DeadlineExceeded", "Job was active longer than specified deadline");
+            }
+            earliest(&mut plan.wake_at, ends_at); // DEADLINE-2
+        }
+        let failed = (self.failed.len() + self.newly_failed.len()) as i64;
+        if self.index_budget().is_some() && failed > 0 {
+            if spec.max_failed_indexes.is_some_and(|limit| failed > i64::from(limit)) {
+                let message = "Job has exceeded the specified maximal number of failed indexes";
+                return failure("MaxFailedIndexesExceeded", message);
+            }
+            if failed + self.succeeded() >= i64::from(spec.index_limit()) {
+                return failure("FailedIndexes", "Job has failed indexes");
+            }
+        }
+        let policy = spec.success_policy.as_ref().filter(|_| spec.is_indexed())?;
+        let completed = self.completed.union(&self.newly_completed).copied().collect();
+        let rule = verdict::matched_rule(policy, &completed, spec.index_limit())?;
+        let message = format!("Matched rules at index {rule}");
+        Some(Decision { success: true, reason: "SuccessPolicy".into(), message, stored: false })
+    }
+
+    fn fail_job_messages(&self) -> BTreeSet<String> {
+        let failed = self.pods().filter(|pod| pod.tracked && self.has_failed(pod));
+        failed.filter_map(|pod| self.verdict(pod)?.message).collect()
+    }
+
+    /// BACKOFF-9.
+    fn restarted_too_often(&self) -> bool {
+        let spec = &self.facts.job.spec;
+        let counts = self.pods().filter(|pod| matches!(pod.phase, Phase::Pending | Phase::Running));
+        let restarts: i64 = counts.map(|pod| i64::from(pod.restarts.sum)).sum();
+        let limit = i64::from(spec.backoff_limit);
+        spec.restart_policy_on_failure && restarts > 0 && restarts >= limit
+    }
+
+    /// FIN-1 case 9, FIN-5. A Pod on its way into being is a Pod (S09).
+    fn completions_reached(&self, plan: &Expected) -> Option<Decision> {
+        let enough = match self.facts.job.spec.completions {
+            None => self.succeeded() > 0,
+            Some(completions) => self.succeeded() >= i64::from(completions),
+        };
+        let reached = enough && self.count(|pod| self.active(pod)) == 0 && plan.creations.is_empty();
+        reached.then(|| Decision {
+            success: true,
+            reason: "CompletionsReached".into(),
+            message: "Reached expected number of succeeded pods".into(),
+            stored: false,
+        })
+    }
+
+    /// FIN-4, so many at a time (DEFECT-12).
+    fn deletions(&self) -> Vec<PodUid> {
+        let mut doomed: Vec<&PodView> = self.pods().filter(|pod| self.active(pod)).collect();
+        doomed.sort_by_key(|pod| removal_order(pod));
+        doomed.iter().take(self.facts.limits.batch).map(|pod| pod.uid.clone()).collect()
+    }
+
+    // ---- MANAGE ----
+
+    fn manage(&self, plan: &mut Expected) {
+        let Facts { job, now, limits, .. } = self.facts;
+        let spec = &job.spec;
+        let active = self.count(|pod| self.active(pod));
+        let parallelism = i64::from(spec.parallelism.max(0));
+        let wanted = match spec.completions {
+            _ if spec.suspend => 0, // SUSP-2
+            None if self.succeeded() > 0 => active,
+            None => parallelism,
+            Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
+        };
+        let victims = self.victims((active - wanted).max(0) as usize);
+        if !victims.is_empty() {
+            for pod in victims.into_iter().take(limits.batch) {
+                match self.may_judge(pod) {
+                    true => plan.removals.push(pod.uid.clone()),
+                    false => plan.needs_job = true,
+                }
+            }
+            return; // MANAGE-3: no creation beside a deletion.
+        }
+        let occupied = if self.failed_only() { self.count(|pod| self.terminating(pod)) } else { 0 };
+        let missing = wanted - active - occupied;
+        if spec.suspend || missing <= 0 {
+            return; // SUSP-3, MANAGE-4
+        }
+        if self.index_budget().is_none()
+            && let Some(retry_at) = self.retry_at().filter(|at| at > now)
+        {
+            earliest(&mut plan.wake_at, retry_at); // MANAGE-5
+            return;
+        }
+        let room = (missing as usize).min(self.facts.window).min(limits.batch);
+        if spec.is_indexed() {
+            self.create_indexes(room, plan);
+        } else {
+            self.create_any(room, plan);
+        }
+    }
+
+    /// RM-1, in the order in which they go.
+    fn victims(&self, at_least: usize) -> Vec<&'a PodView> {
+        let mut rest: Vec<&PodView> = self.pods().filter(|pod| self.active(pod)).collect();
+        rest.sort_by_key(|pod| removal_order(pod));
+        let mut victims = Vec::new();
+        if self.facts.job.spec.is_indexed() && !self.facts.job.spec.suspend {
+            let all = std::mem::take(&mut rest);
+            for (at, pod) in all.iter().enumerate() {
+                let outlived = self.index(pod).is_some() && !all[at + 1..].iter().any(|other| other.index == pod.index);
+                if outlived { rest.push(*pod) } else { victims.push(*pod) }
+            }
+        }
+        let more = at_least.saturating_sub(victims.len());
+        victims.extend(rest.into_iter().take(more));
+        victims
+    }
+
+    /// The Job as we see it is at least as new as the Pod, so that what it says of the Pod holds.
+    fn may_judge(&self, pod: &PodView) -> bool {
+        pod.revision <= self.facts.job.revision.max(self.facts.jobs_at)
+    }
+
+    fn may_judge_misfit(&self, pod: &PodView) -> bool {
+        !self.misfit(pod) || self.recorded(pod) || self.may_judge(pod)
+    }
+
+    /// BACKOFF-3 over all Pods there are, so that a restart changes nothing (DEFECT-13).
+    fn retry_at(&self) -> Option<Timestamp> {
+        // A Pod that lost its finalizer and is being deleted was removed on purpose.
+        let speaks = |pod: &&PodView| (pod.tracked || !pod.deleting()) && !self.misfit(pod);
+        let succeeded_at =
+            self.pods().filter(speaks).filter(|pod| pod.phase == Phase::Succeeded).map(|pod| self.finished_at(pod)).max();
+        let failed_at: Vec<Timestamp> = self
+            .pods()
+            .filter(speaks)
+            .filter(|pod| self.has_failed(pod))
+            .map(|pod| self.finished_at(pod))
+            .filter(|at| succeeded_at.is_none_or(|success| *at > success))
+            .collect();
+        Some(*failed_at.iter().max()? + delay(failed_at.len()))
+    }
+
+    /// IDX-4, but an index in back-off stands aside instead of holding up the others (DEFECT-4).
+    fn create_indexes(&self, room: usize, plan: &mut Expected) {
+        let Facts { job, now, .. } = self.facts;
+        let names = PodNames::new(&job.uid, &job.name);
+        for index in 0..job.spec.index_limit() {
+            let occupied = self.pods().any(|pod| {
+                self.index(pod) == Some(index) && (self.active(pod) || (self.failed_only() && self.terminating(pod)))
+            });
+            if self.is_done(index) || occupied {
+                continue;
+            }
+            let kept = self.kept(index);
+            if let Some(kept) = kept {
+                let retry_at = self.finished_at(kept) + delay(self.failures_of_index(kept).min(100) as usize);
+                if retry_at > *now {
+                    earliest(&mut plan.wake_at, retry_at); // BLPI-6
+                    continue;
+                }
+            }
+            if plan.creations.len() == room {
+                continue;
+            }
+            // BLPI-4, CREATE-5.
+            let counts = kept.map_or((0, 0), |kept| match self.ignored(kept) {
+                true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
+                false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
+            });
+            let limited = self.index_budget().is_some();
+            let name = (0..).map(|attempt| names.name(Some(index), attempt)).find(|name| !self.name_taken(name));
+            plan.creations.push(NewPod {
+                name: name.unwrap(),
+                index: Some(index),
+                failure_count: limited.then_some(counts.0),
+                ignored_failure_count: if limited { counts.1 } else { 0 },
+            });
+        }
+    }
+
+    /// Names begin after all that has ended, so that two leaders with the same view mean the same Pods.
+    fn create_any(&self, room: usize, plan: &mut Expected) {
+        let Facts { job, .. } = self.facts;
+        let names = PodNames::new(&job.uid, &job.name);
+        let status = &job.status;
+        let ended = i64::from(status.succeeded) + i64::from(status.failed) + status.uncounted().len() as i64;
+        let from = ended.rem_euclid(tally_core::names::ATTEMPTS.into()) as u32;
+        let free = (from..).map(|attempt| names.name(None, attempt)).filter(|name| !self.name_taken(name));
+        for name in free.take(room) {
+            plan.creations.push(NewPod { name, index: None, failure_count: None, ignored_failure_count: 0 });
+        }
+    }
+
+    fn name_taken(&self, name: &str) -> bool {
+        self.pods().any(|pod| pod.name == name)
+    }
+
+    // ---- TRACK ----
+
+    fn releases(&self, which: impl Fn(&PodView) -> bool) -> BTreeMap<PodUid, Release> {
+        let chosen = self.pods().filter(|pod| which(pod));
+        let release = |pod: &PodView| {
+            let uncounted = !self.recorded(pod);
+            Release {
+                ignored: uncounted && self.has_failed(pod) && self.ignored(pod),
+                revision: (uncounted && self.misfit(pod)).then_some(pod.revision),
+            }
+        };
+        chosen.map(|pod| (pod.uid.clone(), release(pod))).collect()
+    }
+
+    /// The one write that tallies, records and tells the live counts, if there is anything to tell.
+    fn write(&self, plan: &mut Expected, decision: Option<&Decision>) {
+        let Facts { job, now, limits, .. } = self.facts;
+        let old = &job.status;
+        let mut status = old.clone();
+        let at = now.truncated();
+
+        // TRACK-4: whoever no longer has the finalizer moves from the lists into the counters.
+        let held = |uid: &&PodUid| self.pods().any(|pod| pod.uid == **uid && pod.tracked);
+        let carry = |uids: &[PodUid]| -> Vec<PodUid> { uids.iter().filter(held).cloned().collect() };
+        let stored = old.uncounted();
+        let lists = Uncounted { succeeded: carry(&stored.succeeded), failed: carry(&stored.failed) };
+        let tallied = |before: &[PodUid], after: &[PodUid]| (before.len() - after.len()) as i64;
+        let succeeded = i64::from(old.succeeded) + tallied(&stored.succeeded, &lists.succeeded);
+        status.failed = counter(i64::from(old.failed) + tallied(&stored.failed, &lists.failed));
+        // TRACK-10.
+        let indexed = job.spec.is_indexed();
+        status.succeeded = counter(if indexed { self.succeeded() } else { succeeded });
+        let all = |one: &BTreeSet<u32>, other: &BTreeSet<u32>| text::write(&one.union(other).copied().collect());
+        status.completed_indexes = all(&self.completed, &self.newly_completed).into();
+        status.failed_indexes = self.index_budget().map(|_| all(&self.failed, &self.newly_failed).into());
+
+        // TRACK-7, TRACK-9.
+        let mut due = Vec::new();
+        for pod in self.pods() {
+            if let Fate::Record(outcome) = self.fate(pod) {
+                let action = self.verdict(pod).filter(|_| outcome == Outcome::Failed).map(|verdict| verdict.action);
+                due.push(Due { uid: pod.uid.clone(), outcome, index: pod.index.filter(|_| indexed), action });
+            }
+        }
+        let room = limits.uncounted.saturating_sub(lists.len()).min(due.len());
+        let nothing_uncounted = lists.is_empty() && due.is_empty();
+        status.uncounted_terminated_pods = Some(lists);
+
+        // SYNC-18, from one and the same set of Pods (DEFECT-2).
+        status.active = counter(self.count(|pod| self.active(pod)));
+        status.ready = Some(counter(self.count(|pod| self.active(pod) && pod.ready)));
+        status.terminating = Some(counter(self.count(|pod| self.terminating(pod))));
+        if status.start_time.is_none() && !job.spec.suspend {
+            status.start_time = Some(at); // SYNC-14
+        }
+        match decision {
+            None if !job.deleting => self.suspend_or_resume(&mut status, at), // SUSP-6, DEL-2
+            None => {}
+            Some(decision) => {
+                let nobody_left = self.count(|pod| pod.tracked || !pod.phase.is_terminal()) == 0;
+                let ends = nothing_uncounted && nobody_left && plan.creations.is_empty();
+                self.enact(decision, ends, &mut status, at);
+            }
+        }
+
+        // What is more than live counts is written at once.
+        let mut quiet = old.clone();
+        (quiet.active, quiet.ready, quiet.terminating) = (status.active, status.ready, status.terminating);
+        (quiet.succeeded, quiet.failed) = (quiet.succeeded.max(0), quiet.failed.max(0));
+        quiet.start_time = status.start_time;
+        quiet.uncounted_terminated_pods = Some(stored.clone());
+        let urgent = room > 0 || quiet != status;
+        let live = (old.active, old.ready, old.terminating) != (status.active, status.ready, status.terminating)
+            || old.uncounted_terminated_pods.is_none()
+            || (old.start_time.is_none() && !job.spec.suspend);
+        if !urgent && live && !plan.creations.is_empty() {
+            // The counts will change as soon as the creations are answered.
+            earliest(&mut plan.wake_at, *now + Span::from_seconds(1));
+        } else if urgent || live {
+            let messages = self.fail_job_messages();
+            plan.status = Some(Write { status, due, room, messages });
+        }
+    }
+
+    /// SUSP-4, SUSP-5. A condition that is neither True nor False is no suspension to come back from.
+    fn suspend_or_resume(&self, status: &mut JobStatus, at: Timestamp) {
+        let suspend = self.facts.job.spec.suspend;
+        let was_suspended = status.is_true(condition::SUSPENDED);
+        let known = status.conditions.iter().any(|known| known.kind == condition::SUSPENDED);
+        let changed = match suspend {
+            true => set_condition(status, condition::SUSPENDED, "True", "JobSuspended", "Job suspended", at),
+            false if known => set_condition(status, condition::SUSPENDED, "False", "JobResumed", "Job resumed", at),
+            false => false,
+        };
+        if changed && suspend {
+            status.start_time = None;
+        } else if changed && was_suspended {
+            status.start_time = Some(at);
+        }
+    }
+
+    /// FIN-6, FIN-7. No Job ends before it starts, whatever the clock does (H4).
+    fn enact(&self, decision: &Decision, ends: bool, status: &mut JobStatus, at: Timestamp) {
+        let at = status.start_time.map_or(at, |started_at| started_at.max(at));
+        let (interim, end) = match decision.success {
+            true => (condition::SUCCESS_CRITERIA_MET, condition::COMPLETE),
+            false => (condition::FAILURE_TARGET, condition::FAILED),
+        };
+        if !decision.stored {
+            // Beside a False one, which is somebody's remark (corrections, FIN-6).
+            status.conditions.push(condition_of(interim, "True", &decision.reason, &decision.message, at));
+        }
+        if !ends {
+            return;
+        }
+        set_condition(status, end, "True", &decision.reason, &decision.message, at);
+        let spec = &self.facts.job.spec;
+        if status.start_time.is_none() && !(spec.suspend && spec.completions == Some(0)) {
+            status.start_time = Some(at); // DEFECT-6
+        }
+        if decision.success {
+            status.completion_time = Some(at);
+        }
+    }
+}
+
+/// RM-2, and before it: a Pod without the finalizer goes first, for somebody has begun to remove it (H2).
+pub fn removal_order(pod: &PodView) -> impl Ord + use<> {
+    let phase = match pod.phase {
+        Phase::Pending => 0,
+        Phase::Unknown => 1,
+        _ => 2,
+    };
+    let latest_first = |at: Option<Timestamp>| at.map(|at| std::cmp::Reverse(at.seconds()));
+    let created_at = Some(pod.created_at).filter(|at| *at != Timestamp::default());
+    (
+        pod.tracked,
+        pod.scheduled,
+        phase,
+        pod.ready,
+        latest_first(pod.ready_changed_at.filter(|_| pod.ready)),
+        std::cmp::Reverse((pod.restarts.regular, pod.restarts.sidecar)),
+        latest_first(created_at),
+    )
+}
+
+fn condition_of(kind: &str, value: &str, reason: &str, message: &str, at: Timestamp) -> Condition {
+    Condition {
+        kind: kind.into(),
+        status: value.into(),
+        last_probe_time: Some(at),
+        last_transition_time: Some(at),
+        reason: reason.into(),
+        message: message.into(),
+    }
+}
+
+/// FIN-8, for the conditions of which there is one. Says whether anything changed.
+fn set_condition(status: &mut JobStatus, kind: &str, value: &str, reason: &str, message: &str, at: Timestamp) -> bool {
+    let fresh = condition_of(kind, value, reason, message, at);
+    let Some(place) = status.conditions.iter().position(|known| known.kind == kind) else {
+        status.conditions.push(fresh);
+        return true;
+    };
+    let known = &mut status.conditions[place];
+    let same = (&known.status, &known.reason, &known.message) == (&fresh.status, &fresh.reason, &fresh.message);
+    if !same {
+        *known = fresh;
+    }
+    !same
+}
