@@ -88,29 +88,32 @@ fn more_than_500_pods_ended_by_their_job_are_all_counted_before_it_finishes() {
     }
 }
 
-/// To the end of a large Job. The number of writes must follow from the number of Pods over 500, not from the number
+/// To the end of a large Job: 100,000 completions where code is optimised, fewer where it is not. The number of writes must follow from the number of Pods over 500, not from the number
 /// of Pods, and so must the time.
 #[test]
-fn an_indexed_job_of_100_000_completions_runs_to_its_end() {
-    let (completions, parallelism) = (100_000, 1_000);
+fn a_very_large_indexed_job_runs_to_its_end() {
+    // A third of a millisecond for each index without optimisation, on a busy machine: 100,000 take half a minute.
+    let completions: usize = if cfg!(debug_assertions) { 40_000 } else { 100_000 };
+    let parallelism = 1_000;
     let began = Instant::now();
     let mut cluster = Cluster::with(&format!("P{parallelism} C{completions} indexed"), "");
     cluster.start();
-    let mut ended = 0;
+    let mut seen = 0;
     while !cluster.status().is_finished() {
         cluster.settle();
-        assert!(cluster.api.pod_log.len() <= 3 * (ended + 1_000), "three writes for each Pod");
-        let fresh: Vec<_> = cluster.api.pod_log.iter().rev().take(1_000).map(|entry| entry.object.clone()).collect();
-        for pod in fresh.into_iter().filter(|pod| pod.is_active()) {
+        let fresh = cluster.api.pod_log[seen..].iter().filter(|entry| entry.object.is_active());
+        let fresh: Vec<_> = fresh.map(|entry| entry.object.clone()).collect();
+        assert!(fresh.len() <= parallelism, "{} Pods at once", fresh.len());
+        seen = cluster.api.pod_log.len();
+        for pod in fresh {
             cluster.end(&(pod.namespace.clone(), pod.name.clone()), Phase::Succeeded, 0);
-            ended += 1;
         }
-        assert!(ended <= completions, "one Pod for each index");
     }
     let writes = cluster.count(is_status);
     println!("{completions} completions: {writes} status writes, {:?}", began.elapsed());
+    assert_eq!(cluster.api.pod_log.len(), 3 * completions, "each Pod is created, ends and is released, once");
     assert_eq!(cluster.status().succeeded, completions as i32);
-    assert_eq!(&*cluster.status().completed_indexes, "0-99999");
+    assert_eq!(&*cluster.status().completed_indexes, format!("0-{}", completions - 1));
     assert_eq!(cluster.count(is_create), completions);
     assert_eq!(cluster.still_tracked(), 0);
     assert!(writes <= 4 * completions / 500, "{writes} writes");
@@ -168,10 +171,7 @@ fn the_highest_index_is_an_index_like_any_other() {
     let last = MAX - 1;
     let cluster = check_status(
         &format!("P1 C{MAX} indexed"),
-        &format!(
-            r#"{{"startTime":"2023-11-14T22:00:00Z","succeeded":{last},"completedIndexes":"0-{}"}}"#,
-            last - 1
-        ),
+        &format!(r#"{{"startTime":"2023-11-14T22:00:00Z","succeeded":{last},"completedIndexes":"0-{}"}}"#, last - 1),
         "",
         &format!("create {{{last}}}; active 1 succeeded {last} completed 0-{}", last - 1),
     );
