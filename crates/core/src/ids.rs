@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// kept in sixteen bytes, anything else as text, so that a foreign UID survives a round trip unchanged.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Uid {
-    Canonical(u128),
+    /// As bytes: a number would be aligned to sixteen and cost eight more.
+    Canonical([u8; 16]),
     Other(Box<str>),
 }
 
@@ -20,7 +21,7 @@ impl Uid {
         Self::canonical(text).map_or_else(|| Uid::Other(text.into()), Uid::Canonical)
     }
 
-    fn canonical(text: &str) -> Option<u128> {
+    fn canonical(text: &str) -> Option<[u8; 16]> {
         let bytes = text.as_bytes();
         if bytes.len() != 36 {
             return None;
@@ -40,7 +41,7 @@ impl Uid {
             };
             value = value << 4 | u128::from(digit);
         }
-        Some(value)
+        Some(value.to_be_bytes())
     }
 }
 
@@ -48,7 +49,8 @@ impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Uid::Other(text) => f.write_str(text),
-            Uid::Canonical(value) => {
+            Uid::Canonical(bytes) => {
+                let value = u128::from_be_bytes(*bytes);
                 const DIGITS: &[u8; 16] = b"0123456789abcdef";
                 let mut text = [b'-'; 36];
                 let mut nibble = 32;
@@ -68,7 +70,7 @@ impl fmt::Display for Uid {
 impl Hash for Uid {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
-            Uid::Canonical(value) => state.write_u128(*value),
+            Uid::Canonical(bytes) => state.write_u128(u128::from_be_bytes(*bytes)),
             Uid::Other(text) => text.hash(state),
         }
     }
@@ -87,7 +89,7 @@ macro_rules! uid_newtype {
 
             /// A canonical UID from its number: for simulators and tests, which count instead of drawing.
             pub const fn from_u128(value: u128) -> Self {
-                Self(Uid::Canonical(value))
+                Self(Uid::Canonical(value.to_be_bytes()))
             }
 
             pub fn is_empty(&self) -> bool {

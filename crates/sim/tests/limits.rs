@@ -137,7 +137,7 @@ fn the_largest_numbers_neither_overflow_nor_flood() {
     for mode in ["", "indexed", "indexed BLPI2147483647 MAXF2147483647"] {
         let job = format!("P{MAX} C{MAX} BL{MAX} D9223372036854775807 TTL{MAX} {mode}");
         let mut cluster = Cluster::with(&job, "");
-        bounded_rounds(&mut cluster, 40);
+        bounded_rounds(&mut cluster, 14);
         let created = cluster.count(is_create);
         assert!(created >= 1_000, "it does go on: {created}");
         assert_eq!(cluster.api.pods.len(), created, "each creation is a Pod");

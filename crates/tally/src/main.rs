@@ -1,5 +1,6 @@
 //! Tally: runs Kubernetes Jobs and counts every Pod exactly once.
 
+mod model;
 mod sim;
 
 use clap::{Parser, Subcommand};
@@ -15,11 +16,14 @@ struct Cli {
 enum Command {
     /// Run the deterministic simulator: controllers under faults, judged by an oracle at every write
     Sim(sim::Args),
+    /// Search every interleaving of a small world: the counting rule must be safe, its rivals must be found wanting
+    Model(model::Args),
 }
 
 fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse().command {
         Command::Sim(args) => sim::run(&args),
+        Command::Model(args) => model::run(&args),
     };
     match outcome {
         Ok(true) => std::process::ExitCode::SUCCESS,

@@ -53,8 +53,8 @@ pub(crate) struct Entry {
     pub serial: u32,
     /// Breaks ties in orders, the same way for every leader.
     pub tie: u64,
-    /// Where in its class.
-    pub place: u32,
+    /// Of its latest entry into a class.
+    pub ticket: u32,
     pub next_of_index: Option<Slot>,
     pub queued_due: bool,
     pub queued_release: bool,
@@ -134,7 +134,7 @@ impl Entry {
             filed: Filed::default(),
             serial: 0,
             tie: super::filing::tie(&pod.uid),
-            place: 0,
+            ticket: 0,
             next_of_index: None,
             queued_due: false,
             queued_release: false,

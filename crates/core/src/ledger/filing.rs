@@ -37,6 +37,8 @@ pub(super) enum Flag {
 }
 
 const FLAGS: usize = 14;
+/// How many that left a class may be listed in it, besides as many as are in it.
+const CLASS_SLACK: usize = 64;
 
 /// How many entries have each flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,7 +125,7 @@ impl<S: Soundness> Ledger<S> {
         }
         let (serial, tie) = (entry.serial, entry.tie);
         if old.class != new.class {
-            self.leave_class(slot, old.class);
+            self.leave_class(old.class);
             self.join_class(slot, new.class);
         }
         if old.index != new.index {
@@ -159,38 +161,60 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    fn leave_class(&mut self, slot: Slot, class: u8) {
-        if class == NOWHERE {
-            return;
-        }
-        let place = self.entry(slot).place as usize;
-        let members = &mut self.active[class as usize];
-        members.swap_remove(place);
-        if let Some(moved) = members.get(place).copied() {
-            self.entry_mut(moved).place = place as u32;
-        }
-    }
-
     fn join_class(&mut self, slot: Slot, class: u8) {
         if class == NOWHERE {
             return;
         }
-        let place = self.active[class as usize].len() as u32;
-        self.active[class as usize].push(slot);
-        self.entry_mut(slot).place = place;
+        self.next_ticket = self.next_ticket.wrapping_add(1);
+        let ticket = self.next_ticket;
+        self.entry_mut(slot).ticket = ticket;
+        self.active[class as usize].push((slot, ticket));
+        self.class_sizes[class as usize] += 1;
+    }
+
+    fn leave_class(&mut self, class: u8) {
+        if class == NOWHERE {
+            return;
+        }
+        let at = class as usize;
+        self.class_sizes[at] -= 1;
+        // Tidy up once most of those listed have left, which costs each of them a constant.
+        if self.active[at].len() > 2 * self.class_sizes[at] as usize + CLASS_SLACK {
+            let mut members = std::mem::take(&mut self.active[at]);
+            members.retain(|(slot, ticket)| self.in_class(*slot, *ticket, class));
+            members.shrink_to(2 * members.len() + CLASS_SLACK);
+            self.active[at] = members;
+        }
+    }
+
+    /// Members that left are found out when met: cheaper than looking for them when they leave.
+    fn in_class(&self, slot: Slot, ticket: u32, class: u8) -> bool {
+        self.entries.get(slot).is_some_and(|entry| entry.ticket == ticket && entry.filed.class == class)
+    }
+
+    /// Idle active Pods, class by class in the order of removal.
+    pub(super) fn idle_active(&self) -> impl Iterator<Item = (u8, Slot)> {
+        self.active.iter().enumerate().flat_map(move |(class, members)| {
+            let class = class as u8;
+            members
+                .iter()
+                .filter(move |(slot, ticket)| self.in_class(*slot, *ticket, class))
+                .map(move |(slot, _)| (class, *slot))
+        })
     }
 
     /// The first `count` idle active Pods in the order of removal (RM-2).
     pub(super) fn first_to_go(&self, count: usize) -> Vec<Slot> {
         let mut chosen = Vec::new();
-        for members in &self.active {
+        for (class, members) in self.active.iter().enumerate() {
             let missing = count - chosen.len();
             if missing == 0 {
                 break;
             }
             let mut ranked: Vec<_> = members
                 .iter()
-                .map(|slot| {
+                .filter(|(slot, ticket)| self.in_class(*slot, *ticket, class as u8))
+                .map(|(slot, _)| {
                     let entry = self.entry(*slot);
                     (entry.removal_rank(), entry.tie, *slot)
                 })
@@ -211,7 +235,7 @@ impl<S: Soundness> Ledger<S> {
     }
 
     fn queued(&self, slot: Slot, serial: u32, flag: Flag) -> Option<&Entry> {
-        let entry = self.entries.get(slot as usize)?.as_ref()?;
+        let entry = self.entries.get(slot)?;
         (entry.serial == serial && entry.filed.has(flag)).then_some(entry)
     }
 
@@ -222,7 +246,7 @@ impl<S: Soundness> Ledger<S> {
                 break;
             }
             self.due.0.pop_front();
-            if let Some(entry) = self.entries[slot as usize].as_mut().filter(|entry| entry.serial == serial) {
+            if let Some(entry) = self.entries.get_mut(slot).filter(|entry| entry.serial == serial) {
                 entry.queued_due = false;
             }
         }
@@ -232,7 +256,7 @@ impl<S: Soundness> Ledger<S> {
     pub(super) fn pop_releasable(&mut self) -> Option<Slot> {
         while let Some((slot, serial)) = self.releasable.0.pop_front() {
             let releasable = self.queued(slot, serial, Flag::Releasable).is_some();
-            if let Some(entry) = self.entries[slot as usize].as_mut().filter(|entry| entry.serial == serial) {
+            if let Some(entry) = self.entries.get_mut(slot).filter(|entry| entry.serial == serial) {
                 entry.queued_release = false;
             }
             if releasable {
@@ -372,22 +396,24 @@ impl<S: Soundness> Ledger<S> {
 
     fn join_index(&mut self, slot: Slot, index: Option<CompletionIndex>) {
         let Some(index) = index else { return };
-        let head = self.index.heads.insert(index, slot);
-        self.entry_mut(slot).next_of_index = head;
+        let head = self.index.heads.entry(index).or_default();
+        let next = head.first.replace(slot);
+        self.entry_mut(slot).next_of_index = next;
     }
 
     fn leave_index(&mut self, slot: Slot, index: Option<CompletionIndex>) {
         let Some(index) = index else { return };
         let next = self.entry_mut(slot).next_of_index.take();
-        let Some(head) = self.index.heads.get(&index).copied() else { return };
-        if head == slot {
-            match next {
-                Some(next) => self.index.heads.insert(index, next),
-                None => self.index.heads.remove(&index),
-            };
+        let Some(head) = self.index.heads.get_mut(&index) else { return };
+        let Some(first) = head.first else { return };
+        if first == slot {
+            head.first = next;
+            if next.is_none() {
+                self.index.heads.remove(&index);
+            }
             return;
         }
-        let mut at = head;
+        let mut at = first;
         while let Some(following) = self.entry(at).next_of_index {
             if following == slot {
                 self.entry_mut(at).next_of_index = next;

@@ -28,17 +28,23 @@ pub(super) struct IndexFiles {
     /// When an index in back-off may start again. Waiting indexes are not free, so they hold nobody up (DEFECT-4).
     pub waiting: BTreeMap<CompletionIndex, Timestamp>,
     pub wakes: BTreeSet<(Timestamp, CompletionIndex)>,
-    /// The first Pod of each index that has any; the entries are linked.
-    pub heads: HashMap<CompletionIndex, Slot, foldhash::fast::FixedState>,
-    /// What was last derived for each index that has Pods, to see at a glance that nothing changed.
-    pub known: HashMap<CompletionIndex, IndexState, foldhash::fast::FixedState>,
+    /// The Pods of each index that has any, and what was last derived from them.
+    pub heads: HashMap<CompletionIndex, Head, foldhash::fast::FixedState>,
     /// Attempts whose name somebody else has.
     pub burned: BTreeSet<(Option<CompletionIndex>, u32)>,
 }
 
+/// The first of an index's Pods, which are linked; and whether what is filed about the index is still so, to see at a
+/// glance that an event changed nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Head {
+    pub first: Option<Slot>,
+    known: u8,
+}
+
 /// Everything that is derived about one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct IndexState {
+struct IndexState {
     free: bool,
     completes: bool,
     fails: bool,
@@ -47,12 +53,23 @@ pub(super) struct IndexState {
     retry_at: Option<Timestamp>,
 }
 
+impl IndexState {
+    /// Never 0, which means "nothing is known".
+    fn code(self) -> u8 {
+        1 | u8::from(self.free) << 1
+            | u8::from(self.completes) << 2
+            | u8::from(self.fails) << 3
+            | u8::from(self.crowded) << 4
+    }
+}
+
 impl IndexFiles {
     /// Forgets what can be derived from the Pods.
     pub fn clear(&mut self) {
         let creating = std::mem::take(&mut self.creating);
         let burned = std::mem::take(&mut self.burned);
-        let heads = std::mem::take(&mut self.heads);
+        let mut heads = std::mem::take(&mut self.heads);
+        heads.values_mut().for_each(|head| head.known = 0);
         *self = Self { creating, burned, heads, ..Self::default() };
     }
 
@@ -63,7 +80,9 @@ impl IndexFiles {
         {
             self.wakes.pop_first();
             self.waiting.remove(&index);
-            self.known.remove(&index);
+            if let Some(head) = self.heads.get_mut(&index) {
+                head.known = 0;
+            }
             self.free.insert(index);
         }
     }
@@ -89,7 +108,7 @@ fn set(set: &mut IndexSet, index: CompletionIndex, member: bool) {
 
 impl<S: Soundness> Ledger<S> {
     pub(super) fn pods_of(&self, index: CompletionIndex) -> impl Iterator<Item = (Slot, &Entry)> {
-        let first = self.index.heads.get(&index).copied();
+        let first = self.index.heads.get(&index).and_then(|head| head.first);
         std::iter::successors(first, |slot| self.entry(*slot).next_of_index).map(|slot| (slot, self.entry(slot)))
     }
 
@@ -146,9 +165,14 @@ impl<S: Soundness> Ledger<S> {
             kept: kept.map(|(slot, _)| slot),
             retry_at: kept.map(|(_, retry_at)| retry_at).filter(|_| !occupied),
         };
-        let populated = self.index.heads.contains_key(&index);
-        let known = if populated { self.index.known.insert(index, state) } else { self.index.known.remove(&index) };
-        if known != Some(state) || !populated {
+        // Indexes in back-off, and those without Pods, are few or rare enough to be filed every time.
+        let plain = state.kept.is_none() && state.retry_at.is_none();
+        let code = if plain { state.code() } else { 0 };
+        let known = match self.index.heads.get_mut(&index) {
+            Some(head) => std::mem::replace(&mut head.known, code),
+            None => 0,
+        };
+        if known != code || code == 0 {
             self.file_index(index, state);
         }
     }
@@ -177,9 +201,8 @@ impl<S: Soundness> Ledger<S> {
             None => self.index.kept.remove(&index),
         };
         // The Pod kept before may be gone, and its slot another Pod's by now.
-        let before = before.filter(|before| {
-            self.entries[*before as usize].as_ref().is_some_and(|entry| entry.kept && entry.index == Some(index))
-        });
+        let before = before
+            .filter(|before| self.entries.get(*before).is_some_and(|entry| entry.kept && entry.index == Some(index)));
         for changed in [before, slot].into_iter().flatten() {
             let kept = Some(changed) == slot;
             if self.entry(changed).kept != kept {

@@ -10,6 +10,7 @@ mod entry;
 mod filing;
 mod index_files;
 mod plan;
+mod slab;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::time::{Span, Timestamp};
 use entry::{Busy, CLASSES, Entry, Regime, Slot};
 use filing::{Counts, Flag, Queue};
 pub use plan::{Plan, PodRef, Removal, Sight, StatusWrite};
+use slab::Slab;
 
 /// CONST-4.
 const BATCH: usize = 500;
@@ -53,8 +55,7 @@ pub struct Ledger<S = Sound> {
     regime: Regime,
     names: PodNames,
 
-    entries: Vec<Option<Entry>>,
-    free_slots: Vec<Slot>,
+    entries: Slab,
     by_uid: HashTable<Slot>,
     by_name: HashTable<Slot>,
     /// Pods the API said are gone, until the stream says so too: older events must not bring them back.
@@ -74,7 +75,9 @@ pub struct Ledger<S = Sound> {
     // Files.
     counts: Counts,
     /// Active Pods nobody has asked anything of, by the first differences of the removal order (RM-2).
-    active: [Vec<Slot>; CLASSES],
+    active: [Vec<(Slot, u32)>; CLASSES],
+    class_sizes: [u32; CLASSES],
+    next_ticket: u32,
     due: Queue,
     releasable: Queue,
     fail_job: BTreeSet<(u64, Slot)>,
@@ -190,8 +193,7 @@ impl<S: Soundness> Ledger<S> {
             regime: regime(&job),
             names: PodNames::new(&job.uid, &job.name),
             job,
-            entries: Vec::new(),
-            free_slots: Vec::new(),
+            entries: Slab::default(),
             by_uid: HashTable::new(),
             by_name: HashTable::new(),
             buried: BTreeMap::new(),
@@ -204,6 +206,8 @@ impl<S: Soundness> Ledger<S> {
             index_text_stale: false,
             counts: Counts::default(),
             active: std::array::from_fn(|_| Vec::new()),
+            class_sizes: [0; CLASSES],
+            next_ticket: 0,
             due: Queue::default(),
             releasable: Queue::default(),
             fail_job: BTreeSet::new(),
@@ -454,20 +458,15 @@ impl<S: Soundness> Ledger<S> {
         if self.creations.get(&pod.name).is_some_and(|creation| creation.retry_at.is_some()) {
             self.end_creation(&pod.name);
         }
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.entries.push(None);
-            Slot::try_from(self.entries.len() - 1).unwrap_or(Slot::MAX)
-        });
-        self.by_uid.insert_unique(table_hash(&entry.uid), slot, |slot| {
-            self.entries[*slot as usize].as_ref().map_or(0, |entry| table_hash(&entry.uid))
-        });
-        self.by_name.insert_unique(table_hash(entry.name.as_str()), slot, |slot| {
-            self.entries[*slot as usize].as_ref().map_or(0, |entry| table_hash(entry.name.as_str()))
-        });
-        if let Some(attempt) = entry.attempt.filter(|_| !self.regime.indexed) {
+        let (by_uid, by_name, attempt) = (entry.tie, table_hash(entry.name.as_str()), entry.attempt);
+        let slot = self.entries.insert(entry);
+        let entries = &self.entries;
+        self.by_uid.insert_unique(by_uid, slot, |slot| entries.get(*slot).map_or(0, |entry| entry.tie));
+        self.by_name
+            .insert_unique(by_name, slot, |slot| entries.get(*slot).map_or(0, |entry| table_hash(entry.name.as_str())));
+        if let Some(attempt) = attempt.filter(|_| !self.regime.indexed) {
             self.used_attempts.insert(attempt);
         }
-        self.entries[slot as usize] = Some(entry);
         self.refile(slot, |_| {});
     }
 
@@ -497,10 +496,10 @@ impl<S: Soundness> Ledger<S> {
 
     fn drop_entry(&mut self, slot: Slot) {
         self.unfile(slot);
-        let Some(entry) = self.entries[slot as usize].take() else {
+        let Some(entry) = self.entries.remove(slot) else {
             return;
         };
-        let by_uid = self.by_uid.find_entry(table_hash(&entry.uid), |candidate| *candidate == slot);
+        let by_uid = self.by_uid.find_entry(entry.tie, |candidate| *candidate == slot);
         if let Ok(found) = by_uid {
             found.remove();
         }
@@ -512,7 +511,6 @@ impl<S: Soundness> Ledger<S> {
             self.flight.releases = self.flight.releases.saturating_sub(1);
         }
         self.refusals.remove(&slot);
-        self.free_slots.push(slot);
         if let Some(attempt) = entry.attempt.filter(|_| !self.regime.indexed) {
             self.used_attempts.remove(attempt);
         }
@@ -631,11 +629,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// Every Pod in the ledger.
     pub fn pods(&self) -> impl Iterator<Item = LedgerPod<'_>> {
-        self.entries.iter().flatten().map(|entry| LedgerPod {
-            uid: &entry.uid,
-            name: &entry.name,
-            tracked: entry.tracked,
-        })
+        self.entries.iter().map(|(_, entry)| LedgerPod { uid: &entry.uid, name: &entry.name, tracked: entry.tracked })
     }
 
     /// A creation succeeded: the Pod is known before the stream shows it.
@@ -705,16 +699,16 @@ impl<S: Soundness> Ledger<S> {
 
     #[allow(clippy::expect_used)]
     fn entry(&self, slot: Slot) -> &Entry {
-        self.entries[slot as usize].as_ref().expect("a slot in any file holds an entry: drop_entry unfiles first")
+        self.entries.get(slot).expect("a slot in any file holds an entry: drop_entry unfiles first")
     }
 
     #[allow(clippy::expect_used)]
     fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
-        self.entries[slot as usize].as_mut().expect("a slot in any file holds an entry: drop_entry unfiles first")
+        self.entries.get_mut(slot).expect("a slot in any file holds an entry: drop_entry unfiles first")
     }
 
     fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some()).map(|(at, _)| at as Slot)
+        self.entries.iter().map(|(slot, _)| slot)
     }
 }
 

@@ -262,7 +262,7 @@ impl<S: Soundness> Ledger<S> {
     /// FIN-4: the Job ends, and with it every Pod that still runs. Their finalizers stay until they are counted.
     fn plan_deletions(&mut self, plan: &mut Plan) {
         let room = self.limits.batch.saturating_sub(self.counts.of(Flag::InFlight) as usize);
-        let doomed: Vec<Slot> = self.active.iter().flatten().take(room).copied().collect();
+        let doomed: Vec<Slot> = self.idle_active().take(room).map(|(_, slot)| slot).collect();
         for slot in doomed {
             plan.deletions.push(self.pod_ref(slot));
             self.refile(slot, |entry| entry.busy = Busy::Deleting);

@@ -26,7 +26,7 @@ use tally_core::time::{Span, Timestamp};
 use verdict::Verdict;
 
 /// Everything a plan may depend on, when nothing is in flight.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Facts {
     pub job: JobView,
     /// Every Pod of the Job that is known, finished or not.
@@ -41,15 +41,57 @@ pub struct Facts {
     pub jobs_at: Revision,
 }
 
+/// One line for each Pod: failing cases are read by people.
+impl std::fmt::Debug for Facts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { job, pods, now, limits, window, pods_at, jobs_at } = self;
+        writeln!(f, "{:?}", job.spec)?;
+        writeln!(f, "{:?}", job.status)?;
+        writeln!(f, "Job at {}, deleting {}, now {now:?}, {limits:?}, window {window}", job.revision, job.deleting)?;
+        writeln!(f, "Pods seen up to {pods_at}, Jobs up to {jobs_at}")?;
+        pods.iter().try_for_each(|pod| writeln!(f, "{}", line(pod)))
+    }
+}
+
+pub fn line(pod: &PodView) -> String {
+    let marks =
+        [(pod.tracked, "tracked"), (pod.deleting(), "deleting"), (pod.scheduled, "scheduled"), (pod.ready, "ready")];
+    let marks: Vec<&str> = marks.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+    format!(
+        "{} {} at {} {:?} index {:?} {} failures {}+{} restarts {:?} finished {:?} created {:?} ready since {:?} {:?} {:?}",
+        pod.uid,
+        pod.name,
+        pod.revision,
+        pod.phase,
+        pod.index,
+        marks.join(" "),
+        pod.failure_count,
+        pod.ignored_failure_count,
+        pod.restarts,
+        pod.finished_at,
+        pod.created_at,
+        pod.ready_changed_at,
+        pod.exits,
+        pod.conditions,
+    )
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
     pub gate_closed: bool,
+    /// A Pod that is to be removed is newer than the Job as we see it.
     pub needs_job: bool,
+    /// And so are these, which would be let go for their index.
+    pub unjudged: BTreeSet<PodUid>,
     pub status: Option<Write>,
-    /// Pods that may lose their finalizer. More than `limits.batch` of them wait their turn, in any order.
+    /// Pods that may lose their finalizer, unless they are deleted or removed at the same time. More than `limits.batch`
+    /// of them wait their turn, in any order.
     pub releases: BTreeMap<PodUid, Release>,
-    pub deletions: Vec<PodUid>,
+    /// Pods that end with the Job, likewise so many at a time (DEFECT-12).
+    pub deletions: BTreeSet<PodUid>,
     pub removals: Vec<PodUid>,
+    /// RM-3: how many Pods have to go whatever is wanted.
+    pub forced: usize,
     pub creations: Vec<NewPod>,
     pub wake_at: Option<Timestamp>,
 }
@@ -62,7 +104,7 @@ pub struct Release {
     pub revision: Option<Revision>,
 }
 
-/// The next status, but for who is recorded: that is any `room` of those who are due, lower indexes first.
+/// The next status, but for who is recorded: that is any `room` of those who are due.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// Its uncounted lists hold what is carried over from the stored ones.
@@ -77,7 +119,6 @@ pub struct Write {
 pub struct Due {
     pub uid: PodUid,
     pub outcome: Outcome,
-    pub index: Option<CompletionIndex>,
     pub action: Option<FailureAction>,
 }
 
@@ -109,7 +150,9 @@ pub fn plan(facts: &Facts) -> Expected {
     let look = Look::at(facts);
     if facts.job.status.is_finished() {
         // SYNC-6, but leftovers are let go (S10, S12).
-        plan.releases = look.releases(|pod| pod.tracked);
+        let all = look.pods().filter(|pod| pod.tracked);
+        let release = |pod: &PodView| (pod.uid.clone(), Release { revision: None, ..look.release(pod) });
+        plan.releases = all.map(release).collect();
         return plan;
     }
     if matches!(facts.job.spec.completion_mode, CompletionMode::Unknown(_)) {
@@ -122,17 +165,29 @@ pub fn plan(facts: &Facts) -> Expected {
     let decision = look.decide(&mut plan);
     match &decision {
         Some(decision) if decision.stored => plan.deletions = look.deletions(),
-        Some(_) => {} // It acts once it is stored.
+        Some(_) => {}                    // It acts once it is stored.
         None if facts.job.deleting => {} // MANAGE-12
         None => look.manage(&mut plan),
     }
     let decision = decision.or_else(|| look.completions_reached(&plan));
     look.write(&mut plan, decision.as_ref());
-    let deletions = plan.deletions.clone();
-    let ready_to_go = |pod: &PodView| look.fate(pod) == Fate::Release && !deletions.contains(&pod.uid);
-    plan.releases = look.releases(|pod| ready_to_go(pod) && look.may_judge_misfit(pod));
-    plan.needs_job |= facts.pods.iter().any(|pod| ready_to_go(pod) && !look.may_judge_misfit(pod));
+    for pod in look.pods().filter(|pod| look.fate(pod) == Fate::Release) {
+        if look.misfit(pod) && !look.recorded(pod) && !look.may_judge(pod) {
+            plan.unjudged.insert(pod.uid.clone());
+        } else {
+            plan.releases.insert(pod.uid.clone(), look.release(pod));
+        }
+    }
     plan
+}
+
+/// The ends of Pods that say how soon to try again.
+pub fn endings(facts: &Facts) -> BTreeSet<(PodUid, Outcome, Timestamp)> {
+    let look = Look::at(facts);
+    let ended = |pod: &&PodView| pod.phase == Phase::Succeeded || look.has_failed(pod);
+    let outcome = |pod: &PodView| if pod.phase == Phase::Succeeded { Outcome::Succeeded } else { Outcome::Failed };
+    let pods = look.pods().filter(|pod| look.tells_when_to_retry(pod)).filter(ended);
+    pods.map(|pod| (pod.uid.clone(), outcome(pod), look.finished_at(pod))).collect()
 }
 
 /// CONST-2, BACKOFF-4: the wait after that many failures in a row.
@@ -296,10 +351,10 @@ impl<'a> Look<'a> {
         }
         // TRACK-8: whoever is ended by the failure of the Job has failed.
         if self.has_failed(pod) || (failing && pod.deleting()) {
-            return if self.misfit(pod) || (self.ignored(pod) && !self.is_kept(pod)) {
-                Fate::Release
-            } else if self.is_kept(pod) {
+            return if self.is_kept(pod) {
                 Fate::Stays
+            } else if self.misfit(pod) || self.ignored(pod) {
+                Fate::Release // IDX-2, PFP-7
             } else {
                 Fate::Record(Outcome::Failed)
             };
@@ -310,7 +365,8 @@ impl<'a> Look<'a> {
     /// BLPI-3: the failed Pod of which the replacement of an index takes its counts. Ties go to the higher UID.
     fn kept(&self, index: CompletionIndex) -> Option<&'a PodView> {
         let job = &self.facts.job;
-        let decided = job.status.is_true(condition::FAILURE_TARGET) || job.status.is_true(condition::SUCCESS_CRITERIA_MET);
+        let decided =
+            job.status.is_true(condition::FAILURE_TARGET) || job.status.is_true(condition::SUCCESS_CRITERIA_MET);
         if self.index_budget().is_none() || decided || job.deleting || self.is_done(index) {
             return None;
         }
@@ -332,7 +388,9 @@ impl<'a> Look<'a> {
     }
 
     fn is_done(&self, index: CompletionIndex) -> bool {
-        [&self.completed, &self.newly_completed, &self.failed, &self.newly_failed].iter().any(|set| set.contains(&index))
+        [&self.completed, &self.newly_completed, &self.failed, &self.newly_failed]
+            .iter()
+            .any(|set| set.contains(&index))
     }
 
     // ---- numbers ----
@@ -381,7 +439,8 @@ impl<'a> Look<'a> {
         if self.failures() > i64::from(spec.backoff_limit) || self.restarted_too_often() {
             return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit");
         }
-        if let (Some(seconds), Some(started_at), false) = (spec.active_deadline_seconds, status.start_time, spec.suspend)
+        if let (Some(seconds), Some(started_at), false) =
+            (spec.active_deadline_seconds, status.start_time, spec.suspend)
         {
             let ends_at = started_at + Span::from_seconds(seconds);
             if *now >= ends_at {
@@ -435,11 +494,9 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// FIN-4, so many at a time (DEFECT-12).
-    fn deletions(&self) -> Vec<PodUid> {
-        let mut doomed: Vec<&PodView> = self.pods().filter(|pod| self.active(pod)).collect();
-        doomed.sort_by_key(|pod| removal_order(pod));
-        doomed.iter().take(self.facts.limits.batch).map(|pod| pod.uid.clone()).collect()
+    /// FIN-4.
+    fn deletions(&self) -> BTreeSet<PodUid> {
+        self.pods().filter(|pod| self.active(pod)).map(|pod| pod.uid.clone()).collect()
     }
 
     // ---- MANAGE ----
@@ -455,6 +512,7 @@ impl<'a> Look<'a> {
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
         };
+        plan.forced = self.victims(0).len();
         let victims = self.victims((active - wanted).max(0) as usize);
         if !victims.is_empty() {
             for pod in victims.into_iter().take(limits.batch) {
@@ -506,24 +564,23 @@ impl<'a> Look<'a> {
         pod.revision <= self.facts.job.revision.max(self.facts.jobs_at)
     }
 
-    fn may_judge_misfit(&self, pod: &PodView) -> bool {
-        !self.misfit(pod) || self.recorded(pod) || self.may_judge(pod)
-    }
-
     /// BACKOFF-3 over all Pods there are, so that a restart changes nothing (DEFECT-13).
     fn retry_at(&self) -> Option<Timestamp> {
-        // A Pod that lost its finalizer and is being deleted was removed on purpose.
-        let speaks = |pod: &&PodView| (pod.tracked || !pod.deleting()) && !self.misfit(pod);
-        let succeeded_at =
-            self.pods().filter(speaks).filter(|pod| pod.phase == Phase::Succeeded).map(|pod| self.finished_at(pod)).max();
-        let failed_at: Vec<Timestamp> = self
-            .pods()
-            .filter(speaks)
-            .filter(|pod| self.has_failed(pod))
-            .map(|pod| self.finished_at(pod))
-            .filter(|at| succeeded_at.is_none_or(|success| *at > success))
-            .collect();
+        let mut failed_at = Vec::new();
+        let mut succeeded_at = None;
+        for (_, outcome, at) in endings(self.facts) {
+            match outcome {
+                Outcome::Succeeded => succeeded_at = succeeded_at.max(Some(at)),
+                Outcome::Failed => failed_at.push(at),
+            }
+        }
+        failed_at.retain(|at| Some(*at) > succeeded_at);
         Some(*failed_at.iter().max()? + delay(failed_at.len()))
+    }
+
+    /// A Pod that lost its finalizer and is being deleted was removed on purpose.
+    fn tells_when_to_retry(&self, pod: &PodView) -> bool {
+        (pod.tracked || !pod.deleting()) && !self.misfit(pod)
     }
 
     /// IDX-4, but an index in back-off stands aside instead of holding up the others (DEFECT-4).
@@ -583,16 +640,12 @@ impl<'a> Look<'a> {
 
     // ---- TRACK ----
 
-    fn releases(&self, which: impl Fn(&PodView) -> bool) -> BTreeMap<PodUid, Release> {
-        let chosen = self.pods().filter(|pod| which(pod));
-        let release = |pod: &PodView| {
-            let uncounted = !self.recorded(pod);
-            Release {
-                ignored: uncounted && self.has_failed(pod) && self.ignored(pod),
-                revision: (uncounted && self.misfit(pod)).then_some(pod.revision),
-            }
-        };
-        chosen.map(|pod| (pod.uid.clone(), release(pod))).collect()
+    fn release(&self, pod: &PodView) -> Release {
+        let uncounted = !self.recorded(pod);
+        Release {
+            ignored: uncounted && self.has_failed(pod) && self.ignored(pod),
+            revision: (uncounted && self.misfit(pod)).then_some(pod.revision),
+        }
     }
 
     /// The one write that tallies, records and tells the live counts, if there is anything to tell.
@@ -622,7 +675,7 @@ impl<'a> Look<'a> {
         for pod in self.pods() {
             if let Fate::Record(outcome) = self.fate(pod) {
                 let action = self.verdict(pod).filter(|_| outcome == Outcome::Failed).map(|verdict| verdict.action);
-                due.push(Due { uid: pod.uid.clone(), outcome, index: pod.index.filter(|_| indexed), action });
+                due.push(Due { uid: pod.uid.clone(), outcome, action });
             }
         }
         let room = limits.uncounted.saturating_sub(lists.len()).min(due.len());
@@ -649,7 +702,9 @@ impl<'a> Look<'a> {
         // What is more than live counts is written at once.
         let mut quiet = old.clone();
         (quiet.active, quiet.ready, quiet.terminating) = (status.active, status.ready, status.terminating);
-        (quiet.succeeded, quiet.failed) = (quiet.succeeded.max(0), quiet.failed.max(0));
+        // A counter below zero is mended by the way, an Indexed Job's successes at once.
+        quiet.failed = quiet.failed.max(0);
+        quiet.succeeded = if indexed { quiet.succeeded } else { quiet.succeeded.max(0) };
         quiet.start_time = status.start_time;
         quiet.uncounted_terminated_pods = Some(stored.clone());
         let urgent = room > 0 || quiet != status;

@@ -43,6 +43,8 @@ pub enum Fate {
     ReplyLost,
     /// Still on its way.
     Held,
+    /// Carried out; the answer comes when the test says so.
+    AnsweredLate,
 }
 
 pub struct Performed {
@@ -67,6 +69,8 @@ pub struct Replica {
     wakes: [Option<Timestamp>; 2],
     pub clock: Span,
     pub paused: bool,
+    /// Streams of which nothing arrives: Jobs, Pods.
+    pub deaf: [bool; 2],
 }
 
 type Hook = Box<dyn FnMut(&Action) -> Fate>;
@@ -79,6 +83,7 @@ pub struct Cluster {
     pub performed: Vec<Performed>,
     pub events: Vec<Event>,
     pub metrics: Vec<Metric>,
+    late: Vec<(usize, Source, Input)>,
     unnamed: usize,
     out: Outbox,
 }
@@ -189,6 +194,7 @@ impl Cluster {
             performed: Vec::new(),
             events: Vec::new(),
             metrics: Vec::new(),
+            late: Vec::new(),
             unnamed: 0,
             out: Outbox::default(),
         }
@@ -394,6 +400,7 @@ impl Cluster {
             wakes: [None; 2],
             clock: Span::ZERO,
             paused: false,
+            deaf: [false; 2],
         });
         let replica = self.replicas.len() - 1;
         self.list(replica, Resource::Jobs, jobs_at);
@@ -454,6 +461,9 @@ impl Cluster {
     /// Everything a stream has, and the bookmark that says so.
     pub fn deliver(&mut self, replica: usize, resource: Resource) -> bool {
         let at = resource as usize;
+        if self.replicas[replica].deaf[at] {
+            return false;
+        }
         let inputs: Vec<Input> = match resource {
             Resource::Jobs => {
                 let news = &self.api.job_log[self.replicas[replica].cursors[at]..];
@@ -482,8 +492,11 @@ impl Cluster {
         // What one stream showed may have been waiting for how far the other is.
         if jobs || pods {
             let at = self.api.head();
-            self.tell(replica, Input::Reached { resource: Resource::Jobs, at });
-            self.tell(replica, Input::Reached { resource: Resource::Pods, at });
+            for resource in [Resource::Jobs, Resource::Pods] {
+                if !self.replicas[replica].deaf[resource as usize] {
+                    self.tell(replica, Input::Reached { resource, at });
+                }
+            }
         }
         jobs || pods
     }
@@ -505,13 +518,13 @@ impl Cluster {
             }
             let fate = (self.hook)(&request.action);
             let actor = Actor::Controller { instance: replica, incarnation: 0 };
-            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost);
+            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate);
             let done = carried.then(|| self.api.perform(&request.action, actor));
             if let Some(Answer::Refused { code: 422, message, .. }) = &done {
                 panic!("the API refuses a status: {message}");
             }
             let answer = match (fate, done) {
-                (Fate::Carried, Some(answer)) => answer,
+                (Fate::Carried | Fate::AnsweredLate, Some(answer)) => answer,
                 (Fate::Refused, _) => refused("no"),
                 (Fate::Unavailable, _) => Answer::Unavailable,
                 (Fate::Held, _) => {
@@ -522,13 +535,24 @@ impl Cluster {
             };
             any = true;
             self.performed.push(Performed { replica, action: request.action, carried });
-            let served_at = Some(self.api.now);
-            self.tell_one(replica, source, Input::Answered { request: request.id, answer, served_at });
+            let input = Input::Answered { request: request.id, answer, served_at: Some(self.api.now) };
+            if fate == Fate::AnsweredLate {
+                self.late.push((replica, source, input));
+            } else {
+                self.tell_one(replica, source, input);
+            }
         }
         let fresh = std::mem::replace(&mut self.replicas[replica].flights, held);
         self.replicas[replica].flights.extend(fresh);
         self.api.changes.clear();
         any
+    }
+
+    /// The answers that were late arrive.
+    pub fn answer_late(&mut self) {
+        for (replica, source, input) in std::mem::take(&mut self.late) {
+            self.tell_one(replica, source, input);
+        }
     }
 
     /// Until nobody has anything to do before the next retry, back-off or deadline.

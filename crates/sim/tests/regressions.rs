@@ -1,0 +1,936 @@
+//! Bugs that others had, each as the interleaving that showed it. Numbers at the end of names are issues or pull
+//! requests of kubernetes/kubernetes; S01 to S41 and H1 to H6 are the rows of docs/scenarios.md.
+
+mod harness;
+
+use std::collections::BTreeSet;
+
+use harness::*;
+use tally_controllers::machine::{Action, Metric, Resource};
+use tally_core::ids::Revision;
+use tally_core::job::{JobStatus, JobView, PodReplacementPolicy};
+use tally_core::ledger::Limits;
+use tally_core::pod::Phase;
+use tally_core::time::Span;
+use tally_sim::api::{Actor, Propagation};
+use tally_sim::{run, scenarios};
+
+const COMPLETE: &str = "SuccessCriteriaMet(CompletionsReached) Complete";
+
+fn running(job: &str, pods: &str) -> Cluster {
+    let mut cluster = Cluster::with(job, pods);
+    cluster.start();
+    cluster.settle();
+    cluster.forget_requests();
+    cluster
+}
+
+fn fate(which: fn(&Action) -> bool, fate: Fate) -> Box<dyn FnMut(&Action) -> Fate> {
+    Box::new(move |action| if which(action) { fate } else { Fate::Carried })
+}
+
+/// Every status that was ever stored for the Job `j`, with the revision.
+fn history(cluster: &Cluster) -> Vec<(Revision, JobStatus)> {
+    let entries = cluster.api.job_log.iter().filter(|entry| entry.object.name == "j");
+    entries.map(|entry| (entry.at, entry.object.status.clone())).collect()
+}
+
+fn tracked_at(cluster: &Cluster, at: Revision) -> usize {
+    cluster.api.pods_at(at).iter().filter(|pod| pod.tracked).count()
+}
+
+// ---- counted twice, or extra work ----
+
+#[test]
+fn s01_pods_older_than_the_job_are_not_counted_again_k8s_105200() {
+    let mut cluster = Cluster::with("P1 C2", "a=S");
+    let before = cluster.api.head();
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.summary(), "create 1; release 1; active 1 succeeded 1");
+    // The next leader sees the tally, and a Pod that still has its finalizer.
+    cluster.restart_from(cluster.api.head(), before);
+    assert_eq!(cluster.asked(), "", "nothing can be said about Pods that old");
+    cluster.pass(30);
+    assert_eq!(cluster.summary(), "create 1; release 1; active 1 succeeded 1");
+}
+
+#[test]
+fn s02_a_stale_ledger_never_overwrites_a_newer_one_k8s_105199() {
+    let mut cluster = Cluster::with("P1 C3", "a=S");
+    cluster.start();
+    assert_eq!(cluster.in_flight(is_status), 1);
+    // The first leader sleeps with its write in flight; the second does the whole work.
+    cluster.replicas[0].paused = true;
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.status().succeeded, 1);
+    cluster.replicas[0].paused = false;
+    cluster.settle();
+    assert_eq!(cluster.status().succeeded, 1);
+    assert!(cluster.status().uncounted().is_empty());
+    let counters: Vec<i32> = history(&cluster).iter().map(|(_, status)| status.succeeded).collect();
+    assert!(counters.is_sorted(), "{counters:?}");
+    let unconditional = |action: &Action| matches!(action, Action::WriteJobStatus { revision: None, .. });
+    assert_eq!(cluster.count(unconditional), 0);
+}
+
+#[test]
+fn s03_a_partial_flush_tallies_only_what_was_released_k8s_104666() {
+    let mut cluster = Cluster::with("P0 C9999", "1200*S");
+    let mut turn = 0;
+    cluster.hook = Box::new(move |action| {
+        turn += usize::from(is_release(action));
+        if is_release(action) && turn % 2 == 0 { Fate::Refused } else { Fate::Carried }
+    });
+    cluster.start();
+    cluster.pass(3);
+    let mut most = 0;
+    for (at, status) in history(&cluster) {
+        let released = 1_200 - tracked_at(&cluster, at);
+        assert!(status.succeeded as usize <= released, "{} tallied, {released} released", status.succeeded);
+        most = most.max(status.succeeded);
+    }
+    assert!(most >= 500, "the test got somewhere: {most}");
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.pass(120);
+    assert_eq!(cluster.status().succeeded, 1_200);
+}
+
+#[test]
+fn s04_a_job_stream_that_lags_behind_the_finish_starts_no_pod_k8s_130103() {
+    let mut cluster = Cluster::with("P1 C1", "a=S");
+    cluster.start();
+    cluster.replicas[0].deaf = [true, false];
+    cluster.pass(60);
+    assert_eq!(cluster.summary(), format!("release 1; succeeded 1; {COMPLETE}"));
+    // The old events arrive at last, one by one.
+    cluster.replicas[0].deaf = [false; 2];
+    cluster.pass(60);
+    assert_eq!(cluster.summary(), format!("release 1; succeeded 1; {COMPLETE}"));
+}
+
+#[test]
+fn probe_s04() {
+    let mut cluster = Cluster::with("P1 C1", "");
+    cluster.start();
+    cluster.settle();
+    let unfinished = cluster.api.head();
+    cluster.end_all(Phase::Succeeded);
+    cluster.settle();
+    cluster.forget_requests();
+    cluster.restart_from(unfinished, cluster.api.head());
+    println!("asked {}", cluster.asked());
+    cluster.settle();
+    println!("then {} tracked {}", cluster.summary(), cluster.still_tracked());
+    let mut cluster = Cluster::with("P2 C2 suspend", "2*R+");
+    cluster.start();
+    cluster.settle();
+    println!("{:?}", cluster.status_writes());
+    panic!("probe");
+}
+
+#[test]
+fn s05_a_pod_not_yet_seen_is_not_created_again_k8s_62772_120790_130683_137210() {
+    let mut cluster = Cluster::with("P1 C1", "");
+    let before = cluster.api.head();
+    cluster.start();
+    cluster.replicas[0].deaf = [false, true];
+    cluster.pass(60);
+    assert_eq!(cluster.summary(), "create 1; active 1");
+    // Nor by a process that has never heard of it: the same intention has the same name.
+    cluster.restart_from(before, before);
+    cluster.replicas[0].deaf = [true, true];
+    cluster.settle();
+    assert_eq!(cluster.count(is_create), 2, "it does ask");
+    assert_eq!(cluster.api.pods.len(), 1, "and there is one Pod all the same");
+}
+
+#[test]
+fn s05_a_creation_whose_reply_was_lost_is_not_repeated_under_another_name_k8s_62772() {
+    let mut cluster = Cluster::with("P1 C1", "");
+    cluster.hook = fate(is_create, Fate::ReplyLost);
+    cluster.start();
+    cluster.replicas[0].deaf = [false, true];
+    cluster.pass(1);
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.pass(60);
+    assert_eq!(cluster.api.pods.len(), 1);
+    assert_eq!(cluster.status().active, 1);
+}
+
+#[test]
+fn s06_a_late_cache_is_not_an_expired_expectation_k8s_129795() {
+    let mut cluster = Cluster::with("P2 C2", "");
+    cluster.start();
+    cluster.replicas[0].deaf = [false, true];
+    cluster.pass(900);
+    assert_eq!(cluster.count(is_create), 2, "fifteen minutes of silence are no reason for more Pods");
+}
+
+#[test]
+fn s06_a_life_between_two_lists_does_not_stall_the_job_k8s_129795() {
+    let mut cluster = Cluster::with("P1 C1", "");
+    cluster.start();
+    cluster.replicas[0].deaf = [false, true];
+    cluster.settle();
+    let pod = cluster.live().pop().expect("created");
+    // Stripped and deleted while nobody looks; neither event is ever seen.
+    cluster.api.edit_pod(&pod, Actor::User, |pod| pod.tracked = false);
+    cluster.api.delete_pod(&pod, Actor::User, true);
+    assert!(cluster.live().is_empty());
+    let head = cluster.api.head();
+    cluster.list(0, Resource::Pods, head);
+    cluster.replicas[0].deaf = [false; 2];
+    cluster.settle();
+    assert_eq!(cluster.live().len(), 1, "replaced as soon as the list shows that it is gone");
+}
+
+#[test]
+fn s07_the_end_is_announced_once_also_after_a_conflict_k8s_112948() {
+    let mut cluster = Cluster::with("P1 C1", "a=S");
+    cluster.start();
+    let finishing = |action: &Action| {
+        matches!(action, Action::WriteJobStatus { status, .. } if status.is_finished())
+    };
+    let mut conflicts = 0;
+    for _ in 0..100 {
+        if cluster.in_flight(finishing) > 0 && conflicts < 3 {
+            cluster.api.edit_job(&key("j"), Actor::User, |job| job.generation += 1);
+            conflicts += 1;
+        }
+        cluster.perform(0);
+        cluster.deliver_all(0);
+    }
+    assert_eq!(conflicts, 3);
+    assert!(cluster.status().is_finished());
+    let announced = cluster.events.iter().filter(|event| event.reason == "Completed").count();
+    let counted = cluster.metrics.iter().filter(|metric| matches!(metric, Metric::JobFinished { .. })).count();
+    assert_eq!((announced, counted), (1, 1));
+}
+
+/// The watch often shows a write before its answer arrives. It is the same write, and is announced all the same.
+#[test]
+fn s07_the_end_is_announced_once_also_if_the_stream_is_faster_than_the_answer_k8s_112948() {
+    let mut cluster = Cluster::with("P1 C1", "a=S");
+    cluster.hook = fate(is_status, Fate::AnsweredLate);
+    cluster.start();
+    for _ in 0..20 {
+        cluster.settle();
+        cluster.answer_late();
+    }
+    assert!(cluster.status().is_finished());
+    let announced = cluster.events.iter().filter(|event| event.reason == "Completed").count();
+    let counted = cluster.metrics.iter().filter(|metric| matches!(metric, Metric::JobFinished { .. })).count();
+    let pods = cluster.metrics.iter().filter(|metric| matches!(metric, Metric::PodsFinished { .. })).count();
+    assert_eq!((announced, counted, pods), (1, 1, 1));
+}
+
+// ---- finalizer stuck, Pod lost ----
+
+#[test]
+fn s08_pods_of_a_job_deleted_before_anyone_looked_are_let_go_k8s_108645() {
+    for restarts in [false, true] {
+        let mut cluster = running("P1 C1", "a=R b=R");
+        cluster.end(&key("a"), Phase::Succeeded, 0);
+        cluster.delete_job(Propagation::Background);
+        if restarts {
+            cluster.restart();
+        }
+        cluster.settle();
+        assert_eq!(cluster.still_tracked(), 0, "restarted: {restarts}");
+    }
+}
+
+#[test]
+fn s08_a_pod_stripped_of_its_owner_is_adopted_or_let_go_k8s_108645() {
+    // Its Job still selects it: it comes back, and is counted.
+    let mut cluster = running("P1 C2", "a=R");
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.controller = None);
+    cluster.settle();
+    assert_eq!((cluster.still_tracked(), cluster.status().succeeded), (1, 1), "{}", cluster.summary());
+    // Nobody selects it: the finalizer goes.
+    let mut cluster = running("P1 C2", "a=R");
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| {
+        pod.controller = None;
+        pod.labels = Default::default();
+    });
+    cluster.settle();
+    assert!(!cluster.stored("a").expect("it runs on").tracked);
+    assert_eq!(cluster.count(is_create), 1, "and its Job replaces it");
+}
+
+#[test]
+fn s09_a_job_does_not_fail_over_pods_it_has_just_created_k8s_109485() {
+    let mut cluster = Cluster::with("P2 C2 BL0", "a=R");
+    cluster.hook = fate(is_create, Fate::ReplyLost);
+    cluster.start();
+    cluster.replicas[0].deaf = [false, true];
+    cluster.perform(0);
+    assert_eq!(cluster.api.pods.len(), 2, "created, and nobody knows");
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.replicas[0].deaf = [false; 2];
+    cluster.end(&key("a"), Phase::Failed, 1);
+    cluster.pass(10);
+    cluster.nodes_confirm_deletions();
+    cluster.pass(10);
+    assert!(cluster.summary().ends_with("failed 2; FailureTarget(BackoffLimitExceeded) Failed"), "{}", cluster.summary());
+    assert_eq!(cluster.still_tracked(), 0);
+    assert!(cluster.live().is_empty());
+}
+
+const FINISHED: &str = r#"{"startTime":"2023-11-14T22:00:00Z","completionTime":"2023-11-14T22:10:00Z","succeeded":1,
+    "uncountedTerminatedPods":{},"ready":0,"terminating":0,"conditions":[
+    {"type":"SuccessCriteriaMet","status":"True","lastTransitionTime":"2023-11-14T22:10:00Z"},
+    {"type":"Complete","status":"True","lastTransitionTime":"2023-11-14T22:10:00Z"}]}"#;
+
+#[test]
+fn s10_an_extra_pod_of_a_finished_job_is_let_go_so_that_ttl_can_delete_k8s_109429() {
+    let mut cluster = Cluster::with_status("P1 C1 TTL5", FINISHED, "extra=R");
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.still_tracked(), 0);
+    assert_eq!(cluster.count(|action| matches!(action, Action::DeleteJob { .. })), 1);
+    assert!(cluster.job().deleting);
+    assert_eq!(cluster.status().succeeded, 1, "nothing is counted any more");
+}
+
+#[test]
+fn s11_a_job_does_not_finish_while_the_cap_leaves_pods_unrecorded_k8s_119159() {
+    for (job, pods) in [("P8 C8", "8*S"), ("P8 C8 BL0", "8*F"), ("P8 C8 BL0", "F 7*R")] {
+        let mut cluster = Cluster::with(job, pods);
+        cluster.limits = Limits { uncounted: 2, batch: 3 };
+        cluster.start();
+        cluster.settle();
+        cluster.nodes_confirm_deletions();
+        cluster.settle();
+        assert_eq!(cluster.status().succeeded + cluster.status().failed, 8, "{pods}: {}", cluster.summary());
+        assert!(cluster.status().is_finished());
+        for (at, status) in history(&cluster) {
+            assert!(!status.is_finished() || tracked_at(&cluster, at) == 0, "{pods}: finished too early");
+        }
+    }
+}
+
+#[test]
+fn s12_what_is_left_over_after_the_end_gets_a_second_chance_k8s_119944() {
+    let mut cluster = running("P1 C1", "a=S");
+    assert!(cluster.status().is_finished());
+    // Somebody restores the Pod from a backup, finalizer and all.
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.tracked = true);
+    cluster.settle();
+    assert!(!cluster.stored("a").expect("stored").tracked);
+    assert_eq!(cluster.status().succeeded, 1);
+}
+
+#[test]
+fn s13_an_orphan_that_could_not_be_let_go_is_tried_again_k8s_141329() {
+    let mut cluster = Cluster::with("P1 C1", "a=S");
+    cluster.delete_job(Propagation::Background);
+    cluster.hook = fate(is_release, Fate::Refused);
+    cluster.start();
+    cluster.pass(5);
+    assert!(cluster.count(is_release) >= 3, "after 1, 2, 4 ... seconds");
+    assert_eq!(cluster.still_tracked(), 1);
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.pass(64);
+    assert_eq!(cluster.still_tracked(), 0);
+}
+
+#[test]
+fn s14_pods_of_other_controllers_keep_whatever_they_have_k8s_124798() {
+    // Controlled by something that is not a batch/v1 Job, with our finalizer on it.
+    let mut cluster = Cluster::with("P0 C1", "a=S");
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| {
+        pod.controller.as_mut().expect("owned").is_job = false;
+    });
+    cluster.start();
+    cluster.pass(60);
+    assert_eq!((cluster.summary(), cluster.still_tracked()), (String::new(), 1));
+    // A Job that somebody else manages: not a finger on it or its Pods, nor when it is gone.
+    let mut cluster = Cluster::with("P2 C2 managedBy=example.com/other", "S F R");
+    cluster.start();
+    cluster.pass(60);
+    assert_eq!((cluster.summary(), cluster.still_tracked()), (String::new(), 3));
+}
+
+#[test]
+fn s15_one_pod_that_refuses_its_patch_holds_nobody_up_k8s_121605_121828() {
+    let mut cluster = Cluster::with("P2 C4", "a=S b=S");
+    cluster.api.pods.get_mut(&key("a")).expect("stored").refuses = true;
+    cluster.start();
+    cluster.pass(3);
+    assert_eq!(cluster.status().succeeded, 1);
+    assert_eq!(cluster.status().uncounted().succeeded, [uid("a")]);
+    assert_eq!(cluster.live().len(), 2, "the work goes on");
+    cluster.end_all(Phase::Succeeded);
+    cluster.pass(3);
+    assert_eq!(cluster.status().succeeded, 3);
+    assert!(!cluster.status().is_finished(), "one is not counted yet");
+    cluster.api.pods.get_mut(&key("a")).expect("stored").refuses = false;
+    cluster.pass(64);
+    assert!(cluster.summary().ends_with(&format!("succeeded 4; {COMPLETE}")), "{}", cluster.summary());
+}
+
+#[test]
+fn s16_ten_thousand_orphans_do_not_crowd_out_a_job_k8s_126567() {
+    let mut cluster = Cluster::new();
+    cluster.create_job("old", "P1 C1", "{}");
+    cluster.pods("old", "10000*S");
+    cluster.api.delete_job(&key("old"), Actor::User, Propagation::Background);
+    cluster.create_job("j", "P1 C1", "{}");
+    cluster.start();
+    assert_eq!(cluster.in_flight(is_create), 1, "the Job is served in the first round");
+    assert!(cluster.in_flight(is_release) <= 100);
+    // A hundred at a time, and none is forgotten.
+    for _ in 0..110 {
+        cluster.perform(0);
+        assert!(cluster.in_flight(is_release) <= 100);
+    }
+    assert_eq!(cluster.count(is_release), 10_000);
+    assert_eq!(cluster.still_tracked(), 1, "the Job's own");
+}
+
+#[test]
+fn s17_pods_that_are_garbage_collected_are_counted_first_k8s_91235_28486() {
+    let mut cluster = running("P2 C2", "a=R b=R");
+    // Nobody controls anything while the Pods end and Pod garbage collection deletes them.
+    cluster.replicas.clear();
+    cluster.end_all(Phase::Succeeded);
+    for pod in ["a", "b"] {
+        cluster.api.delete_pod(&key(pod), Actor::Collector, true);
+    }
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.summary(), format!("release 2; succeeded 2; {COMPLETE}"));
+    assert!(cluster.api.pods.is_empty(), "and then they go");
+}
+
+// ---- a status that the API refuses ----
+
+/// The harness panics when a status is refused, so that the settled state is enough to look at.
+#[test]
+fn s18_pod_that_flips_from_failed_to_succeeded_is_counted_once_k8s_111646() {
+    let mut cluster = Cluster::with("P0 C9", "a=R");
+    cluster.hook = fate(is_release, Fate::Refused);
+    cluster.start();
+    cluster.settle();
+    cluster.api.delete_pod(&key("a"), Actor::User, false);
+    cluster.settle();
+    assert_eq!(cluster.status().uncounted().failed, [uid("a")], "terminating is failed, by this policy");
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.pass(3);
+    assert!(cluster.status().uncounted().succeeded.is_empty());
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.pass(64);
+    assert_eq!((cluster.status().succeeded, cluster.status().failed), (0, 1));
+}
+
+#[test]
+fn s19_pod_that_flips_from_succeeded_to_failed_is_counted_once_k8s_125410() {
+    for (job, pod) in [("P0 C9", "a=S"), ("P0 C9 indexed", "a=3:S"), ("P0 C9 indexed BLPI0", "a=3:S")] {
+        for restarts in [false, true] {
+            let mut cluster = Cluster::with(job, pod);
+            cluster.hook = fate(is_release, Fate::Refused);
+            cluster.start();
+            cluster.settle();
+            cluster.end(&key("a"), Phase::Failed, 1);
+            cluster.settle();
+            if restarts && !job.contains("indexed") {
+                cluster.restart();
+            }
+            cluster.pass(3);
+            cluster.hook = Box::new(|_| Fate::Carried);
+            cluster.pass(64);
+            let status = cluster.status();
+            assert_eq!((status.succeeded, status.failed), (1, 0), "{job}, restarted {restarts}");
+            assert!(status.failed_indexes.as_deref().is_none_or(str::is_empty));
+            assert_eq!(cluster.still_tracked(), 0);
+        }
+    }
+}
+
+fn live_counts_fit(cluster: &Cluster) {
+    for (at, status) in history(cluster) {
+        let ready = status.ready.unwrap_or(0);
+        assert!(ready <= status.active, "revision {at}: ready {ready}, active {}", status.active);
+    }
+}
+
+#[test]
+fn s20_active_stays_what_it_is_during_back_off_k8s_139428() {
+    let mut cluster = running("P3 C9", "R+ R+ Ft0");
+    cluster.pass(9);
+    live_counts_fit(&cluster);
+    assert_eq!((cluster.status().active, cluster.status().ready), (2, Some(2)));
+    assert!(history(&cluster).iter().skip(2).all(|(_, status)| status.active == 2), "never 0 in between");
+}
+
+#[test]
+fn s21_resume_sets_the_start_time_once_k8s_134521() {
+    let mut cluster = running("P1 C9", "");
+    cluster.pass(10);
+    cluster.edit_spec(|spec| spec.suspend = true);
+    cluster.pass(10);
+    assert_eq!(cluster.status().start_time, None);
+    let resumed_at = cluster.api.now.truncated();
+    cluster.edit_spec(|spec| spec.suspend = false);
+    cluster.settle();
+    assert_eq!(cluster.status().start_time, Some(resumed_at));
+    cluster.pass(100);
+    cluster.end_all(Phase::Succeeded);
+    cluster.pass(100);
+    assert_eq!(cluster.status().start_time, Some(resumed_at), "and not again by later writes");
+    assert_eq!(cluster.status().succeeded, 1);
+}
+
+#[test]
+fn s22_a_suspended_job_with_nothing_to_do_completes_k8s_132614() {
+    let cluster = check("P1 C0 suspend", "", COMPLETE);
+    assert_eq!(cluster.status().start_time, None);
+    check("P1 C0 suspend indexed", "", COMPLETE);
+}
+
+#[test]
+fn s23_completed_indexes_shrink_with_the_job_at_once_k8s_115349() {
+    let status = r#"{"startTime":"2023-11-14T22:00:00Z","succeeded":3,"completedIndexes":"0,3,4"}"#;
+    let mut cluster = check_status("P2 C6 indexed", status, "1:R 2:R", "active 2 succeeded 3 completed 0,3,4");
+    cluster.edit_spec(|spec| {
+        spec.completions = Some(3);
+        spec.parallelism = 3;
+    });
+    then(&mut cluster, "active 2 succeeded 1 completed 0");
+}
+
+/// Completions change only together with parallelism, but parallelism may be changed again before anybody looked. Then
+/// the API accepts no lower number of successes; that must not keep everything else from being written.
+#[test]
+fn s23_a_shrunken_job_whose_successes_cannot_be_lowered_still_counts_failures_k8s_115349() {
+    let status = r#"{"startTime":"2023-11-14T22:00:00Z","succeeded":3,"completedIndexes":"0,3,4"}"#;
+    let mut cluster = check_status("P2 C6 indexed", status, "1:R 2:R", "active 2 succeeded 3 completed 0,3,4");
+    cluster.edit_spec(|spec| {
+        spec.completions = Some(3);
+        spec.parallelism = 3;
+    });
+    cluster.edit_spec(|spec| spec.parallelism = 2);
+    cluster.end(&cluster.live()[0].clone(), Phase::Failed, 1);
+    cluster.pass(5);
+    assert_eq!((cluster.status().failed, cluster.still_tracked()), (1, 1), "{}", cluster.summary());
+}
+
+#[test]
+fn s24_a_false_terminal_condition_is_not_doubled_k8s_110292() {
+    for (kind, pods, last) in [
+        ("Failed", "F", "Failed FailureTarget(BackoffLimitExceeded)"),
+        ("Complete", "S", "Complete SuccessCriteriaMet(CompletionsReached)"),
+    ] {
+        let status = format!(
+            r#"{{"startTime":"2023-11-14T22:00:00Z","conditions":[{{"type":"{kind}","status":"False"}}]}}"#
+        );
+        let mut cluster = Cluster::with_status("P1 C1 BL0", &status, pods);
+        cluster.start();
+        cluster.settle();
+        assert!(cluster.summary().ends_with(last), "{}", cluster.summary());
+    }
+}
+
+#[test]
+fn s25_a_false_failure_target_fails_nothing_k8s_125985() {
+    let status = r#"{"startTime":"2023-11-14T22:00:00Z","conditions":[{"type":"FailureTarget","status":"False"}]}"#;
+    let mut cluster = check_status("P1 C1", status, "R", "active 1; FailureTarget=False");
+    cluster.end_all(Phase::Succeeded);
+    then(&mut cluster, &format!("release 1; succeeded 1; FailureTarget=False {COMPLETE}"));
+}
+
+// ---- wrong live counts, panics ----
+
+#[test]
+fn s26_the_end_waits_until_nothing_is_ready_or_terminating_k8s_123775() {
+    for (job, pods) in [
+        ("P3 C3 BL0", "F R+ R+"),
+        ("P3 C3 BL0 replace=Failed", "F R+ R+!"),
+        ("P3 C3 indexed success=1", "0:S 1:R+ 2:R+"),
+        ("P3 C3 BL0 FailJob=3", "Fx3 R+ R+"),
+    ] {
+        let mut cluster = running(job, pods);
+        assert!(!cluster.status().is_finished(), "{job}: Pods still terminate");
+        cluster.pass(60);
+        assert!(!cluster.status().is_finished(), "{job}: Pods still terminate");
+        cluster.nodes_confirm_deletions();
+        cluster.settle();
+        let status = cluster.status();
+        assert!(status.is_finished(), "{job}: {}", cluster.summary());
+        assert_eq!((status.active, status.ready, status.terminating), (0, Some(0), Some(0)));
+        live_counts_fit(&cluster);
+    }
+}
+
+#[test]
+fn s27_live_counts_know_of_our_own_deletions_k8s_125089_125175_125185_125546() {
+    let mut cluster = running("P3 C9", "R+ R+ R+");
+    let began = history(&cluster).len();
+    cluster.edit_spec(|spec| spec.parallelism = 1);
+    // The stream of Pods is silent: only the answers tell.
+    cluster.deliver(0, Resource::Jobs);
+    cluster.replicas[0].deaf = [false, true];
+    cluster.pass(5);
+    assert_eq!(cluster.summary(), "delete 2; release 2; active 1 ready 1 terminating 2");
+    live_counts_fit(&cluster);
+    for (_, status) in &history(&cluster)[began..] {
+        assert_eq!(status.active + status.terminating.unwrap_or(0), 3);
+    }
+}
+
+#[test]
+fn s28_a_change_of_terminating_alone_is_written_k8s_121342() {
+    let mut cluster = running("P1 C1", "R R!-");
+    assert_eq!(cluster.summary(), "active 1 terminating 1");
+    cluster.nodes_confirm_deletions();
+    then(&mut cluster, "active 1");
+}
+
+#[test]
+fn s29_more_terminating_pods_than_wanted_ones_are_no_negative_number_k8s_122235() {
+    check("P1 C1 FailJob=3", "R 5*R!", "active 1 terminating 5");
+    check("P2 C2 FailJob=3", "5*R!", "terminating 5");
+    check("P0 C2 replace=Failed", "R 3*R!", "delete 1; release 1; terminating 4");
+    check("P2 C4 indexed replace=Failed", "0:R! 1:R! 2:R! 3:R!", "terminating 4");
+}
+
+#[test]
+fn s30_policies_that_are_null_have_their_defaults_k8s_121011() {
+    for (policy, replacement) in [
+        ("null", PodReplacementPolicy::TerminatingOrFailed),
+        (r#"{"rules":null}"#, PodReplacementPolicy::Failed),
+        (r#"{"rules":[]}"#, PodReplacementPolicy::Failed),
+    ] {
+        let text = format!(
+            r#"{{"metadata":{{"name":"j","uid":"u","resourceVersion":"1"}},"spec":{{"podFailurePolicy":{policy},
+            "podReplacementPolicy":null,"successPolicy":null,"backoffLimit":null,"template":{{}}}}}}"#
+        );
+        let job = JobView::from_json(text.as_bytes()).expect("readable");
+        assert_eq!(job.spec.pod_replacement_policy, replacement, "{policy}");
+        assert_eq!(job.spec.backoff_limit, 6);
+    }
+    check("P1 C1 BL0 emptypolicy", "Fx3", "release 1; failed 1; FailureTarget(BackoffLimitExceeded) Failed");
+}
+
+#[test]
+fn s31_the_failure_policy_judges_final_states_only_k8s_113856_113860() {
+    // One container has ended with the fatal code, the Pod has not.
+    let mut cluster = check("P1 C1 FailJob=3", "a=Rx3", "active 1");
+    cluster.end(&key("a"), Phase::Failed, 0);
+    then(&mut cluster, "release 1; failed 1; FailureTarget(PodFailurePolicy) Failed");
+    // Being deleted is not an end either.
+    check("P1 C1 FailJob=3", "Rx3!", "terminating 1");
+    // It succeeded in the end.
+    check("P1 C1 FailJob=3", "Sx3", &format!("release 1; succeeded 1; {COMPLETE}"));
+}
+
+// ---- timers and identity ----
+
+#[test]
+fn s32_a_restart_does_not_lose_the_deadline_k8s_110239() {
+    let mut cluster = running("P1 C1 D30", "R");
+    cluster.pass(20);
+    cluster.restart();
+    cluster.pass(9);
+    assert_eq!(cluster.count(is_delete), 0, "not early");
+    cluster.pass(1);
+    assert_eq!(cluster.summary(), "delete 1; release 1; terminating 1 failed 1; FailureTarget(DeadlineExceeded)");
+}
+
+#[test]
+fn s33_after_a_conflict_nobody_waits_for_an_event_k8s_111026() {
+    let mut cluster = running("P1 C2", "a=R");
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.deliver_all(0);
+    assert_eq!(cluster.in_flight(is_status), 1);
+    cluster.api.edit_job(&key("j"), Actor::User, |job| job.generation += 1);
+    cluster.replicas[0].deaf = [true, false];
+    cluster.pass(5);
+    assert_eq!(cluster.summary(), "create 1; release 1; active 1 succeeded 1");
+}
+
+#[test]
+fn s34_neither_restarts_nor_events_shorten_the_back_off_k8s_114391_114650() {
+    let mut cluster = running("P1 C1", "Ft0 Ft0");
+    // Two failures: twenty seconds.
+    for second in 1..19 {
+        cluster.pass(1);
+        match second % 3 {
+            0 => cluster.restart(),
+            1 => cluster.api.edit_job(&key("j"), Actor::User, |job| job.generation += 1),
+            _ => cluster.edit_spec(|spec| spec.backoff_limit += 1),
+        }
+    }
+    cluster.settle();
+    assert_eq!(cluster.count(is_create), 0);
+    cluster.pass(3);
+    assert_eq!(cluster.count(is_create), 1, "nor do they prolong it");
+}
+
+#[test]
+fn s35_ignored_failures_delay_the_next_pod_too_k8s_119434() {
+    let mut cluster = check("P1 C1 BL0 Ignore=DisruptionTarget", "Fdt0", "release 1");
+    cluster.pass(8);
+    assert_eq!(cluster.count(is_create), 0);
+    cluster.pass(2);
+    assert_eq!(cluster.summary(), "create 1; release 1; active 1");
+    // Per index as well.
+    let mut cluster = check("P1 C1 BLPI0 indexed Ignore=DisruptionTarget", "0:Fdt0", "");
+    cluster.pass(8);
+    assert_eq!(cluster.count(is_create), 0);
+    cluster.pass(2);
+    assert_eq!(cluster.summary(), "create {0}; release 1; active 1");
+}
+
+#[test]
+fn s36_a_job_created_again_does_not_inherit_the_back_off_k8s_132109_132042() {
+    let mut cluster = running("P1 C1", "6*Ft0");
+    cluster.delete_job(Propagation::Background);
+    cluster.create_job("j", "P1 C1", "{}");
+    cluster.settle();
+    assert_eq!(cluster.summary(), "create 1; active 1");
+}
+
+#[test]
+fn s37_a_job_created_again_does_not_wait_for_the_old_ones_pods_k8s_131917_142142() {
+    for fate_of_old in [Fate::Held, Fate::Lost, Fate::ReplyLost] {
+        let mut cluster = Cluster::with("P3 C3", "");
+        cluster.hook = fate(is_create, fate_of_old);
+        cluster.start();
+        cluster.settle();
+        cluster.delete_job(Propagation::Background);
+        let old: BTreeSet<_> = cluster.api.pods.keys().cloned().collect();
+        cluster.create_job("j", "P2 C2", "{}");
+        cluster.hook = Box::new(move |action| match action {
+            Action::CreatePod { .. } => Fate::Carried,
+            _ => Fate::Carried,
+        });
+        cluster.settle();
+        assert_eq!(cluster.status().active, 2, "{fate_of_old:?}");
+        // Whatever came of the old creations is let go.
+        let job = cluster.job().uid.clone();
+        let strangers = cluster.api.pods.values().filter(|pod| pod.view.job() != Some(&job) && pod.view.tracked);
+        assert_eq!(strangers.count(), 0, "{fate_of_old:?}, {} before", old.len());
+    }
+}
+
+#[test]
+fn s38_creations_that_failed_are_made_up_for_in_seconds_k8s_119335() {
+    let mut cluster = Cluster::with("P10 C10", "");
+    let mut tried = 0;
+    cluster.hook = Box::new(move |action| {
+        tried += usize::from(is_create(action));
+        if is_create(action) && tried > 4 { Fate::Refused } else { Fate::Carried }
+    });
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.status().active, 4);
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.pass(10);
+    assert_eq!(cluster.status().active, 10);
+}
+
+#[test]
+fn s39_finished_jobs_cost_no_bookkeeping_k8s_111721_137243() {
+    let mut cluster = Cluster::new();
+    for number in 0..100 {
+        let name = format!("job{number}");
+        cluster.create_job(&name, "P2 C2", "{}");
+        cluster.pods(&name, "S S");
+    }
+    cluster.start();
+    cluster.settle();
+    assert!(cluster.api.jobs.values().all(|job| job.view.status.is_finished()));
+    assert_eq!(cluster.replicas[0].machine.sizes(), [0; 4], "ledgers, their Pods, other Pods, requests");
+    for number in 0..100 {
+        cluster.api.delete_job(&key(&format!("job{number}")), Actor::User, Propagation::Background);
+    }
+    cluster.settle();
+    assert_eq!(cluster.replicas[0].machine.sizes(), [0; 4]);
+}
+
+#[test]
+fn s40_what_happens_in_one_namespace_stays_there_k8s_132400() {
+    let mut cluster = Cluster::new();
+    cluster.create_job("j", "P1 C1 label=x", "{}");
+    cluster.create_job_in("other", "j", "P1 C1 label=x", "{}");
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.api.pods.len(), 2);
+    // The same name, the same selector, another namespace.
+    cluster.delete_job(Propagation::Background);
+    cluster.settle();
+    for (pod, stored) in &cluster.api.pods {
+        assert_eq!(stored.view.tracked, pod.0 == "other", "{pod:?}");
+    }
+    // A Pod without owner is adopted in its own namespace only.
+    let (from, theirs) = cluster.api.pods.iter().find(|(pod, _)| pod.0 == "ns").expect("still there");
+    let (from, mut loose) = (from.clone(), (*theirs.view).clone());
+    loose.controller = None;
+    loose.uid = uid("loose");
+    loose.name = "loose".into();
+    cluster.api.insert_pod(loose, Actor::User);
+    cluster.pass(5);
+    assert_eq!(cluster.count(|action| matches!(action, Action::PatchPod { change, .. }
+        if matches!(change, tally_controllers::machine::PodChange::Adopt { .. }))), 0, "{from:?}");
+}
+
+#[test]
+fn s41_failures_of_pods_are_no_errors_and_slow_nothing_down_k8s_118759() {
+    let mut cluster = running("P4 C99 BL99", "a=R b=R c=R d=R");
+    let began = cluster.api.now;
+    for (pod, phase) in [("a", Phase::Failed), ("b", Phase::Failed), ("c", Phase::Succeeded)] {
+        cluster.end(&key(pod), phase, i32::from(phase == Phase::Failed));
+        cluster.settle();
+    }
+    assert_eq!((cluster.status().succeeded, cluster.status().failed), (1, 2));
+    assert!(cluster.api.now - began < Span::from_seconds(1), "accounted at once");
+    let errors = cluster.metrics.iter().filter(|metric| matches!(metric, Metric::Sync { error: true, .. }));
+    assert_eq!(errors.count(), 0);
+}
+
+// ---- hazards without a known issue ----
+
+#[test]
+fn h1_a_pod_whose_deletion_failed_is_still_ready() {
+    let mut cluster = Cluster::with("P2 C2 suspend", "2*R+");
+    cluster.hook = fate(is_delete, Fate::Refused);
+    cluster.start();
+    cluster.pass(5);
+    assert_eq!((cluster.status().active, cluster.status().ready, cluster.status().terminating), (2, Some(2), Some(0)));
+    live_counts_fit(&cluster);
+}
+
+#[test]
+fn h2_a_removal_that_stopped_half_way_is_finished_by_the_next_leader() {
+    let mut cluster = running("P2 C9", "a=R b=R");
+    cluster.edit_spec(|spec| spec.parallelism = 1);
+    cluster.hook = fate(is_delete, Fate::Lost);
+    cluster.deliver_all(0);
+    cluster.perform(0);
+    cluster.perform(0);
+    let released: Vec<&str> = ["a", "b"].into_iter().filter(|pod| !cluster.stored(pod).unwrap().tracked).collect();
+    assert_eq!(released.len(), 1, "between the release and the deletion");
+    let released = released[0].to_owned();
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.restart();
+    cluster.settle();
+    assert_eq!((cluster.status().active, cluster.status().terminating), (1, Some(1)));
+    assert!(cluster.stored(&released).expect("its node has not confirmed").deleting());
+    let other = if released == "a" { "b" } else { "a" };
+    assert!(cluster.stored(other).expect("runs").tracked, "the other one still counts");
+    // Also when the Job wants both again by now: what cannot be counted must not work.
+    cluster.edit_spec(|spec| spec.parallelism = 2);
+    cluster.nodes_confirm_deletions();
+    cluster.settle();
+    assert_eq!(cluster.status().active, 2);
+    assert_eq!(cluster.still_tracked(), 2);
+}
+
+#[test]
+fn h3_a_pod_of_the_same_name_is_not_the_same_pod() {
+    let mut cluster = Cluster::with("P0 C9", "a=S");
+    cluster.hook = fate(is_release, Fate::Held);
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.in_flight(is_release), 1);
+    // Somebody strips and deletes the Pod, and makes another under its name.
+    let mut impostor = cluster.stored("a").expect("stored").clone();
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.tracked = false);
+    cluster.api.delete_pod(&key("a"), Actor::User, true);
+    impostor.uid = uid("impostor");
+    impostor.phase = Phase::Running;
+    cluster.api.insert_pod(impostor, Actor::User).expect("the name is free");
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.perform(0);
+    assert!(cluster.stored("a").expect("stored").tracked, "the request was about another");
+    cluster.settle();
+    assert_eq!(cluster.status().succeeded, 1, "the one that was meant is counted all the same");
+}
+
+#[test]
+fn h4_a_clock_that_stepped_back_does_not_end_a_job_before_its_start() {
+    for (pods, phase) in [("a=R", Phase::Succeeded), ("a=R", Phase::Failed)] {
+        let mut cluster = running("P1 C1 BL0", pods);
+        cluster.replicas[0].clock = Span::from_seconds(-7200);
+        cluster.end(&key("a"), phase, 0);
+        cluster.settle();
+        let status = cluster.status();
+        assert!(status.is_finished(), "{}", cluster.summary());
+        let (start, terminal) = (status.start_time, status.terminal_condition().expect("finished"));
+        assert!(terminal.last_transition_time >= start);
+        assert!(status.completion_time.is_none_or(|at| Some(at) >= start));
+    }
+}
+
+#[test]
+fn h5_a_pod_not_in_the_view_is_not_a_released_pod() {
+    let mut cluster = Cluster::with("P0 C9", "");
+    let before = cluster.api.head();
+    cluster.pods("j", "a=S");
+    cluster.hook = fate(is_release, Fate::Refused);
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.status().uncounted().succeeded, [uid("a")]);
+    // The next leader has the newest Job and Pods from before there was one.
+    cluster.restart_from(cluster.api.head(), before);
+    cluster.replicas[0].deaf = [false, true];
+    cluster.pass(5);
+    assert_eq!(cluster.status().succeeded, 0);
+    assert_eq!(cluster.status().uncounted().succeeded, [uid("a")]);
+    cluster.replicas[0].deaf = [false; 2];
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.pass(64);
+    assert_eq!(cluster.status().succeeded, 1);
+}
+
+#[test]
+fn h5_a_job_not_in_the_view_is_not_a_deleted_job() {
+    let mut cluster = Cluster::with("P1 C1", "a=R");
+    cluster.start_from(Revision(0), cluster.api.head());
+    cluster.replicas[0].deaf = [true, false];
+    cluster.pass(60);
+    assert_eq!(cluster.still_tracked(), 1, "the Job may simply not have been seen");
+    cluster.replicas[0].deaf = [false; 2];
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.settle();
+    assert_eq!(cluster.summary(), format!("release 1; succeeded 1; {COMPLETE}"));
+}
+
+#[test]
+fn h6_a_local_clock_that_runs_ahead_deletes_nothing_early() {
+    let deletions = |cluster: &Cluster| cluster.count(|action| matches!(action, Action::DeleteJob { .. }));
+    let mut cluster = running("P1 C1 TTL100", "S");
+    cluster.restart();
+    cluster.replicas[0].clock = Span::from_seconds(3600);
+    cluster.pass(98);
+    assert_eq!(deletions(&cluster), 0);
+    cluster.pass(10);
+    assert_eq!(deletions(&cluster), 1);
+    // A clock that runs behind is late, and no more than that.
+    let mut cluster = running("P1 C1 TTL100", "S");
+    cluster.restart();
+    cluster.replicas[0].clock = Span::from_seconds(-50);
+    cluster.pass(149);
+    assert_eq!(deletions(&cluster), 0);
+    cluster.pass(60);
+    assert_eq!(deletions(&cluster), 1);
+}
+
+// ---- the same kinds of trouble, by chance ----
+
+/// Every named world for some seeds: the rows of the fault matrix, in interleavings nobody wrote down.
+#[test]
+fn every_scenario_holds_its_invariants_for_some_seeds() {
+    for scenario in scenarios::SCENARIOS {
+        let campaign = run::seeds(0..60, None, scenario, |_| {});
+        if let Some((seed, violation)) = campaign.failed {
+            panic!("scenario {}, seed {seed}: {violation:?}", scenario.name);
+        }
+        assert_eq!(campaign.schedules, 60);
+    }
+}
