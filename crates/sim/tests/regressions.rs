@@ -110,24 +110,24 @@ fn s04_a_job_stream_that_lags_behind_the_finish_starts_no_pod_k8s_130103() {
     assert_eq!(cluster.summary(), format!("release 1; succeeded 1; {COMPLETE}"));
 }
 
+/// After a restart from a list of Jobs older than the finish, and older than the list of Pods, an extra Pod may come to
+/// be. It is never counted, the finished Job stays as it is, and the Pod is let go.
 #[test]
-fn probe_s04() {
-    let mut cluster = Cluster::with("P1 C1", "");
-    cluster.start();
-    cluster.settle();
+fn s04_a_restart_from_before_the_finish_counts_nothing_again_k8s_130103() {
+    let mut cluster = running("P1 C1", "");
     let unfinished = cluster.api.head();
     cluster.end_all(Phase::Succeeded);
     cluster.settle();
-    cluster.forget_requests();
+    let finished = cluster.status().clone();
+    assert!(finished.is_finished());
     cluster.restart_from(unfinished, cluster.api.head());
-    println!("asked {}", cluster.asked());
-    cluster.settle();
-    println!("then {} tracked {}", cluster.summary(), cluster.still_tracked());
-    let mut cluster = Cluster::with("P2 C2 suspend", "2*R+");
-    cluster.start();
-    cluster.settle();
-    println!("{:?}", cluster.status_writes());
-    panic!("probe");
+    cluster.pass(60);
+    assert_eq!(*cluster.status(), finished);
+    assert!(cluster.live().len() <= 1, "{:?}", cluster.live());
+    cluster.end_all(Phase::Succeeded);
+    cluster.pass(60);
+    assert_eq!(*cluster.status(), finished);
+    assert_eq!(cluster.still_tracked(), 0);
 }
 
 #[test]
@@ -190,9 +190,7 @@ fn s06_a_life_between_two_lists_does_not_stall_the_job_k8s_129795() {
 fn s07_the_end_is_announced_once_also_after_a_conflict_k8s_112948() {
     let mut cluster = Cluster::with("P1 C1", "a=S");
     cluster.start();
-    let finishing = |action: &Action| {
-        matches!(action, Action::WriteJobStatus { status, .. } if status.is_finished())
-    };
+    let finishing = |action: &Action| matches!(action, Action::WriteJobStatus { status, .. } if status.is_finished());
     let mut conflicts = 0;
     for _ in 0..100 {
         if cluster.in_flight(finishing) > 0 && conflicts < 3 {
@@ -275,7 +273,11 @@ fn s09_a_job_does_not_fail_over_pods_it_has_just_created_k8s_109485() {
     cluster.pass(10);
     cluster.nodes_confirm_deletions();
     cluster.pass(10);
-    assert!(cluster.summary().ends_with("failed 2; FailureTarget(BackoffLimitExceeded) Failed"), "{}", cluster.summary());
+    assert!(
+        cluster.summary().ends_with("failed 2; FailureTarget(BackoffLimitExceeded) Failed"),
+        "{}",
+        cluster.summary()
+    );
     assert_eq!(cluster.still_tracked(), 0);
     assert!(cluster.live().is_empty());
 }
@@ -525,9 +527,8 @@ fn s24_a_false_terminal_condition_is_not_doubled_k8s_110292() {
         ("Failed", "F", "Failed FailureTarget(BackoffLimitExceeded)"),
         ("Complete", "S", "Complete SuccessCriteriaMet(CompletionsReached)"),
     ] {
-        let status = format!(
-            r#"{{"startTime":"2023-11-14T22:00:00Z","conditions":[{{"type":"{kind}","status":"False"}}]}}"#
-        );
+        let status =
+            format!(r#"{{"startTime":"2023-11-14T22:00:00Z","conditions":[{{"type":"{kind}","status":"False"}}]}}"#);
         let mut cluster = Cluster::with_status("P1 C1 BL0", &status, pods);
         cluster.start();
         cluster.settle();
@@ -705,10 +706,7 @@ fn s37_a_job_created_again_does_not_wait_for_the_old_ones_pods_k8s_131917_142142
         cluster.delete_job(Propagation::Background);
         let old: BTreeSet<_> = cluster.api.pods.keys().cloned().collect();
         cluster.create_job("j", "P2 C2", "{}");
-        cluster.hook = Box::new(move |action| match action {
-            Action::CreatePod { .. } => Fate::Carried,
-            _ => Fate::Carried,
-        });
+        cluster.hook = Box::new(|_| Fate::Carried);
         cluster.settle();
         assert_eq!(cluster.status().active, 2, "{fate_of_old:?}");
         // Whatever came of the old creations is let go.
@@ -775,8 +773,12 @@ fn s40_what_happens_in_one_namespace_stays_there_k8s_132400() {
     loose.name = "loose".into();
     cluster.api.insert_pod(loose, Actor::User);
     cluster.pass(5);
-    assert_eq!(cluster.count(|action| matches!(action, Action::PatchPod { change, .. }
-        if matches!(change, tally_controllers::machine::PodChange::Adopt { .. }))), 0, "{from:?}");
+    assert_eq!(
+        cluster.count(|action| matches!(action, Action::PatchPod { change, .. }
+        if matches!(change, tally_controllers::machine::PodChange::Adopt { .. }))),
+        0,
+        "{from:?}"
+    );
 }
 
 #[test]
