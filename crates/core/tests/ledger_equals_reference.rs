@@ -112,7 +112,7 @@ fn after_any_events_the_ledger_plans_as_if_it_had_just_been_told() {
             world.settle();
             let facts = world.facts(world.now + later);
             let expected = reference::plan(&facts);
-            let forgetful = later == SHORTLY && !world.creations_are_derivable();
+            let forgetful = later == SHORTLY && !world.waits_are_derivable();
             if forgetful || !world.bookings_are_derivable() || known_bug(&facts, &expected).is_some() {
                 continue;
             }

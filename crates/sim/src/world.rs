@@ -504,10 +504,10 @@ impl<S: Soundness> World<S> {
     fn note_answer(&mut self, action: &Action, answer: &Answer, instance: usize) {
         match (action, answer) {
             (Action::WriteJobStatus { .. }, Answer::Conflict) => self.counters.hit(Sometimes::Conflict),
-            (Action::WriteJobStatus { uid, .. }, Answer::Done(_)) => {
-                if self.last_status_writer.insert(uid.clone(), instance).is_some_and(|last| last != instance) {
-                    self.counters.hit(Sometimes::TwoWriters);
-                }
+            (Action::WriteJobStatus { uid, .. }, Answer::Done(_))
+                if self.last_status_writer.insert(uid.clone(), instance).is_some_and(|last| last != instance) =>
+            {
+                self.counters.hit(Sometimes::TwoWriters);
             }
             (Action::WriteJobStatus { name, .. }, Answer::Refused { message, .. }) => {
                 // Against the status it was planned from it was valid; somebody else's edit may have made it otherwise.

@@ -100,11 +100,11 @@ impl<S: Soundness> JobMachine<S> {
 
     /// Takes an answer for true before the stream repeats it: the overlay of own writes.
     fn believe(&mut self, job: &JobUid, pod: &Arc<PodView>, now: Timestamp) {
-        if let Some((slot, ledger)) = self.ledger_mut(job) {
-            if ledger.knows_at(&pod.uid).is_some() {
-                ledger.observe_pod(pod, now);
-                self.pod_owner.insert(pod_key(&pod.uid), slot);
-            }
+        if let Some((slot, ledger)) = self.ledger_mut(job)
+            && ledger.knows_at(&pod.uid).is_some()
+        {
+            ledger.observe_pod(pod, now);
+            self.pod_owner.insert(pod_key(&pod.uid), slot);
         }
     }
 

@@ -151,6 +151,9 @@ struct StatusInFlight {
     /// Indexes this write books, so that its commit need not compare whole sets.
     completed: Vec<CompletionIndex>,
     failed: Vec<CompletionIndex>,
+    /// It ends the Job, or begins to. Until its fate is known nothing may be created or removed, whatever a clock that
+    /// stepped back would have us think.
+    decides: bool,
 }
 
 /// What this ledger knows of Pods, and what is known of Pods it has no claim to (any more). A recorded Pod that lost

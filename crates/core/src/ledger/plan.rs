@@ -147,7 +147,10 @@ impl<S: Soundness> Ledger<S> {
         let mut waiting = false;
         if self.regime.decided() {
             self.plan_deletions(&mut plan);
-        } else if decision.is_none() && !self.regime.deleting {
+        } else if decision.is_none()
+            && !self.regime.deleting
+            && !self.flight.status.as_ref().is_some_and(|flight| flight.decides)
+        {
             waiting = self.manage(now, &mut plan);
         }
         if self.regime.decided() || decision.is_some() || self.regime.deleting || self.job.spec.suspend {
@@ -713,6 +716,7 @@ impl<S: Soundness> Ledger<S> {
             self.set_suspended(&mut status, at);
         }
         if let Some(decision) = decision {
+            flight.decides = true;
             self.enact(decision, &mut status, at);
         }
         Some((status, flight, handled, batch))

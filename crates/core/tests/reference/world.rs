@@ -180,6 +180,8 @@ pub struct World {
     flights: Vec<Flight>,
     unsettled_creations: BTreeMap<CompactString, NewPod>,
     known: BTreeMap<PodUid, PodView>,
+    /// Something was refused, and nothing heard of the Pod since.
+    refused: BTreeSet<PodUid>,
     /// Gone by an answer; the stream has yet to say so.
     buried: BTreeSet<PodUid>,
     /// Gone by the stream, which never speaks of them again.
@@ -207,6 +209,7 @@ impl World {
             flights: Vec::new(),
             unsettled_creations: BTreeMap::new(),
             known: BTreeMap::new(),
+            refused: BTreeSet::new(),
             buried: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             endings: BTreeSet::new(),
@@ -228,9 +231,9 @@ impl World {
         }
     }
 
-    /// Whether the ledger remembers nothing about back-off but what its Pods show.
-    pub fn creations_are_derivable(&self) -> bool {
-        !self.memory.failed_creations && endings(&self.facts(self.now)) == self.endings
+    /// Whether the ledger has no other reason to wait than what its Pods show.
+    pub fn waits_are_derivable(&self) -> bool {
+        self.refused.is_empty() && !self.memory.failed_creations && endings(&self.facts(self.now)) == self.endings
     }
 
     /// Whether each success that the ledger takes for booked still is what it was. If not (the Pod flipped, the index was
@@ -310,15 +313,16 @@ impl World {
     pub fn settle(&mut self) {
         self.ledger.status_unwritten();
         for flight in std::mem::take(&mut self.flights) {
+            // Pods of which nothing was asked are left alone: an answer would file them anew.
+            if let Some(uid) = flight.pod() {
+                self.ledger.pod_answered(uid);
+            }
             if let Flight::Create(new) = flight {
                 self.unsettled_creations.insert(new.name.clone(), new);
             }
         }
         for new in std::mem::take(&mut self.unsettled_creations).into_values() {
             self.create(&new, Reply::Done);
-        }
-        for uid in self.known.keys() {
-            self.ledger.pod_answered(uid);
         }
         self.remember();
     }
@@ -435,6 +439,9 @@ impl World {
         }
         self.unsettled_creations.remove(&pod.name);
         let known = self.known.entry(pod.uid.clone()).or_insert_with(|| pod.clone());
+        if known.revision < pod.revision {
+            self.refused.remove(&pod.uid);
+        }
         if known.revision <= pod.revision {
             known.clone_from(pod);
         }
@@ -442,6 +449,7 @@ impl World {
 
     fn show_gone(&mut self, uid: &PodUid) {
         self.ledger.pod_gone(uid);
+        self.refused.remove(uid);
         self.known.remove(uid);
         self.buried.remove(uid);
         self.forgotten.insert(uid.clone());
@@ -450,6 +458,7 @@ impl World {
     /// An answer says so.
     fn show_vanished(&mut self, uid: &PodUid) {
         self.ledger.pod_vanished(uid);
+        self.refused.remove(uid);
         if self.known.remove(uid).is_some() {
             self.buried.insert(uid.clone());
         }
@@ -546,15 +555,13 @@ impl World {
         };
         let conflict = only_at.is_some_and(|revision| revision != pod.revision);
         if conflict || matches!(reply, Reply::Refused | Reply::Taken) {
-            self.memory.early_wakes = true;
-            self.ledger.pod_refused(uid, self.now);
+            self.refuse(uid);
             return;
         }
         act(self, &mut pod);
         if reply == Reply::Lost {
             self.store(pod, Told::NotYet);
-            self.memory.early_wakes = true;
-            self.ledger.pod_refused(uid, self.now);
+            self.refuse(uid);
             return;
         }
         let pod = self.store(pod, Told::NotYet);
@@ -562,7 +569,14 @@ impl World {
         if self.known.contains_key(uid) {
             self.show(&pod);
         }
+        self.refused.remove(uid);
         self.ledger.pod_answered(uid);
+    }
+
+    fn refuse(&mut self, uid: &PodUid) {
+        self.memory.early_wakes = true;
+        self.refused.insert(uid.clone());
+        self.ledger.pod_refused(uid, self.now);
     }
 
     fn create(&mut self, new: &NewPod, reply: Reply) {
