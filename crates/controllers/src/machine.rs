@@ -74,7 +74,7 @@ pub enum Answer {
     },
 }
 
-/// A request says everything. How it looks on the wire is `wire.rs`; the driver has no knowledge of Jobs.
+/// A request says everything: whoever carries it out needs no knowledge of Jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub id: RequestId,

@@ -818,6 +818,8 @@ fn h2_a_removal_that_stopped_half_way_is_finished_by_the_next_leader() {
     let released: Vec<&str> = ["a", "b"].into_iter().filter(|pod| !cluster.stored(pod).unwrap().tracked).collect();
     assert_eq!(released.len(), 1, "between the release and the deletion");
     let released = released[0].to_owned();
+    // By every other measure it would now be the one to keep.
+    cluster.api.edit_pod(&key(&released), Actor::Node, |pod| pod.ready = true);
     cluster.hook = Box::new(|_| Fate::Carried);
     cluster.restart();
     cluster.settle();
@@ -921,6 +923,40 @@ fn h6_a_local_clock_that_runs_ahead_deletes_nothing_early() {
     assert_eq!(deletions(&cluster), 0);
     cluster.pass(60);
     assert_eq!(deletions(&cluster), 1);
+}
+
+/// The gate the other way round: by an old view of the Job this index is out of range.
+#[test]
+fn a_stale_job_does_not_judge_newer_pods() {
+    let mut cluster = running("P2 C2 indexed", "0:R 1:R");
+    cluster.replicas[0].deaf = [true, false];
+    cluster.edit_spec(|spec| {
+        spec.completions = Some(4);
+        spec.parallelism = 4;
+    });
+    cluster.pods("j", "3:S");
+    cluster.settle();
+    assert_eq!(cluster.summary(), "create {2}; release 1; active 3 succeeded 1 completed 3");
+}
+
+/// What one process has seen it does not unsee: a release that was observed must not be undone by an older list.
+#[test]
+fn a_list_older_than_the_view_is_not_accepted() {
+    let mut cluster = Cluster::with("P1 C2", "a=S");
+    let before = cluster.api.head();
+    cluster.start();
+    cluster.settle();
+    let machine = &cluster.replicas[0].machine;
+    let head = cluster.api.head();
+    for resource in [Resource::Jobs, Resource::Pods] {
+        assert!(!machine.accepts_list(resource, before), "{resource:?}");
+        assert!(machine.accepts_list(resource, head), "{resource:?}");
+    }
+    // Should a driver show it all the same, what was released stays released.
+    cluster.list(0, Resource::Pods, before);
+    cluster.pass(5);
+    assert_eq!(cluster.status().succeeded, 1);
+    assert_eq!(cluster.count(is_release), 1);
 }
 
 // ---- the same kinds of trouble, by chance ----
