@@ -3,7 +3,8 @@
 //!
 //! Jobs are written `P2 C5 BL0 indexed`, Pods `0:R+ 1:S`, and what became of them
 //! `create 1; release 1; active 2 succeeded 1`. The grammar is at `job_text` and `Cluster::pods`.
-#![allow(dead_code, unreachable_pub)]
+// Each test file uses a part of this; and a test that is written wrong may panic.
+#![allow(dead_code, unreachable_pub, clippy::expect_used)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -451,7 +452,7 @@ impl Cluster {
         }
         process.wakes[source as usize] = out.wake_at;
         process.flights.extend(out.requests.drain(..).map(|request| (source, request)));
-        let invalid = out.metrics.iter().any(|metric| *metric == Metric::InvalidStatus);
+        let invalid = out.metrics.contains(&Metric::InvalidStatus);
         assert!(!invalid, "a status was planned that the rules refuse: {:?}", out.events);
         self.events.append(&mut out.events);
         self.metrics.append(&mut out.metrics);
