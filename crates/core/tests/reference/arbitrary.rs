@@ -50,6 +50,80 @@ fn rarely(chance: f64) -> impl Strategy<Value = bool> {
     proptest::bool::weighted(chance)
 }
 
+// ---- by hand ----
+
+/// A Job that wants three successes, one after the other.
+pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
+    let mut spec = JobSpec {
+        parallelism: 1,
+        completions: Some(3),
+        completion_mode: CompletionMode::NonIndexed,
+        backoff_limit: 6,
+        backoff_limit_per_index: None,
+        max_failed_indexes: None,
+        active_deadline_seconds: None,
+        ttl_seconds_after_finished: None,
+        suspend: false,
+        pod_replacement_policy: PodReplacementPolicy::TerminatingOrFailed,
+        pod_failure_policy: None,
+        success_policy: None,
+        managed_by: None,
+        selector: Selector::default(),
+        restart_policy_on_failure: false,
+        template: Template(Arc::from(RawValue::from_string("{}".into()).expect("is JSON"))),
+    };
+    let mut status = JobStatus::default();
+    change(&mut spec, &mut status);
+    JobView {
+        uid: JobUid::new(JOB),
+        namespace: "space".into(),
+        name: "job".into(),
+        revision: Revision(JOB_AT),
+        generation: 1,
+        created_at: ago(2_000),
+        deleting: false,
+        spec: Arc::new(spec),
+        status,
+    }
+}
+
+/// A running Pod with the finalizer.
+pub fn plain_pod(number: u128, change: impl FnOnce(&mut PodView)) -> PodView {
+    let seed = PodSeed {
+        phase: Phase::Running,
+        deleting: false,
+        tracked: true,
+        scheduled: true,
+        ready: false,
+        index: None,
+        attempt: None,
+        failure_count: 0,
+        ignored_failure_count: 0,
+        restarts: 0,
+        finished_at: ago(100),
+        ready_changed_at: None,
+        code: None,
+        side_code: None,
+        disrupted: false,
+        newer: false,
+    };
+    let mut pod = pod(number, &seed, false);
+    change(&mut pod);
+    pod
+}
+
+pub fn plain_facts(job: JobView, pods: Vec<PodView>) -> Facts {
+    Facts {
+        job,
+        pods,
+        now: NOW,
+        limits: Limits::default(),
+        window: 1,
+        pods_at: Revision(u64::MAX),
+        jobs_at: Revision(u64::MAX),
+    }
+}
+
 // ---- the spec ----
 
 fn failure_rule() -> impl Strategy<Value = FailureRule> {
@@ -105,6 +179,7 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
     (mode(), limits_of_spec(), policies, rarely(0.12), rarely(0.15)).prop_map(
         |(completion_mode, limits, (failure, success, failed_only), suspend, on_failure)| {
             let (completions, parallelism, backoff_limit, per_index, max_failed_indexes, deadline) = limits;
+            let plain = plain_job(|_, _| {});
             JobSpec {
                 parallelism,
                 completions,
@@ -113,7 +188,6 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
                 backoff_limit_per_index: per_index,
                 max_failed_indexes,
                 active_deadline_seconds: deadline,
-                ttl_seconds_after_finished: None,
                 suspend,
                 pod_replacement_policy: match failed_only {
                     true => PodReplacementPolicy::Failed,
@@ -121,10 +195,8 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
                 },
                 pod_failure_policy: failure.map(|rules| FailurePolicy { rules }),
                 success_policy: success.map(|rules| SuccessPolicy { rules }),
-                managed_by: None,
-                selector: Selector::default(),
                 restart_policy_on_failure: on_failure,
-                template: Template(Arc::from(RawValue::from_string("{}".into()).expect("is JSON"))),
+                ..JobSpec::clone(&plain.spec)
             }
         },
     )
@@ -227,21 +299,15 @@ pub fn status() -> impl Strategy<Value = JobStatus> {
 
 pub fn job() -> impl Strategy<Value = JobView> {
     let status = prop_oneof![1 => Just(JobStatus::default()), 3 => status()];
-    (spec(), status, rarely(0.1), rarely(0.7)).prop_map(|(spec, mut status, deleting, tidy)| {
+    (spec(), status, rarely(0.1), rarely(0.7), rarely(0.5)).prop_map(|(mut spec, mut status, deleting, tidy, calm)| {
         if tidy {
             tidy_up(&spec, &mut status);
         }
-        JobView {
-            uid: JobUid::new(JOB),
-            namespace: "space".into(),
-            name: "job".into(),
-            revision: Revision(JOB_AT),
-            generation: 1,
-            created_at: ago(2_000),
-            deleting,
-            spec: Arc::new(spec),
-            status,
+        if tidy && calm {
+            go_on(&mut spec, &mut status);
         }
+        let deleting = deleting && !calm;
+        JobView { deleting, spec: Arc::new(spec), status, ..plain_job(|_, _| {}) }
     })
 }
 
@@ -268,6 +334,23 @@ fn tidy_up(spec: &JobSpec, status: &mut JobStatus) {
     });
     if status.is_true(condition::SUCCESS_CRITERIA_MET) {
         status.conditions.retain(|known| known.kind != condition::FAILURE_TARGET && known.kind != condition::FAILED);
+    }
+}
+
+/// Takes away what would end or hold up the Job: otherwise few would ever replace a Pod.
+fn go_on(spec: &mut JobSpec, status: &mut JobStatus) {
+    spec.parallelism += 3;
+    spec.completions = spec.completions.map(|completions| completions + 2);
+    spec.backoff_limit_per_index = spec.backoff_limit_per_index.map(|limit| limit + 2);
+    spec.suspend = false;
+    spec.backoff_limit = i32::MAX;
+    spec.active_deadline_seconds = None;
+    spec.max_failed_indexes = None;
+    status.conditions.clear();
+    for rule in spec.pod_failure_policy.iter_mut().flat_map(|policy| &mut policy.rules) {
+        if rule.action == "FailJob" {
+            rule.action = "Count".into();
+        }
     }
 }
 
@@ -376,19 +459,18 @@ pub fn facts() -> impl Strategy<Value = Facts> {
         select(vec![1usize, 1, 2, 4, 8]),
     );
     let sight = (rarely(0.95), prop_oneof![Just(0), Just(JOB_AT + 5), Just(u64::MAX), Just(u64::MAX)]);
-    (job(), vec(pod_seed(), 0..PODS as usize), limits, sight).prop_map(
-        |(job, seeds, (uncounted, batch, window), (open, jobs_at))| {
-            let indexed = job.spec.is_indexed();
-            let pods = seeds.iter().zip(1..).map(|(seed, number)| pod(number, seed, indexed)).collect();
-            Facts {
-                job,
-                pods,
-                now: NOW,
-                limits: Limits { uncounted, batch },
-                window: window.min(1 << batch.ilog2()),
-                pods_at: Revision(if open { u64::MAX } else { JOB_AT - 1 }),
-                jobs_at: Revision(jobs_at),
-            }
-        },
-    )
+    let pods = prop_oneof![vec(pod_seed(), 0..5), vec(pod_seed(), 0..PODS as usize)];
+    (job(), pods, limits, sight).prop_map(|(job, seeds, (uncounted, batch, window), (open, jobs_at))| {
+        let indexed = job.spec.is_indexed();
+        let pods = seeds.iter().zip(1..).map(|(seed, number)| pod(number, seed, indexed)).collect();
+        Facts {
+            job,
+            pods,
+            now: NOW,
+            limits: Limits { uncounted, batch },
+            window: window.min(1 << batch.ilog2()),
+            pods_at: Revision(if open { u64::MAX } else { JOB_AT - 1 }),
+            jobs_at: Revision(jobs_at),
+        }
+    })
 }

@@ -4,18 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tally_core::accounting::Outcome;
-use tally_core::ids::{PodUid, Revision};
+use tally_core::ids::PodUid;
 use tally_core::job::{JobSpec, JobStatus, Uncounted};
 use tally_core::ledger::{Ledger, Nowhere, Plan, Sight, StatusWrite};
-use tally_core::mutation::Sound;
+use tally_core::mutation::Soundness;
 use tally_core::status_rules;
-use tally_core::time::Timestamp;
 
 use super::{Expected, Facts, Write};
 
 /// A ledger that has just been told these facts.
-pub fn fresh_ledger(facts: &Facts) -> Ledger {
-    let mut ledger = Ledger::new(Arc::new(facts.job.clone()), facts.limits, Sound);
+pub fn fresh_ledger<S: Soundness>(facts: &Facts, soundness: S) -> Ledger<S> {
+    let mut ledger = Ledger::new(Arc::new(facts.job.clone()), facts.limits, soundness);
     for pod in &facts.pods {
         ledger.observe_pod(pod, facts.now);
     }
@@ -24,19 +23,15 @@ pub fn fresh_ledger(facts: &Facts) -> Ledger {
 }
 
 /// As after so many batches of creations that ended well.
-pub fn widen(ledger: &mut Ledger, window: usize) {
+pub fn widen<S: Soundness>(ledger: &mut Ledger<S>, window: usize) {
     for _ in 0..window.ilog2() {
         ledger.name_taken("a name that nobody asked for");
     }
 }
 
-pub fn plan_at(ledger: &mut Ledger, now: Timestamp, pods_at: Revision, jobs_at: Revision) -> Plan {
+pub fn plan<S: Soundness>(ledger: &mut Ledger<S>, facts: &Facts) -> Plan {
+    let Facts { now, pods_at, jobs_at, .. } = *facts;
     ledger.plan(now, Sight { pods_at, jobs_at, elsewhere: &Nowhere })
-}
-
-/// Both streams are ahead of everything.
-pub fn plan_with_clear_sight(ledger: &mut Ledger, now: Timestamp) -> Plan {
-    plan_at(ledger, now, Revision(u64::MAX), Revision(u64::MAX))
 }
 
 macro_rules! same {
@@ -114,7 +109,6 @@ fn check_releases(plan: &Plan, expected: &Expected, facts: &Facts) -> Result<(),
         };
         let of = format!("release of {}: condition", release.uid);
         same!(of, release.revision, known.revision);
-        // What the policy says matters only where nothing is recorded: see `known_bugs`.
         if known.ignored {
             same!("ignored", release.ignored, true);
         }

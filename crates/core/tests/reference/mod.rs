@@ -6,6 +6,7 @@
 
 pub mod arbitrary;
 pub mod compare;
+mod manage;
 pub mod text;
 pub mod verdict;
 pub mod world;
@@ -18,7 +19,6 @@ use tally_core::blueprint::NewPod;
 use tally_core::ids::{CompletionIndex, PodUid, Revision};
 use tally_core::job::{CompletionMode, Condition, JobStatus, JobView, Uncounted, condition};
 use tally_core::ledger::Limits;
-use tally_core::names::PodNames;
 use tally_core::pod::{Phase, PodView};
 use tally_core::policy::FailureAction;
 use tally_core::time::{Span, Timestamp};
@@ -183,7 +183,7 @@ pub fn plan(facts: &Facts) -> Expected {
 
 /// The ends of Pods that say how soon to try again.
 pub fn endings(facts: &Facts) -> BTreeSet<(PodUid, Outcome, Timestamp)> {
-    let look = Look::at(facts);
+    let look = Look::of(facts);
     let ended = |pod: &&PodView| pod.phase == Phase::Succeeded || look.has_failed(pod);
     let outcome = |pod: &PodView| if pod.phase == Phase::Succeeded { Outcome::Succeeded } else { Outcome::Failed };
     let pods = look.pods().filter(|pod| look.tells_when_to_retry(pod)).filter(ended);
@@ -220,17 +220,21 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
+    /// The facts alone, for rules that ask for no set.
+    fn of(facts: &'a Facts) -> Self {
+        let empty = BTreeSet::new;
+        Self { facts, completed: empty(), newly_completed: empty(), failed: empty(), newly_failed: empty() }
+    }
+
     fn at(facts: &'a Facts) -> Self {
         let spec = &facts.job.spec;
         let limit = if spec.is_indexed() { spec.index_limit() } else { 0 };
         let status = &facts.job.status;
-        let mut look = Self {
-            facts,
-            completed: text::read(&status.completed_indexes, limit),
-            newly_completed: BTreeSet::new(),
-            failed: text::read(status.failed_indexes.as_deref().unwrap_or(""), limit),
-            newly_failed: BTreeSet::new(),
-        };
+        let mut look = Self::of(facts);
+        look.completed = text::read(&status.completed_indexes, limit);
+        // Where no index has a limit none fails, whatever is stored.
+        let failed = status.failed_indexes.as_deref().filter(|_| look.index_budget().is_some());
+        look.failed = text::read(failed.unwrap_or(""), limit);
         look.failed.retain(|index| !look.completed.contains(index));
         // A stored verdict on an index stands; of two in one pass success wins (BLPI-9).
         let open = |index: &CompletionIndex| !look.completed.contains(index) && !look.failed.contains(index);
@@ -499,145 +503,6 @@ impl<'a> Look<'a> {
         self.pods().filter(|pod| self.active(pod)).map(|pod| pod.uid.clone()).collect()
     }
 
-    // ---- MANAGE ----
-
-    fn manage(&self, plan: &mut Expected) {
-        let Facts { job, now, limits, .. } = self.facts;
-        let spec = &job.spec;
-        let active = self.count(|pod| self.active(pod));
-        let parallelism = i64::from(spec.parallelism.max(0));
-        let wanted = match spec.completions {
-            _ if spec.suspend => 0, // SUSP-2
-            None if self.succeeded() > 0 => active,
-            None => parallelism,
-            Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
-        };
-        plan.forced = self.victims(0).len();
-        let victims = self.victims((active - wanted).max(0) as usize);
-        if !victims.is_empty() {
-            for pod in victims.into_iter().take(limits.batch) {
-                match self.may_judge(pod) {
-                    true => plan.removals.push(pod.uid.clone()),
-                    false => plan.needs_job = true,
-                }
-            }
-            return; // MANAGE-3: no creation beside a deletion.
-        }
-        let occupied = if self.failed_only() { self.count(|pod| self.terminating(pod)) } else { 0 };
-        let missing = wanted - active - occupied;
-        if spec.suspend || missing <= 0 {
-            return; // SUSP-3, MANAGE-4
-        }
-        if self.index_budget().is_none()
-            && let Some(retry_at) = self.retry_at().filter(|at| at > now)
-        {
-            earliest(&mut plan.wake_at, retry_at); // MANAGE-5
-            return;
-        }
-        let room = (missing as usize).min(self.facts.window).min(limits.batch);
-        if spec.is_indexed() {
-            self.create_indexes(room, plan);
-        } else {
-            self.create_any(room, plan);
-        }
-    }
-
-    /// RM-1, in the order in which they go.
-    fn victims(&self, at_least: usize) -> Vec<&'a PodView> {
-        let mut rest: Vec<&PodView> = self.pods().filter(|pod| self.active(pod)).collect();
-        rest.sort_by_key(|pod| removal_order(pod));
-        let mut victims = Vec::new();
-        if self.facts.job.spec.is_indexed() && !self.facts.job.spec.suspend {
-            let all = std::mem::take(&mut rest);
-            for (at, pod) in all.iter().enumerate() {
-                let outlived = self.index(pod).is_some() && !all[at + 1..].iter().any(|other| other.index == pod.index);
-                if outlived { rest.push(*pod) } else { victims.push(*pod) }
-            }
-        }
-        let more = at_least.saturating_sub(victims.len());
-        victims.extend(rest.into_iter().take(more));
-        victims
-    }
-
-    /// The Job as we see it is at least as new as the Pod, so that what it says of the Pod holds.
-    fn may_judge(&self, pod: &PodView) -> bool {
-        pod.revision <= self.facts.job.revision.max(self.facts.jobs_at)
-    }
-
-    /// BACKOFF-3 over all Pods there are, so that a restart changes nothing (DEFECT-13).
-    fn retry_at(&self) -> Option<Timestamp> {
-        let mut failed_at = Vec::new();
-        let mut succeeded_at = None;
-        for (_, outcome, at) in endings(self.facts) {
-            match outcome {
-                Outcome::Succeeded => succeeded_at = succeeded_at.max(Some(at)),
-                Outcome::Failed => failed_at.push(at),
-            }
-        }
-        failed_at.retain(|at| Some(*at) > succeeded_at);
-        Some(*failed_at.iter().max()? + delay(failed_at.len()))
-    }
-
-    /// A Pod that lost its finalizer and is being deleted was removed on purpose.
-    fn tells_when_to_retry(&self, pod: &PodView) -> bool {
-        (pod.tracked || !pod.deleting()) && !self.misfit(pod)
-    }
-
-    /// IDX-4, but an index in back-off stands aside instead of holding up the others (DEFECT-4).
-    fn create_indexes(&self, room: usize, plan: &mut Expected) {
-        let Facts { job, now, .. } = self.facts;
-        let names = PodNames::new(&job.uid, &job.name);
-        for index in 0..job.spec.index_limit() {
-            let occupied = self.pods().any(|pod| {
-                self.index(pod) == Some(index) && (self.active(pod) || (self.failed_only() && self.terminating(pod)))
-            });
-            if self.is_done(index) || occupied {
-                continue;
-            }
-            let kept = self.kept(index);
-            if let Some(kept) = kept {
-                let retry_at = self.finished_at(kept) + delay(self.failures_of_index(kept).min(100) as usize);
-                if retry_at > *now {
-                    earliest(&mut plan.wake_at, retry_at); // BLPI-6
-                    continue;
-                }
-            }
-            if plan.creations.len() == room {
-                continue;
-            }
-            // BLPI-4, CREATE-5.
-            let counts = kept.map_or((0, 0), |kept| match self.ignored(kept) {
-                true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
-                false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
-            });
-            let limited = self.index_budget().is_some();
-            let name = (0..).map(|attempt| names.name(Some(index), attempt)).find(|name| !self.name_taken(name));
-            plan.creations.push(NewPod {
-                name: name.unwrap(),
-                index: Some(index),
-                failure_count: limited.then_some(counts.0),
-                ignored_failure_count: if limited { counts.1 } else { 0 },
-            });
-        }
-    }
-
-    /// Names begin after all that has ended, so that two leaders with the same view mean the same Pods.
-    fn create_any(&self, room: usize, plan: &mut Expected) {
-        let Facts { job, .. } = self.facts;
-        let names = PodNames::new(&job.uid, &job.name);
-        let status = &job.status;
-        let ended = i64::from(status.succeeded) + i64::from(status.failed) + status.uncounted().len() as i64;
-        let from = ended.rem_euclid(tally_core::names::ATTEMPTS.into()) as u32;
-        let free = (from..).map(|attempt| names.name(None, attempt)).filter(|name| !self.name_taken(name));
-        for name in free.take(room) {
-            plan.creations.push(NewPod { name, index: None, failure_count: None, ignored_failure_count: 0 });
-        }
-    }
-
-    fn name_taken(&self, name: &str) -> bool {
-        self.pods().any(|pod| pod.name == name)
-    }
-
     // ---- TRACK ----
 
     fn release(&self, pod: &PodView) -> Release {
@@ -715,7 +580,8 @@ impl<'a> Look<'a> {
             // The counts will change as soon as the creations are answered.
             earliest(&mut plan.wake_at, *now + Span::from_seconds(1));
         } else if urgent || live {
-            let messages = self.fail_job_messages();
+            let decided_now = decision.is_some_and(|decision| !decision.stored);
+            let messages = if decided_now { self.fail_job_messages() } else { BTreeSet::new() };
             plan.status = Some(Write { status, due, room, messages });
         }
     }

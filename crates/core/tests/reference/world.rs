@@ -22,7 +22,7 @@ use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
 use super::arbitrary::{self, NOW, PodSeed};
-use super::compare::{Memory, check_rules, plan_with_clear_sight};
+use super::compare::{self, Memory, check_rules};
 use super::{Facts, endings, text};
 
 /// What the ledger is told of a change.
@@ -192,12 +192,14 @@ pub struct World {
     /// Seen Succeeded while their index was complete.
     booked: BTreeSet<PodUid>,
     pub memory: Memory,
+    /// Whether the ledger was ever in a state of which it is known that it draws the wrong conclusions.
+    pub misled: bool,
 }
 
 impl World {
     pub fn new(mut job: JobView, limits: Limits) -> Self {
         job.revision = Revision(1);
-        Self {
+        let mut world = Self {
             now: NOW,
             revision: 1,
             ledger: Ledger::new(Arc::new(job.clone()), limits, Sound),
@@ -215,7 +217,10 @@ impl World {
             endings: BTreeSet::new(),
             booked: BTreeSet::new(),
             memory: Memory::default(),
-        }
+            misled: false,
+        };
+        world.remember();
+        world
     }
 
     /// What the ledger must know, as of some later time.
@@ -330,6 +335,7 @@ impl World {
     fn remember(&mut self) {
         let facts = self.facts(self.now);
         self.endings.extend(endings(&facts));
+        self.misled |= crate::has_ghosts(&facts);
         let status = &facts.job.status;
         let completed = text::read(&status.completed_indexes, facts.job.spec.index_limit());
         let lists = status.uncounted();
@@ -437,7 +443,9 @@ impl World {
         if self.buried.contains(&pod.uid) {
             return;
         }
-        self.unsettled_creations.remove(&pod.name);
+        if !self.known.contains_key(&pod.uid) {
+            self.unsettled_creations.remove(&pod.name);
+        }
         let known = self.known.entry(pod.uid.clone()).or_insert_with(|| pod.clone());
         if known.revision < pod.revision {
             self.refused.remove(&pod.uid);
@@ -467,9 +475,9 @@ impl World {
     // ---- what the ledger asks for ----
 
     fn plan(&mut self) -> Result<(), String> {
-        let base = self.ledger.job().clone();
-        let plan = plan_with_clear_sight(&mut self.ledger, self.now);
-        let again = plan_with_clear_sight(&mut self.ledger, self.now);
+        let facts = self.facts(self.now);
+        let plan = compare::plan(&mut self.ledger, &facts);
+        let again = compare::plan(&mut self.ledger, &facts);
         if !again.is_empty() {
             return Err(format!("planned twice: {again:?}"));
         }
@@ -483,9 +491,8 @@ impl World {
             if self.flights.iter().any(|flight| matches!(flight, Flight::Status(_))) {
                 return Err("two status writes in flight".to_owned());
             }
-            let facts = Facts { job: JobView::clone(&base), ..self.facts(self.now) };
             if crate::may_be_written(&facts) {
-                check_rules(&base.spec, &base.status, &write.status)?;
+                check_rules(&facts.job.spec, &facts.job.status, &write.status)?;
             }
             self.flights.push(Flight::Status(write));
         }
@@ -622,27 +629,15 @@ impl World {
 
     fn new_pod(&mut self, new: &NewPod) -> PodView {
         self.numbers += 1;
-        let seed = PodSeed {
-            phase: Phase::Pending,
-            deleting: false,
-            tracked: true,
-            scheduled: false,
-            ready: false,
-            index: new.index,
-            attempt: None,
-            failure_count: new.failure_count.unwrap_or(0),
-            ignored_failure_count: new.ignored_failure_count,
-            restarts: 0,
-            finished_at: self.now,
-            ready_changed_at: None,
-            code: None,
-            side_code: None,
-            disrupted: false,
-            newer: false,
-        };
-        let mut pod = arbitrary::pod(self.numbers, &seed, self.job.spec.is_indexed());
-        pod.name = new.name.clone();
-        pod
+        arbitrary::plain_pod(self.numbers, |pod| {
+            pod.name = new.name.clone();
+            pod.phase = Phase::Pending;
+            pod.scheduled = false;
+            pod.finished_at = self.now;
+            pod.index = new.index;
+            pod.failure_count = new.failure_count.unwrap_or(0);
+            pod.ignored_failure_count = new.ignored_failure_count;
+        })
     }
 }
 

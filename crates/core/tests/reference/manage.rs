@@ -1,0 +1,148 @@
+//! MANAGE: which Pods go, and which come.
+
+use tally_core::accounting::Outcome;
+use tally_core::blueprint::NewPod;
+use tally_core::names::{ATTEMPTS, PodNames};
+use tally_core::pod::PodView;
+use tally_core::time::Timestamp;
+
+use super::{Expected, Facts, Look, delay, earliest, endings, removal_order};
+
+impl<'a> Look<'a> {
+    pub(super) fn manage(&self, plan: &mut Expected) {
+        let Facts { job, now, limits, .. } = self.facts;
+        let spec = &job.spec;
+        let active = self.count(|pod| self.active(pod));
+        let parallelism = i64::from(spec.parallelism.max(0));
+        let wanted = match spec.completions {
+            _ if spec.suspend => 0, // SUSP-2
+            None if self.succeeded() > 0 => active,
+            None => parallelism,
+            Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
+        };
+        plan.forced = self.victims(0).len();
+        let victims = self.victims((active - wanted).max(0) as usize);
+        if !victims.is_empty() {
+            for pod in victims.into_iter().take(limits.batch) {
+                match self.may_judge(pod) {
+                    true => plan.removals.push(pod.uid.clone()),
+                    false => plan.needs_job = true,
+                }
+            }
+            return; // MANAGE-3: no creation beside a deletion.
+        }
+        let occupied = if self.failed_only() { self.count(|pod| self.terminating(pod)) } else { 0 };
+        let missing = wanted - active - occupied;
+        if spec.suspend || missing <= 0 {
+            return; // SUSP-3, MANAGE-4
+        }
+        if self.index_budget().is_none()
+            && let Some(retry_at) = self.retry_at().filter(|at| at > now)
+        {
+            earliest(&mut plan.wake_at, retry_at); // MANAGE-5
+            return;
+        }
+        let room = (missing as usize).min(self.facts.window).min(limits.batch);
+        if spec.is_indexed() {
+            self.create_indexes(room, plan);
+        } else {
+            self.create_any(room, plan);
+        }
+    }
+
+    /// RM-1, in the order in which they go.
+    fn victims(&self, at_least: usize) -> Vec<&'a PodView> {
+        let mut rest: Vec<&PodView> = self.pods().filter(|pod| self.active(pod)).collect();
+        rest.sort_by_key(|pod| removal_order(pod));
+        let mut victims = Vec::new();
+        if self.facts.job.spec.is_indexed() && !self.facts.job.spec.suspend {
+            let all = std::mem::take(&mut rest);
+            for (at, pod) in all.iter().enumerate() {
+                let outlived = self.index(pod).is_some() && !all[at + 1..].iter().any(|other| other.index == pod.index);
+                if outlived { rest.push(*pod) } else { victims.push(*pod) }
+            }
+        }
+        let more = at_least.saturating_sub(victims.len());
+        victims.extend(rest.into_iter().take(more));
+        victims
+    }
+
+    /// The Job as we see it is at least as new as the Pod, so that what it says of the Pod holds.
+    pub(super) fn may_judge(&self, pod: &PodView) -> bool {
+        pod.revision <= self.facts.job.revision.max(self.facts.jobs_at)
+    }
+
+    /// BACKOFF-3 over all Pods there are, so that a restart changes nothing (DEFECT-13).
+    fn retry_at(&self) -> Option<Timestamp> {
+        let mut failed_at = Vec::new();
+        let mut succeeded_at = None;
+        for (_, outcome, at) in endings(self.facts) {
+            match outcome {
+                Outcome::Succeeded => succeeded_at = succeeded_at.max(Some(at)),
+                Outcome::Failed => failed_at.push(at),
+            }
+        }
+        failed_at.retain(|at| Some(*at) > succeeded_at);
+        Some(*failed_at.iter().max()? + delay(failed_at.len()))
+    }
+
+    /// A Pod that lost its finalizer and is being deleted was removed on purpose.
+    pub(super) fn tells_when_to_retry(&self, pod: &PodView) -> bool {
+        (pod.tracked || !pod.deleting()) && !self.misfit(pod)
+    }
+
+    /// IDX-4, but an index in back-off stands aside instead of holding up the others (DEFECT-4).
+    fn create_indexes(&self, room: usize, plan: &mut Expected) {
+        let Facts { job, now, .. } = self.facts;
+        let names = PodNames::new(&job.uid, &job.name);
+        for index in 0..job.spec.index_limit() {
+            let occupied = self.pods().any(|pod| {
+                self.index(pod) == Some(index) && (self.active(pod) || (self.failed_only() && self.terminating(pod)))
+            });
+            if self.is_done(index) || occupied {
+                continue;
+            }
+            let kept = self.kept(index);
+            if let Some(kept) = kept {
+                let retry_at = self.finished_at(kept) + delay(self.failures_of_index(kept).min(100) as usize);
+                if retry_at > *now {
+                    earliest(&mut plan.wake_at, retry_at); // BLPI-6
+                    continue;
+                }
+            }
+            if plan.creations.len() == room {
+                continue;
+            }
+            // BLPI-4, CREATE-5.
+            let counts = kept.map_or((0, 0), |kept| match self.ignored(kept) {
+                true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
+                false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
+            });
+            let limited = self.index_budget().is_some();
+            let name = (0..).map(|attempt| names.name(Some(index), attempt)).find(|name| !self.name_taken(name));
+            plan.creations.push(NewPod {
+                name: name.unwrap(),
+                index: Some(index),
+                failure_count: limited.then_some(counts.0),
+                ignored_failure_count: if limited { counts.1 } else { 0 },
+            });
+        }
+    }
+
+    /// Names begin after all that has ended, so that two leaders with the same view mean the same Pods.
+    fn create_any(&self, room: usize, plan: &mut Expected) {
+        let Facts { job, .. } = self.facts;
+        let names = PodNames::new(&job.uid, &job.name);
+        let status = &job.status;
+        let ended = i64::from(status.succeeded) + i64::from(status.failed) + status.uncounted().len() as i64;
+        let from = ended.rem_euclid(ATTEMPTS.into()) as u32;
+        let free = (from..).map(|attempt| names.name(None, attempt)).filter(|name| !self.name_taken(name));
+        for name in free.take(room) {
+            plan.creations.push(NewPod { name, index: None, failure_count: None, ignored_failure_count: 0 });
+        }
+    }
+
+    fn name_taken(&self, name: &str) -> bool {
+        self.pods().any(|pod| pod.name == name)
+    }
+}
