@@ -6,7 +6,7 @@ use tally_core::names::{ATTEMPTS, PodNames};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
-use super::{Expected, Facts, Look, delay, earliest, endings, removal_order};
+use super::{Expected, Facts, Look, delay, earliest, endings, listed_once, removal_order};
 
 impl<'a> Look<'a> {
     pub(super) fn manage(&self, plan: &mut Expected) {
@@ -134,7 +134,8 @@ impl<'a> Look<'a> {
         let Facts { job, .. } = self.facts;
         let names = PodNames::new(&job.uid, &job.name);
         let status = &job.status;
-        let ended = i64::from(status.succeeded) + i64::from(status.failed) + status.uncounted().len() as i64;
+        let ended =
+            i64::from(status.succeeded) + i64::from(status.failed) + listed_once(status.uncounted()).len() as i64;
         let from = ended.rem_euclid(ATTEMPTS.into()) as u32;
         let free = (from..).map(|attempt| names.name(None, attempt)).filter(|name| !self.name_taken(name));
         for name in free.take(room) {

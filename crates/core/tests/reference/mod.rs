@@ -203,6 +203,13 @@ fn earliest(one: &mut Option<Timestamp>, other: Timestamp) {
     *one = Some(one.map_or(other, |one| one.min(other)));
 }
 
+/// Nobody is listed twice (STATUSVAL-2); the first word counts.
+fn listed_once(lists: &Uncounted) -> Uncounted {
+    let mut seen = BTreeSet::new();
+    let mut once = |uids: &[PodUid]| uids.iter().filter(|uid| seen.insert((*uid).clone())).cloned().collect();
+    Uncounted { succeeded: once(&lists.succeeded), failed: once(&lists.failed) }
+}
+
 /// A counter as the API can hold it.
 fn counter(value: i64) -> i32 {
     value.clamp(0, i32::MAX.into()) as i32
@@ -410,7 +417,7 @@ impl<'a> Look<'a> {
             return (self.completed.len() + self.newly_completed.len()) as i64;
         }
         let news = self.count(|pod| self.unaccounted(pod) && pod.phase == Phase::Succeeded);
-        i64::from(status.succeeded) + status.uncounted().succeeded.len() as i64 + news
+        i64::from(status.succeeded) + listed_once(status.uncounted()).succeeded.len() as i64 + news
     }
 
     /// COUNT-4. A Pod kept for its replacement counts here already (BLPI-7).
@@ -418,7 +425,7 @@ impl<'a> Look<'a> {
         let status = &self.facts.job.status;
         let news =
             self.count(|pod| self.unaccounted(pod) && self.has_failed(pod) && !self.misfit(pod) && !self.ignored(pod));
-        i64::from(status.failed) + status.uncounted().failed.len() as i64 + news
+        i64::from(status.failed) + listed_once(status.uncounted()).failed.len() as i64 + news
     }
 
     // ---- FIN ----
@@ -523,14 +530,16 @@ impl<'a> Look<'a> {
         // TRACK-4: whoever no longer has the finalizer moves from the lists into the counters.
         let held = |uid: &&PodUid| self.pods().any(|pod| pod.uid == **uid && pod.tracked);
         let carry = |uids: &[PodUid]| -> Vec<PodUid> { uids.iter().filter(held).cloned().collect() };
-        let stored = old.uncounted();
+        let stored = &listed_once(old.uncounted());
         let lists = Uncounted { succeeded: carry(&stored.succeeded), failed: carry(&stored.failed) };
         let tallied = |before: &[PodUid], after: &[PodUid]| (before.len() - after.len()) as i64;
         let succeeded = i64::from(old.succeeded) + tallied(&stored.succeeded, &lists.succeeded);
         status.failed = counter(i64::from(old.failed) + tallied(&stored.failed, &lists.failed));
         // TRACK-10.
         let indexed = job.spec.is_indexed();
-        status.succeeded = counter(if indexed { self.succeeded() } else { succeeded });
+        let elastic = indexed && job.spec.completions == Some(job.spec.parallelism);
+        let floor = if elastic { 0 } else { old.succeeded }; // STATUSVAL-24
+        status.succeeded = counter(if indexed { self.succeeded() } else { succeeded }).max(floor);
         let all = |one: &BTreeSet<u32>, other: &BTreeSet<u32>| text::write(&one.union(other).copied().collect());
         status.completed_indexes = all(&self.completed, &self.newly_completed).into();
         status.failed_indexes = self.index_budget().map(|_| all(&self.failed, &self.newly_failed).into());
@@ -551,6 +560,7 @@ impl<'a> Look<'a> {
         status.active = counter(self.count(|pod| self.active(pod)));
         status.ready = Some(counter(self.count(|pod| self.active(pod) && pod.ready)));
         status.terminating = Some(counter(self.count(|pod| self.terminating(pod))));
+        status.completion_time = None;
         if status.start_time.is_none() && !job.spec.suspend {
             status.start_time = Some(at); // SYNC-14
         }
@@ -559,7 +569,8 @@ impl<'a> Look<'a> {
             None => {}
             Some(decision) => {
                 let nobody_left = self.count(|pod| pod.tracked || !pod.phase.is_terminal()) == 0;
-                let ends = nothing_uncounted && nobody_left && plan.creations.is_empty();
+                let mended = old.completion_time.is_none(); // STATUSVAL-25
+                let ends = nothing_uncounted && nobody_left && plan.creations.is_empty() && mended;
                 self.enact(decision, ends, &mut status, at);
             }
         }
@@ -571,7 +582,7 @@ impl<'a> Look<'a> {
         quiet.failed = quiet.failed.max(0);
         quiet.succeeded = if indexed { quiet.succeeded } else { quiet.succeeded.max(0) };
         quiet.start_time = status.start_time;
-        quiet.uncounted_terminated_pods = Some(stored.clone());
+        quiet.uncounted_terminated_pods = Some(old.uncounted().clone());
         let urgent = room > 0 || quiet != status;
         let live = (old.active, old.ready, old.terminating) != (status.active, status.ready, status.terminating)
             || old.uncounted_terminated_pods.is_none()

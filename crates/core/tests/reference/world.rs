@@ -335,14 +335,12 @@ impl World {
     fn remember(&mut self) {
         let facts = self.facts(self.now);
         self.endings.extend(endings(&facts));
-        self.misled |= crate::has_ghosts(&facts);
+        self.misled |= crate::misleads(&facts);
         let status = &facts.job.status;
         let completed = text::read(&status.completed_indexes, facts.job.spec.index_limit());
-        let lists = status.uncounted();
         for pod in &facts.pods {
-            let recorded = lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid);
             let complete = pod.index.is_some_and(|index| completed.contains(&index)) && facts.job.spec.is_indexed();
-            if pod.tracked && pod.phase == Phase::Succeeded && complete && !recorded {
+            if pod.tracked && pod.phase == Phase::Succeeded && complete {
                 self.booked.insert(pod.uid.clone());
             }
         }
