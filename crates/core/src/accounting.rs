@@ -57,6 +57,11 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
         };
         split(&self.uncounted.succeeded, &mut tally.succeeded, &mut tally.left.succeeded);
         split(&self.uncounted.failed, &mut tally.failed, &mut tally.left.failed);
+        // Somebody else may have listed a Pod twice. It counts once, as what it was listed as first.
+        if !self.uncounted.succeeded.is_empty() {
+            tally.failed.retain(|uid| !self.uncounted.succeeded.contains(uid));
+            tally.left.failed.retain(|uid| !self.uncounted.succeeded.contains(uid));
+        }
         tally
     }
 

@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, Hash, Hasher as _};
 
 use compact_str::CompactString;
 
+use crate::blueprint::generate_name;
 use crate::ids::{CompletionIndex, JobUid};
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -77,22 +78,11 @@ impl PodNames {
     }
 }
 
-/// `<job>-` or `<job>-<index>-`, the Job's part cut so that the whole fits the API server's limit.
+/// The generateName of the Pod, cut as the API server cuts it before it adds a suffix.
 fn prefix(job: &str, index: Option<CompletionIndex>) -> CompactString {
-    let mut tail = CompactString::const_new("-");
-    if let Some(index) = index {
-        tail.push_str(&compact_str::format_compact!("{index}-"));
-    }
-    let mut room = PREFIX.saturating_sub(tail.len()).min(job.len());
-    while !job.is_char_boundary(room) {
-        room -= 1;
-    }
-    let mut prefix = CompactString::from(&job[..room]);
-    // A dash after a dot would not be a valid start of a Pod name.
-    if index.is_some() || !job[..room].ends_with('.') {
-        prefix.push_str(&tail);
-    }
-    prefix
+    let mut prefix = generate_name(job, index);
+    prefix.truncate(prefix.floor_char_boundary(PREFIX));
+    prefix.into()
 }
 
 fn inverse(value: u64, modulus: u64) -> u64 {

@@ -358,7 +358,8 @@ impl<S: Soundness> World<S> {
             return true;
         };
         let view = self.api.jobs[&key].view.clone();
-        match self.choices.below(10) {
+        let kind = self.choices.below(10);
+        match if self.setup.only_scales { 2 } else { kind } {
             0 | 1 => self.edit_spec(&key, "toggles suspend of", |spec| spec.suspend = !spec.suspend),
             2 | 3 => {
                 let parallelism = self.choices.below(5) as i32;

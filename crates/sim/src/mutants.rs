@@ -16,7 +16,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::FinishWhileTerminating | Bug::ForgetOwnDeletions => "replacement",
         Bug::NoDeadlineTimer => "deadline",
         Bug::NoRetryAfterConflict => "conflicts",
-        Bug::RemovalNotResumed => "crash",
+        Bug::RemovalNotResumed => "scale-down",
         Bug::NoOverlay | Bug::ReleaseBeforeRecord => "any",
         Bug::ViewGoesBack => "watch",
         Bug::CompletionBeforeStart | Bug::TtlTrustsLocalClock => "clocks",

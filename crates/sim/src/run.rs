@@ -23,6 +23,8 @@ impl Soundness for Broken {
 pub struct Outcome {
     pub hash: u64,
     pub steps: usize,
+    /// Writes of controllers that were carried out.
+    pub writes: u64,
     pub counters: Counters,
     pub excess: usize,
     pub violation: Option<Violation>,
@@ -30,14 +32,22 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
-fn run<S: Soundness>(mut choices: Choices, soundness: S, scenario: &Scenario, traced: bool) -> Outcome {
+fn run<S: Soundness>(
+    mut choices: Choices,
+    soundness: S,
+    scenario: &Scenario,
+    traced: bool,
+    crash_after_write: Option<u64>,
+) -> Outcome {
     let mut setup = Setup::draw(&mut choices);
     (scenario.tune)(&mut setup);
+    setup.crash_after_write = crash_after_write;
     let mut world = World::new(setup, choices, soundness, traced);
     let violation = world.run().err();
     Outcome {
         hash: world.hash(),
         steps: world.steps,
+        writes: world.writes,
         counters: world.counters.clone(),
         excess: world.excess(),
         violation,
@@ -48,13 +58,18 @@ fn run<S: Soundness>(mut choices: Choices, soundness: S, scenario: &Scenario, tr
 
 fn run_either(choices: Choices, bug: Option<Bug>, scenario: &Scenario, traced: bool) -> Outcome {
     match bug {
-        None => run(choices, Sound, scenario, traced),
-        Some(bug) => run(choices, Broken(bug), scenario, traced),
+        None => run(choices, Sound, scenario, traced, None),
+        Some(bug) => run(choices, Broken(bug), scenario, traced, None),
     }
 }
 
 pub fn seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, traced: bool) -> Outcome {
     run_either(Choices::from_seed(seed), bug, scenario, traced)
+}
+
+/// The same schedule, with the writer crashing right after its `write`-th write.
+pub fn seed_with_crash(seed: u64, scenario: &Scenario, write: u64) -> Outcome {
+    run(Choices::from_seed(seed), Sound, scenario, false, Some(write))
 }
 
 /// Many seeds in a row, up to the first violation.

@@ -213,6 +213,24 @@ pub const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "scale-down",
+        about: "H1 H2: removals, and crashes between their two halves",
+        tune: |setup| {
+            calm(setup);
+            setup.only_scales = true;
+            setup.weights.job_monkey = 10;
+            setup.weights.crash = 8;
+            setup.weights.node = 6;
+            setup.weights.deliver = 60;
+            each_job(setup, |job| {
+                plain(job);
+                job.indexed = false;
+                job.completions = Some(8);
+                job.parallelism = 4;
+            });
+        },
+    },
+    Scenario {
         name: "replacement",
         about: "S26 S27 S28 S29: slow termination with both replacement policies",
         tune: |setup| {

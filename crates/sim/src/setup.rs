@@ -95,6 +95,10 @@ pub struct Setup {
     pub instances: usize,
     pub limits: Limits,
     pub chaos_steps: usize,
+    /// Crash the writer right after this many writes of controllers, its answer lost.
+    pub crash_after_write: Option<u64>,
+    /// The Job monkey does nothing but change parallelism.
+    pub only_scales: bool,
     pub weights: Weights,
     pub jobs: Vec<JobSetup>,
 }
@@ -129,7 +133,15 @@ impl Setup {
             conflict: fault(2),
         };
         let jobs = (0..1 + choices.below(2)).map(|_| JobSetup::draw(choices)).collect();
-        Self { instances, limits, chaos_steps: 60 + choices.below(240), weights, jobs }
+        Self {
+            instances,
+            limits,
+            chaos_steps: 60 + choices.below(240),
+            crash_after_write: None,
+            only_scales: false,
+            weights,
+            jobs,
+        }
     }
 }
 

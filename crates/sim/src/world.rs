@@ -43,6 +43,8 @@ pub struct World<S: Soundness> {
     /// Which Pods each incarnation has ever asked to remove.
     removals_asked: BTreeSet<(usize, u32, CompactString)>,
     pub steps: usize,
+    /// Writes of controllers that were carried out.
+    pub writes: u64,
     pub(crate) healing: bool,
     out: Outbox,
 }
@@ -118,6 +120,7 @@ impl<S: Soundness> World<S> {
             last_status_writer: BTreeMap::new(),
             removals_asked: BTreeSet::new(),
             steps: 0,
+            writes: 0,
             healing: false,
             out: Outbox::default(),
             setup,
@@ -498,6 +501,12 @@ impl<S: Soundness> World<S> {
             self.flights.swap_remove(at);
         } else {
             self.flights[at].answer = Some(answer);
+        }
+        if self.api.head() > head {
+            self.writes += 1;
+            if self.setup.crash_after_write == Some(self.writes) {
+                self.crash(instance);
+            }
         }
     }
 

@@ -14,7 +14,16 @@ use crate::machine::{Action, Answer, Metric, Object, Outbox, PodChange};
 impl<S: Soundness> JobMachine<S> {
     pub(super) fn answered(&mut self, pending: Pending, answer: Answer, now: Timestamp, out: &mut Outbox) {
         match pending {
-            Pending::Status { job, write } => self.status_answered(&job, write, answer, now, out),
+            Pending::Status { job, write, before } => {
+                if let Answer::Done(Object::Job(stored)) = &answer {
+                    // Conditional, so this is all the write changed, whether or not the stream was faster.
+                    effects::after_write(&before, stored, out);
+                    for action in &write.handled {
+                        out.metrics.push(Metric::FailureHandled { action: action.name() });
+                    }
+                }
+                self.status_answered(&job, write, answer, now, out);
+            }
             Pending::Release { job, pod, ignored } => self.release_answered(&job, &pod, ignored, answer, now, out),
             Pending::RemovalRelease { job, pod, name, revision } => match answer {
                 Answer::Done(Object::Pod(stored)) => {
@@ -124,19 +133,7 @@ impl<S: Soundness> JobMachine<S> {
         let indexed = ledger.job().spec.is_indexed();
         match answer {
             Answer::Done(Object::Job(stored)) => {
-                let before = ledger.job().clone();
                 ledger.status_written(stored.clone(), now);
-                for action in write.handled {
-                    out.metrics.push(Metric::FailureHandled { action: action.name() });
-                }
-                if before.revision < stored.revision {
-                    effects::after_write(&before, &stored, out);
-                } else {
-                    // The stream was faster: what changed is what the write changed.
-                    let mut old = (*stored).clone();
-                    old.status = before.status.clone();
-                    effects::after_write(&old, &stored, out);
-                }
                 if let Some(tracked) = self.tracked_mut(slot)
                     && stored.revision > tracked.view.revision
                 {
@@ -183,6 +180,7 @@ impl<S: Soundness> JobMachine<S> {
         }
         if self.soundness.has(Bug::NoOverlay) && matches!(answer, Answer::Done(_)) {
             if let Some((slot, ledger)) = self.ledger_mut(job) {
+                ledger.release_believed_for_now(pod);
                 ledger.pod_answered(pod);
                 self.plan(slot, now, out);
             }

@@ -105,6 +105,8 @@ enum Pending {
     Status {
         job: JobUid,
         write: Box<StatusWrite>,
+        /// The Job the write is conditional on: what it changed is the difference to this.
+        before: Arc<JobView>,
     },
     Release {
         job: JobUid,
@@ -533,7 +535,7 @@ impl<S: Soundness> JobMachine<S> {
         self.send(out, Pending::ConfirmJob { job: view.uid.clone(), pods_at }, action);
     }
 
-    fn write_status(&mut self, view: &JobView, write: Box<StatusWrite>, now: Timestamp, out: &mut Outbox) {
+    fn write_status(&mut self, view: &Arc<JobView>, write: Box<StatusWrite>, now: Timestamp, out: &mut Outbox) {
         // The same rules the server applies: a refused write carries the ledger and would deadlock the Job.
         let problems = status_rules::check(&view.spec, &view.status, &write.status);
         if !problems.is_empty() && !self.soundness.tolerates_invalid_status() {
@@ -554,7 +556,7 @@ impl<S: Soundness> JobMachine<S> {
             revision,
             status: Box::new(write.status.clone()),
         };
-        self.send(out, Pending::Status { job: view.uid.clone(), write }, action);
+        self.send(out, Pending::Status { job: view.uid.clone(), write, before: view.clone() }, action);
     }
 
     fn release(&self, namespace: &str, name: CompactString, uid: PodUid, revision: Option<Revision>) -> Action {

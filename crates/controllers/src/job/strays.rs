@@ -14,7 +14,7 @@ use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use super::{FixedState, JobMachine, JobSlot, Pending, pod_key};
-use crate::machine::{Action, Answer, Object, Outbox, PodChange};
+use crate::machine::{Action, Answer, Metric, Object, Outbox, PodChange};
 
 /// Orphan releases in flight at a time: ten thousand orphans must not crowd out the Jobs that run (S16).
 const ORPHANS_IN_FLIGHT: usize = 100;
@@ -185,6 +185,7 @@ impl Strays {
 
 impl<S: Soundness> JobMachine<S> {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
+        let (held_before, holds_now) = (self.holds_ended(&pod.uid), pod.tracked && pod.phase.is_terminal());
         if self.strays.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision) {
             self.strays.touch(&pod.uid);
             return;
@@ -202,6 +203,9 @@ impl<S: Soundness> JobMachine<S> {
             }
             return;
         }
+        if held_before != holds_now {
+            out.metrics.push(Metric::TerminatedPodTracked { added: holds_now });
+        }
         let job = pod.job().and_then(|uid| self.slot_of(uid));
         let before = self.pod_owner.get(&pod_key(&pod.uid)).copied().filter(|before| Some(*before) != job);
         self.place_pod(pod.clone(), job, now, out);
@@ -213,6 +217,13 @@ impl<S: Soundness> JobMachine<S> {
             }
             self.leave_ledger(before, &pod.uid, now, out);
         }
+    }
+
+    /// METRIC-9 is about every Pod, whoever owns it.
+    fn holds_ended(&self, uid: &PodUid) -> bool {
+        let ledger = self.pod_owner.get(&pod_key(uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
+        ledger.is_some_and(|ledger| ledger.holds_ended(uid))
+            || self.strays.pods.get(uid).is_some_and(|(pod, _)| pod.tracked && pod.phase.is_terminal())
     }
 
     /// A Pod as an answer shows it, which may be older than the stream.
@@ -315,6 +326,9 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     pub(super) fn pod_gone(&mut self, pod: &PodView, now: Timestamp, out: &mut Outbox) {
+        if self.holds_ended(&pod.uid) {
+            out.metrics.push(Metric::TerminatedPodTracked { added: false });
+        }
         let stray = self.strays.is_tracked(&pod.uid);
         self.strays.bury(&pod.uid);
         if stray {

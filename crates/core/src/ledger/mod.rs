@@ -48,6 +48,8 @@ pub struct Ledger<S = Sound> {
     foreign_at: Revision,
     /// The view of the Job was current at this revision: a write of ours or a read confirmed it.
     current_at: Revision,
+    /// The view of the Job has been current at some time since this ledger began, with the Pods then known.
+    confirmed: bool,
     /// The newest revision of any Pod of this Job heard of.
     newest_pod_at: Revision,
     /// `foreign_at` before the newest observation, in case that turns out to be our own write.
@@ -142,6 +144,8 @@ struct Flight {
     releases: u32,
     releases_since: Timestamp,
     creations_since: Timestamp,
+    /// Creations whose answer is open; the others are of unknown outcome.
+    creations: usize,
     last_write_at: Option<Timestamp>,
     last_batch: usize,
 }
@@ -192,6 +196,7 @@ impl<S: Soundness> Ledger<S> {
             foreign_at: job.revision,
             foreign_before: job.revision,
             current_at: job.revision,
+            confirmed: false,
             newest_pod_at: Revision(0),
             regime: regime(&job),
             names: PodNames::new(&job.uid, &job.name),
@@ -282,6 +287,7 @@ impl<S: Soundness> Ledger<S> {
         self.flight.last_write_at = Some(now);
         // Conditional, so nobody had changed the Job by then.
         self.current_at = self.current_at.max(job.revision);
+        self.confirmed = true;
         match job.revision.cmp(&self.job.revision) {
             std::cmp::Ordering::Greater => self.adopt(job, flight),
             // The stream was faster than the answer, and what it showed was ours.
@@ -298,6 +304,7 @@ impl<S: Soundness> Ledger<S> {
     /// The Job was read, after Pods up to `at` were known.
     pub fn job_confirmed(&mut self, at: Revision) {
         self.current_at = self.current_at.max(at);
+        self.confirmed = true;
     }
 
     /// Our status write did not happen, or nobody knows.
@@ -586,6 +593,18 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
+    /// Whether this Pod is known to have ended and to carry the finalizer still (METRIC-9).
+    pub fn holds_ended(&self, uid: &PodUid) -> bool {
+        self.find(uid).map(|slot| self.entry(slot)).is_some_and(|entry| entry.tracked && entry.phase.is_terminal())
+    }
+
+    /// A release is believed, and forgotten as soon as the stream shows an older state of the Pod. A mutant's way.
+    pub fn release_believed_for_now(&mut self, uid: &PodUid) {
+        if let Some(slot) = self.find(uid) {
+            self.refile(slot, |entry| entry.tracked = false);
+        }
+    }
+
     /// At which revision the ledger knows a Pod.
     pub fn knows_at(&self, uid: &PodUid) -> Option<Revision> {
         self.find(uid).map(|slot| self.entry(slot).revision)
@@ -657,6 +676,7 @@ impl<S: Soundness> Ledger<S> {
     /// Nobody knows whether the Pod was created. The name stays taken until somebody does.
     pub fn creation_unknown(&mut self, name: &str, now: Timestamp) {
         if let Some(creation) = self.creations.get_mut(name) {
+            self.flight.creations -= usize::from(creation.retry_at.is_none());
             creation.retry_at = Some(now + REFUSAL_WAIT);
         }
     }
@@ -671,14 +691,14 @@ impl<S: Soundness> Ledger<S> {
 
     /// The next batch may be twice as large once this one ended well (CONST-5).
     fn creation_batch_ended(&mut self) {
-        if self.creation_blocked_until.is_none() && self.creations.values().all(|creation| creation.retry_at.is_some())
-        {
+        if self.creation_blocked_until.is_none() && self.flight.creations == 0 {
             self.creation_window = self.creation_window.saturating_mul(2).min(self.limits.batch as u32);
         }
     }
 
     fn end_creation(&mut self, name: &str) -> Option<InFlightCreation> {
         let creation = self.creations.remove(name)?;
+        self.flight.creations -= usize::from(creation.retry_at.is_none());
         if creation.index.is_none() && !self.name_in_use(name) {
             self.used_attempts.remove(creation.attempt);
         }

@@ -154,7 +154,7 @@ impl<S: Soundness> Ledger<S> {
             waiting = self.manage(now, &mut plan);
         }
         if self.regime.decided() || decision.is_some() || self.regime.deleting || self.job.spec.suspend {
-            plan.needs_list = self.creations.values().any(|creation| creation.retry_at.is_some());
+            plan.needs_list = self.creations.len() > self.flight.creations;
         }
         let sight = Account { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, sight, decision, waiting, &mut plan);
@@ -314,7 +314,13 @@ impl<S: Soundness> Ledger<S> {
         }
         self.retry_unknown_creations(now, plan);
         // A batch is answered before the next is sent, so that a quota stops at most one batch (MANAGE-8).
-        if missing <= 0 || self.creations.values().any(|creation| creation.retry_at.is_none()) {
+        if missing <= 0 || self.flight.creations > 0 {
+            return false;
+        }
+        // A ledger that has just begun may know Pods newer than its Job: perhaps the Job has finished since (S04).
+        self.confirmed |= self.newest_pod_at <= self.current_at;
+        if !self.confirmed {
+            plan.needs_job = true;
             return false;
         }
         let batch = usize::try_from(missing).unwrap_or(0).min(self.creation_window as usize).min(self.limits.batch);
@@ -425,6 +431,7 @@ impl<S: Soundness> Ledger<S> {
         plan.creations.push(self.creation(name.clone(), index));
         self.creations.insert(name, InFlightCreation { index, attempt, retry_at: None, listed: false });
         self.flight.creations_since = now;
+        self.flight.creations += 1;
         if let Some(index) = index {
             self.index.creating.insert(index);
             self.refresh_index(index);
@@ -447,7 +454,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// Asks again for Pods of which nobody knows whether they exist: same name, so at most one of each comes to be.
     fn retry_unknown_creations(&mut self, now: Timestamp, plan: &mut Plan) {
-        if self.creations.is_empty() {
+        if self.creations.len() == self.flight.creations {
             return;
         }
         let mut again = Vec::new();
@@ -456,6 +463,7 @@ impl<S: Soundness> Ledger<S> {
                 Some(at) if at <= now => {
                     creation.retry_at = None;
                     creation.listed = false;
+                    self.flight.creations += 1;
                     again.push((name.clone(), creation.index));
                 }
                 Some(at) => plan.wake(at),
@@ -618,7 +626,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// When to write instead of now.
     fn pace(&self, now: Timestamp, urgent: bool, news: usize, must: bool) -> Option<Timestamp> {
-        let creating = self.creations.values().any(|creation| creation.retry_at.is_none());
+        let creating = self.flight.creations > 0;
         let since = |span: Span| self.flight.last_write_at.map(|at| at + span);
         let wait_until = if must {
             None
@@ -729,6 +737,12 @@ impl<S: Soundness> Ledger<S> {
                 status.completed_indexes = Arc::from("");
             }
             status.failed_indexes = None;
+            return;
+        }
+        // STATUSVAL-24 lets the number of successes fall only while parallelism equals completions. Until it may, or need
+        // not, the index lists stay as stored: the rest of the write must not be refused with them.
+        let elastic = self.job.spec.completions == Some(self.job.spec.parallelism);
+        if !elastic && self.succeeded() < i64::from(status.succeeded) {
             return;
         }
         let mends = self.index_text_stale;
