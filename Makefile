@@ -21,6 +21,7 @@ unit: tools
 
 sim: tools
 	$(CARGO) build --release --locked
+	$(CARGO) test --release --locked -p tally-sim --lib model
 	$(TALLY) sim --seeds 0..5000
 	$(TALLY) sim --mutants
 	$(TALLY) model

@@ -1,6 +1,10 @@
 //! What a ledger costs: nanoseconds per observed Pod event and per planned action, bytes per tracked Pod, for Jobs of
 //! 100, 10,000 and 100,000 Pods. Prints figures; asserts nothing. `make bench` runs it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+// A bench is there to read the clock.
+#![allow(clippy::disallowed_methods)]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::Arc;

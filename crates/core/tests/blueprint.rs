@@ -1,5 +1,7 @@
 //! The shape of created Pods, rule by rule (CREATE-1 to 6).
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use serde_json::{Value, json};
 use tally_core::blueprint::{BlueprintError, NewPod, generate_name, pod_body};
 use tally_core::job::JobView;

@@ -1,5 +1,7 @@
 //! Replays what fuzzing has kept, with the toolchain and in the time of ordinary tests.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 #[path = "../../../fuzz/properties.rs"]
 mod properties;
 

@@ -1,5 +1,7 @@
 //! Input nobody should send: it is understood by a rule, or refused with an error that says where. Nothing panics.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use serde_json::{Value, json};
 use tally_core::indexes::IndexSet;
 use tally_core::job::{CompletionMode, JobStatus, JobView};

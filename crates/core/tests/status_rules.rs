@@ -4,6 +4,8 @@
 //! status), `field:value` is a field. `start` and `done` are the two times, in minutes; `uncounted` takes
 //! `succeeded/failed`.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use serde_json::{Map, Value, json};
 use tally_core::job::{JobSpec, JobStatus, JobView};
 use tally_core::status_rules::{self, ErrorKind, FieldError};

@@ -1,5 +1,7 @@
 //! A crash after every single write: each schedule is run once, then once more for each of its writes.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use tally_sim::run;
 use tally_sim::scenarios;
 

@@ -1,5 +1,7 @@
 //! Sizes: around the 500 of one write, far beyond it, and as large as the fields go.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod harness;
 
 use std::time::Instant;

@@ -1,6 +1,8 @@
 //! Bugs that others had, each as the interleaving that showed it. Numbers at the end of names are issues or pull
 //! requests of kubernetes/kubernetes; S01 to S41 and H1 to H6 are the rows of docs/scenarios.md.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod harness;
 
 use std::collections::BTreeSet;

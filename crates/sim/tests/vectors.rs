@@ -6,6 +6,8 @@
 //! VEC-35 (prefixes of names) are unit tests of the core: `vec_34_delays` in backoff.rs and
 //! `vec_35_long_names_are_cut_so_that_the_prefix_fits` in names.rs.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod harness;
 
 use harness::*;
