@@ -6,6 +6,8 @@
 //! conditional write means nobody changed the ledger in between. Revisions this process wrote itself need no
 //! catching up: it knows what it released, and believes its own answers before the stream repeats them.
 
+use std::collections::BTreeSet;
+
 use crate::ids::{PodUid, Revision};
 use crate::job::Uncounted;
 
@@ -49,19 +51,18 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
     /// Which recorded UIDs are really released, and which must wait.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        let split = |uids: &[PodUid], done: &mut Vec<PodUid>, left: &mut Vec<PodUid>| {
+        // Somebody else may have listed a Pod twice. It counts once, as what it was listed as first.
+        let mut seen = BTreeSet::new();
+        let mut split = |uids: &'a [PodUid], done: &mut Vec<PodUid>, left: &mut Vec<PodUid>| {
             for uid in uids {
-                let to = if self.pods.is_tracked(uid) { &mut *left } else { &mut *done };
-                to.push(uid.clone());
+                if seen.insert(uid) {
+                    let to = if self.pods.is_tracked(uid) { &mut *left } else { &mut *done };
+                    to.push(uid.clone());
+                }
             }
         };
         split(&self.uncounted.succeeded, &mut tally.succeeded, &mut tally.left.succeeded);
         split(&self.uncounted.failed, &mut tally.failed, &mut tally.left.failed);
-        // Somebody else may have listed a Pod twice. It counts once, as what it was listed as first.
-        if !self.uncounted.succeeded.is_empty() {
-            tally.failed.retain(|uid| !self.uncounted.succeeded.contains(uid));
-            tally.left.failed.retain(|uid| !self.uncounted.succeeded.contains(uid));
-        }
         tally
     }
 

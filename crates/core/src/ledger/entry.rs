@@ -160,7 +160,9 @@ impl Entry {
         self.tracked = pod.tracked;
         self.verdict = match &spec.pod_failure_policy {
             // Judged in its final state only (S31), or when the end of the Job ended it.
-            Some(policy) if pod.phase == Phase::Failed || pod.deleting() => policy.judge(pod).map(Box::new),
+            Some(policy) if pod.phase == Phase::Failed || (pod.deleting() && pod.phase != Phase::Succeeded) => {
+                policy.judge(pod).map(Box::new)
+            }
             _ => None,
         };
     }

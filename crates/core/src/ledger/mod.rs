@@ -399,7 +399,8 @@ impl<S: Soundness> Ledger<S> {
                 let job = self.job.clone();
                 let limit = self.regime.index_limit;
                 self.completed = IndexSet::read_tolerant(&job.status.completed_indexes, limit);
-                let failed = job.status.failed_indexes.as_deref().unwrap_or_default();
+                let failed = job.status.failed_indexes.as_deref().filter(|_| job.spec.limits_each_index());
+                let failed = failed.unwrap_or_default();
                 // BLPI-9: whatever the status says, an index is in one set only, and success wins.
                 self.failed_indexes = IndexSet::read_tolerant(failed, limit).difference(&self.completed);
                 if rebuild.is_some() {
@@ -675,6 +676,12 @@ impl<S: Soundness> Ledger<S> {
 
     /// Nobody knows whether the Pod was created. The name stays taken until somebody does.
     pub fn creation_unknown(&mut self, name: &str, now: Timestamp) {
+        if self.by_name.find(table_hash(name), |slot| self.entry(*slot).name == name).is_some() {
+            // The stream was faster: it exists.
+            self.end_creation(name);
+            self.creation_batch_ended();
+            return;
+        }
         if let Some(creation) = self.creations.get_mut(name) {
             self.flight.creations -= usize::from(creation.retry_at.is_none());
             creation.retry_at = Some(now + REFUSAL_WAIT);

@@ -287,8 +287,8 @@ impl<S: Soundness> Ledger<S> {
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
         };
-        self.remove_misfits(plan);
-        let surplus = (active - len(plan.removals.len()) - wanted).max(0);
+        let misfits = self.remove_misfits(plan);
+        let surplus = (active - len(misfits) - wanted).max(0);
         self.remove_surplus(usize::try_from(surplus).unwrap_or(0), plan);
         if !plan.removals.is_empty() || plan.needs_job || self.counts.of(Flag::Removing) > 0 {
             return false;
@@ -338,7 +338,8 @@ impl<S: Soundness> Ledger<S> {
     }
 
     /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one of each index.
-    fn remove_misfits(&mut self, plan: &mut Plan) {
+    /// Returns how many have to go, be it now or later.
+    fn remove_misfits(&mut self, plan: &mut Plan) -> usize {
         let mut victims: Vec<Slot> = self.misfits.iter().copied().collect();
         for index in &self.index.crowded {
             let resume = !self.soundness.has(Bug::RemovalNotResumed);
@@ -351,11 +352,15 @@ impl<S: Soundness> Ledger<S> {
             pods.pop();
             victims.extend(pods.into_iter().map(|(_, _, _, slot)| slot));
         }
-        for slot in victims {
-            if self.entry(slot).busy == Busy::No {
-                self.remove(slot, plan);
+        victims.retain(|slot| !self.entry(*slot).removal);
+        let mut room = self.limits.batch.saturating_sub(self.counts.of(Flag::InFlight) as usize);
+        for slot in &victims {
+            if room > 0 && self.entry(*slot).busy == Busy::No {
+                self.remove(*slot, plan);
+                room -= 1;
             }
         }
+        victims.len()
     }
 
     fn remove_surplus(&mut self, surplus: usize, plan: &mut Plan) {
@@ -410,19 +415,27 @@ impl<S: Soundness> Ledger<S> {
             let finished = i64::from(status.succeeded) + i64::from(status.failed) + len(status.uncounted().len());
             let mut from = u32::try_from(finished.rem_euclid(i64::from(ATTEMPTS))).unwrap_or(0);
             for _ in 0..batch {
-                let mut attempt = self.used_attempts.first_absent_from(from) % ATTEMPTS;
+                let mut attempt = self.next_attempt(from);
                 if self.soundness.has(Bug::ForgetOwnCreations) {
                     // What this bug costs where names are random.
                     self.creation_serial += 1;
                     attempt = (attempt + self.creation_serial) % ATTEMPTS;
                 }
                 while self.index.burned.contains(&(None, attempt)) {
-                    attempt = self.used_attempts.first_absent_from(attempt + 1) % ATTEMPTS;
+                    attempt = self.next_attempt(attempt + 1);
                 }
                 self.used_attempts.insert(attempt);
                 self.begin_creation(None, attempt, now, plan);
                 from = attempt;
             }
+        }
+    }
+
+    /// The next number whose name is not in use. Numbers wrap around; there are more of them than Pods.
+    fn next_attempt(&self, from: u32) -> u32 {
+        match self.used_attempts.first_absent_from(from % ATTEMPTS) {
+            attempt if attempt < ATTEMPTS => attempt,
+            _ => self.used_attempts.first_absent_from(0) % ATTEMPTS,
         }
     }
 
@@ -594,7 +607,8 @@ impl<S: Soundness> Ledger<S> {
         let room = self.limits.uncounted.saturating_sub(self.counts.of(Flag::Held) as usize);
         let indexes = self.index.completed.len() + self.index.failed.len();
         let mends = usize::from(
-            self.index_text_stale
+            self.job.status.completion_time.is_some()
+                || self.index_text_stale
                 || (self.regime.indexed && i64::from(self.job.status.succeeded) != len(self.completed.len())),
         );
         let due = self.counts.of(Flag::Due) as usize;
@@ -677,6 +691,7 @@ impl<S: Soundness> Ledger<S> {
         let spec = &job.spec;
         let at = now.truncated();
         let mut status = job.status.clone();
+        status.completion_time = None;
         let mut flight = StatusInFlight::default();
 
         // Tally, then record: both behind the gate, both in this one write.
@@ -739,6 +754,8 @@ impl<S: Soundness> Ledger<S> {
             status.failed_indexes = None;
             return;
         }
+        // Successes are counted by their indexes; UIDs that somebody listed for an Indexed Job count for nothing.
+        status.succeeded = self.job.status.succeeded;
         // STATUSVAL-24 lets the number of successes fall only while parallelism equals completions. Until it may, or need
         // not, the index lists stay as stored: the rest of the write must not be refused with them.
         let elastic = self.job.spec.completions == Some(self.job.spec.parallelism);
@@ -787,7 +804,9 @@ impl<S: Soundness> Ledger<S> {
             status.conditions.push(fresh);
         }
         let uncounted_empty = status.uncounted().is_empty();
-        if !self.may_finish() || !uncounted_empty {
+        // A stray completionTime is cleared first: it may go, but not change.
+        let stray_completion = self.job.status.completion_time.is_some();
+        if !self.may_finish() || !uncounted_empty || stray_completion {
             return;
         }
         let completions_zero = self.job.spec.completions == Some(0) && self.job.spec.suspend;
