@@ -56,8 +56,9 @@ pub struct Memory {
 
 pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) -> Result<(), String> {
     same!("gate closed", plan.gate_closed, expected.gate_closed);
-    // With as many releases as there may be, nobody has looked at the others yet.
-    if plan.releases.len() < facts.limits.batch {
+    // With as many releases or removals as there may be, nobody has looked at the others yet.
+    let too_many = expected.forced.len() > facts.limits.batch;
+    if plan.releases.len() < facts.limits.batch && !too_many {
         let busy = |uid: &PodUid| plan.deletions.iter().any(|pod| pod.uid == *uid);
         let needs_job = expected.needs_job || expected.unjudged.iter().any(|uid| !busy(uid));
         same!("needs the Job", plan.needs_job, needs_job);
@@ -72,8 +73,19 @@ pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) ->
         return Err(format!("deletions {deletions:?}, expected of {:?}", expected.deletions));
     }
     let removals: BTreeSet<&PodUid> = plan.removals.iter().map(|pod| &pod.uid).collect();
-    same!("removals", removals, expected.removals.iter().collect::<BTreeSet<_>>());
-    same!("as many removals", plan.removals.len(), expected.removals.len());
+    same!("each removed once", removals.len(), plan.removals.len());
+    if too_many {
+        if !removals.iter().all(|uid| expected.forced.contains(*uid)) || removals.len() > facts.limits.batch {
+            return Err(format!("removals {removals:?}, expected {} of {:?}", facts.limits.batch, expected.forced));
+        }
+    } else if expected.needs_job {
+        // Whoever can be judged may wait for those who cannot.
+        if !removals.iter().all(|uid| expected.removals.contains(uid)) {
+            return Err(format!("removals {removals:?}, expected of {:?}", expected.removals));
+        }
+    } else {
+        same!("removals", removals, expected.removals.iter().collect::<BTreeSet<_>>());
+    }
     for removal in &plan.removals {
         let pod = facts.pods.iter().find(|pod| pod.uid == removal.uid).expect("was expected");
         let found = (&removal.name, removal.revision, removal.tracked);

@@ -6,7 +6,7 @@ use tally_core::names::{ATTEMPTS, PodNames};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
-use super::{Expected, Facts, Look, delay, earliest, endings, listed_once, removal_order};
+use super::{Expected, Facts, Look, delay, earliest, endings, removal_order};
 
 impl<'a> Look<'a> {
     pub(super) fn manage(&self, plan: &mut Expected) {
@@ -20,7 +20,7 @@ impl<'a> Look<'a> {
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
         };
-        plan.forced = self.victims(0).len();
+        plan.forced = self.victims(0).into_iter().map(|pod| pod.uid.clone()).collect();
         let victims = self.victims((active - wanted).max(0) as usize);
         if !victims.is_empty() {
             for pod in victims.into_iter().take(limits.batch) {
@@ -40,6 +40,10 @@ impl<'a> Look<'a> {
             && let Some(retry_at) = self.retry_at().filter(|at| at > now)
         {
             earliest(&mut plan.wake_at, retry_at); // MANAGE-5
+            return;
+        }
+        if self.pods().any(|pod| !self.may_judge(pod)) {
+            plan.needs_job = true; // Perhaps the Job has finished since (S04).
             return;
         }
         let room = (missing as usize).min(self.facts.window).min(limits.batch);
@@ -134,8 +138,7 @@ impl<'a> Look<'a> {
         let Facts { job, .. } = self.facts;
         let names = PodNames::new(&job.uid, &job.name);
         let status = &job.status;
-        let ended =
-            i64::from(status.succeeded) + i64::from(status.failed) + listed_once(status.uncounted()).len() as i64;
+        let ended = i64::from(status.succeeded) + i64::from(status.failed) + status.uncounted().len() as i64;
         let from = ended.rem_euclid(ATTEMPTS.into()) as u32;
         let free = (from..).map(|attempt| names.name(None, attempt)).filter(|name| !self.name_taken(name));
         for name in free.take(room) {

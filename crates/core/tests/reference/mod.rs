@@ -90,8 +90,8 @@ pub struct Expected {
     /// Pods that end with the Job, likewise so many at a time (DEFECT-12).
     pub deletions: BTreeSet<PodUid>,
     pub removals: Vec<PodUid>,
-    /// RM-3: how many Pods have to go whatever is wanted.
-    pub forced: usize,
+    /// RM-3: who has to go whatever is wanted. More than fit into a batch go in any order, and before all others.
+    pub forced: BTreeSet<PodUid>,
     pub creations: Vec<NewPod>,
     pub wake_at: Option<Timestamp>,
 }
@@ -179,6 +179,11 @@ pub fn plan(facts: &Facts) -> Expected {
         }
     }
     plan
+}
+
+/// COUNT-3.
+pub fn successes(facts: &Facts) -> i64 {
+    Look::at(facts).succeeded()
 }
 
 /// The ends of Pods that say how soon to try again.
@@ -417,7 +422,7 @@ impl<'a> Look<'a> {
             return (self.completed.len() + self.newly_completed.len()) as i64;
         }
         let news = self.count(|pod| self.unaccounted(pod) && pod.phase == Phase::Succeeded);
-        i64::from(status.succeeded) + listed_once(status.uncounted()).succeeded.len() as i64 + news
+        i64::from(status.succeeded) + status.uncounted().succeeded.len() as i64 + news
     }
 
     /// COUNT-4. A Pod kept for its replacement counts here already (BLPI-7).
@@ -425,7 +430,7 @@ impl<'a> Look<'a> {
         let status = &self.facts.job.status;
         let news =
             self.count(|pod| self.unaccounted(pod) && self.has_failed(pod) && !self.misfit(pod) && !self.ignored(pod));
-        i64::from(status.failed) + listed_once(status.uncounted()).failed.len() as i64 + news
+        i64::from(status.failed) + status.uncounted().failed.len() as i64 + news
     }
 
     // ---- FIN ----

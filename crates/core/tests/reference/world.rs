@@ -192,8 +192,6 @@ pub struct World {
     /// Seen Succeeded while their index was complete.
     booked: BTreeSet<PodUid>,
     pub memory: Memory,
-    /// Whether the ledger was ever in a state of which it is known that it draws the wrong conclusions.
-    pub misled: bool,
 }
 
 impl World {
@@ -217,7 +215,6 @@ impl World {
             endings: BTreeSet::new(),
             booked: BTreeSet::new(),
             memory: Memory::default(),
-            misled: false,
         };
         world.remember();
         world
@@ -335,7 +332,6 @@ impl World {
     fn remember(&mut self) {
         let facts = self.facts(self.now);
         self.endings.extend(endings(&facts));
-        self.misled |= crate::misleads(&facts);
         let status = &facts.job.status;
         let completed = text::read(&status.completed_indexes, facts.job.spec.index_limit());
         for pod in &facts.pods {
