@@ -344,7 +344,6 @@ fn a_pod_that_was_seen_settles_its_creation_though_the_answer_is_lost() {
 /// Scaled down from five to two with three of them complete, then narrowed: `succeeded` must stay three (STATUSVAL-24),
 /// and the two that remain must be recorded all the same. Otherwise nobody ever lets go of their Pods.
 #[test]
-#[ignore = "the ledger leaves both index lists as they are, and the Job stays as it is for ever"]
 fn indexes_are_recorded_though_the_number_of_successes_may_not_fall() {
     let job = plain_job(|spec, status| {
         indexed(spec, 2, 1);

@@ -609,7 +609,7 @@ impl<S: Soundness> Ledger<S> {
         let mends = usize::from(
             self.job.status.completion_time.is_some()
                 || self.index_text_stale
-                || (self.regime.indexed && i64::from(self.job.status.succeeded) != len(self.completed.len())),
+                || (self.regime.indexed && self.job.status.succeeded != self.indexed_successes()),
         );
         let due = self.counts.of(Flag::Due) as usize;
         tallyable + due.min(room) + indexes + mends
@@ -745,6 +745,14 @@ impl<S: Soundness> Ledger<S> {
         Some((status, flight, handled, batch))
     }
 
+    /// `status.succeeded` of an Indexed Job: the number of completed indexes. STATUSVAL-24 lets it fall only while
+    /// parallelism equals completions; until then a Job that was scaled down keeps its number.
+    fn indexed_successes(&self) -> i32 {
+        let successes = count(self.succeeded());
+        let may_fall = self.job.spec.completions == Some(self.job.spec.parallelism);
+        if may_fall { successes } else { successes.max(self.job.status.succeeded) }
+    }
+
     /// IDX-1, BLPI-2: successes of an Indexed Job are recorded by their index; they need no tally.
     fn next_indexes(&self, status: &mut JobStatus, flight: &mut StatusInFlight) {
         if !self.regime.indexed {
@@ -754,21 +762,13 @@ impl<S: Soundness> Ledger<S> {
             status.failed_indexes = None;
             return;
         }
-        // Successes are counted by their indexes; UIDs that somebody listed for an Indexed Job count for nothing.
-        status.succeeded = self.job.status.succeeded;
-        // STATUSVAL-24 lets the number of successes fall only while parallelism equals completions. Until it may, or need
-        // not, the index lists stay as stored: the rest of the write must not be refused with them.
-        let elastic = self.job.spec.completions == Some(self.job.spec.parallelism);
-        if !elastic && self.succeeded() < i64::from(status.succeeded) {
-            return;
-        }
         let mends = self.index_text_stale;
         if mends || !self.index.completed.is_empty() {
             let completed = self.completed.union(&self.index.completed);
             status.completed_indexes = completed.text().into();
             flight.completed = self.index.completed.iter().collect();
         }
-        status.succeeded = count(self.succeeded());
+        status.succeeded = self.indexed_successes();
         if mends || !self.index.failed.is_empty() {
             flight.failed = self.index.failed.iter().collect();
             let failed = self.failed_indexes.union(&self.index.failed);

@@ -583,11 +583,11 @@ impl<'a> Look<'a> {
         // What is more than live counts is written at once.
         let mut quiet = old.clone();
         (quiet.active, quiet.ready, quiet.terminating) = (status.active, status.ready, status.terminating);
-        // A counter below zero is mended by the way, an Indexed Job's successes at once.
+        // A counter below zero, or a UID listed twice, is mended by the way; successes of an Indexed Job at once.
         quiet.failed = quiet.failed.max(0);
         quiet.succeeded = if indexed { quiet.succeeded } else { quiet.succeeded.max(0) };
         quiet.start_time = status.start_time;
-        quiet.uncounted_terminated_pods = Some(old.uncounted().clone());
+        quiet.uncounted_terminated_pods = Some(stored.clone());
         let urgent = room > 0 || quiet != status;
         let live = (old.active, old.ready, old.terminating) != (status.active, status.ready, status.terminating)
             || old.uncounted_terminated_pods.is_none()
