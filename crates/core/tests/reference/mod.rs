@@ -181,11 +181,6 @@ pub fn plan(facts: &Facts) -> Expected {
     plan
 }
 
-/// COUNT-3.
-pub fn successes(facts: &Facts) -> i64 {
-    Look::at(facts).succeeded()
-}
-
 /// The ends of Pods that say how soon to try again.
 pub fn endings(facts: &Facts) -> BTreeSet<(PodUid, Outcome, Timestamp)> {
     let look = Look::of(facts);
