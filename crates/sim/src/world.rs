@@ -2,7 +2,6 @@
 //! between them a network that delays, loses and reorders. One thread, one tape of choices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, Hasher};
 
 use compact_str::CompactString;
 use tally_controllers::job::{Config, JobMachine};
@@ -20,11 +19,10 @@ use crate::choices::{Choices, Tape};
 use crate::counters::{Counters, Sometimes};
 use crate::oracle::{Context, Oracle, Violation};
 use crate::setup::{JobSetup, Setup};
+use crate::trace::{Trace, describe, describe_action, describe_answer, describe_job};
 
 /// When the world begins: a round date that is no special number.
 const BEGINNING: Timestamp = Timestamp::from_seconds(1_700_000_000);
-/// A healed world that is still busy after this many steps has not settled (I9).
-const HEAL_STEPS: usize = 60_000;
 
 pub struct World<S: Soundness> {
     pub(crate) soundness: S,
@@ -50,7 +48,7 @@ pub struct World<S: Soundness> {
 }
 
 pub(crate) struct Instance<S: Soundness> {
-    machine: JobMachine<S>,
+    pub(crate) machine: JobMachine<S>,
     ttl: TtlMachine<S>,
     incarnation: u32,
     pub(crate) paused: bool,
@@ -77,28 +75,8 @@ pub(crate) struct Flight {
     incarnation: u32,
     from: From,
     pub(crate) request: Request,
-    answer: Option<Answer>,
+    pub(crate) answer: Option<Answer>,
     context: Context,
-}
-
-/// What happened, as a hash always and as text on demand.
-pub(crate) struct Trace {
-    hash: u64,
-    lines: Option<Vec<String>>,
-}
-
-impl Trace {
-    fn mix(&mut self, value: u64) {
-        let mut hasher = foldhash::fast::FixedState::with_seed(self.hash).build_hasher();
-        hasher.write_u64(value);
-        self.hash = hasher.finish();
-    }
-
-    pub(crate) fn say(&mut self, line: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
-            lines.push(line());
-        }
-    }
 }
 
 const RESOURCES: [Resource; 2] = [Resource::Jobs, Resource::Pods];
@@ -329,7 +307,7 @@ impl<S: Soundness> World<S> {
         false
     }
 
-    fn deliver(&mut self, at: usize, stream: usize) -> bool {
+    pub(crate) fn deliver(&mut self, at: usize, stream: usize) -> bool {
         if !self.runnable(at) {
             return false;
         }
@@ -414,7 +392,7 @@ impl<S: Soundness> World<S> {
         self.bookmark(at, stream)
     }
 
-    fn bookmark(&mut self, at: usize, stream: usize) -> bool {
+    pub(crate) fn bookmark(&mut self, at: usize, stream: usize) -> bool {
         let Some(next) = self.instances[at].streams[stream].at.filter(|_| self.runnable(at)) else {
             return false;
         };
@@ -479,7 +457,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    fn apply(&mut self, at: usize) {
+    pub(crate) fn apply(&mut self, at: usize) {
         let flight = &self.flights[at];
         let (instance, incarnation) = (flight.instance, flight.incarnation);
         // Who was asked long ago and acts now is one more that acts.
@@ -576,7 +554,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    fn answer(&mut self, at: usize) {
+    pub(crate) fn answer(&mut self, at: usize) {
         let flight = self.flights.swap_remove(at);
         let Some(answer) = flight.answer else { return };
         if self.instances[flight.instance].incarnation != flight.incarnation {
@@ -722,7 +700,7 @@ impl<S: Soundness> World<S> {
         false
     }
 
-    fn tick(&mut self, at: usize) -> bool {
+    pub(crate) fn tick(&mut self, at: usize) -> bool {
         if !self.runnable(at) {
             return false;
         }
@@ -738,7 +716,7 @@ impl<S: Soundness> World<S> {
         ticked
     }
 
-    fn next_wake(&self) -> Option<Timestamp> {
+    pub(crate) fn next_wake(&self) -> Option<Timestamp> {
         (0..self.instances.len())
             .filter(|at| self.runnable(*at))
             .flat_map(|at| {
@@ -759,7 +737,7 @@ impl<S: Soundness> World<S> {
         self.pass(by)
     }
 
-    fn pass(&mut self, by: Span) -> bool {
+    pub(crate) fn pass(&mut self, by: Span) -> bool {
         if by <= Span::ZERO {
             return self.tick_any();
         }
@@ -782,215 +760,7 @@ impl<S: Soundness> World<S> {
         self.api.changes = changes;
     }
 
-    // ---- healing ----
-
-    /// Faults stop. The system must settle, finish every Job, and then write nothing at all (I9).
-    fn heal(&mut self) -> Result<(), Violation> {
-        self.healing = true;
-        self.choices.next_strip();
-        self.trace.say(|| "--- faults stop ---".to_owned());
-        for at in 0..self.instances.len() {
-            self.instances[at].paused = false;
-            self.instances[at].clock = Span::ZERO;
-        }
-        self.users_make_up();
-        let mut quiet = false;
-        for _ in 0..HEAL_STEPS {
-            self.steps += 1;
-            if let Some(violation) = self.oracle.violation.take() {
-                return Err(violation);
-            }
-            if self.calm_step() {
-                continue;
-            }
-            match self.next_wake() {
-                Some(at) => {
-                    let by = (at - self.api.now).max(Span::from_millis(1));
-                    self.pass(by);
-                }
-                None => {
-                    quiet = true;
-                    break;
-                }
-            }
-        }
-        if !quiet {
-            return Err(Violation { invariant: "I9", text: format!("still busy after {HEAL_STEPS} calm steps") });
-        }
-        self.rest()
-    }
-
-    /// One step of a world without faults; false when there is nothing to do but wait.
-    fn calm_step(&mut self) -> bool {
-        if !self.flights.is_empty() {
-            let at = self.flights.len() - 1;
-            if self.flights[at].answer.is_some() {
-                self.answer(at);
-            } else {
-                self.apply(at);
-            }
-            return true;
-        }
-        for at in 0..self.instances.len() {
-            for stream in 0..2 {
-                if self.deliver(at, stream) || self.bookmark(at, stream) {
-                    return true;
-                }
-            }
-            if self.tick(at) {
-                return true;
-            }
-        }
-        self.collector_acts() || self.node_makes_up()
-    }
-
-    fn rest(&mut self) -> Result<(), Violation> {
-        let unfinished =
-            self.api.jobs.values().find(|stored| {
-                self.is_ours(&stored.view) && (stored.view.deleting || !stored.view.status.is_finished())
-            });
-        if let Some(stored) = unfinished {
-            let text = format!("at rest {} is unfinished: {}", stored.view.name, describe_job(&stored.view));
-            return Err(Violation { invariant: "I9", text });
-        }
-        self.oracle.at_rest(&self.api, |job| job.spec.managed_by.is_none());
-        let head = self.api.head();
-        self.pass(Span::from_seconds(86_400));
-        while self.calm_step() {}
-        if self.api.head() != head {
-            let text = format!("{} writes at rest", self.api.head().0 - head.0);
-            self.oracle.fail("I9", text);
-        }
-        for at in 0..self.instances.len() {
-            let sizes = self.instances[at].machine.sizes();
-            if sizes[0] > 0 || sizes[1] > 0 || sizes[3] > 0 {
-                let text = format!("at rest c{at} keeps {sizes:?} ledgers, Pods, strays, requests");
-                self.oracle.fail("I9", text);
-            }
-        }
-        match self.oracle.violation.take() {
-            Some(violation) => Err(violation),
-            None => Ok(()),
-        }
-    }
-
     pub(crate) fn is_ours(&self, job: &JobView) -> bool {
         job.spec.managed_by.is_none()
-    }
-}
-
-// ---- words for traces ----
-
-pub(crate) fn describe_job(job: &JobView) -> String {
-    let (spec, status) = (&job.spec, &job.status);
-    let mut words = vec![format!("@{}", job.revision)];
-    if spec.is_indexed() {
-        words.push("Indexed".into());
-    }
-    words.push(format!("P{} C{}", spec.parallelism, spec.completions.map_or("-".into(), |c| c.to_string())));
-    words.push(format!(
-        "active {} ready {} terminating {} succeeded {} failed {}",
-        status.active,
-        status.ready.unwrap_or(-1),
-        status.terminating.unwrap_or(-1),
-        status.succeeded,
-        status.failed
-    ));
-    let lists = status.uncounted();
-    if !lists.is_empty() {
-        let short = |uids: &[tally_core::ids::PodUid]| {
-            uids.iter()
-                .map(|uid| uid.to_string()[30..].trim_start_matches('0').to_owned())
-                .collect::<Vec<_>>()
-                .join(",")
-        };
-        words.push(format!("uncounted [{}] [{}]", short(&lists.succeeded), short(&lists.failed)));
-    }
-    if !status.completed_indexes.is_empty() {
-        words.push(format!("completed {}", status.completed_indexes));
-    }
-    if let Some(failed) = status.failed_indexes.as_deref().filter(|text| !text.is_empty()) {
-        words.push(format!("failed indexes {failed}"));
-    }
-    for known in &status.conditions {
-        words.push(format!("{}={}", known.kind, known.status));
-    }
-    if job.deleting {
-        words.push("deleting".into());
-    }
-    if spec.suspend {
-        words.push("suspend".into());
-    }
-    words.join(" ")
-}
-
-fn describe(object: &Object) -> String {
-    match object {
-        Object::Job(job) => format!("Job {} {}", job.name, describe_job(job)),
-        Object::Pod(pod) => {
-            let uid = pod.uid.to_string();
-            let mut words = vec![format!(
-                "Pod {} #{} @{} {:?}",
-                pod.name,
-                uid[30..].trim_start_matches('0'),
-                pod.revision,
-                pod.phase
-            )];
-            if pod.tracked {
-                words.push("tracked".into());
-            }
-            if pod.deleting() {
-                words.push("deleting".into());
-            }
-            if pod.ready {
-                words.push("ready".into());
-            }
-            words.join(" ")
-        }
-    }
-}
-
-fn describe_action(action: &Action) -> String {
-    match action {
-        Action::CreatePod { name, .. } => format!("create Pod {name}"),
-        Action::PatchPod { name, change, revision, .. } => {
-            let at: CompactString = revision.map_or("".into(), |at| compact_str::format_compact!(" at {at}"));
-            match change {
-                PodChange::Release => format!("release {name}{at}"),
-                PodChange::Adopt { .. } => format!("adopt {name}{at}"),
-                PodChange::Disown { .. } => format!("disown {name}{at}"),
-            }
-        }
-        Action::DeletePod { name, .. } => format!("delete Pod {name}"),
-        Action::GetPod { name, .. } => format!("get Pod {name}"),
-        Action::ListPods { .. } => "list the Job's Pods".into(),
-        Action::GetJob { name, .. } => format!("get Job {name}"),
-        Action::WriteJobStatus { name, revision, status, .. } => {
-            let lists = status.uncounted();
-            format!(
-                "write status of {name} over {}: active {} succeeded {} failed {} uncounted {}+{}{}",
-                revision.map_or("anything".into(), |at| at.to_string()),
-                status.active,
-                status.succeeded,
-                status.failed,
-                lists.succeeded.len(),
-                lists.failed.len(),
-                status.conditions.iter().map(|known| format!(" {}={}", known.kind, known.status)).collect::<String>()
-            )
-        }
-        Action::DeleteJob { name, .. } => format!("delete Job {name} (TTL)"),
-    }
-}
-
-fn describe_answer(answer: &Answer) -> String {
-    match answer {
-        Answer::Done(object) => describe(object),
-        Answer::Gone => "gone".into(),
-        Answer::Conflict => "conflict".into(),
-        Answer::AlreadyExists => "already exists".into(),
-        Answer::Refused { message, .. } => format!("refused: {message}"),
-        Answer::Unavailable => "unavailable".into(),
-        Answer::Unknown => "nobody knows".into(),
-        Answer::Pods { pods, at } => format!("{} Pods as of {at}", pods.len()),
     }
 }

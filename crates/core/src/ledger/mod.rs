@@ -11,6 +11,7 @@ mod filing;
 mod index_files;
 mod plan;
 mod slab;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

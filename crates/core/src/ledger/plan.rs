@@ -1,33 +1,20 @@
 //! Planning: what to do next for one Job, read off the files. Nothing here acts; what a plan holds counts as asked for,
 //! so that planning again at once yields nothing.
 
-use std::sync::Arc;
-
 use compact_str::CompactString;
 
-use super::entry::{Busy, Slot, Standing};
+use super::entry::{Busy, Slot};
 use super::filing::Flag;
-use super::{Facts, InFlightCreation, Ledger, StatusInFlight};
-use crate::accounting::{CausalSnapshot, Outcome, PodFacts};
+use super::{InFlightCreation, Ledger};
+use crate::accounting::PodFacts;
 use crate::blueprint::NewPod;
-use crate::conditions::{self, Decision};
+use crate::conditions::Decision;
 use crate::ids::{CompletionIndex, PodUid, Revision};
-use crate::job::{CompletionMode, JobStatus, Uncounted, condition};
+use crate::job::{CompletionMode, JobStatus, condition};
 use crate::mutation::{Bug, Soundness};
 use crate::names::ATTEMPTS;
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
-
-/// How long the next status write waits for releases that do not answer. One hanging Pod must not hold up the rest.
-const RELEASE_PATIENCE: Span = Span::from_seconds(1);
-/// How long a write of live counts alone waits for creations in flight, which would change them at once.
-const CREATION_PATIENCE: Span = Span::from_seconds(1);
-/// Writes of live counts alone are at least this far apart.
-const LIVE_COUNT_INTERVAL: Span = Span::from_millis(100);
-/// Under load (at least so many Pods in the last write) accounting writes are at least this far apart, so that a
-/// Job of N Pods costs about N/500 writes. When idle a finished Pod is accounted for at once.
-const BUSY_BATCH: usize = 16;
-const BUSY_INTERVAL: Span = Span::from_millis(50);
 
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -55,7 +42,7 @@ impl Plan {
             && self.creations.is_empty()
     }
 
-    fn wake(&mut self, at: Timestamp) {
+    pub(super) fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
     }
 }
@@ -102,17 +89,17 @@ pub struct Sight<'a> {
 
 /// What accounting goes by.
 #[derive(Clone, Copy)]
-struct Account<'a> {
-    pods_at: Revision,
-    elsewhere: &'a dyn PodFacts,
-    unknown_is_gone: bool,
+pub(super) struct Account<'a> {
+    pub pods_at: Revision,
+    pub elsewhere: &'a dyn PodFacts,
+    pub unknown_is_gone: bool,
 }
 
-fn count(value: i64) -> i32 {
+pub(super) fn count(value: i64) -> i32 {
     i32::try_from(value.max(0)).unwrap_or(i32::MAX)
 }
 
-fn len(length: usize) -> i64 {
+pub(super) fn len(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
@@ -165,7 +152,7 @@ impl<S: Soundness> Ledger<S> {
     // ---- numbers ----
 
     /// COUNT-3.
-    fn succeeded(&self) -> i64 {
+    pub(super) fn succeeded(&self) -> i64 {
         if self.regime.indexed {
             return len(self.completed.len()) + len(self.index.completed.len());
         }
@@ -246,7 +233,7 @@ impl<S: Soundness> Ledger<S> {
     }
 
     /// FIN-5. Creations whose outcome is open count as Pods: finishing now would leave them behind (S09).
-    fn completed_all(&self) -> bool {
+    pub(super) fn completed_all(&self) -> bool {
         let succeeded = self.succeeded();
         let enough = match self.job.spec.completions {
             None => succeeded > 0,
@@ -549,275 +536,6 @@ impl<S: Soundness> Ledger<S> {
             plan.releases.push(self.pod_ref(slot));
             self.flight.releases += 1;
             self.refile(slot, |entry| entry.busy = Busy::Releasing);
-        }
-    }
-
-    /// The one write that tallies what was released, records what has finished since, and tells the live counts.
-    fn plan_status(
-        &mut self,
-        now: Timestamp,
-        sight: Account<'_>,
-        decision: Option<Decision>,
-        waiting: bool,
-        plan: &mut Plan,
-    ) {
-        if self.flight.status.is_some() {
-            return;
-        }
-        if self.flight.releases > 0 {
-            let patience_ends = self.flight.releases_since + RELEASE_PATIENCE;
-            if now < patience_ends {
-                plan.wake(patience_ends);
-                return;
-            }
-        }
-        let decision = decision.or_else(|| {
-            self.completed_all()
-                .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
-        });
-        let managed = decision.is_none() && !self.regime.deleting;
-        let news = self.accounting_news();
-        let decides = decision.as_ref().is_some_and(|decision| !decision.stored);
-        let finishes = decision.is_some() && self.may_finish();
-        let suspends = managed && self.suspended_condition_differs();
-        let urgent = news > 0 || decides || finishes || suspends;
-        if !urgent && !self.live_counts_differ(waiting) {
-            return;
-        }
-        if let Some(wait_until) = self.pace(now, urgent, news, decides || finishes || suspends) {
-            plan.wake(wait_until);
-            return;
-        }
-        self.trim_due();
-        let Some((status, flight, handled, batch)) = self.next_status(now, sight, decision.as_ref(), managed, waiting)
-        else {
-            return;
-        };
-        if status == self.job.status {
-            return;
-        }
-        self.flight.status = Some(flight);
-        self.flight.last_batch = batch;
-        plan.status = Some(Box::new(StatusWrite { base: self.job.revision, status, handled }));
-    }
-
-    /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to mend.
-    fn accounting_news(&self) -> usize {
-        let tallyable = self.uncounted.len().saturating_sub(self.counts.of(Flag::Held) as usize);
-        let room = self.limits.uncounted.saturating_sub(self.counts.of(Flag::Held) as usize);
-        let indexes = self.index.completed.len() + self.index.failed.len();
-        let mends = usize::from(
-            self.job.status.completion_time.is_some()
-                || self.index_text_stale
-                || (self.regime.indexed && self.job.status.succeeded != self.indexed_successes()),
-        );
-        let due = self.counts.of(Flag::Due) as usize;
-        tallyable + due.min(room) + indexes + mends
-    }
-
-    fn live_counts_differ(&self, waiting: bool) -> bool {
-        let status = &self.job.status;
-        let (active, ready, terminating) = self.live_counts(waiting);
-        status.active != active
-            || status.ready != Some(ready)
-            || status.terminating != Some(terminating)
-            || status.uncounted_terminated_pods.is_none()
-            || (status.start_time.is_none() && !self.job.spec.suspend)
-    }
-
-    /// Active, ready and terminating from one and the same set of Pods, so that they always fit together (S20, S27).
-    fn live_counts(&self, waiting: bool) -> (i32, i32, i32) {
-        let mut active = self.counts.of(Flag::Active);
-        let mut ready = self.counts.of(Flag::Ready);
-        if self.soundness.has(Bug::ActiveZeroInBackoff) && waiting {
-            active = 0;
-        }
-        if self.soundness.has(Bug::ForgetOwnDeletions) {
-            ready += self.counts.of(Flag::ReadyTerminating);
-        }
-        (count(active), count(ready), count(self.counts.of(Flag::Terminating)))
-    }
-
-    /// When to write instead of now.
-    fn pace(&self, now: Timestamp, urgent: bool, news: usize, must: bool) -> Option<Timestamp> {
-        let creating = self.flight.creations > 0;
-        let since = |span: Span| self.flight.last_write_at.map(|at| at + span);
-        let wait_until = if must {
-            None
-        } else if urgent {
-            (self.flight.last_batch >= BUSY_BATCH && news < self.limits.uncounted)
-                .then(|| since(BUSY_INTERVAL))
-                .flatten()
-        } else if creating {
-            Some(self.flight.creations_since + CREATION_PATIENCE)
-        } else {
-            since(LIVE_COUNT_INTERVAL)
-        };
-        // A clock that stepped back must not freeze the Job.
-        wait_until.filter(|at| *at > now && *at - now <= CREATION_PATIENCE)
-    }
-
-    /// FIN-6 phase 2: everything counted, everything let go, nothing running and nothing about to be.
-    fn may_finish(&self) -> bool {
-        let settled = self.counts.of(Flag::Tracked) == 0 || self.soundness.has(Bug::FinishWithBacklog);
-        let ended = self.counts.of(Flag::Terminating) == 0 || self.soundness.has(Bug::FinishWhileTerminating);
-        settled && ended && self.counts.of(Flag::Active) == 0 && self.creations.is_empty() && self.flight.releases == 0
-    }
-
-    fn suspended_condition_differs(&self) -> bool {
-        let (status, reason) = self.wanted_suspended();
-        match self.job.status.conditions.iter().find(|known| known.kind == condition::SUSPENDED) {
-            Some(known) => known.status != status || known.reason != reason.0 || known.message != reason.1,
-            None => self.job.spec.suspend,
-        }
-    }
-
-    fn wanted_suspended(&self) -> (&'static str, (&'static str, &'static str)) {
-        match self.job.spec.suspend {
-            true => ("True", ("JobSuspended", "Job suspended")),
-            false => ("False", ("JobResumed", "Job resumed")),
-        }
-    }
-
-    fn next_status(
-        &self,
-        now: Timestamp,
-        sight: Account<'_>,
-        decision: Option<&Decision>,
-        managed: bool,
-        waiting: bool,
-    ) -> Option<(JobStatus, StatusInFlight, Vec<FailureAction>, usize)> {
-        let job = &self.job;
-        let spec = &job.spec;
-        let at = now.truncated();
-        let mut status = job.status.clone();
-        status.completion_time = None;
-        let mut flight = StatusInFlight::default();
-
-        // Tally, then record: both behind the gate, both in this one write.
-        let foreign_at = if self.soundness.has(Bug::NoGate) { Revision(0) } else { self.foreign_at };
-        let facts = Facts { ledger: self, elsewhere: sight.elsewhere, unknown_is_gone: sight.unknown_is_gone };
-        let snapshot = CausalSnapshot::take(job.status.uncounted(), &facts, sight.pods_at, foreign_at)?;
-        let mut tally = snapshot.tally();
-        if self.soundness.has(Bug::TallyBeforeRelease) {
-            tally.succeeded.append(&mut tally.left.succeeded);
-            tally.failed.append(&mut tally.left.failed);
-        }
-        status.succeeded = count(i64::from(status.succeeded) + len(tally.succeeded.len()));
-        status.failed = count(i64::from(status.failed) + len(tally.failed.len()));
-        let mut lists: Uncounted = tally.left;
-        let mut handled = Vec::new();
-        let mut batch = tally.succeeded.len() + tally.failed.len();
-        for entry in self.due_entries() {
-            let gives_up = self.soundness.has(Bug::FinishWithBacklog) && batch > 0 && decision.is_some();
-            if lists.len() >= self.limits.uncounted || gives_up {
-                break;
-            }
-            let Standing::Due(outcome) = self.standing(entry) else {
-                continue;
-            };
-            let recorded = snapshot.record(&mut lists, &entry.uid, outcome);
-            if !recorded && self.soundness.has(Bug::ClassificationNotSticky) && outcome == Outcome::Succeeded {
-                lists.succeeded.push(entry.uid.clone());
-            }
-            batch += usize::from(recorded);
-            handled.extend(entry.action().filter(|_| recorded && outcome == Outcome::Failed));
-        }
-        status.uncounted_terminated_pods = Some(lists);
-        self.next_indexes(&mut status, &mut flight);
-        batch += flight.completed.len();
-
-        let (active, ready, terminating) = self.live_counts(waiting);
-        status.active = active;
-        status.ready = Some(ready);
-        status.terminating = Some(terminating);
-
-        if status.start_time.is_none() && !spec.suspend {
-            status.start_time = Some(at);
-        }
-        if managed {
-            self.set_suspended(&mut status, at);
-        }
-        if let Some(decision) = decision {
-            flight.decides = true;
-            self.enact(decision, &mut status, at);
-        }
-        Some((status, flight, handled, batch))
-    }
-
-    /// `status.succeeded` of an Indexed Job: the number of completed indexes. STATUSVAL-24 lets it fall only while
-    /// parallelism equals completions; until then a Job that was scaled down keeps its number.
-    fn indexed_successes(&self) -> i32 {
-        let successes = count(self.succeeded());
-        let may_fall = self.job.spec.completions == Some(self.job.spec.parallelism);
-        if may_fall { successes } else { successes.max(self.job.status.succeeded) }
-    }
-
-    /// IDX-1, BLPI-2: successes of an Indexed Job are recorded by their index; they need no tally.
-    fn next_indexes(&self, status: &mut JobStatus, flight: &mut StatusInFlight) {
-        if !self.regime.indexed {
-            if !status.completed_indexes.is_empty() {
-                status.completed_indexes = Arc::from("");
-            }
-            status.failed_indexes = None;
-            return;
-        }
-        let mends = self.index_text_stale;
-        if mends || !self.index.completed.is_empty() {
-            let completed = self.completed.union(&self.index.completed);
-            status.completed_indexes = completed.text().into();
-            flight.completed = self.index.completed.iter().collect();
-        }
-        status.succeeded = self.indexed_successes();
-        if mends || !self.index.failed.is_empty() {
-            flight.failed = self.index.failed.iter().collect();
-            let failed = self.failed_indexes.union(&self.index.failed);
-            status.failed_indexes = self.job.spec.limits_each_index().then(|| failed.text().into());
-        }
-    }
-
-    /// SUSP-4, SUSP-5.
-    fn set_suspended(&self, status: &mut JobStatus, at: Timestamp) {
-        if !self.suspended_condition_differs() {
-            return;
-        }
-        let was_suspended = self.job.status.is_true(condition::SUSPENDED);
-        let (value, (reason, message)) = self.wanted_suspended();
-        conditions::set(status, conditions::new(condition::SUSPENDED, value, reason, message, at));
-        if self.job.spec.suspend {
-            status.start_time = None;
-        } else if was_suspended {
-            // The clock of the deadline starts anew. From a condition that is neither True nor False this is not a
-            // resume, and the API would refuse it.
-            status.start_time = Some(at);
-        }
-    }
-
-    /// FIN-6: the interim condition, and the terminal one once nothing is left to do.
-    fn enact(&self, decision: &Decision, status: &mut JobStatus, at: Timestamp) {
-        // Whatever a clock does, a Job does not end before it starts (H4).
-        let floor = if self.soundness.has(Bug::CompletionBeforeStart) { None } else { status.start_time };
-        let at = floor.map_or(at, |start_at| at.max(start_at));
-        if !decision.stored {
-            // A stored False one is somebody else's remark and stays (VEC-23).
-            let fresh = conditions::new(decision.interim(), "True", &decision.reason, &decision.message, at);
-            status.conditions.push(fresh);
-        }
-        let uncounted_empty = status.uncounted().is_empty();
-        // A stray completionTime is cleared first: it may go, but not change.
-        let stray_completion = self.job.status.completion_time.is_some();
-        if !self.may_finish() || !uncounted_empty || stray_completion {
-            return;
-        }
-        let completions_zero = self.job.spec.completions == Some(0) && self.job.spec.suspend;
-        if status.start_time.is_none() && !completions_zero {
-            // A suspended Job that ends otherwise than by having nothing to do (DEFECT-6).
-            status.start_time = Some(at);
-        }
-        let kind = if decision.success { condition::COMPLETE } else { condition::FAILED };
-        conditions::set(status, conditions::new(kind, "True", &decision.reason, &decision.message, at));
-        if decision.success {
-            status.completion_time = Some(at);
         }
     }
 }
