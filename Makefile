@@ -4,7 +4,7 @@
 # make fuzz   ten minutes of fuzzing (cargo-fuzz)
 
 CARGO ?= cargo
-TALLY = ./target/release/tally
+TALLY = $(CARGO) run --release --locked --quiet --
 FUZZ_SECONDS ?= 150
 
 .PHONY: test unit sim lint bench fuzz tools
