@@ -16,6 +16,13 @@ const MUTANT_BUDGET: u64 = 20_000;
 /// How much of a trace is worth reading.
 const TRACE_LINES: usize = 80;
 
+/// Prints a line. Whoever closes the pipe has seen enough; that is no reason to panic.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   tally sim                          1,000 seeds, every kind of fault
@@ -59,7 +66,7 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
 pub fn run(args: &Args) -> Result<bool> {
     if args.scenario == "list" {
         for scenario in SCENARIOS {
-            println!("{:<16} {}", scenario.name, scenario.about);
+            say!("{:<16} {}", scenario.name, scenario.about);
         }
         return Ok(true);
     }
@@ -100,16 +107,16 @@ fn run_seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, full: bool) -> boo
     let outcome = run::seed(seed, bug, scenario, true);
     let skipped = if full { 0 } else { outcome.lines.len().saturating_sub(TRACE_LINES) };
     if skipped > 0 {
-        println!("... {skipped} lines before (--full shows them)");
+        say!("... {skipped} lines before (--full shows them)");
     }
     for line in &outcome.lines[skipped..] {
-        println!("{line}");
+        say!("{line}");
     }
-    println!("seed {seed}: {} steps, trace hash {:016x}", outcome.steps, outcome.hash);
+    say!("seed {seed}: {} steps, trace hash {:016x}", outcome.steps, outcome.hash);
     match &outcome.violation {
         None => true,
         Some(violation) => {
-            println!("VIOLATION of {}: {}", violation.invariant, violation.text);
+            say!("VIOLATION of {}: {}", violation.invariant, violation.text);
             explain(&outcome.tape, bug, scenario, violation.invariant);
             false
         }
@@ -120,16 +127,16 @@ fn run_seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, full: bool) -> boo
 fn explain(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &str) {
     let shrunk = run::shrink(tape, bug, scenario, invariant);
     let outcome = run::replay(&shrunk, bug, scenario);
-    println!("shrunk from {} to {} steps of chaos:", tape.len() - 1, shrunk.len() - 1);
+    say!("shrunk from {} to {} steps of chaos:", tape.len() - 1, shrunk.len() - 1);
     let skipped = outcome.lines.len().saturating_sub(TRACE_LINES);
     if skipped > 0 {
-        println!("  ... {skipped} lines before");
+        say!("  ... {skipped} lines before");
     }
     for line in &outcome.lines[skipped..] {
-        println!("  {line}");
+        say!("  {line}");
     }
     if let Some(violation) = outcome.violation {
-        println!("  => {}: {}", violation.invariant, violation.text);
+        say!("  => {}: {}", violation.invariant, violation.text);
     }
 }
 
@@ -139,30 +146,30 @@ fn run_seeds(range: Range<u64>, bug: Option<Bug>, scenario: &Scenario) -> bool {
     let campaign = run::seeds(range, bug, scenario, |campaign| progress.show(campaign));
     progress.end();
     let seconds = started.elapsed().as_secs_f64();
-    println!(
+    say!(
         "{} schedules, {} steps in {seconds:.1} s: {:.0} steps per second on one core",
         campaign.schedules,
         campaign.steps,
         campaign.steps as f64 / seconds
     );
     if let Some((seed, violation)) = &campaign.failed {
-        println!("VIOLATION of {} at seed {seed}: {}", violation.invariant, violation.text);
+        say!("VIOLATION of {} at seed {seed}: {}", violation.invariant, violation.text);
         let outcome = run::seed(*seed, bug, scenario, false);
         explain(&outcome.tape, bug, scenario, violation.invariant);
-        println!("replay: {}", replay_command(*seed, bug, scenario));
+        say!("replay: {}", replay_command(*seed, bug, scenario));
         return false;
     }
-    println!("no violation; most Pods beyond parallelism at once: {}", campaign.excess);
-    println!("what must happen sometimes:");
+    say!("no violation; most Pods beyond parallelism at once: {}", campaign.excess);
+    say!("what must happen sometimes:");
     for (text, times) in campaign.counters.iter() {
-        println!("{times:>10}  {text}");
+        say!("{times:>10}  {text}");
     }
     if scenario.name != "any" {
         return true;
     }
     let never: Vec<&str> = campaign.counters.never().collect();
     if !never.is_empty() {
-        println!("NEVER HAPPENED: {}", never.join("; "));
+        say!("NEVER HAPPENED: {}", never.join("; "));
     }
     never.is_empty()
 }
@@ -175,7 +182,7 @@ fn run_mutants() -> bool {
         let campaign = run::seeds(0..MUTANT_BUDGET, Some(*bug), home, |_| {});
         let label = mutants::label(*bug);
         match campaign.failed {
-            Some((seed, violation)) => println!(
+            Some((seed, violation)) => say!(
                 "found     {label:<34} {:<4} seed {seed:<6} after {} schedules, {} steps, {:.1} s ({})",
                 violation.invariant,
                 campaign.schedules,
@@ -184,12 +191,12 @@ fn run_mutants() -> bool {
                 replay_command(seed, Some(*bug), home),
             ),
             None => {
-                println!("SURVIVED  {label:<34} {} schedules of {}", campaign.schedules, home.name);
+                say!("SURVIVED  {label:<34} {} schedules of {}", campaign.schedules, home.name);
                 survivors.push(label);
             }
         }
     }
-    println!("{} mutants, {} found, {} survived", BUGS.len(), BUGS.len() - survivors.len(), survivors.len());
+    say!("{} mutants, {} found, {} survived", BUGS.len(), BUGS.len() - survivors.len(), survivors.len());
     survivors.is_empty()
 }
 
