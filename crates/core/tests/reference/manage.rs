@@ -23,12 +23,11 @@ impl<'a> Look<'a> {
         plan.forced = self.victims(0).into_iter().map(|pod| pod.uid.clone()).collect();
         let victims = self.victims((active - wanted).max(0) as usize);
         if !victims.is_empty() {
-            for pod in victims.into_iter().take(limits.batch) {
-                match self.may_judge(pod) {
-                    true => plan.removals.push(pod.uid.clone()),
-                    false => plan.needs_job = true,
-                }
-            }
+            // Those that cannot be judged yet hold nobody up.
+            let (judged, unjudged): (Vec<_>, Vec<_>) = victims.into_iter().partition(|pod| self.may_judge(pod));
+            plan.needs_job = !unjudged.is_empty();
+            plan.going = judged.iter().map(|pod| pod.uid.clone()).collect();
+            plan.removals = judged.into_iter().take(limits.batch).map(|pod| pod.uid.clone()).collect();
             return; // MANAGE-3: no creation beside a deletion.
         }
         let occupied = if self.failed_only() { self.count(|pod| self.terminating(pod)) } else { 0 };

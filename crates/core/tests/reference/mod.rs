@@ -89,7 +89,10 @@ pub struct Expected {
     pub releases: BTreeMap<PodUid, Release>,
     /// Pods that end with the Job, likewise so many at a time (DEFECT-12).
     pub deletions: BTreeSet<PodUid>,
+    /// Pods that are not wanted, the first `limits.batch` of them.
     pub removals: Vec<PodUid>,
+    /// All of them that the Job as we see it may judge.
+    pub going: BTreeSet<PodUid>,
     /// RM-3: who has to go whatever is wanted. More than fit into a batch go in any order, and before all others.
     pub forced: BTreeSet<PodUid>,
     pub creations: Vec<NewPod>,
