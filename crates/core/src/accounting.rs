@@ -26,7 +26,8 @@ pub trait PodFacts {
     fn is_tracked(&self, uid: &PodUid) -> bool;
 }
 
-/// A Job's ledger and the Pods, seen in an order in which accounting is safe. There is no other way to account.
+/// A Job's ledger and the Pods, seen in an order in which accounting is safe. There is no other way to
+/// tally or to record.
 #[derive(Clone, Copy)]
 pub struct CausalSnapshot<'a, F> {
     uncounted: &'a Uncounted,
@@ -94,6 +95,7 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
         }
     }
 
+    /// The rule of release; the ledger files Pods by it (`Standing::Releasable`), the model asks it outright.
     /// A finalizer may go only once its Pod is in a committed ledger: a crash after this point leaves the UID there,
     /// and the next leader goes on from it.
     pub fn may_release(&self, uid: &PodUid) -> bool {

@@ -63,11 +63,7 @@ impl<S: Soundness> World<S> {
                 return false;
             }
         } else if !pod.scheduled {
-            self.trace.say(|| format!("node starts {}", key.1));
-            self.api.edit_pod(&key, Actor::Node, |pod| {
-                pod.scheduled = true;
-                pod.phase = Phase::Running;
-            });
+            self.start_pod(&key);
         } else {
             match self.choices.below(8) {
                 0..=3 if !hangs => {
@@ -100,6 +96,14 @@ impl<S: Soundness> World<S> {
         }
         self.settle_changes(Context::default());
         true
+    }
+
+    fn start_pod(&mut self, key: &Key) {
+        self.trace.say(|| format!("node starts {}", key.1));
+        self.api.edit_pod(key, Actor::Node, |pod| {
+            pod.scheduled = true;
+            pod.phase = Phase::Running;
+        });
     }
 
     fn end_pod(&mut self, key: &Key, succeeded: bool, code: i32) {
@@ -149,11 +153,7 @@ impl<S: Soundness> World<S> {
         } else if pod.deleting() {
             self.end_pod(&key, false, 143);
         } else if !pod.scheduled {
-            self.trace.say(|| format!("node starts {}", key.1));
-            self.api.edit_pod(&key, Actor::Node, |pod| {
-                pod.scheduled = true;
-                pod.phase = Phase::Running;
-            });
+            self.start_pod(&key);
         } else {
             let fails = self.fate(&pod).is_some_and(|fate| fate.fail_percent == 100);
             self.end_pod(&key, !fails, 1);

@@ -627,7 +627,6 @@ impl<S: Soundness> Ledger<S> {
         if let Some(slot) = self.find(uid) {
             let times = self.refusals.get(&slot).map_or(0, |refusal| refusal.times).saturating_add(1);
             let wait = Span::from_seconds(1 << (times - 1).min(REFUSAL_DOUBLINGS));
-            debug_assert!(wait >= REFUSAL_WAIT);
             self.refusals.insert(slot, Refusal { times, retry_at: now + wait });
             self.refusal_wakes.insert((now + wait, slot));
             self.settle(slot, Busy::Refused);
