@@ -1,0 +1,275 @@
+//! Where a value stands in an object, and what is wrong with it.
+//!
+//! Validation walks an object with [`At`]: a value together with the way to it. The way is a chain of borrowed steps
+//! and becomes text only when there is something to complain about, so that checking a sound object allocates nothing.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// A place in an object, and the value there if any. `null` counts as absent.
+#[derive(Clone, Copy)]
+pub struct At<'p, 'v> {
+    pub value: Option<&'v Value>,
+    parent: Option<&'p At<'p, 'v>>,
+    step: Step<'p>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    /// The object itself.
+    Root,
+    Field(&'a str),
+    Index(usize),
+    /// Written in brackets: `labels[app]`.
+    Key(&'a str),
+}
+
+impl<'p, 'v> At<'p, 'v> {
+    pub fn root(value: &'v Value) -> Self {
+        At { value: Some(value), parent: None, step: Step::Root }
+    }
+
+    /// A value seen at a place that its owner does not stand at: `rooted("spec.template", template)`.
+    pub fn rooted(path: &'p str, value: Option<&'v Value>) -> Self {
+        At { value: value.filter(|value| !value.is_null()), parent: None, step: Step::Field(path) }
+    }
+
+    pub fn at(&'p self, field: &'p str) -> At<'p, 'v> {
+        let value = self.value.and_then(|value| value.get(field)).filter(|value| !value.is_null());
+        At { value, parent: Some(self), step: Step::Field(field) }
+    }
+
+    /// An entry of a map, whose path is written `map[key]`.
+    pub fn key(&'p self, key: &'p str) -> At<'p, 'v> {
+        let value = self.value.and_then(|value| value.get(key)).filter(|value| !value.is_null());
+        At { value, parent: Some(self), step: Step::Key(key) }
+    }
+
+    pub fn index(&'p self, index: usize) -> At<'p, 'v> {
+        let value = self.value.and_then(|value| value.get(index)).filter(|value| !value.is_null());
+        At { value, parent: Some(self), step: Step::Index(index) }
+    }
+
+    /// The elements of a list; nothing if there is none.
+    pub fn items(&'p self) -> impl Iterator<Item = At<'p, 'v>> {
+        (0..self.len()).map(|index| self.index(index))
+    }
+
+    /// The entries of a map, in order of their keys; nothing if there is none.
+    pub fn entries(&self) -> impl Iterator<Item = (&'v str, &'v Value)> + use<'v> {
+        self.map().into_iter().flat_map(|map| map.iter().map(|(key, value)| (key.as_str(), value)))
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// Elements of the list or entries of the map.
+    pub fn len(&self) -> usize {
+        match self.value {
+            Some(Value::Array(items)) => items.len(),
+            Some(Value::Object(map)) => map.len(),
+            _ => 0,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn map(&self) -> Option<&'v Map<String, Value>> {
+        self.value.and_then(Value::as_object)
+    }
+
+    pub fn list(&self) -> &'v [Value] {
+        self.value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The text, if it is text.
+    pub fn text(&self) -> Option<&'v str> {
+        self.value.and_then(Value::as_str)
+    }
+
+    /// The text, or "" as a client that left it out means.
+    pub fn text_or_empty(&self) -> &'v str {
+        self.text().unwrap_or_default()
+    }
+
+    pub fn int(&self) -> Option<i64> {
+        self.value.and_then(Value::as_i64)
+    }
+
+    pub fn bool(&self) -> Option<bool> {
+        self.value.and_then(Value::as_bool)
+    }
+
+    /// `true`, and nothing else.
+    pub fn is_true(&self) -> bool {
+        self.bool() == Some(true)
+    }
+
+    pub fn path(&self) -> String {
+        let mut text = String::new();
+        self.write_path(&mut text);
+        text
+    }
+
+    fn write_path(&self, text: &mut String) {
+        if let Some(parent) = self.parent {
+            parent.write_path(text);
+        }
+        match self.step {
+            Step::Root => {}
+            Step::Field(name) => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(name);
+            }
+            Step::Index(index) => text.push_str(&format!("[{index}]")),
+            Step::Key(key) => text.push_str(&format!("[{key}]")),
+        }
+    }
+
+    fn json(&self) -> String {
+        self.value.map_or_else(|| "null".to_owned(), Value::to_string)
+    }
+
+    // ---- what can be wrong here ----
+
+    pub fn required(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorKind::Required, self.path(), None, detail)
+    }
+
+    /// The value here is wrong; it is printed as JSON, `null` if it is not there.
+    pub fn invalid(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorKind::Invalid, self.path(), Some(self.json()), detail)
+    }
+
+    /// As `invalid`, printing another value than the one here (an absent text prints as `""`, a number as its default).
+    pub fn invalid_value(&self, value: impl Serialize, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorKind::Invalid, self.path(), Some(json(value)), detail)
+    }
+
+    /// As `invalid`, without the value.
+    pub fn invalid_unprinted(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorKind::Invalid, self.path(), None, detail)
+    }
+
+    pub fn not_supported(&self, value: impl Serialize, supported: &[&str]) -> FieldError {
+        let names: Vec<String> = supported.iter().map(|name| json(name)).collect();
+        let detail = if names.is_empty() { String::new() } else { format!("supported values: {}", names.join(", ")) };
+        FieldError::new(ErrorKind::NotSupported, self.path(), Some(json(value)), detail)
+    }
+
+    pub fn duplicate(&self) -> FieldError {
+        FieldError::new(ErrorKind::Duplicate, self.path(), Some(self.json()), "")
+    }
+
+    pub fn forbidden(&self, detail: impl Into<String>) -> FieldError {
+        FieldError::new(ErrorKind::Forbidden, self.path(), None, detail)
+    }
+
+    pub fn not_found(&self) -> FieldError {
+        FieldError::new(ErrorKind::NotFound, self.path(), Some(self.json()), "")
+    }
+
+    pub fn too_many(&self, most: usize) -> FieldError {
+        let detail = format!("must have at most {most} items");
+        FieldError::new(ErrorKind::TooMany, self.path(), Some(self.len().to_string()), detail)
+    }
+
+    pub fn too_long(&self, most: usize) -> FieldError {
+        FieldError::new(ErrorKind::TooLong, self.path(), None, format!("may not be more than {most} bytes"))
+    }
+}
+
+fn json(value: impl Serialize) -> String {
+    serde_json::to_string(&value).unwrap_or_else(|error| format!("(not JSON: {error})"))
+}
+
+/// One broken rule. Its `Display` is the text the API answers with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    pub kind: ErrorKind,
+    /// Such as `spec.template.spec.containers[0].name`.
+    pub path: String,
+    /// The offending value as JSON text. None where the API prints no value.
+    pub value: Option<String>,
+    /// Empty where the kind says it all.
+    pub detail: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    Required,
+    Invalid,
+    NotSupported,
+    Duplicate,
+    Forbidden,
+    NotFound,
+    TooMany,
+    TooLong,
+    TypeInvalid,
+}
+
+impl ErrorKind {
+    /// The `reason` of a cause in the API's answer, and the words its message begins with.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Required => ("FieldValueRequired", "Required value"),
+            Self::Invalid => ("FieldValueInvalid", "Invalid value"),
+            Self::NotSupported => ("FieldValueNotSupported", "Unsupported value"),
+            Self::Duplicate => ("FieldValueDuplicate", "Duplicate value"),
+            Self::Forbidden => ("FieldValueForbidden", "Forbidden"),
+            Self::NotFound => ("FieldValueNotFound", "Not found"),
+            Self::TooMany => ("FieldValueTooMany", "Too many"),
+            Self::TooLong => ("FieldValueTooLong", "Too long"),
+            Self::TypeInvalid => ("FieldValueTypeInvalid", "Invalid value"),
+        }
+    }
+
+    pub fn reason(self) -> &'static str {
+        self.names().0
+    }
+}
+
+impl FieldError {
+    pub fn new(kind: ErrorKind, path: impl Into<String>, value: Option<String>, detail: impl Into<String>) -> Self {
+        Self { kind, path: path.into(), value, detail: detail.into() }
+    }
+
+    /// The text without the path: the `message` of a cause in the API's answer.
+    pub fn message(&self) -> impl fmt::Display + '_ {
+        fmt::from_fn(|f| {
+            f.write_str(self.kind.names().1)?;
+            if let Some(value) = &self.value {
+                write!(f, ": {value}")?;
+            }
+            if !self.detail.is_empty() {
+                write!(f, ": {}", self.detail)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message())
+    }
+}
+
+impl From<tally_core::status_rules::FieldError> for FieldError {
+    fn from(error: tally_core::status_rules::FieldError) -> Self {
+        use tally_core::status_rules::ErrorKind as Core;
+        let kind = match error.kind {
+            Core::Required => ErrorKind::Required,
+            Core::Invalid => ErrorKind::Invalid,
+            Core::Duplicate => ErrorKind::Duplicate,
+        };
+        Self { kind, path: error.path, value: error.value, detail: error.detail }
+    }
+}

@@ -1,0 +1,3 @@
+//! Under construction.
+#[derive(Clone)]
+pub struct Store;
