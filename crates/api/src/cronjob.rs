@@ -1,0 +1,1 @@
+//! The CronJob: stored and validated.

@@ -1,0 +1,1 @@
+//! Kinds with few rules of their own.

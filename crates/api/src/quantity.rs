@@ -1,0 +1,1 @@
+//! Amounts such as `500m` and `1Gi`.
