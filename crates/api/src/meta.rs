@@ -1,5 +1,5 @@
 //! Metadata every object has.
 
-pub fn name_is_dns_subdomain(_name: &str, _prefix: bool) -> Vec<String> {
-    Vec::new()
-}
+mod names;
+
+pub use names::*;
