@@ -1,0 +1,233 @@
+//! What a Pod gets that its author did not write.
+//!
+//! Templates and Pods share most of it. Only a Pod gets requests from limits, service links and host ports: a template
+//! has to stay what its author wrote, or two servers of different age would disagree about whether it changed.
+
+use serde_json::{Map, Value, json};
+
+use super::image::pull_policy;
+
+type Object = Map<String, Value>;
+
+/// Files of configMap, secret, downwardAPI and projected volumes are `rw-r--r--` unless told otherwise.
+const FILE_MODE: i64 = 0o644;
+
+const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+/// Defaults of a Pod template, `{metadata, spec}`.
+pub(super) fn template(template: &mut Value) {
+    if let Some(template) = template.as_object_mut() {
+        fill(template, "metadata", || json!({}));
+        fill(template, "spec", || json!({}));
+    }
+    if let Some(spec) = object_at(template, "spec") {
+        pod_spec(spec);
+    }
+}
+
+/// Defaults of a Pod.
+pub(super) fn pod(pod: &mut Value) {
+    if let Some(pod) = pod.as_object_mut() {
+        fill(pod, "spec", || json!({}));
+        fill(pod, "status", || json!({}));
+    }
+    if let Some(status) = object_at(pod, "status") {
+        align_addresses(status);
+    }
+    let Some(spec) = object_at(pod, "spec") else { return };
+    pod_spec(spec);
+    fill(spec, "enableServiceLinks", || true.into());
+    for list in ["initContainers", "containers"] {
+        for_each(spec, list, requests_from_limits);
+    }
+    requests_from_limits(spec);
+    if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
+        for list in ["initContainers", "containers"] {
+            for_each(spec, list, |container| for_each(container, "ports", host_port));
+        }
+    }
+}
+
+fn pod_spec(spec: &mut Object) {
+    fill(spec, "restartPolicy", || "Always".into());
+    fill(spec, "terminationGracePeriodSeconds", || 30.into());
+    fill(spec, "dnsPolicy", || "ClusterFirst".into());
+    fill(spec, "securityContext", || json!({}));
+    fill(spec, "schedulerName", || "default-scheduler".into());
+    align_service_account(spec);
+    for list in CONTAINER_LISTS {
+        for_each(spec, list, container);
+    }
+    for_each(spec, "volumes", volume);
+}
+
+/// `serviceAccount` is the old name of `serviceAccountName`; clients of either see both.
+fn align_service_account(spec: &mut Object) {
+    let name = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned();
+    match name {
+        Some(name) => {
+            spec.insert("serviceAccount".to_owned(), name.clone());
+            spec.insert("serviceAccountName".to_owned(), name);
+        }
+        None => {
+            spec.remove("serviceAccount");
+        }
+    }
+}
+
+/// `podIP` is the first of `podIPs`. Where a client wrote only one of them, or they disagree, the single one decides.
+fn align_addresses(status: &mut Object) {
+    let first = status.get("podIPs").and_then(|list| list.get(0)).and_then(|first| first.get("ip")).cloned();
+    match (status.get("podIP").cloned(), first) {
+        (Some(single), first) if first.as_ref() != Some(&single) => {
+            status.insert("podIPs".to_owned(), json!([{ "ip": single }]));
+        }
+        (None, Some(first)) => {
+            status.insert("podIP".to_owned(), first);
+        }
+        _ => {}
+    }
+}
+
+fn container(container: &mut Object) {
+    fill(container, "resources", || json!({}));
+    fill(container, "terminationMessagePath", || "/dev/termination-log".into());
+    fill(container, "terminationMessagePolicy", || "File".into());
+    if !container.contains_key("imagePullPolicy") {
+        let policy = pull_policy(container.get("image").and_then(Value::as_str).unwrap_or_default());
+        container.insert("imagePullPolicy".to_owned(), policy.into());
+    }
+    for_each(container, "ports", |port| fill(port, "protocol", || "TCP".into()));
+    for_each(container, "env", environment_variable);
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        with(container, name, probe);
+    }
+    with(container, "lifecycle", |lifecycle| {
+        for hook in ["postStart", "preStop"] {
+            with(lifecycle, hook, |hook| with(hook, "httpGet", http_get));
+        }
+    });
+}
+
+fn environment_variable(variable: &mut Object) {
+    with(variable, "valueFrom", |source| {
+        with(source, "fieldRef", field_ref);
+        with(source, "fileKeyRef", |file| fill(file, "optional", || false.into()));
+    });
+}
+
+fn field_ref(reference: &mut Object) {
+    fill(reference, "apiVersion", || "v1".into());
+}
+
+fn probe(probe: &mut Object) {
+    for (field, value) in
+        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+    {
+        fill(probe, field, || value.into());
+    }
+    with(probe, "httpGet", http_get);
+    with(probe, "grpc", |grpc| fill(grpc, "service", || "".into()));
+}
+
+fn http_get(action: &mut Object) {
+    fill(action, "path", || "/".into());
+    fill(action, "scheme", || "HTTP".into());
+}
+
+/// A limit without a request is a request as well. Works on anything with `resources`: a container, and the Pod's spec.
+fn requests_from_limits(holder: &mut Object) {
+    with(holder, "resources", |resources| {
+        let Some(limits) =
+            resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()).cloned()
+        else {
+            return;
+        };
+        fill(resources, "requests", || json!({}));
+        with(resources, "requests", |requests| {
+            for (name, quantity) in limits {
+                requests.entry(name).or_insert(quantity);
+            }
+        });
+    });
+}
+
+/// On the host's network a container port is a port of the host.
+fn host_port(port: &mut Object) {
+    if let Some(number) = port.get("containerPort").cloned() {
+        fill(port, "hostPort", || number);
+    }
+}
+
+fn volume(volume: &mut Object) {
+    if !volume.keys().any(|key| key != "name") {
+        volume.insert("emptyDir".to_owned(), json!({}));
+    }
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        with(volume, source, |source| fill(source, "defaultMode", || FILE_MODE.into()));
+    }
+    with(volume, "downwardAPI", downward_items);
+    with(volume, "projected", |projected| for_each(projected, "sources", projection));
+    with(volume, "ephemeral", |ephemeral| {
+        with(ephemeral, "volumeClaimTemplate", |template| {
+            with(template, "spec", |spec| fill(spec, "volumeMode", || "Filesystem".into()));
+        });
+    });
+    with(volume, "image", |image| {
+        if !image.contains_key("pullPolicy") {
+            let policy = pull_policy(image.get("reference").and_then(Value::as_str).unwrap_or_default());
+            image.insert("pullPolicy".to_owned(), policy.into());
+        }
+    });
+    for (source, field, value) in [
+        ("hostPath", "type", ""),
+        ("iscsi", "iscsiInterface", "default"),
+        ("rbd", "pool", "rbd"),
+        ("rbd", "user", "admin"),
+        ("rbd", "keyring", "/etc/ceph/keyring"),
+        ("azureDisk", "cachingMode", "ReadWrite"),
+        ("azureDisk", "kind", "Shared"),
+        ("azureDisk", "fsType", "ext4"),
+        ("scaleIO", "storageMode", "ThinProvisioned"),
+        ("scaleIO", "fsType", "xfs"),
+    ] {
+        with(volume, source, |source| fill(source, field, || value.into()));
+    }
+    with(volume, "azureDisk", |disk| fill(disk, "readOnly", || false.into()));
+}
+
+fn projection(source: &mut Object) {
+    with(source, "downwardAPI", downward_items);
+    with(source, "serviceAccountToken", |token| fill(token, "expirationSeconds", || 3600.into()));
+    with(source, "podCertificate", |certificate| fill(certificate, "maxExpirationSeconds", || 86_400.into()));
+}
+
+fn downward_items(source: &mut Object) {
+    for_each(source, "items", |item| with(item, "fieldRef", field_ref));
+}
+
+// ---- small steps ----
+
+fn fill(object: &mut Object, field: &str, value: impl FnOnce() -> Value) {
+    if !object.contains_key(field) {
+        object.insert(field.to_owned(), value());
+    }
+}
+
+fn object_at<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Object> {
+    value.get_mut(field).and_then(Value::as_object_mut)
+}
+
+fn with(object: &mut Object, field: &str, change: impl FnOnce(&mut Object)) {
+    if let Some(inner) = object.get_mut(field).and_then(Value::as_object_mut) {
+        change(inner);
+    }
+}
+
+fn for_each(object: &mut Object, list: &str, change: impl Fn(&mut Object)) {
+    for item in object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(item) = item.as_object_mut() {
+            change(item);
+        }
+    }
+}
