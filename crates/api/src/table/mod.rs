@@ -1,9 +1,22 @@
-//! Objects as rows of a table.
+//! Objects as rows of a table: what `kubectl get` shows.
+//!
+//! A resource's table is a list of columns, and a column knows how to fill its cell from an object; so there are
+//! always as many cells as columns. Cells are made of whatever is in the object: one that breaks every rule prints
+//! something odd, never an error, because a table is how one finds out.
+
+mod cluster;
+pub mod duration;
+mod jobs;
+mod pods;
+mod row;
+mod workloads;
 
 use serde_json::{Value, json};
 use tally_core::time::Timestamp;
 
+use crate::failure::Failure;
 use crate::kinds::Resource;
+use row::Row;
 
 /// How much of each object a row carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,22 +27,178 @@ pub enum IncludeObject {
     Object,
 }
 
+impl IncludeObject {
+    /// From the query parameter `includeObject`; "" where it is not given.
+    pub fn parse(text: &str) -> Result<Self, Failure> {
+        match text {
+            "None" => Ok(Self::None),
+            "" | "Metadata" => Ok(Self::Metadata),
+            "Object" => Ok(Self::Object),
+            other => Err(Failure::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            ))),
+        }
+    }
+}
+
+struct Column {
+    name: &'static str,
+    /// `string`, `integer`, `boolean` or `date`. Cells need not agree: clients print what they get.
+    kind: &'static str,
+    /// Shown only if the client asks for more: `-o wide`.
+    wide: bool,
+    about: &'static str,
+    cell: fn(&Row) -> Value,
+}
+
+impl Column {
+    const fn new(name: &'static str, kind: &'static str, about: &'static str, cell: fn(&Row) -> Value) -> Self {
+        Self { name, kind, wide: false, about, cell }
+    }
+
+    const fn text(name: &'static str, about: &'static str, cell: fn(&Row) -> Value) -> Self {
+        Self::new(name, "string", about, cell)
+    }
+
+    const fn integer(name: &'static str, about: &'static str, cell: fn(&Row) -> Value) -> Self {
+        Self::new(name, "integer", about, cell)
+    }
+
+    const fn wide(self) -> Self {
+        Self { wide: true, ..self }
+    }
+
+    fn to_json(&self) -> Value {
+        // Clients find the name of an object by this format, not by the heading.
+        let format = if self.name == "Name" { "name" } else { "" };
+        let priority = i32::from(self.wide);
+        json!({"name": self.name, "type": self.kind, "format": format, "description": self.about, "priority": priority})
+    }
+}
+
+const NAME: Column =
+    Column::text("Name", "The name, unique among objects of its kind and namespace.", |row| row.name());
+const AGE: Column = Column::text("Age", "Time since the object was created.", |row| row.age());
+
+/// Of kinds nobody has made a table for.
+static PLAIN: &[Column] = &[
+    NAME,
+    Column::new("Created At", "date", "When the object was created.", |row| {
+        row.text("/metadata/creationTimestamp").into()
+    }),
+];
+
+fn printer(resource: &Resource) -> &'static [Column] {
+    match (resource.group, resource.plural) {
+        ("batch", "jobs") => jobs::JOBS,
+        ("batch", "cronjobs") => jobs::CRONJOBS,
+        ("", "pods") => pods::PODS,
+        ("", "nodes") => cluster::NODES,
+        ("", "namespaces") => cluster::NAMESPACES,
+        ("" | "events.k8s.io", "events") => cluster::EVENTS,
+        ("coordination.k8s.io", "leases") => cluster::LEASES,
+        ("", "services") => cluster::SERVICES,
+        ("", "endpoints") => cluster::ENDPOINTS,
+        ("", "serviceaccounts") => cluster::SERVICE_ACCOUNTS,
+        ("", "configmaps") => cluster::CONFIG_MAPS,
+        ("", "secrets") => cluster::SECRETS,
+        ("", "persistentvolumeclaims") => cluster::CLAIMS,
+        ("", "resourcequotas") => cluster::QUOTAS,
+        ("", "podtemplates") => workloads::POD_TEMPLATES,
+        ("", "replicationcontrollers") => workloads::REPLICATION_CONTROLLERS,
+        ("apps", "deployments") => workloads::DEPLOYMENTS,
+        ("apps", "replicasets") => workloads::REPLICA_SETS,
+        ("apps", "statefulsets") => workloads::STATEFUL_SETS,
+        ("apps", "daemonsets") => workloads::DAEMON_SETS,
+        ("policy", "poddisruptionbudgets") => cluster::DISRUPTION_BUDGETS,
+        ("scheduling.k8s.io", "priorityclasses") => cluster::PRIORITY_CLASSES,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => cluster::ROLE_BINDINGS,
+        _ => PLAIN,
+    }
+}
+
 /// The `columnDefinitions` of a resource.
-pub fn columns(_resource: &Resource) -> Value {
-    json!([])
+pub fn columns(resource: &Resource) -> Value {
+    printer(resource).iter().map(Column::to_json).collect()
 }
 
 /// One row: a cell for each column.
-pub fn cells(_resource: &Resource, _object: &Value, _now: Timestamp) -> Vec<Value> {
-    Vec::new()
+pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+    let core;
+    let object = if resource.group == "events.k8s.io" {
+        // One table for both views of an Event.
+        core = crate::others::event::to_core(object);
+        &core
+    } else {
+        object
+    };
+    let row = Row { object, now };
+    printer(resource).iter().map(|column| (column.cell)(&row)).collect()
 }
 
-/// The whole `Table`. `list_meta` is the metadata of the list, `{}` for a single object.
-pub fn table(_resource: &Resource, _items: &[Value], list_meta: Value, _: IncludeObject, _now: Timestamp) -> Value {
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta, "columnDefinitions": [], "rows": []})
+/// The whole `Table` of a list. `list_meta` is the metadata of the list: `resourceVersion`, `continue`,
+/// `remainingItemCount`.
+pub fn table(resource: &Resource, items: &[Value], list_meta: Value, include: IncludeObject, now: Timestamp) -> Value {
+    let rows: Vec<Value> = items.iter().map(|object| row(resource, object, include, now)).collect();
+    document(columns(resource), rows, list_meta)
+}
+
+/// The `Table` of one object, as an answer to a read or a write.
+pub fn table_of_one(resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    one(columns(resource), resource, object, include, now)
+}
+
+/// The `Table` in an event of a watch. Only the first of a watch says what the columns are.
+pub fn table_in_watch(
+    resource: &Resource,
+    object: &Value,
+    include: IncludeObject,
+    now: Timestamp,
+    first: bool,
+) -> Value {
+    let columns = if first { columns(resource) } else { Value::Null };
+    one(columns, resource, object, include, now)
+}
+
+fn one(columns: Value, resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    let mut meta = json!({});
+    if let Some(version) = object.pointer("/metadata/resourceVersion") {
+        meta["resourceVersion"] = version.clone();
+    }
+    document(columns, vec![row(resource, object, include, now)], meta)
+}
+
+fn document(columns: Value, rows: Vec<Value>, meta: Value) -> Value {
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "columnDefinitions": columns, "rows": rows,
+    })
+}
+
+fn row(resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    let shown = match include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => partial_object_metadata(object),
+        IncludeObject::Object => object.clone(),
+    };
+    let mut row = json!({"cells": cells(resource, object, now), "object": shown});
+    if (resource.group, resource.plural) == ("", "pods")
+        && let Some(condition) = pods::completed(object)
+    {
+        row["conditions"] = json!([condition]);
+    }
+    row
 }
 
 /// What is left of an object for a client that wants metadata only.
 pub fn partial_object_metadata(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+pub fn partial_object_metadata_list(items: &[Value], list_meta: Value) -> Value {
+    let items: Vec<Value> = items.iter().map(partial_object_metadata).collect();
+    json!({
+        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta, "items": items,
+    })
 }

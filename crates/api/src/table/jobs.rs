@@ -1,0 +1,96 @@
+//! Jobs and CronJobs.
+
+use serde_json::Value;
+
+use super::row::{NONE, Row};
+use super::{AGE, Column, NAME, duration};
+
+pub(super) static JOBS: &[Column] = &[
+    NAME,
+    Column::text("Status", "What has become of the Job so far.", status),
+    Column::text("Completions", "How many Pods succeeded, of how many that have to.", completions),
+    Column::text("Duration", "Time from the start of the Job to its end, or until now.", job_duration),
+    AGE,
+    Column::text("Containers", "The names of the template's containers.", |row| row.joined(CONTAINERS, "name")).wide(),
+    Column::text("Images", "The images of the template's containers.", |row| row.joined(CONTAINERS, "image")).wide(),
+    Column::text("Selector", "The labels by which the Job knows its Pods.", |row| row.selector("/spec/selector"))
+        .wide(),
+];
+
+const CONTAINERS: &str = "/spec/template/spec/containers";
+
+pub(super) static CRONJOBS: &[Column] = &[
+    NAME,
+    Column::text("Schedule", "When Jobs start, in cron notation.", |row| row.text("/spec/schedule").into()),
+    Column::text("Timezone", "The time zone the schedule is meant in.", |row| {
+        row.text_or("/spec/timeZone", NONE).into()
+    }),
+    Column::new("Suspend", "boolean", "Whether no further Jobs are started.", suspended),
+    Column::integer("Active", "How many Jobs of it are running.", |row| row.count("/status/active").into()),
+    Column::text("Last Schedule", "Time since the last Job was started.", last_schedule),
+    AGE,
+    Column::text("Containers", "The names of the Jobs' containers.", |row| row.joined(CRON_CONTAINERS, "name")).wide(),
+    Column::text("Images", "The images of the Jobs' containers.", |row| row.joined(CRON_CONTAINERS, "image")).wide(),
+    Column::text("Selector", "The labels by which the Jobs know their Pods, if given.", |row| {
+        row.selector("/spec/jobTemplate/spec/selector")
+    })
+    .wide(),
+];
+
+const CRON_CONTAINERS: &str = "/spec/jobTemplate/spec/template/spec/containers";
+
+/// PRINT-2: the first that holds. An end is an end, even of a Job that is being deleted.
+fn status(row: &Row) -> Value {
+    for end in ["Complete", "Failed"] {
+        if row.condition_is_true(end) {
+            return end.into();
+        }
+    }
+    if row.is_being_deleted() {
+        return "Terminating".into();
+    }
+    for stage in ["Suspended", "FailureTarget", "SuccessCriteriaMet"] {
+        if row.condition_is_true(stage) {
+            return stage.into();
+        }
+    }
+    "Running".into()
+}
+
+/// PRINT-3. Without a number of completions one success is enough, however many work on it.
+fn completions(row: &Row) -> Value {
+    let succeeded = row.int("/status/succeeded");
+    let parallelism = row.int("/spec/parallelism");
+    if row.is_set("/spec/completions") {
+        format!("{succeeded}/{}", row.int("/spec/completions")).into()
+    } else if parallelism > 1 {
+        format!("{succeeded}/1 of {parallelism}").into()
+    } else {
+        format!("{succeeded}/1").into()
+    }
+}
+
+/// PRINT-4. A failed Job has no completionTime, and the reference lets its duration grow for ever; the time it was
+/// found to have failed is as good an end (DEFECT-18).
+fn job_duration(row: &Row) -> Value {
+    let Some(start) = row.instant("/status/startTime") else {
+        return "".into();
+    };
+    let failed = row.condition("Failed").filter(|condition| condition["status"] == "True");
+    let failed_at = failed.and_then(|condition| condition["lastTransitionTime"].as_str());
+    let failed_at = failed_at.and_then(|text| tally_core::time::Timestamp::parse(text).ok());
+    let end = row.instant("/status/completionTime").or(failed_at).unwrap_or(row.now);
+    duration::between(start, end).into()
+}
+
+fn suspended(row: &Row) -> Value {
+    match row.object.pointer("/spec/suspend").and_then(Value::as_bool) {
+        Some(true) => "True".into(),
+        Some(false) => "False".into(),
+        None => "<unset>".into(),
+    }
+}
+
+fn last_schedule(row: &Row) -> Value {
+    if row.is_set("/status/lastScheduleTime") { row.since("/status/lastScheduleTime").into() } else { NONE.into() }
+}
