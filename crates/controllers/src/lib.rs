@@ -3,3 +3,4 @@
 pub mod job;
 pub mod machine;
 pub mod ttl;
+pub mod wire;

@@ -1,0 +1,248 @@
+//! Requests as an API server takes them, and what its answers mean. Pure: the driver sends them over HTTP, the simulator
+//! hands them to a registry in the same thread.
+//!
+//! Every write carries its guard: the UID, and the revision where the decision depends on the whole object.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::job::{JobStatus, JobView};
+use tally_core::pod::{PodView, TRACKING_FINALIZER};
+
+use crate::machine::{Action, Answer, Object, PodChange, Resource};
+
+/// One request, independent of who carries it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call<'a> {
+    pub verb: Verb,
+    pub resource: Resource,
+    pub namespace: &'a str,
+    /// "" for collections.
+    pub name: &'a str,
+    pub status: bool,
+    /// Empty for reads.
+    pub body: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Create,
+    Get,
+    List,
+    MergePatch,
+    StrategicPatch,
+    /// The body is DeleteOptions.
+    Delete,
+}
+
+/// A refusal, as far as its meaning depends on it.
+#[derive(Clone, Debug, Default)]
+pub struct Refusal {
+    pub code: u16,
+    pub reason: String,
+    pub message: String,
+    /// Fields and reasons of `details.causes`.
+    pub causes: Vec<(String, String)>,
+}
+
+/// The request an action stands for.
+pub fn call(action: &Action) -> Call<'_> {
+    let pods = |verb, namespace, name, body| Call { verb, resource: Resource::Pods, namespace, name, status: false, body };
+    let jobs = |verb, namespace, name, body| Call { verb, resource: Resource::Jobs, namespace, name, status: false, body };
+    match action {
+        Action::CreatePod { namespace, body, .. } => pods(Verb::Create, namespace, "", body.clone()),
+        Action::PatchPod { namespace, name, uid, revision, change } => {
+            pods(Verb::StrategicPatch, namespace, name, pod_patch(uid.as_ref(), *revision, change))
+        }
+        Action::DeletePod { namespace, name, uid } => {
+            let options = json!({
+                "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+                "preconditions": uid.as_ref().map(|uid| json!({"uid": uid.to_string()})),
+            });
+            pods(Verb::Delete, namespace, name, text(&options))
+        }
+        Action::GetPod { namespace, name } => pods(Verb::Get, namespace, name, Vec::new()),
+        Action::ListPods { namespace, .. } => pods(Verb::List, namespace, "", Vec::new()),
+        Action::GetJob { namespace, name } => jobs(Verb::Get, namespace, name, Vec::new()),
+        Action::WriteJobStatus { namespace, name, uid, revision, status } => {
+            let body = status_patch(uid, *revision, status);
+            Call { status: true, ..jobs(Verb::MergePatch, namespace, name, body) }
+        }
+        Action::DeleteJob { namespace, name, uid, revision } => {
+            let options = json!({
+                "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground",
+                "preconditions": {"uid": uid.to_string(), "resourceVersion": revision.0.to_string()},
+            });
+            jobs(Verb::Delete, namespace, name, text(&options))
+        }
+    }
+}
+
+fn text(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+fn guard(uid: Option<String>, revision: Option<Revision>) -> Map<String, Value> {
+    let mut metadata = Map::new();
+    metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));
+    metadata.extend(revision.map(|revision| ("resourceVersion".to_owned(), revision.0.to_string().into())));
+    metadata
+}
+
+/// Strategic, because a Pod may have finalizers and owners that we do not know of.
+fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChange) -> Vec<u8> {
+    let mut metadata = guard(uid.map(ToString::to_string), revision);
+    let release = || ("$deleteFromPrimitiveList/finalizers".to_owned(), json!([TRACKING_FINALIZER]));
+    match change {
+        PodChange::Release => metadata.extend([release()]),
+        PodChange::Adopt { job, job_name } => {
+            let owner = json!({
+                "apiVersion": "batch/v1", "kind": "Job", "name": job_name.as_str(), "uid": job.to_string(),
+                "controller": true, "blockOwnerDeletion": true,
+            });
+            metadata.insert("ownerReferences".to_owned(), json!([owner]));
+            metadata.insert("finalizers".to_owned(), json!([TRACKING_FINALIZER]));
+        }
+        PodChange::Disown { job } => {
+            let gone = json!([{"$patch": "delete", "uid": job.to_string()}]);
+            metadata.insert("ownerReferences".to_owned(), gone);
+            metadata.extend([release()]);
+        }
+    }
+    text(&json!({"metadata": metadata}))
+}
+
+/// A merge patch leaves alone what it does not name. The status is ours as a whole, so what it lacks is named as absent.
+const STATUS_FIELDS: [&str; 11] = [
+    "conditions",
+    "startTime",
+    "completionTime",
+    "active",
+    "succeeded",
+    "failed",
+    "terminating",
+    "completedIndexes",
+    "failedIndexes",
+    "uncountedTerminatedPods",
+    "ready",
+];
+
+/// A patch and not an update: an update through /status would take the Job's labels and annotations away.
+fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) -> Vec<u8> {
+    let mut said = match serde_json::to_value(status) {
+        Ok(Value::Object(said)) => said,
+        _ => Map::new(),
+    };
+    for field in STATUS_FIELDS {
+        said.entry(field).or_insert(Value::Null);
+    }
+    if let Some(Value::Object(uncounted)) = said.get_mut("uncountedTerminatedPods") {
+        for list in ["succeeded", "failed"] {
+            uncounted.entry(list).or_insert(Value::Null);
+        }
+    }
+    text(&json!({"metadata": guard(Some(uid.to_string()), revision), "status": said}))
+}
+
+/// What a refused request means to the machine that sent it.
+pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
+    let names_uid = || refusal.causes.iter().any(|(field, _)| field == "metadata.uid");
+    let deletes = matches!(action, Action::DeletePod { .. } | Action::DeleteJob { .. });
+    match (refusal.code, refusal.reason.as_str()) {
+        (404, _) => Answer::Gone,
+        (409, "AlreadyExists") => Answer::AlreadyExists,
+        // API-15: the precondition that failed is told in words only.
+        (409, _) if deletes && refusal.message.contains("the UID in the precondition") => Answer::Gone,
+        (409, _) => Answer::Conflict,
+        // API-4: the guard by UID of a patch. The name is another object's by now.
+        (422, _) if names_uid() => Answer::Gone,
+        (429 | 500..=599, _) => Answer::Unavailable,
+        (code, _) => Answer::Refused {
+            code,
+            namespace_terminating: refusal.causes.iter().any(|(_, reason)| reason == "NamespaceTerminating"),
+            message: refusal.message.clone(),
+        },
+    }
+}
+
+/// What an answered request means: `object` is the object in the answer, None if it was a Status (removed at once).
+pub fn done(action: &Action, object: Option<&[u8]>) -> Answer {
+    let Some(bytes) = object else { return Answer::Gone };
+    let read = match call(action).resource {
+        Resource::Pods => PodView::from_json(bytes).map(|pod| Object::Pod(Arc::new(pod))),
+        Resource::Jobs => JobView::from_json(bytes).map(|job| Object::Job(Arc::new(job))),
+    };
+    match read {
+        Ok(object) => Answer::Done(object),
+        // Done, but by something that does not speak Kubernetes: what became of it shows in the stream.
+        Err(_) => Answer::Unknown,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn body(action: &Action) -> Value {
+        serde_json::from_slice(&call(action).body).unwrap()
+    }
+
+    #[test]
+    fn a_release_is_guarded_and_leaves_other_finalizers_alone() {
+        let action = Action::PatchPod {
+            namespace: "ns".into(),
+            name: "p".into(),
+            uid: Some(PodUid::new("u")),
+            revision: Some(Revision(7)),
+            change: PodChange::Release,
+        };
+        let expected = json!({"metadata": {
+            "uid": "u", "resourceVersion": "7", "$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER],
+        }});
+        assert_eq!(body(&action), expected);
+    }
+
+    #[test]
+    fn a_status_says_what_it_lacks() {
+        let status = JobStatus { active: 2, uncounted_terminated_pods: Some(Default::default()), ..Default::default() };
+        let action = Action::WriteJobStatus {
+            namespace: "ns".into(),
+            name: "j".into(),
+            uid: JobUid::new("u"),
+            revision: Some(Revision(7)),
+            status: Box::new(status),
+        };
+        let body = body(&action);
+        assert_eq!(body["metadata"], json!({"uid": "u", "resourceVersion": "7"}));
+        assert_eq!(body["status"]["active"], 2);
+        assert_eq!(body["status"]["uncountedTerminatedPods"], json!({"succeeded": null, "failed": null}));
+        let named: Vec<_> = body["status"].as_object().unwrap().keys().collect();
+        assert_eq!(named.len(), STATUS_FIELDS.len(), "every field of the status is named: {named:?}");
+    }
+
+    #[test]
+    fn refusals_mean_what_they_say() {
+        let patch = Action::GetPod { namespace: "ns".into(), name: "p".into() };
+        let delete = Action::DeletePod { namespace: "ns".into(), name: "p".into(), uid: None };
+        let refused = |code, reason: &str, message: &str, causes: &[(&str, &str)]| Refusal {
+            code,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            causes: causes.iter().map(|(field, reason)| ((*field).to_owned(), (*reason).to_owned())).collect(),
+        };
+        assert!(matches!(refusal(&patch, &refused(404, "NotFound", "", &[])), Answer::Gone));
+        assert!(matches!(refusal(&patch, &refused(409, "Conflict", "", &[])), Answer::Conflict));
+        assert!(matches!(refusal(&patch, &refused(409, "AlreadyExists", "", &[])), Answer::AlreadyExists));
+        let other = "the UID in the precondition (a) does not match the UID in record (b).";
+        assert!(matches!(refusal(&delete, &refused(409, "Conflict", other, &[])), Answer::Gone));
+        assert!(matches!(refusal(&patch, &refused(422, "Invalid", "", &[("metadata.uid", "")])), Answer::Gone));
+        assert!(matches!(refusal(&patch, &refused(503, "", "", &[])), Answer::Unavailable));
+        let terminating = refused(403, "Forbidden", "", &[("metadata.namespace", "NamespaceTerminating")]);
+        assert!(matches!(
+            refusal(&patch, &terminating),
+            Answer::Refused { code: 403, namespace_terminating: true, .. }
+        ));
+    }
+}
