@@ -3,7 +3,17 @@
 //! The parsers here turn query parameters and DeleteOptions bodies into these values, or into the refusal a client
 //! knows. Parsing only; what the options mean is the registry's business.
 
-/// Text of a `resourceVersion` that a read asks for, with `resourceVersionMatch` applied.
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::field::{At, FieldError};
+
+/// Who may write: a name in `managedFields`.
+const LONGEST_FIELD_MANAGER: usize = 128;
+
+/// What a read asks for with `resourceVersion` and `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadAt {
     /// The newest state.
@@ -88,4 +98,499 @@ pub enum PatchKind {
     Strategic,
     /// Server-side apply.
     Apply,
+}
+
+/// The parameters of a request, in order, decoded.
+#[derive(Debug, Default)]
+pub struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Query<'a> {
+    /// Reads what follows the `?`. A pair that is not well encoded is left out, as clients are used to.
+    pub fn parse(text: &'a str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+        let pairs = pairs.filter_map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((unescape(key, true)?, unescape(value, true)?))
+        });
+        Self(pairs.collect())
+    }
+
+    /// The first value of that name. `?watch` alone gives "".
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_ref())
+    }
+
+    fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_ref()).collect()
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.get(name).unwrap_or_default().to_owned()
+    }
+
+    /// Anything but "0" and "false" means yes, even "no" and "maybe": that is how the API reads it.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+    }
+
+    fn int(&self, name: &str) -> Result<Option<i64>, Failure> {
+        let number =
+            |text: &str| text.parse().map_err(|error| Failure::bad_request(number_error("ParseInt", text, &error)));
+        self.get(name).map(number).transpose()
+    }
+}
+
+/// Undoes percent-encoding. None if it is not well formed. `plus`: a `+` is a space, as in queries.
+pub fn unescape(text: &str, plus: bool) -> Option<Cow<'_, str>> {
+    if !text.bytes().any(|byte| byte == b'%' || (plus && byte == b'+')) {
+        return Some(Cow::Borrowed(text));
+    }
+    let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            b'+' if plus => b' ',
+            other => other,
+        });
+    }
+    Some(Cow::Owned(String::from_utf8_lossy(&decoded).into_owned()))
+}
+
+/// The words clients know for text that is no number.
+fn number_error(function: &str, text: &str, error: &std::num::ParseIntError) -> String {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    let why = match error.kind() {
+        PosOverflow | NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    format!("strconv.{function}: parsing {text:?}: {why}")
+}
+
+/// Reads a revision: digits only.
+pub fn parse_revision(text: &str) -> Result<u64, String> {
+    // Rust would accept a plus sign.
+    let text_or_nothing = if text.starts_with('+') { "" } else { text };
+    text_or_nothing.parse().map_err(|error| number_error("ParseUint", text, &error))
+}
+
+fn revision_error(text: &str, why: String) -> FieldError {
+    At::rooted("resourceVersion", None).invalid_value(text, why)
+}
+
+fn revision_of_read(text: &str) -> Result<u64, Failure> {
+    // 500 without a reason is what the API answers to a read; clients match on the text if on anything.
+    parse_revision(text).map_err(|why| Failure::new(500, "", revision_error(text, why).to_string()))
+}
+
+fn check(kind: &str, errors: Vec<FieldError>) -> Result<(), Failure> {
+    if errors.is_empty() { Ok(()) } else { Err(Failure::invalid("meta.k8s.io", kind, "", &errors)) }
+}
+
+impl ReadAt {
+    /// Of a GET of one object.
+    pub fn of_get(query: &Query<'_>) -> Result<Self, Failure> {
+        match query.get("resourceVersion").unwrap_or_default() {
+            "" => Ok(Self::Newest),
+            "0" => Ok(Self::Any),
+            text => revision_of_read(text).map(Self::NotOlderThan),
+        }
+    }
+}
+
+impl ListOptions {
+    pub fn parse(query: &Query<'_>) -> Result<Self, Failure> {
+        let limit = query.int("limit")?;
+        query.int("timeoutSeconds")?;
+        let [version, matching, token] =
+            ["resourceVersion", "resourceVersionMatch", "continue"].map(|name| query.get(name).unwrap_or_default());
+        let at = At::rooted("resourceVersionMatch", None);
+        let mut errors = Vec::new();
+        if !matching.is_empty() {
+            if version.is_empty() {
+                errors.push(at.forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+            }
+            if !token.is_empty() {
+                errors.push(at.forbidden("resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if !matches!(matching, "Exact" | "NotOlderThan") {
+                errors.push(at.not_supported(matching, &["Exact", "NotOlderThan", ""]));
+            }
+            if matching == "Exact" && version == "0" {
+                errors.push(at.forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+            }
+        }
+        if query.flag("sendInitialEvents").is_some() {
+            let at = At::rooted("sendInitialEvents", None);
+            errors.push(at.forbidden("sendInitialEvents is forbidden for list"));
+        }
+        check("ListOptions", errors)?;
+        if !token.is_empty() && !matches!(version, "" | "0") {
+            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
+        let read_at = match (version, matching) {
+            ("", _) => ReadAt::Newest,
+            ("0", _) => ReadAt::Any,
+            (text, "Exact") => ReadAt::Exactly(revision_of_read(text)?),
+            // Before there was a way to say so, a revision with a limit meant exactly that revision.
+            (text, "") if limit.is_some() => ReadAt::Exactly(revision_of_read(text)?),
+            (text, _) => ReadAt::NotOlderThan(revision_of_read(text)?),
+        };
+        Ok(Self {
+            label_selector: query.text("labelSelector"),
+            field_selector: query.text("fieldSelector"),
+            limit,
+            continue_token: token.to_owned(),
+            read_at,
+        })
+    }
+}
+
+impl WatchOptions {
+    /// `resource` and its group name the collection in a refusal.
+    pub fn parse(query: &Query<'_>, group: &str, resource: &str) -> Result<Self, Failure> {
+        query.int("limit")?;
+        let timeout = query.int("timeoutSeconds")?;
+        let [version, matching, token] =
+            ["resourceVersion", "resourceVersionMatch", "continue"].map(|name| query.get(name).unwrap_or_default());
+        let initial_events = query.flag("sendInitialEvents");
+        let at = At::rooted("resourceVersionMatch", None);
+        let mut errors = Vec::new();
+        if initial_events.is_some() && matching != "NotOlderThan" {
+            errors.push(at.forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        }
+        if !matching.is_empty() {
+            if initial_events.is_none() {
+                let text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                errors.push(at.forbidden(text));
+            }
+            if matching != "NotOlderThan" {
+                errors.push(at.not_supported(matching, &["NotOlderThan"]));
+            }
+            if !token.is_empty() {
+                errors.push(at.forbidden("resourceVersionMatch is forbidden when continue is provided"));
+            }
+        }
+        check("ListOptions", errors)?;
+        let from = match version {
+            "" => None,
+            text => Some(
+                parse_revision(text)
+                    .map_err(|why| Failure::invalid(group, resource, "", &[revision_error(text, why)]))?,
+            ),
+        };
+        Ok(Self {
+            label_selector: query.text("labelSelector"),
+            field_selector: query.text("fieldSelector"),
+            from,
+            bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
+            initial_events,
+            // Zero and less mean that the server chooses.
+            timeout_seconds: timeout.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0),
+        })
+    }
+}
+
+/// Which write the options are for; the refusal names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    Create,
+    Update,
+    Patch(PatchKind),
+}
+
+impl WriteOptions {
+    pub fn parse(query: &Query<'_>, write: Write) -> Result<Self, Failure> {
+        let (dry_run, manager) = (query.all("dryRun"), query.text("fieldManager"));
+        let (force, validation) = (query.flag("force"), query.get("fieldValidation").unwrap_or_default());
+        let mut errors = Vec::new();
+        let kind = match write {
+            Write::Create => "CreateOptions",
+            Write::Update => "UpdateOptions",
+            Write::Patch(patch) => {
+                if patch != PatchKind::Apply && force.is_some() {
+                    let at = At::rooted("force", None);
+                    errors.push(at.forbidden("may not be specified for non-apply patch"));
+                }
+                if patch == PatchKind::Apply && manager.is_empty() {
+                    errors.push(At::rooted("fieldManager", None).required("is required for apply patch"));
+                }
+                "PatchOptions"
+            }
+        };
+        check_field_manager(&manager, &mut errors);
+        check_dry_run(&dry_run, &mut errors);
+        let field_validation = match validation {
+            "Ignore" => FieldValidation::Ignore,
+            "" | "Warn" => FieldValidation::Warn,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let at = At::rooted("fieldValidation", None);
+                errors.push(at.not_supported(other, &["", "Ignore", "Strict", "Warn"]));
+                FieldValidation::Warn
+            }
+        };
+        check(kind, errors)?;
+        let force = force.unwrap_or(false);
+        Ok(Self { dry_run: !dry_run.is_empty(), field_validation, field_manager: manager, force })
+    }
+
+    /// The writer's name for managedFields where the request gives none: what the user agent calls itself.
+    pub fn manager_of_user_agent(agent: &str) -> String {
+        let name = agent.split('/').next().unwrap_or_default();
+        let mut printable: String = name.chars().filter(|letter| !letter.is_control()).collect();
+        printable.truncate(printable.floor_char_boundary(LONGEST_FIELD_MANAGER));
+        printable
+    }
+}
+
+fn check_field_manager(manager: &str, errors: &mut Vec<FieldError>) {
+    let at = At::rooted("fieldManager", None);
+    if manager.len() > LONGEST_FIELD_MANAGER {
+        errors.push(at.too_long(LONGEST_FIELD_MANAGER));
+    }
+    for (position, letter) in manager.char_indices().filter(|(_, letter)| letter.is_control()) {
+        let why = format!("invalid character U+{:04X} (at position {position})", u32::from(letter));
+        errors.push(at.invalid_value(manager, why));
+    }
+}
+
+fn check_dry_run(values: &[&str], errors: &mut Vec<FieldError>) {
+    if values.iter().any(|value| *value != "All") {
+        errors.push(At::rooted("dryRun", None).not_supported(values, &["All"]));
+    }
+}
+
+impl DeleteOptions {
+    pub fn of_query(query: &Query<'_>) -> Result<Self, Failure> {
+        let grace_period_seconds = query.int("gracePeriodSeconds")?;
+        let (policy, orphan) = (query.get("propagationPolicy"), query.flag("orphanDependents"));
+        let options = Self { grace_period_seconds, ..Self::default() };
+        options.checked(&query.all("dryRun"), policy, orphan)
+    }
+
+    /// From a body, which counts instead of the query. Its `kind` and `apiVersion` are the caller's to check.
+    pub fn of_body(body: &Value) -> Result<Self, Failure> {
+        let root = At::root(body);
+        let (grace, policy, orphan) =
+            (root.at("gracePeriodSeconds"), root.at("propagationPolicy"), root.at("orphanDependents"));
+        let (dry_run, conditions) = (root.at("dryRun"), root.at("preconditions"));
+        let (uid, version) = (conditions.at("uid"), conditions.at("resourceVersion"));
+        let strings = dry_run.list().iter().filter_map(Value::as_str).collect::<Vec<_>>();
+        let wrong = [
+            (grace.is_set() && grace.int().is_none(), &grace, "int64"),
+            (policy.is_set() && policy.text().is_none(), &policy, "v1.DeletionPropagation"),
+            (orphan.is_set() && orphan.bool().is_none(), &orphan, "bool"),
+            (dry_run.is_set() && !is_list_of_text(dry_run.value), &dry_run, "[]string"),
+            (conditions.is_set() && conditions.map().is_none(), &conditions, "v1.Preconditions"),
+            (uid.is_set() && uid.text().is_none(), &uid, "types.UID"),
+            (version.is_set() && version.text().is_none(), &version, "string"),
+        ];
+        if let Some((_, at, type_name)) = wrong.into_iter().find(|(wrong, ..)| *wrong) {
+            let (given, path) = (at.value.map_or("null", type_of), at.path());
+            return Err(Failure::bad_request(format!(
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {given} \
+                 into Go struct field DeleteOptions.{path} of type {type_name}"
+            )));
+        }
+        let options = Self {
+            grace_period_seconds: grace.int(),
+            precondition_uid: uid.text().map(str::to_owned),
+            precondition_resource_version: version.text().map(str::to_owned),
+            ..Self::default()
+        };
+        options.checked(&strings, policy.text(), orphan.bool())
+    }
+
+    fn checked(mut self, dry_run: &[&str], policy: Option<&str>, orphan: Option<bool>) -> Result<Self, Failure> {
+        let at = At::rooted("propagationPolicy", None);
+        let mut errors = Vec::new();
+        if let (Some(policy), Some(_)) = (policy, orphan) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(at.invalid_value(policy, why));
+        }
+        self.propagation = match policy {
+            None => None,
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                errors.push(at.not_supported(other, &["Foreground", "Background", "Orphan", "nil"]));
+                None
+            }
+        };
+        check_dry_run(dry_run, &mut errors);
+        check("DeleteOptions", errors)?;
+        self.orphan_dependents = orphan;
+        self.dry_run = !dry_run.is_empty();
+        Ok(self)
+    }
+}
+
+fn is_list_of_text(value: Option<&Value>) -> bool {
+    value.and_then(Value::as_array).is_some_and(|items| items.iter().all(Value::is_string))
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What an option is refused with, or "" if it is fine.
+    fn told<T>(answer: Result<T, Failure>) -> String {
+        answer.err().map_or_else(String::new, |failure| {
+            let text = failure.message;
+            text.split_once(" is invalid: ").map_or(text.clone(), |(_, why)| why.to_owned())
+        })
+    }
+
+    #[test]
+    fn queries_are_read_as_clients_write_them() {
+        let query = Query::parse("a=1&b=x%20y+z&watch&a=2&%zz=1&c=%C3%A4&&d;e=1&f=%4");
+        assert_eq!(query.get("a"), Some("1"));
+        assert_eq!(query.all("a"), ["1", "2"]);
+        assert_eq!(query.get("b"), Some("x y z"));
+        assert_eq!(query.get("c"), Some("ä"));
+        assert_eq!(query.get("f"), None, "a torn escape");
+        assert_eq!((query.flag("watch"), query.flag("w")), (Some(true), None));
+        for (text, flag) in [("0", false), ("false", false), ("FALSE", false), ("no", true), ("", true), ("1", true)] {
+            assert_eq!(Query::parse(&format!("x={text}")).flag("x"), Some(flag), "{text}");
+        }
+        assert_eq!(unescape("a+b", false).as_deref(), Some("a+b"), "in a path a plus is a plus");
+    }
+
+    #[test]
+    fn the_state_a_list_reads() {
+        for (query, read_at) in [
+            ("", ReadAt::Newest),
+            ("limit=5", ReadAt::Newest),
+            ("resourceVersion=0", ReadAt::Any),
+            ("resourceVersion=0&resourceVersionMatch=NotOlderThan", ReadAt::Any),
+            ("resourceVersion=7", ReadAt::NotOlderThan(7)),
+            ("resourceVersion=7&limit=2", ReadAt::Exactly(7)),
+            ("resourceVersion=7&limit=0", ReadAt::NotOlderThan(7)),
+            ("resourceVersion=7&limit=2&resourceVersionMatch=NotOlderThan", ReadAt::NotOlderThan(7)),
+            ("resourceVersion=7&resourceVersionMatch=Exact", ReadAt::Exactly(7)),
+        ] {
+            assert_eq!(ListOptions::parse(&Query::parse(query)).unwrap().read_at, read_at, "{query}");
+        }
+        let limit = |query| ListOptions::parse(&Query::parse(query)).unwrap().limit;
+        assert_eq!((limit("limit=3"), limit("limit=0"), limit("limit=-1")), (Some(3), None, None));
+    }
+
+    #[test]
+    fn what_a_list_and_a_watch_may_not_ask() {
+        for (query, why) in [
+            ("limit=abc", "strconv.ParseInt: parsing \"abc\": invalid syntax"),
+            ("limit=", "strconv.ParseInt: parsing \"\": invalid syntax"),
+            ("limit=99999999999999999999", "strconv.ParseInt: parsing \"99999999999999999999\": value out of range"),
+            ("continue=x&resourceVersion=5", "specifying resource version is not allowed when using continue"),
+            ("continue=x&resourceVersion=0", ""),
+            (
+                "resourceVersion=+5",
+                "resourceVersion: Invalid value: \" 5\": strconv.ParseUint: parsing \" 5\": invalid syntax",
+            ),
+            (
+                "resourceVersion=%2B5",
+                "resourceVersion: Invalid value: \"+5\": strconv.ParseUint: parsing \"+5\": invalid syntax",
+            ),
+            (
+                "resourceVersion=1&resourceVersionMatch=Some",
+                "resourceVersionMatch: Unsupported value: \"Some\": supported values: \"Exact\", \"NotOlderThan\", \"\"",
+            ),
+            ("sendInitialEvents=1", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"),
+        ] {
+            assert_eq!(told(ListOptions::parse(&Query::parse(query))), why, "{query}");
+        }
+        for (query, why) in [
+            ("timeoutSeconds=x", "strconv.ParseInt: parsing \"x\": invalid syntax"),
+            (
+                "resourceVersion=x",
+                "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax",
+            ),
+            (
+                "sendInitialEvents=true",
+                "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ),
+            (
+                "resourceVersionMatch=NotOlderThan",
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
+                 provided",
+            ),
+            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", ""),
+        ] {
+            assert_eq!(told(WatchOptions::parse(&Query::parse(query), "batch", "jobs")), why, "{query}");
+        }
+    }
+
+    #[test]
+    fn what_a_write_may_not_ask() {
+        let long = format!("fieldManager={}", "m".repeat(LONGEST_FIELD_MANAGER + 1));
+        let just = format!("fieldManager={}", "m".repeat(LONGEST_FIELD_MANAGER));
+        let merge = Write::Patch(PatchKind::Merge);
+        for (write, query, why) in [
+            (Write::Create, "dryRun=All&dryRun=All", ""),
+            (Write::Create, "dryRun=", "dryRun: Unsupported value: [\"\"]: supported values: \"All\""),
+            (merge, "force=false", "force: Forbidden: may not be specified for non-apply patch"),
+            (Write::Create, "force=true", ""),
+            (Write::Patch(PatchKind::Apply), "", "fieldManager: Required value: is required for apply patch"),
+            (Write::Update, &long, "fieldManager: Too long: may not be more than 128 bytes"),
+            (Write::Update, &just, ""),
+            (
+                Write::Update,
+                "fieldManager=m%0A",
+                "fieldManager: Invalid value: \"m\\n\": invalid character U+000A (at position 1)",
+            ),
+            (
+                Write::Update,
+                "fieldValidation=warn",
+                "fieldValidation: Unsupported value: \"warn\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
+            ),
+        ] {
+            assert_eq!(told(WriteOptions::parse(&Query::parse(query), write)), why, "{query}");
+        }
+        assert_eq!(WriteOptions::manager_of_user_agent("kubectl/v1.36.0 (linux/amd64)"), "kubectl");
+    }
+
+    #[test]
+    fn what_a_delete_may_ask() {
+        for (body, why) in [
+            (json!({}), ""),
+            (json!({"gracePeriodSeconds": 5, "propagationPolicy": "Orphan", "preconditions": {"uid": "u"}}), ""),
+            (
+                json!({"gracePeriodSeconds": "5"}),
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal string into Go \
+                 struct field DeleteOptions.gracePeriodSeconds of type int64",
+            ),
+            (
+                json!({"dryRun": "All"}),
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal string into Go \
+                 struct field DeleteOptions.dryRun of type []string",
+            ),
+            (
+                json!({"orphanDependents": true, "propagationPolicy": "Background"}),
+                "propagationPolicy: Invalid value: \"Background\": orphanDependents and deletionPropagation cannot be both \
+                 set",
+            ),
+        ] {
+            assert_eq!(told(DeleteOptions::of_body(&body)), why, "{body}");
+        }
+        let options = DeleteOptions::of_query(&Query::parse("gracePeriodSeconds=-3&orphanDependents=true")).unwrap();
+        assert_eq!((options.grace_period_seconds, options.orphan_dependents), (Some(-3), Some(true)));
+    }
 }
