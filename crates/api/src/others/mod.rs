@@ -17,7 +17,14 @@ pub struct EndpointsRules;
 pub struct PersistentVolumeClaimRules;
 pub struct PodDisruptionBudgetRules;
 pub struct PriorityClassRules;
-/// Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers.
+pub struct DeploymentRules;
+pub struct ReplicaSetRules;
+pub struct StatefulSetRules;
+pub struct DaemonSetRules;
+pub struct ReplicationControllerRules;
+pub struct PodTemplateRules;
+pub struct LimitRangeRules;
+/// Deployments, ReplicaSets and so on have rules of their own above.
 pub struct WorkloadRules;
 /// Roles, RoleBindings and those of the cluster.
 pub struct RbacRules;
@@ -35,6 +42,13 @@ impl Rules for EndpointsRules {}
 impl Rules for PersistentVolumeClaimRules {}
 impl Rules for PodDisruptionBudgetRules {}
 impl Rules for PriorityClassRules {}
+impl Rules for DeploymentRules {}
+impl Rules for ReplicaSetRules {}
+impl Rules for StatefulSetRules {}
+impl Rules for DaemonSetRules {}
+impl Rules for ReplicationControllerRules {}
+impl Rules for PodTemplateRules {}
+impl Rules for LimitRangeRules {}
 impl Rules for WorkloadRules {}
 impl Rules for RbacRules {}
 impl Rules for OrdinaryRules {}
