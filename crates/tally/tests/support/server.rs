@@ -1,0 +1,98 @@
+//! The real binary, started the way a person starts it, in a directory of its own.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::client::{Api, Call};
+
+/// How long a server may take until it answers. Ready is a matter of milliseconds; the limit only ends a test that would
+/// otherwise hang, on a machine that is busy with other things.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// A running `tally up`. Ends, without ceremony, when dropped.
+pub struct Server {
+    child: Child,
+    directory: PathBuf,
+    pub api: Api,
+}
+
+/// A directory for one server, inside the build directory: on a disk, so that syncing means something.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
+}
+
+impl Server {
+    /// Starts the API alone, no node and no controllers, and waits until it is ready.
+    pub async fn start(directory: &Path) -> Server {
+        let kubeconfig = directory.join("kubeconfig");
+        // One left by an earlier run names that run's port.
+        let _ = std::fs::remove_file(&kubeconfig);
+        let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log file");
+        let child = Command::new(env!("CARGO_BIN_EXE_tally"))
+            .args(["up", "--no-node", "--controllers", "", "--listen", "127.0.0.1:0"])
+            .arg("--data-dir")
+            .arg(directory.join("data"))
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle of the log"))
+            .stderr(log)
+            .spawn()
+            .expect("the binary under test starts");
+        let mut starting = Starting(Some(child));
+        let until = Instant::now() + READY_WITHIN;
+        loop {
+            if let Some(api) = Api::from_kubeconfig(&kubeconfig)
+                && let Ok(answer) = api.connection().call(&Call::get("/readyz")).await
+                && answer.code == 200
+            {
+                let child = starting.0.take().expect("nobody else takes it");
+                return Server { child, directory: directory.to_owned(), api };
+            }
+            let ended = starting.0.as_mut().and_then(|child| child.try_wait().expect("its state can be asked"));
+            assert!(ended.is_none(), "tally up ended with {ended:?}:\n{}", said(directory));
+            assert!(Instant::now() < until, "tally up is not ready after {READY_WITHIN:?}:\n{}", said(directory));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    /// SIGKILL: no handler runs, nothing is flushed.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the server is there to be killed");
+        self.child.wait().expect("its state can be asked");
+    }
+
+    /// Everything it printed so far, for the message of a failed test.
+    pub fn said(&self) -> String {
+        said(&self.directory)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn said(directory: &Path) -> String {
+    std::fs::read_to_string(directory.join("log")).unwrap_or_default()
+}
+
+/// A test that gives up while the server starts leaves no process behind.
+struct Starting(Option<Child>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
