@@ -1,0 +1,85 @@
+//! Writes that go to the disk together: each checked against the state and the writes before it, and given a revision.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::record::{self, Entry};
+use crate::state::State;
+use crate::{Change, Expect, MAX_KEY, MAX_VALUE, Write, WriteError};
+
+/// A write that will happen if the disk takes it.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub entry: Entry,
+    /// The entry as it goes to the disk.
+    pub record: Bytes,
+    pub deleted: bool,
+}
+
+/// What the store says about itself beside the objects, in the same atomic write: with it, objects that are missing or
+/// older than they should be are noticed at the next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub revision: u64,
+    pub objects: u64,
+    /// The sum of the checksums of all objects.
+    pub digest: u64,
+}
+
+pub(crate) struct Group<'a> {
+    state: &'a State,
+    writes: Vec<Planned>,
+    /// The last write of each key in the group, as an index into `writes`.
+    last: HashMap<Box<str>, usize>,
+    account: Account,
+}
+
+impl<'a> Group<'a> {
+    pub fn new(state: &'a State) -> Group<'a> {
+        let account = Account { revision: state.revision, objects: state.len() as u64, digest: state.digest };
+        Group { state, writes: Vec::new(), last: HashMap::new(), account }
+    }
+
+    /// Plans a write; the entry it will make, or why it will not happen.
+    pub fn add(&mut self, write: Write) -> Result<Entry, WriteError> {
+        let Write { key, expect, change } = write;
+        let (body, deleted) = match change {
+            Change::Put(body) => (body, false),
+            Change::Delete(body) => (body, true),
+        };
+        for (size, limit) in [(key.len(), MAX_KEY), (body.bytes.len(), MAX_VALUE)] {
+            if size > limit {
+                return Err(WriteError::TooLarge { size, limit });
+            }
+        }
+        let there = match self.last.get(&*key).and_then(|&at| self.writes.get(at)) {
+            Some(write) => (!write.deleted).then_some(&write.entry),
+            None => self.state.get(&key),
+        };
+        let as_expected = match (expect, there) {
+            (Expect::Absent, None) => !deleted,
+            (Expect::At(revision), Some(entry)) => entry.revision == revision,
+            _ => false,
+        };
+        if !as_expected {
+            return Err(WriteError::Conflict(there.cloned()));
+        }
+        let was = there.map(|entry| entry.sum);
+        let (entry, record) = record::stamp(key, &body, self.account.revision + 1);
+
+        let account = &mut self.account;
+        account.revision += 1;
+        account.objects = account.objects + u64::from(!deleted) - u64::from(was.is_some());
+        account.digest =
+            account.digest.wrapping_sub(was.unwrap_or(0)).wrapping_add(if deleted { 0 } else { entry.sum });
+        self.last.insert(entry.key.clone(), self.writes.len());
+        self.writes.push(Planned { entry: entry.clone(), record, deleted });
+        Ok(entry)
+    }
+
+    /// The planned writes in order, and the store's account of itself after them.
+    pub fn finish(self) -> (Vec<Planned>, Account) {
+        (self.writes, self.account)
+    }
+}

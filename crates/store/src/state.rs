@@ -1,0 +1,319 @@
+//! What the store holds in memory: the newest entry of every key, in key order, and the events that led there.
+//!
+//! The history is kept per first key segment (`pods`, `jobs`, ...) so that a reader of Jobs never walks past Pods, and
+//! forgotten oldest first over all segments together. An event shares its entries with the map by `Arc`, so what the
+//! history really costs is the entries that were replaced since: those are what its byte limit counts.
+//!
+//! A read at an older revision is the state of now with the events after that revision undone.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::record::Entry;
+use crate::{Event, Options, Page, TooOld};
+
+/// An entry in the map: ordered and looked up by its own key, so that no key is held twice.
+struct ByKey(Entry);
+
+impl Borrow<str> for ByKey {
+    fn borrow(&self) -> &str {
+        &self.0.key
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key.cmp(&other.0.key)
+    }
+}
+
+/// The events of one segment, oldest first. `floor` is the newest revision forgotten of it.
+#[derive(Default)]
+struct Log {
+    events: VecDeque<Event>,
+    floor: u64,
+}
+
+pub(crate) struct State {
+    entries: BTreeSet<ByKey>,
+    pub revision: u64,
+    /// The sum of all entries' checksums: what the disk's own account of the content is compared with.
+    pub digest: u64,
+    logs: HashMap<Arc<str>, Log>,
+    /// The segment of every event in the history, oldest first: whose turn it is to be forgotten.
+    order: VecDeque<Arc<str>>,
+    /// Bytes that only the history holds.
+    held: usize,
+    /// Every segment's history is gone up to here, also of segments that have no log yet.
+    floor: u64,
+    options: Options,
+}
+
+impl State {
+    /// A state as found at start: no history, hence nothing before `revision` can be asked for.
+    pub fn new(options: Options, revision: u64) -> State {
+        State {
+            entries: BTreeSet::new(),
+            revision,
+            digest: 0,
+            logs: HashMap::new(),
+            order: VecDeque::new(),
+            held: 0,
+            floor: revision,
+            options,
+        }
+    }
+
+    /// Adds an entry found on disk. False when the key was there already.
+    pub fn load(&mut self, entry: Entry) -> bool {
+        self.digest = self.digest.wrapping_add(entry.sum);
+        self.entries.insert(ByKey(entry))
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Entry> {
+        self.entries.get(key).map(|found| &found.0)
+    }
+
+    /// Makes one durable write visible. The revision must be the next one.
+    pub fn apply(&mut self, entry: Entry, deleted: bool) {
+        debug_assert!(entry.revision > self.revision, "revisions only grow");
+        self.revision = entry.revision;
+        let previous = if deleted {
+            self.entries.take(&*entry.key)
+        } else {
+            self.digest = self.digest.wrapping_add(entry.sum);
+            self.entries.replace(ByKey(entry.clone()))
+        };
+        let previous = previous.map(|was| was.0);
+        if let Some(was) = &previous {
+            self.digest = self.digest.wrapping_sub(was.sum);
+        }
+        let event = Event { revision: entry.revision, entry, deleted, previous };
+        self.held += held(&event);
+        let name = segment(&event.entry.key);
+        let name = match self.logs.get_key_value(name) {
+            Some((shared, _)) => shared.clone(),
+            None => Arc::from(name),
+        };
+        self.order.push_back(name.clone());
+        self.logs.entry(name).or_default().events.push_back(event);
+        while self.order.len() > self.options.history || self.held > self.options.history_bytes {
+            if !self.forget_oldest() {
+                break;
+            }
+        }
+    }
+
+    /// Forgets all events up to and with `before`, so that nothing older than `before` can be asked for.
+    pub fn compact(&mut self, before: u64) {
+        let before = before.min(self.revision);
+        while let Some(name) = self.order.front() {
+            let oldest = self.logs.get(name).and_then(|log| log.events.front());
+            if oldest.is_some_and(|event| event.revision > before) || !self.forget_oldest() {
+                break;
+            }
+        }
+        self.floor = self.floor.max(before);
+    }
+
+    fn forget_oldest(&mut self) -> bool {
+        let Some(name) = self.order.pop_front() else { return false };
+        let Some(log) = self.logs.get_mut(&name) else { return true };
+        if let Some(event) = log.events.pop_front() {
+            log.floor = event.revision;
+            self.held = self.held.saturating_sub(held(&event));
+        }
+        // A burst's room is given back once it is mostly empty; the margin keeps this from happening at every event.
+        if log.events.capacity() > 1024 && log.events.len() < log.events.capacity() / 4 {
+            log.events.shrink_to(log.events.len() * 2);
+        }
+        true
+    }
+
+    /// The newest revision from which on every reader finds what it asks for, whatever it reads.
+    pub fn compacted(&self) -> u64 {
+        self.logs.values().map(|log| log.floor).fold(self.floor, u64::max)
+    }
+
+    fn logs_of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Log> {
+        let (one, many) = match prefix.split_once('/') {
+            Some((name, _)) => (self.logs.get(name), None),
+            None => (None, Some(self.logs.iter().filter(move |(name, _)| name.starts_with(prefix)))),
+        };
+        one.into_iter().chain(many.into_iter().flatten().map(|(_, log)| log))
+    }
+
+    /// An error if the history under `prefix` does not reach back to just after `revision`.
+    pub fn reaches(&self, prefix: &str, revision: u64) -> Result<(), TooOld> {
+        let oldest = self.logs_of(prefix).map(|log| log.floor).fold(self.floor, u64::max);
+        if revision < oldest { Err(TooOld { requested: revision, oldest }) } else { Ok(()) }
+    }
+
+    /// Up to `most` events under `prefix` after `after`, in order, and whether more are waiting.
+    pub fn events(&self, prefix: &str, after: u64, most: usize) -> Result<(Vec<Event>, bool), TooOld> {
+        self.reaches(prefix, after)?;
+        let mut found = Vec::new();
+        let mut logs = 0;
+        for log in self.logs_of(prefix) {
+            logs += 1;
+            let from = log.events.partition_point(|event| event.revision <= after);
+            let matching = log.events.range(from..).filter(|event| event.entry.key.starts_with(prefix));
+            found.extend(matching.take(most.saturating_add(1)).cloned());
+        }
+        if logs > 1 {
+            found.sort_unstable_by_key(|event| event.revision);
+        }
+        let more = found.len() > most;
+        found.truncate(most);
+        Ok((found, more))
+    }
+
+    /// The entries under `prefix` with a key greater than `after`, as they were at revision `at`.
+    pub fn range(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: Option<usize>,
+        at: Option<u64>,
+    ) -> Result<Page, TooOld> {
+        let revision = at.unwrap_or(self.revision).min(self.revision);
+        self.reaches(prefix, revision)?;
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let end = end_of(prefix);
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        if is_empty(start, end) {
+            return Ok(Page { entries: Vec::new(), revision, more: false, remaining: 0 });
+        }
+        let now = self.entries.range::<str, _>((start, end)).map(|found| &found.0);
+        let limit = limit.unwrap_or(usize::MAX);
+
+        let (entries, remaining) = if revision == self.revision {
+            let mut now = now;
+            let entries: Vec<Entry> = now.by_ref().take(limit).cloned().collect();
+            (entries, now.count())
+        } else {
+            // The oldest event after `revision` holds what its key was then; going backwards, it is seen last.
+            let mut undone: BTreeMap<&str, Option<&Entry>> = BTreeMap::new();
+            for log in self.logs_of(prefix) {
+                let from = log.events.partition_point(|event| event.revision <= revision);
+                for event in log.events.range(from..).rev().filter(|event| within(&event.entry.key, start, end)) {
+                    undone.insert(&event.entry.key, event.previous.as_ref());
+                }
+            }
+            let mut then = undo(now, undone);
+            let entries: Vec<Entry> = then.by_ref().take(limit).cloned().collect();
+            (entries, then.count())
+        };
+        Ok(Page { entries, revision, more: remaining > 0, remaining })
+    }
+}
+
+/// Merges the entries of now with what the undone events put back (or take away), in key order.
+fn undo<'a>(
+    now: impl Iterator<Item = &'a Entry>,
+    undone: BTreeMap<&'a str, Option<&'a Entry>>,
+) -> impl Iterator<Item = &'a Entry> {
+    let mut now = now.peekable();
+    let mut undone = undone.into_iter().peekable();
+    std::iter::from_fn(move || {
+        loop {
+            let order = match (now.peek(), undone.peek()) {
+                (None, None) => return None,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(entry), Some((key, _))) => (*entry.key).cmp(key),
+            };
+            if order == Ordering::Less {
+                return now.next();
+            }
+            if order == Ordering::Equal {
+                now.next();
+            }
+            if let Some((_, Some(entry))) = undone.next() {
+                return Some(entry);
+            }
+        }
+    })
+}
+
+/// The first segment of a key: everything before the first slash.
+pub(crate) fn segment(key: &str) -> &str {
+    key.split_once('/').map_or(key, |(first, _)| first)
+}
+
+/// The smallest key after all keys with this prefix; none when there is no such key.
+fn end_of(prefix: &str) -> Option<String> {
+    let mut end = prefix.to_owned();
+    while let Some(last) = end.pop() {
+        let next = match last {
+            '\u{d7ff}' => Some('\u{e000}'),
+            last => char::from_u32(last as u32 + 1),
+        };
+        if let Some(next) = next {
+            end.push(next);
+            return Some(end);
+        }
+    }
+    None
+}
+
+/// A range that `BTreeSet::range` would panic on: the start behind the end.
+fn is_empty(start: Bound<&str>, end: Bound<&str>) -> bool {
+    match (start, end) {
+        (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end)) => start >= end,
+        _ => false,
+    }
+}
+
+fn within(key: &str, start: Bound<&str>, end: Bound<&str>) -> bool {
+    std::ops::RangeBounds::<str>::contains(&(start, end), key)
+}
+
+/// What an event keeps in memory that nobody else does: the entry it replaced, and the last state of a deleted one.
+fn held(event: &Event) -> usize {
+    let previous = event.previous.as_ref().map_or(0, |entry| entry.weight());
+    previous + if event.deleted { event.entry.weight() } else { 0 }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_a_prefix_is_the_first_key_beyond_it() {
+        for (prefix, end) in [
+            ("pods/", Some("pods0")),
+            ("", None),
+            ("a\u{10ffff}", Some("b")),
+            ("\u{10ffff}", None),
+            ("\u{d7ff}", Some("\u{e000}")),
+        ] {
+            assert_eq!(end_of(prefix).as_deref(), end, "{prefix:?}");
+        }
+    }
+}
