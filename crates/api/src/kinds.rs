@@ -48,8 +48,8 @@ pub enum Part {
 /// The rules of one kind. Objects have been decoded: known fields only, no `null`, nothing that the wire form leaves out.
 ///
 /// The order of a create: `default`, system metadata (name, namespace, uid, creationTimestamp), `prepare_create`,
-/// `validate_create`, `create_warnings`. Of an update: `default`, `prepare_update`, `validate_update`,
-/// `update_warnings`. Metadata that is the same for every kind is checked by the registry through `meta`.
+/// `validate_create`, `complete`, `create_warnings`. Of an update: `default`, `prepare_update`, `validate_update`,
+/// `complete`, `update_warnings`. Metadata that is the same for every kind is checked by the registry through `meta`.
 pub trait Rules: Sync {
     /// Fills in what the client left out. Idempotent; runs on every object a client sends or a patch makes.
     fn default(&self, _object: &mut Value) {}
@@ -69,6 +69,13 @@ pub trait Rules: Sync {
     /// Everything wrong with the change, other than common metadata.
     fn validate_update(&self, _new: &Value, _old: &Value, _part: Part) -> Vec<FieldError> {
         Vec::new()
+    }
+
+    /// Fills in what the reference stores without and fills in whenever it reads: readers see it, validation did not.
+    /// Runs last before an object is stored, by a create or an update. Returns whether there was anything. If so, the
+    /// next update of the object is stored even if it changes nothing.
+    fn complete(&self, _object: &mut Value) -> bool {
+        false
     }
 
     fn create_warnings(&self, _object: &Value) -> Vec<String> {
