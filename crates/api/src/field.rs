@@ -159,7 +159,7 @@ impl<'p, 'v> At<'p, 'v> {
     }
 
     pub fn not_supported(&self, value: impl Serialize, supported: &[&str]) -> FieldError {
-        let names: Vec<String> = supported.iter().map(|name| json(name)).collect();
+        let names: Vec<String> = supported.iter().map(json).collect();
         let detail = if names.is_empty() { String::new() } else { format!("supported values: {}", names.join(", ")) };
         FieldError::new(ErrorKind::NotSupported, self.path(), Some(json(value)), detail)
     }

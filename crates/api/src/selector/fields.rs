@@ -1,0 +1,271 @@
+//! Field selectors: `metadata.name=a,status.phase!=Running`, and which fields each kind can be selected by.
+
+use std::borrow::Cow;
+
+use crate::failure::Failure;
+use crate::kinds::Resource;
+
+use super::Facets;
+
+/// Conditions on selectable fields, all of which must hold. The default selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    terms: Vec<Term>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    /// In the kind's table of fields.
+    field: usize,
+    label: &'static str,
+    equal: bool,
+    value: String,
+}
+
+impl FieldSelector {
+    pub fn parse(resource: &Resource, text: &str) -> Result<Self, Failure> {
+        let selectable = Selectable::of(resource);
+        // The reference sorts the terms first, which shows in what it complains about.
+        let mut parts = split_unescaped(text);
+        parts.sort_unstable();
+        let mut found = Vec::new();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let Some((label, equal, value)) = split_term(part) else {
+                return Err(Failure::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
+            };
+            found.push((label, equal, unescape(value).map_err(Failure::bad_request)?));
+        }
+        let terms = found.into_iter().map(|(label, equal, value)| {
+            let field = selectable.find(label).ok_or_else(|| Failure::bad_request(selectable.unknown(label)))?;
+            let label = selectable.fields.get(field).map_or("", |field| field.label);
+            Ok(Term { field, label, equal, value: value.into_owned() })
+        });
+        Ok(Self { terms: terms.collect::<Result<_, Failure>>()? })
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    pub fn matches(&self, facets: &Facets<'_>) -> bool {
+        self.terms.iter().all(|term| (facets.field(term.field) == term.value) == term.equal)
+    }
+
+    /// The value this field must have, if there is one.
+    pub(super) fn exact(&self, label: &str) -> Option<&str> {
+        self.terms.iter().find(|term| term.equal && term.label == label).map(|term| term.value.as_str())
+    }
+
+    /// The parts of objects that must be read to decide.
+    pub(super) fn sections(&self, resource: &Resource) -> impl Iterator<Item = &'static str> {
+        let fields = Selectable::of(resource).fields;
+        let asked = self.terms.iter().filter_map(|term| fields.get(term.field));
+        asked.flat_map(|field| [Some(field), field.otherwise(fields)]).flatten().map(|field| field.path.0)
+    }
+}
+
+/// At commas that have no backslash before them.
+fn split_unescaped(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    text.split(|character| {
+        let comma = character == ',' && !escaped;
+        escaped = character == '\\' && !escaped;
+        comma
+    })
+    .collect()
+}
+
+/// Field, whether it must be equal, value: at the first sign there is.
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term.find('=')?;
+    let (before, after) = term.split_at(at);
+    match before.strip_suffix('!') {
+        Some(label) => Some((label, false, after.strip_prefix('=')?)),
+        None => Some((before, true, after.strip_prefix("==").or_else(|| after.strip_prefix('='))?)),
+    }
+}
+
+/// A value may hold `\`, `,` and `=` behind a backslash, and nothing else.
+fn unescape(value: &str) -> Result<Cow<'_, str>, String> {
+    if !value.contains(['\\', ',', '=']) {
+        return Ok(Cow::Borrowed(value));
+    }
+    let mut text = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => text.push(escaped),
+                Some(other) => return Err(format!("invalid field selector: invalid escape sequence: \\{other}")),
+                None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
+            },
+            // The reference prints the number of the character.
+            ',' | '=' => {
+                let number = u32::from(character);
+                return Err(format!("invalid field selector: unescaped character in value: {number}"));
+            }
+            other => text.push(other),
+        }
+    }
+    Ok(Cow::Owned(text))
+}
+
+/// A field that objects of a kind can be selected by.
+pub(super) struct Field {
+    /// As clients name it.
+    pub label: &'static str,
+    /// Where it is in the stored object; the second part is empty for a field at the top.
+    pub path: (&'static str, &'static str),
+    /// The value where the object has none.
+    pub absent: &'static str,
+}
+
+impl Field {
+    /// The field whose value counts where this one is empty.
+    pub(super) fn otherwise(&self, fields: &'static [Field]) -> Option<&'static Field> {
+        // Who reports an Event stands in either of two places.
+        let other = if self.path == ("source", "component") { "reportingComponent" } else { return None };
+        fields.iter().find(|field| field.path.0 == other)
+    }
+}
+
+pub(super) struct Selectable {
+    pub fields: &'static [Field],
+    unknown: Unknown,
+}
+
+/// How a kind refuses a field it cannot be selected by.
+enum Unknown {
+    /// Kinds that never said what they can be selected by.
+    Common,
+    Plain,
+    Named,
+}
+
+impl Selectable {
+    pub(super) fn of(resource: &Resource) -> &'static Self {
+        match (resource.group, resource.plural) {
+            ("", "pods") => &PODS,
+            ("", "nodes") => &NODES,
+            ("", "namespaces") => &NAMESPACES,
+            ("", "events") => &EVENTS,
+            ("events.k8s.io", "events") => &NEW_EVENTS,
+            ("", "secrets") => &SECRETS,
+            ("", "services") => &SERVICES,
+            ("", "replicationcontrollers") => &REPLICATION_CONTROLLERS,
+            ("batch", "jobs") => &JOBS,
+            _ => &COMMON,
+        }
+    }
+
+    fn find(&self, label: &str) -> Option<usize> {
+        // Clients of the first versions asked for `spec.host`.
+        let label = if label == "spec.host" { "spec.nodeName" } else { label };
+        self.fields.iter().position(|field| field.label == label)
+    }
+
+    fn unknown(&self, label: &str) -> String {
+        match self.unknown {
+            Unknown::Plain => format!("field label not supported: {label}"),
+            Unknown::Named => format!("field label {label:?} not supported for Job"),
+            Unknown::Common => {
+                format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }
+        }
+    }
+}
+
+const fn field(label: &'static str, section: &'static str, name: &'static str, absent: &'static str) -> Field {
+    Field { label, path: (section, name), absent }
+}
+
+const NAME: Field = field("metadata.name", "metadata", "name", "");
+const NAMESPACE: Field = field("metadata.namespace", "metadata", "namespace", "");
+const REPLICAS: Field = field("status.replicas", "status", "replicas", "0");
+
+static COMMON: Selectable = Selectable { fields: &[NAME, NAMESPACE], unknown: Unknown::Common };
+
+static JOBS: Selectable = Selectable {
+    fields: &[NAME, NAMESPACE, field("status.successful", "status", "succeeded", "0")],
+    unknown: Unknown::Named,
+};
+
+static PODS: Selectable = Selectable {
+    fields: &[
+        NAME,
+        NAMESPACE,
+        field("spec.nodeName", "spec", "nodeName", ""),
+        field("spec.restartPolicy", "spec", "restartPolicy", ""),
+        field("spec.schedulerName", "spec", "schedulerName", ""),
+        field("spec.serviceAccountName", "spec", "serviceAccountName", ""),
+        field("spec.hostNetwork", "spec", "hostNetwork", "false"),
+        field("status.phase", "status", "phase", ""),
+        field("status.podIP", "status", "podIP", ""),
+        // Accepted, but a list: its value is always "".
+        field("status.podIPs", "status", "podIPs", ""),
+        field("status.nominatedNodeName", "status", "nominatedNodeName", ""),
+    ],
+    unknown: Unknown::Plain,
+};
+
+static NODES: Selectable = Selectable {
+    fields: &[NAME, field("spec.unschedulable", "spec", "unschedulable", "false")],
+    unknown: Unknown::Plain,
+};
+
+static NAMESPACES: Selectable =
+    Selectable { fields: &[NAME, field("status.phase", "status", "phase", "")], unknown: Unknown::Plain };
+
+static SECRETS: Selectable =
+    Selectable { fields: &[NAME, NAMESPACE, field("type", "type", "", "")], unknown: Unknown::Plain };
+
+static SERVICES: Selectable = Selectable {
+    fields: &[
+        NAME,
+        NAMESPACE,
+        field("spec.clusterIP", "spec", "clusterIP", ""),
+        field("spec.type", "spec", "type", ""),
+    ],
+    unknown: Unknown::Plain,
+};
+
+static REPLICATION_CONTROLLERS: Selectable =
+    Selectable { fields: &[NAME, NAMESPACE, REPLICAS], unknown: Unknown::Plain };
+
+static EVENTS: Selectable = Selectable {
+    fields: &[
+        NAME,
+        NAMESPACE,
+        field("involvedObject.kind", "involvedObject", "kind", ""),
+        field("involvedObject.namespace", "involvedObject", "namespace", ""),
+        field("involvedObject.name", "involvedObject", "name", ""),
+        field("involvedObject.uid", "involvedObject", "uid", ""),
+        field("involvedObject.apiVersion", "involvedObject", "apiVersion", ""),
+        field("involvedObject.resourceVersion", "involvedObject", "resourceVersion", ""),
+        field("involvedObject.fieldPath", "involvedObject", "fieldPath", ""),
+        field("reason", "reason", "", ""),
+        field("reportingComponent", "reportingComponent", "", ""),
+        field("source", "source", "component", ""),
+        field("type", "type", "", ""),
+    ],
+    unknown: Unknown::Plain,
+};
+
+/// The names of `events.k8s.io`; Events are stored in the form of `v1`.
+static NEW_EVENTS: Selectable = Selectable {
+    fields: &[
+        NAME,
+        NAMESPACE,
+        field("regarding.kind", "involvedObject", "kind", ""),
+        field("regarding.namespace", "involvedObject", "namespace", ""),
+        field("regarding.name", "involvedObject", "name", ""),
+        field("regarding.uid", "involvedObject", "uid", ""),
+        field("regarding.apiVersion", "involvedObject", "apiVersion", ""),
+        field("regarding.resourceVersion", "involvedObject", "resourceVersion", ""),
+        field("regarding.fieldPath", "involvedObject", "fieldPath", ""),
+        field("reason", "reason", "", ""),
+        field("reportingController", "reportingComponent", "", ""),
+        field("type", "type", "", ""),
+    ],
+    unknown: Unknown::Plain,
+};
