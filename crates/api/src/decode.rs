@@ -1,20 +1,238 @@
 //! From text to an object held to its schema.
+//!
+//! A body is parsed into a tree that keeps order and duplicates (`decode/json.rs`, `decode/yaml.rs`), its `apiVersion`
+//! and `kind` say which structure it claims to have, and one pass over the tree (`decode/conform.rs`) makes the object:
+//! known fields only, times and quantities in their canonical form, nothing the wire form leaves out. What the wire
+//! form shows although nobody set it is there: `metadata: {}`, `status: {}`, `resources: {}`, the `""` of a container
+//! without a name, and `null` for lists, maps and times that may not be left out. [`At`](crate::field::At) takes `null`
+//! for absent.
+
+pub(crate) mod base64;
+pub(crate) mod conform;
+pub(crate) mod json;
+mod times;
+mod yaml;
 
 use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, Format};
+use crate::schema::{Shape, Struct, Type, schema};
+use conform::{Conformed, Words};
+use json::Node;
 
-/// An object that holds known fields only, without `null` and without what the wire form leaves out.
+/// What a request body may weigh, as in the reference.
+pub const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// An object that holds known fields only, without what the wire form leaves out.
 #[derive(Debug)]
 pub struct Decoded {
     pub object: Value,
     /// For the Warning header: unknown and duplicate fields, where the client wants to be warned.
     pub warnings: Vec<String>,
+    /// Some time has digits below the second. Validation sees them, storage does not: see [`truncate_times`].
+    pub fractions: bool,
 }
 
 /// Reads a body that must be an object of the resource's kind. The object has its `apiVersion` and `kind`.
-pub fn decode(_: &Resource, _: &[u8], _: Format, _: FieldValidation) -> Result<Decoded, Failure> {
-    Err(Failure::internal("not built yet"))
+pub fn decode(
+    resource: &Resource,
+    body: &[u8],
+    format: Format,
+    validation: FieldValidation,
+) -> Result<Decoded, Failure> {
+    decode_as((resource.group, resource.version, resource.kind), body, format, validation)
+}
+
+/// Reads a body that must be an object of this group, version and kind: Eviction, Binding, DeleteOptions, Scale.
+pub fn decode_as(
+    target: (&str, &str, &str),
+    body: &[u8],
+    format: Format,
+    validation: FieldValidation,
+) -> Result<Decoded, Failure> {
+    let unrecognized = |why: String| {
+        let (kind, seen) = (target.2, summary(body));
+        Failure::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({seen})"))
+    };
+    let (node, mut told) = match format {
+        Format::Json => {
+            let parsed = json::parse(body);
+            let failed = |error| unrecognized(format!("couldn't get version/kind; json parse error: {error}"));
+            (parsed.map_err(failed)?, Vec::new())
+        }
+        Format::Yaml => {
+            let parsed = yaml::parse(body).map_err(&unrecognized)?;
+            (parsed.node, if validation == FieldValidation::Ignore { Vec::new() } else { parsed.told })
+        }
+    };
+    match read(target, &node, validation != FieldValidation::Ignore) {
+        Ok(read) => {
+            told.extend(read.told);
+            if validation == FieldValidation::Strict && !told.is_empty() {
+                let (_, version, kind) = target;
+                let text = format!("strict decoding error: {}", told.join(", "));
+                return Err(cannot_handle(version, kind, kind, &text));
+            }
+            Ok(Decoded { object: Value::Object(read.object), warnings: told, fractions: read.fractions })
+        }
+        Err(Refusal::Unrecognized(why)) => Err(unrecognized(why)),
+        Err(Refusal::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, target.2, &why)),
+        Err(Refusal::Version(why)) => Err(Failure::bad_request(why)),
+    }
+}
+
+/// Holds a value that the server made to the schema of the resource, as if a client had sent it.
+pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, Failure> {
+    let target = (resource.group, resource.version, resource.kind);
+    match read(target, &Node::from(value), validation != FieldValidation::Ignore) {
+        Ok(read) if validation == FieldValidation::Strict && !read.told.is_empty() => {
+            let text = format!("strict decoding error: {}", read.told.join(", "));
+            Err(cannot_handle(resource.version, resource.kind, resource.kind, &text))
+        }
+        Ok(read) => Ok(Decoded { object: read.object.into(), warnings: read.told, fractions: read.fractions }),
+        Err(Refusal::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, resource.kind, &why)),
+        Err(Refusal::Unrecognized(why) | Refusal::Version(why)) => Err(Failure::bad_request(why)),
+    }
+}
+
+/// Cuts every time to the second, as storage does.
+pub fn truncate_times(resource: &Resource, object: &mut Value) {
+    if let (Some(structure), Value::Object(map)) =
+        (schema().kind(resource.group, resource.version, resource.kind), object)
+    {
+        truncate_fields(structure, map);
+    }
+}
+
+fn truncate_fields(structure: &Struct, map: &mut serde_json::Map<String, Value>) {
+    for (key, value) in map {
+        if let Some(field) = structure.field(key) {
+            truncate_value(&field.ty, value);
+        }
+    }
+}
+
+fn truncate_value(ty: &Type, value: &mut Value) {
+    match (&ty.shape, value) {
+        (Shape::Time, Value::String(text)) => times::truncate(text),
+        (Shape::Struct(id), Value::Object(map)) => truncate_fields(schema().get(*id), map),
+        (Shape::List(inner), Value::Array(items)) => items.iter_mut().for_each(|item| truncate_value(inner, item)),
+        (Shape::Map(inner), Value::Object(map)) => map.values_mut().for_each(|item| truncate_value(inner, item)),
+        _ => {}
+    }
+}
+
+/// Why a tree is no object of the kind that is wanted.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It does not even say what it is.
+    Unrecognized(String),
+    /// It says it is of this kind, and cannot be read as the one that is wanted.
+    Kind { version: String, kind: String, why: String },
+    /// It would do, but for the version it is in.
+    Version(String),
+}
+
+fn cannot_handle(version: &str, kind: &str, wanted: &str, why: &str) -> Failure {
+    Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
+}
+
+/// The object of group, version and kind `target` that a tree holds.
+pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> Result<Conformed, Refusal> {
+    let (api_version, kind) = claims(node)
+        .map_err(|why| Refusal::Unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?;
+    let kind = if kind.is_empty() { target.2 } else { kind };
+    let (group, version) = match api_version.split('/').collect::<Vec<_>>().as_slice() {
+        [""] | ["", ""] => (target.0, target.1),
+        [version] => ("", *version),
+        // Without a version, the one that is wanted.
+        [group, ""] if *group == target.0 => (*group, target.1),
+        [group, version] => (*group, *version),
+        _ => return Err(Refusal::Unrecognized(format!("unexpected GroupVersion string: {api_version}"))),
+    };
+    let refused = |why| Refusal::Kind { version: version.to_owned(), kind: kind.to_owned(), why };
+    let wanted = registered(target.0, target.1, target.2).map_err(refused)?;
+    let claimed = registered(group, version, kind).map_err(refused)?;
+    let mut read = conform::conform(claimed.structure, node, Words::Json, tell).map_err(refused)?;
+    if (claimed.structure.internal, claimed.name) != (wanted.structure.internal, wanted.name) {
+        let (from, to, package) = (claimed.name, wanted.name, wanted.structure.internal);
+        return Err(refused(format!("converting ({version}.{from}) to ({package}.{to}): unknown conversion")));
+    }
+    if (group, version) != (target.0, target.1) && claimed.structure.table != "meta" {
+        let (given, expected) = (group_version(group, version), group_version(target.0, target.1));
+        return Err(Refusal::Version(format!(
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
+        )));
+    }
+    read.object.insert("apiVersion".to_owned(), group_version(target.0, target.1).into());
+    read.object.insert("kind".to_owned(), target.2.into());
+    Ok(read)
+}
+
+struct Registered<'k> {
+    structure: &'static Struct,
+    /// The structure's name, but for lists, which have no structure of their own here.
+    name: &'k str,
+}
+
+fn registered<'k>(group: &str, version: &str, kind: &'k str) -> Result<Registered<'k>, String> {
+    let known = |kind: &str| schema().kind(group, version, kind);
+    let structure = known(kind).or_else(|| kind.strip_suffix("List").and_then(known));
+    structure.map(|structure| Registered { structure, name: kind }).ok_or_else(|| {
+        let version = group_version(group, version);
+        format!(
+            "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        )
+    })
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// What the tree says it is. Absent is empty.
+fn claims<'n>(node: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
+    const SHAPE: &str =
+        r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let entries = match node {
+        Node::Map(entries) => entries,
+        Node::Null => return Ok(("", "")),
+        other => return Err(format!("json: cannot unmarshal {} into Go value of type {SHAPE}", other.kind())),
+    };
+    let (mut api_version, mut kind) = ("", "");
+    for (key, value) in entries {
+        // This one look is blind to case, unlike the reading that follows.
+        let (slot, name) = if key.eq_ignore_ascii_case("apiVersion") {
+            (&mut api_version, "apiVersion")
+        } else if key.eq_ignore_ascii_case("kind") {
+            (&mut kind, "kind")
+        } else {
+            continue;
+        };
+        match value {
+            Node::Text(text) => *slot = text,
+            Node::Null => {}
+            other => {
+                let given = other.kind();
+                return Err(format!("json: cannot unmarshal {given} into Go struct field .{name} of type string"));
+            }
+        }
+    }
+    Ok((api_version, kind))
+}
+
+/// The beginning of a body: as it is if it looks like JSON, else in hexadecimal.
+fn summary(body: &[u8]) -> String {
+    const MOST: usize = 30;
+    let (shown, more) = if body.len() > MOST { (&body[..MOST], " ...") } else { (body, "") };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{more}")
+        }
+    }
 }

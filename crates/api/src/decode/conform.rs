@@ -1,0 +1,312 @@
+//! Holds a parsed document to a structure of the schema: one pass, known fields out, everything else told.
+
+use serde_json::{Map, Value};
+
+use super::json::Node;
+use super::{base64, times};
+use crate::quantity;
+use crate::schema::{Field, Shape, Struct, Type, schema};
+
+/// Unknown and duplicate fields told at most. A body full of mistakes should not fill the answer.
+const MAX_TOLD: usize = 100;
+
+/// In which words a wrong type is told: those of the JSON decoder, or those of the converter behind strategic merge
+/// patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    Json,
+    Converter,
+}
+
+/// What a document came to.
+#[derive(Debug)]
+pub struct Conformed {
+    pub object: Map<String, Value>,
+    /// `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
+    pub told: Vec<String>,
+    /// A time had digits below the second.
+    pub fractions: bool,
+}
+
+/// The object, or why it is none of this kind. Of several wrong types the first is told, except that text which cannot
+/// be read as a time or a quantity stops the reading at once.
+pub fn conform(structure: &'static Struct, node: &Node<'_>, words: Words, tell: bool) -> Result<Conformed, String> {
+    let mut pass = Pass { words, tell, steps: Vec::new(), told: Vec::new(), wrong: None, fractions: false };
+    let object = match node {
+        Node::Map(entries) => pass.structure(structure, entries)?,
+        _ => structure.zero(),
+    };
+    if let Some(wrong) = pass.wrong {
+        return Err(wrong);
+    }
+    Ok(Conformed { object, told: pass.told, fractions: pass.fractions })
+}
+
+/// The way to the value at hand.
+enum Step<'n> {
+    Field(&'static Struct, &'static Field),
+    Index(usize),
+    Key(&'n str),
+}
+
+struct Pass<'n> {
+    words: Words,
+    tell: bool,
+    steps: Vec<Step<'n>>,
+    told: Vec<String>,
+    /// The first value of a wrong type. The reading goes on, because something worse may follow.
+    wrong: Option<String>,
+    fractions: bool,
+}
+
+/// Reading stops with this text.
+type Stop = String;
+
+impl<'n> Pass<'n> {
+    fn structure(
+        &mut self,
+        structure: &'static Struct,
+        entries: &'n [(std::borrow::Cow<'n, str>, Node<'n>)],
+    ) -> Result<Map<String, Value>, Stop> {
+        let mut out = Map::new();
+        let mut seen: u128 = 0;
+        for (key, node) in entries {
+            let Some(position) = structure.position(key) else {
+                self.tell("unknown", key);
+                continue;
+            };
+            let bit = 1_u128.checked_shl(position as u32).unwrap_or_default();
+            if seen & bit != 0 {
+                self.tell("duplicate", key);
+            }
+            seen |= bit;
+            let field = &structure.fields[position];
+            self.steps.push(Step::Field(structure, field));
+            let value = self.value(&field.ty, node)?;
+            self.steps.pop();
+            match value.map(|value| shown(field, value)) {
+                Some(Shown::Value(value)) => drop(out.insert(field.name.to_owned(), value)),
+                Some(Shown::LeftOut) => drop(out.remove(field.name)),
+                None => {}
+            }
+        }
+        for field in &structure.fields {
+            if let Some(zero) = field.zero()
+                && !out.contains_key(field.name)
+            {
+                out.insert(field.name.to_owned(), zero);
+            }
+        }
+        Ok(out)
+    }
+
+    /// None: there is nothing, or it is of a wrong type.
+    fn value(&mut self, ty: &'static Type, node: &'n Node<'n>) -> Result<Option<Value>, Stop> {
+        if matches!(node, Node::Null) {
+            return Ok(None);
+        }
+        Ok(match (&ty.shape, node) {
+            (Shape::Text, Node::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
+            (Shape::Bool, Node::Bool(truth)) => Some((*truth).into()),
+            (Shape::Int32 | Shape::Int64, Node::Number(literal)) => {
+                let number = self.whole(ty, literal)?;
+                number.map(Value::from)
+            }
+            (Shape::Float, Node::Number(literal)) => literal.parse::<f64>().ok().map(Value::from),
+            (Shape::Struct(id), Node::Map(entries)) => Some(Value::Object(self.structure(schema().get(*id), entries)?)),
+            (Shape::List(inner), Node::List(items)) => {
+                let mut out = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    self.steps.push(Step::Index(index));
+                    let value = self.value(inner, item)?;
+                    self.steps.pop();
+                    out.push(value.unwrap_or_else(|| element_zero(inner)));
+                }
+                Some(Value::Array(out))
+            }
+            (Shape::Map(inner), Node::Map(entries)) => {
+                let mut out = Map::new();
+                for (key, item) in entries {
+                    if out.contains_key(key.as_ref()) {
+                        self.tell("duplicate", key);
+                    }
+                    self.steps.push(Step::Key(key));
+                    let value = self.value(inner, item)?;
+                    self.steps.pop();
+                    out.insert(key.as_ref().to_owned(), value.unwrap_or_else(|| element_zero(inner)));
+                }
+                Some(Value::Object(out))
+            }
+            (Shape::Raw, node) => Some(plain(node)),
+            (Shape::Quantity, node) => {
+                let text = match node {
+                    Node::Text(text) | Node::Number(text) => text.trim(),
+                    // Whatever it is, it is no number.
+                    _ => "{}",
+                };
+                let canonical = quantity::canonical(text).map_err(|error| error.to_string())?;
+                Some(Value::String(canonical.into_owned()))
+            }
+            (Shape::Time | Shape::MicroTime, Node::Text(text)) => {
+                let time = times::read(text, ty.shape == Shape::MicroTime)?;
+                self.fractions |= time.as_ref().is_some_and(|time| time.below_second) && ty.shape == Shape::Time;
+                time.map(|time| Value::String(time.text))
+            }
+            (Shape::IntOrString, Node::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
+            (Shape::IntOrString, Node::Number(literal)) => match literal.parse::<i32>() {
+                Ok(number) => Some(number.into()),
+                Err(_) => return Err(self.mismatch(&format!("number {literal}"), "int32")),
+            },
+            // These read themselves from the text of the value, and their failure ends the reading.
+            (Shape::IntOrString, node) => return Err(self.mismatch(node.kind(), "int32")),
+            (Shape::Time | Shape::MicroTime, node) => return Err(self.mismatch(node.kind(), "string")),
+            (Shape::Bytes, Node::Text(text)) => match base64::canonical(text) {
+                Ok(canonical) => Some(Value::String(canonical.into_owned())),
+                Err(at) => {
+                    let text = format!("illegal base64 data at input byte {at}");
+                    let told =
+                        if self.words == Words::Json { text } else { format!("error decoding from json: {text}") };
+                    self.wrong.get_or_insert(told);
+                    None
+                }
+            },
+            (_, node) => {
+                self.wrong_type(ty, node)?;
+                None
+            }
+        })
+    }
+
+    fn whole(&mut self, ty: &Type, literal: &str) -> Result<Option<i64>, Stop> {
+        let number = literal.parse::<i64>().ok();
+        if self.words == Words::Converter {
+            // The converter takes 2.0 for 2, and cuts what is too large down to its low bits.
+            let number = number.or_else(|| literal.parse::<f64>().ok().filter(|x| x.fract() == 0.0).map(|x| x as i64));
+            return match number {
+                Some(number) if ty.shape == Shape::Int32 => Ok(Some(i64::from(number as i32))),
+                Some(number) => Ok(Some(number)),
+                None => Err(format!("cannot convert float64 to {}", ty.go)),
+            };
+        }
+        let number = number.filter(|number| ty.shape == Shape::Int64 || i32::try_from(*number).is_ok());
+        if number.is_none() {
+            let text = self.mismatch(&format!("number {literal}"), &ty.go);
+            self.wrong.get_or_insert(text);
+        }
+        Ok(number)
+    }
+
+    fn wrong_type(&mut self, ty: &Type, node: &Node<'_>) -> Result<(), Stop> {
+        if self.words == Words::Json {
+            let text = self.mismatch(node.kind(), &ty.go);
+            self.wrong.get_or_insert(text);
+            return Ok(());
+        }
+        let given = converter_kind(node);
+        Err(match &ty.shape {
+            Shape::List(_) | Shape::Bytes => format!("cannot restore slice from {given}"),
+            Shape::Map(_) => format!("cannot restore map from {given}"),
+            Shape::Struct(_) => format!("cannot restore struct from: {given}"),
+            // A whole number could become a character, which is not what anybody means.
+            Shape::Text if given == "int64" => format!("cannot convert int64 to {}", ty.go),
+            Shape::Text => "unrecognized type: string".to_owned(),
+            _ => format!("unrecognized type: {}", ty.go),
+        })
+    }
+
+    /// `json: cannot unmarshal string into Go struct field JobSpec.spec.parallelism of type int32`. List positions and
+    /// map keys are no part of that path, embedded structures are.
+    fn mismatch(&self, given: &str, wanted: &str) -> String {
+        if self.words == Words::Converter {
+            return format!("json: cannot unmarshal {given} into Go value of type {wanted}");
+        }
+        let (mut owner, mut path) = ("", String::new());
+        for step in &self.steps {
+            if let Step::Field(structure, field) = step {
+                owner = structure.name;
+                for name in field.via.into_iter().chain([field.name]) {
+                    path.push('.');
+                    path.push_str(name);
+                }
+            }
+        }
+        format!("json: cannot unmarshal {given} into Go struct field {owner}{path} of type {wanted}")
+    }
+
+    fn tell(&mut self, what: &str, key: &str) {
+        if !self.tell || self.told.len() >= MAX_TOLD {
+            return;
+        }
+        let mut path = String::new();
+        for step in &self.steps {
+            match step {
+                Step::Field(_, field) => join(&mut path, field.name),
+                Step::Key(key) => join(&mut path, key),
+                Step::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        join(&mut path, key);
+        let text = format!("{what} field \"{path}\"");
+        if !self.told.contains(&text) {
+            self.told.push(text);
+        }
+    }
+}
+
+fn join(path: &mut String, name: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(name);
+}
+
+enum Shown {
+    Value(Value),
+    /// Empty, and left out; if the wire form has to show something, it is the zero of the field.
+    LeftOut,
+}
+
+fn shown(field: &Field, value: Value) -> Shown {
+    let empty = !field.ty.pointer
+        && match (&field.ty.shape, &value) {
+            (Shape::Text | Shape::Bytes, Value::String(text)) => text.is_empty(),
+            (Shape::Int32 | Shape::Int64, Value::Number(number)) => number.as_i64() == Some(0),
+            (Shape::Float, Value::Number(number)) => number.as_f64() == Some(0.0),
+            (Shape::Bool, Value::Bool(truth)) => !truth,
+            (Shape::List(_), Value::Array(items)) => items.is_empty(),
+            (Shape::Map(_), Value::Object(map)) => map.is_empty(),
+            _ => false,
+        };
+    if empty { Shown::LeftOut } else { Shown::Value(value) }
+}
+
+/// What `null` in a list or map stands for.
+fn element_zero(inner: &Type) -> Value {
+    if inner.shape == Shape::Bytes { "".into() } else { inner.zero() }
+}
+
+fn plain(node: &Node<'_>) -> Value {
+    match node {
+        Node::Null => Value::Null,
+        Node::Bool(truth) => (*truth).into(),
+        Node::Number(literal) => super::json::number(literal),
+        Node::Text(text) => Value::String(text.as_ref().to_owned()),
+        Node::List(items) => items.iter().map(plain).collect(),
+        Node::Map(entries) => {
+            Value::Object(entries.iter().map(|(key, node)| (key.as_ref().to_owned(), plain(node))).collect())
+        }
+    }
+}
+
+/// The kind of a value as Go's reflection names it.
+fn converter_kind(node: &Node<'_>) -> &'static str {
+    match node {
+        Node::Null => "nil",
+        Node::Bool(_) => "bool",
+        Node::Number(literal) if literal.parse::<i64>().is_ok() => "int64",
+        Node::Number(_) => "float64",
+        Node::Text(_) => "string",
+        Node::List(_) => "slice",
+        Node::Map(_) => "map",
+    }
+}

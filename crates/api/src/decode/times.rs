@@ -1,0 +1,166 @@
+//! Times as clients write them, in UTC as the API writes them, and the words for what is no time.
+
+use jiff::SignedDuration;
+use jiff::civil::{Date, DateTime, Time};
+
+pub struct Read {
+    /// `2024-01-01T00:00:00Z`; digits below the second are kept, without zeros at the end. A time to the microsecond
+    /// always has six.
+    pub text: String,
+    pub below_second: bool,
+}
+
+const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
+const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
+
+/// None stands for the zero time, which is as good as none.
+pub fn read(text: &str, micros: bool) -> Result<Option<Read>, String> {
+    let layout = if micros { MICROS } else { SECONDS };
+    let (local, offset) = Parts { whole: text, layout, rest: text }.read(micros)?;
+    let utc = local.checked_sub(SignedDuration::from_secs(offset)).unwrap_or(local);
+    if utc == DateTime::constant(1, 1, 1, 0, 0, 0, 0) {
+        return Ok(None);
+    }
+    let mut text = format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
+        utc.year(),
+        utc.month(),
+        utc.day(),
+        utc.hour(),
+        utc.minute(),
+        utc.second()
+    );
+    let nanos = utc.subsec_nanosecond();
+    if micros {
+        text.push_str(&format!(".{:06}", nanos / 1000));
+    } else if nanos > 0 {
+        text.push_str(format!(".{nanos:09}").trim_end_matches('0'));
+    }
+    text.push('Z');
+    Ok(Some(Read { text, below_second: nanos > 0 }))
+}
+
+/// Cuts the digits below the second off a time that `read` wrote.
+pub fn truncate(text: &mut String) {
+    if let Some(point) = text.find('.') {
+        text.truncate(point);
+        text.push('Z');
+    }
+}
+
+struct Parts<'t> {
+    whole: &'t str,
+    layout: &'static str,
+    rest: &'t str,
+}
+
+impl Parts<'_> {
+    /// The time as written, and seconds that its zone is ahead of UTC.
+    fn read(mut self, micros: bool) -> Result<(DateTime, i64), String> {
+        let year = self.digits(4, 4, "2006")?;
+        self.literal("-")?;
+        let month = self.digits(2, 2, "01")?;
+        self.within(month, 1, 12, "month")?;
+        self.literal("-")?;
+        let day = self.digits(2, 2, "02")?;
+        self.literal("T")?;
+        let hour = self.digits(1, 2, "15")?;
+        self.within(hour, 0, 23, "hour")?;
+        self.literal(":")?;
+        let minute = self.digits(2, 2, "04")?;
+        self.within(minute, 0, 59, "minute")?;
+        self.literal(":")?;
+        let second = self.digits(2, 2, "05")?;
+        self.within(second, 0, 59, "second")?;
+        let nanos = if micros { self.six_digits()? } else { self.fraction() };
+        let offset = self.zone()?;
+        if !self.rest.is_empty() {
+            return Err(format!("parsing time {:?}: extra text: {:?}", self.whole, self.rest));
+        }
+        // All of them were held to two or four digits, except that a month may be shorter than its day says.
+        let small = |number: i64| number as i8;
+        let date = Date::new(year as i16, small(month), small(day));
+        let time = Time::new(small(hour), small(minute), small(second), nanos);
+        match (date, time) {
+            (Ok(date), Ok(time)) => Ok((date.to_datetime(time), offset)),
+            _ => Err(self.out_of_range("day")),
+        }
+    }
+
+    fn cannot(&self, element: &str) -> String {
+        format!("parsing time {:?} as {:?}: cannot parse {:?} as {element:?}", self.whole, self.layout, self.rest)
+    }
+
+    fn out_of_range(&self, what: &str) -> String {
+        format!("parsing time {:?}: {what} out of range", self.whole)
+    }
+
+    fn within(&self, number: i64, least: i64, most: i64, what: &str) -> Result<(), String> {
+        if (least..=most).contains(&number) { Ok(()) } else { Err(self.out_of_range(what)) }
+    }
+
+    fn literal(&mut self, text: &str) -> Result<(), String> {
+        self.rest = self.rest.strip_prefix(text).ok_or_else(|| self.cannot(text))?;
+        Ok(())
+    }
+
+    fn digits(&mut self, least: usize, most: usize, element: &str) -> Result<i64, String> {
+        let count = self.rest.bytes().take(most).take_while(u8::is_ascii_digit).count();
+        if count < least {
+            return Err(self.cannot(element));
+        }
+        let (digits, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        Ok(digits.bytes().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
+    }
+
+    /// A point and digits, if there are some; those below the nanosecond are dropped.
+    fn fraction(&mut self) -> i32 {
+        let Some(after) = self.rest.strip_prefix(['.', ',']) else { return 0 };
+        let count = after.bytes().take_while(u8::is_ascii_digit).count();
+        if count == 0 {
+            return 0;
+        }
+        let (digits, rest) = after.split_at(count);
+        self.rest = rest;
+        let padded = digits.bytes().chain(std::iter::repeat(b'0')).take(9);
+        padded.fold(0, |number, digit| number * 10 + i32::from(digit - b'0'))
+    }
+
+    /// A point and exactly six digits.
+    fn six_digits(&mut self) -> Result<i32, String> {
+        let after = self.rest.strip_prefix(['.', ',']).unwrap_or_default();
+        let Some((digits, rest)) = after.split_at_checked(6) else { return Err(self.cannot(".000000")) };
+        let Some(micros) = digits.parse::<u32>().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
+        else {
+            return Err(self.cannot(".000000"));
+        };
+        self.rest = rest;
+        Ok(micros as i32 * 1000)
+    }
+
+    fn zone(&mut self) -> Result<i64, String> {
+        const ELEMENT: &str = "Z07:00";
+        if let Some(rest) = self.rest.strip_prefix('Z') {
+            self.rest = rest;
+            return Ok(0);
+        }
+        let bytes = self.rest.as_bytes();
+        let digit = |at: usize| bytes.get(at).filter(|byte| byte.is_ascii_digit()).map(|byte| i64::from(byte - b'0'));
+        let sign = match bytes.first() {
+            Some(b'+') => 1,
+            Some(b'-') => -1,
+            _ => return Err(self.cannot(ELEMENT)),
+        };
+        let (Some(h1), Some(h2), Some(b':'), Some(m1), Some(m2)) =
+            (digit(1), digit(2), bytes.get(3), digit(4), digit(5))
+        else {
+            return Err(self.cannot(ELEMENT));
+        };
+        let (hours, minutes) = (h1 * 10 + h2, m1 * 10 + m2);
+        self.within(hours, 0, 24, "time zone offset hour")?;
+        self.within(minutes, 0, 60, "time zone offset minute")?;
+        self.rest = self.rest.get(6..).unwrap_or_default();
+        Ok(sign * (hours * 3600 + minutes * 60))
+    }
+}

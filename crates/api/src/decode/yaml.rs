@@ -1,0 +1,144 @@
+//! YAML bodies. They mean what their JSON form means: keys become strings, of duplicates the last one counts.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::{DuplicateKeyPolicy, Error, Options};
+
+use super::json::{MAX_DEPTH, Node};
+
+pub struct Parsed {
+    /// Keys in order of the alphabet, as the JSON form has them.
+    pub node: Node<'static>,
+    /// Duplicate keys, in the words of the YAML decoder.
+    pub told: Vec<String>,
+}
+
+pub fn parse(body: &[u8]) -> Result<Parsed, String> {
+    let text = String::from_utf8_lossy(body);
+    if text.trim().is_empty() {
+        return Ok(Parsed { node: Node::Null, told: Vec::new() });
+    }
+    // Two readings, because the second stops at a duplicate: it is only there to say where that is.
+    let read = |policy| serde_saphyr::from_str_with_options::<Yaml>(&text, options(policy));
+    let node = read(DuplicateKeyPolicy::LastWins).map_err(|error| format!("yaml: {}", words(&error)))?.0;
+    let told = match read(DuplicateKeyPolicy::Error) {
+        Err(error) => duplicate(&error).into_iter().collect(),
+        Ok(_) => Vec::new(),
+    };
+    Ok(Parsed { node, told })
+}
+
+fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
+    let mut options = Options::default();
+    options.duplicate_keys = duplicate_keys;
+    options.with_snippet = false;
+    if let Some(budget) = &mut options.budget {
+        budget.max_depth = MAX_DEPTH;
+    }
+    options
+}
+
+fn words(error: &Error) -> String {
+    let error = error.without_snippet();
+    let message = match error {
+        Error::ExternalMessage { msg, .. } | Error::Message { msg, .. } => msg.clone(),
+        other => other.to_string(),
+    };
+    // The YAML decoder of the reference does not say that the first line is the first.
+    match error.location().map(|location| location.line()) {
+        Some(line) if line > 1 => format!("line {line}: {message}"),
+        _ => message,
+    }
+}
+
+fn duplicate(error: &Error) -> Option<String> {
+    match error.without_snippet() {
+        Error::DuplicateMappingKey { key, location } => {
+            let (line, key) = (location.line(), key.as_deref().unwrap_or_default());
+            Some(format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map"))
+        }
+        _ => None,
+    }
+}
+
+struct Yaml(Node<'static>);
+
+impl<'de> Deserialize<'de> for Yaml {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Build).map(Yaml)
+    }
+}
+
+struct Build;
+
+impl<'de> Visitor<'de> for Build {
+    type Value = Node<'static>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("YAML that has a JSON form")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Self::Value, E> {
+        Ok(Node::Bool(truth))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Node::Number(number.to_string().into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Node::Number(number.to_string().into()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+        // Without the ".0" of a whole number, as JSON has it.
+        Ok(Node::Number(number.to_string().into()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Node::Text(text.to_owned().into()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Self::Value, E> {
+        Ok(Node::Text(text.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(Yaml(item)) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let mut entries: Vec<(Cow<'static, str>, Node<'static>)> = Vec::new();
+        while let Some(Yaml(key)) = access.next_key()? {
+            let key = match key {
+                Node::Text(text) | Node::Number(text) => text,
+                Node::Bool(truth) => truth.to_string().into(),
+                Node::Null => "null".into(),
+                Node::List(_) | Node::Map(_) => return Err(serde::de::Error::custom("unsupported map key")),
+            };
+            let Yaml(value) = access.next_value()?;
+            entries.push((key, value));
+        }
+        // Stable, so that of equal keys the last stays last.
+        entries.sort_by(|left, right| left.0.cmp(&right.0));
+        entries.reverse();
+        entries.dedup_by(|earlier, later| earlier.0 == later.0);
+        entries.reverse();
+        Ok(Node::Map(entries))
+    }
+}
