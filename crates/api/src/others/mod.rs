@@ -1,54 +1,120 @@
 //! Kinds with few rules of their own.
+//!
+//! Each has one reason to be more than text in a store: a Namespace holds others, a Secret is typed, a Lease is a lock,
+//! an Event is two kinds at once. Kinds whose controllers Tally does not have (Deployments and their like) are filled
+//! in and counted as clients expect, so that tools which merely store and read them work.
 
-use crate::kinds::Rules;
-
+mod cluster;
+mod data;
 pub mod event;
+mod policy;
+mod service;
+mod workload;
 
+use serde_json::{Map, Value};
+use tally_core::time::Timestamp;
+
+use crate::kinds::{Part, Rules};
+use crate::schema::schema;
+
+pub use cluster::{LeaseRules, NamespaceRules, NodeRules, ServiceAccountRules};
+pub use data::{ConfigMapRules, PersistentVolumeClaimRules, SecretRules};
 pub use event::{EventRules, NewEventRules};
+pub use policy::{LimitRangeRules, PodDisruptionBudgetRules, PriorityClassRules, RbacRules};
+pub use service::{EndpointsRules, ServiceRules};
+pub use workload::{
+    DaemonSetRules, DeploymentRules, PodTemplateRules, ReplicaSetRules, ReplicationControllerRules, StatefulSetRules,
+};
 
-pub struct NamespaceRules;
-pub struct NodeRules;
-pub struct LeaseRules;
-pub struct SecretRules;
-pub struct ConfigMapRules;
-pub struct ServiceRules;
-pub struct ServiceAccountRules;
-pub struct EndpointsRules;
-pub struct PersistentVolumeClaimRules;
-pub struct PodDisruptionBudgetRules;
-pub struct PriorityClassRules;
-pub struct DeploymentRules;
-pub struct ReplicaSetRules;
-pub struct StatefulSetRules;
-pub struct DaemonSetRules;
-pub struct ReplicationControllerRules;
-pub struct PodTemplateRules;
-pub struct LimitRangeRules;
-/// Deployments, ReplicaSets and so on have rules of their own above.
-pub struct WorkloadRules;
-/// Roles, RoleBindings and those of the cluster.
-pub struct RbacRules;
-/// Everything else.
+/// Everything else: a status, if there is one, is not the client's to create, and kept apart from the rest.
 pub struct OrdinaryRules;
 
-impl Rules for NamespaceRules {}
-impl Rules for NodeRules {}
-impl Rules for LeaseRules {}
-impl Rules for SecretRules {}
-impl Rules for ConfigMapRules {}
-impl Rules for ServiceRules {}
-impl Rules for ServiceAccountRules {}
-impl Rules for EndpointsRules {}
-impl Rules for PersistentVolumeClaimRules {}
-impl Rules for PodDisruptionBudgetRules {}
-impl Rules for PriorityClassRules {}
-impl Rules for DeploymentRules {}
-impl Rules for ReplicaSetRules {}
-impl Rules for StatefulSetRules {}
-impl Rules for DaemonSetRules {}
-impl Rules for ReplicationControllerRules {}
-impl Rules for PodTemplateRules {}
-impl Rules for LimitRangeRules {}
-impl Rules for WorkloadRules {}
-impl Rules for RbacRules {}
-impl Rules for OrdinaryRules {}
+impl Rules for OrdinaryRules {
+    fn prepare_create(&self, object: &mut Value, _: Timestamp) {
+        if let Some(status) = object.get_mut("status") {
+            *status = Value::Object(Map::new());
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        keep_apart(new, old, part);
+    }
+}
+
+const IMMUTABLE: &str = "field is immutable";
+
+/// A write to the object leaves its status, a write to the status leaves all else but metadata.
+fn keep_apart(new: &mut Value, old: &Value, part: Part) {
+    match part {
+        Part::Main => put_back(new, old, "status"),
+        Part::Status => {
+            let fields = |object: &Value| object.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
+            for field in fields(new).into_iter().chain(fields(old)).flatten() {
+                if !matches!(field.as_str(), "metadata" | "status" | "apiVersion" | "kind") {
+                    put_back(new, old, &field);
+                }
+            }
+        }
+    }
+}
+
+/// The field becomes what it was, also if it was not there.
+fn put_back(new: &mut Value, old: &Value, field: &str) {
+    let Some(new) = new.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => new.insert(field.to_owned(), value.clone()),
+        None => new.remove(field),
+    };
+}
+
+/// The status of an object nobody has looked at yet.
+fn empty_status(group: &str, kind: &str) -> Value {
+    let status = schema().kind(group, "v1", kind).and_then(|kind| kind.field("status"));
+    status.and_then(|status| status.zero()).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+fn set_generation(object: &mut Value, generation: i64) {
+    if let Some(metadata) = part_of(object, "metadata") {
+        metadata.insert("generation".to_owned(), generation.into());
+    }
+}
+
+/// One more than the old one. Controllers tell by it whether their status is about what the client wants now.
+fn raise_generation(new: &mut Value, old: &Value) {
+    let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+    set_generation(new, before.saturating_add(1));
+}
+
+/// The part of an object under `field`, made if it is not there.
+fn part_of<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
+    child(object.as_object_mut()?, field)
+}
+
+fn child<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map<String, Value>> {
+    let child = map.entry(field).or_insert(Value::Null);
+    if child.is_null() {
+        *child = Value::Object(Map::new());
+    }
+    child.as_object_mut()
+}
+
+/// Fills in a field that is absent or empty.
+fn fill(map: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
+    let empty = map.get(field).is_none_or(|value| value.is_null() || value == "");
+    if empty {
+        map.insert(field.to_owned(), value.into());
+    }
+}
+
+fn text_in<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
+    map.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// How many elements of a list or entries of a map.
+fn count_in(map: &Map<String, Value>, field: &str) -> usize {
+    match map.get(field) {
+        Some(Value::Array(items)) => items.len(),
+        Some(Value::Object(entries)) => entries.len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,246 @@
+//! Namespaces, Nodes, Leases and ServiceAccounts: what the cluster itself is made of.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use tally_core::time::Timestamp;
+
+use super::{count_in, keep_apart, part_of, put_back, text_in};
+use crate::field::{At, FieldError};
+use crate::kinds::{Part, Rules};
+use crate::meta;
+
+pub struct NamespaceRules;
+pub struct NodeRules;
+pub struct LeaseRules;
+/// Nothing but its name.
+pub struct ServiceAccountRules;
+
+impl Rules for ServiceAccountRules {}
+
+/// A namespace goes only after all that is in it; this finalizer in its spec stands for that.
+const CONTENT: &str = "kubernetes";
+
+impl Rules for NamespaceRules {
+    /// Selectors of namespaces select by label only, so that the name is one.
+    fn default(&self, namespace: &mut Value) {
+        let name =
+            namespace.pointer("/metadata/name").cloned().filter(|name| name.as_str().is_some_and(|n| !n.is_empty()));
+        if let Some(name) = name
+            && let Some(metadata) = part_of(namespace, "metadata")
+            && let Some(labels) = super::child(metadata, "labels")
+        {
+            labels.insert("kubernetes.io/metadata.name".to_owned(), name);
+        }
+    }
+
+    fn prepare_create(&self, namespace: &mut Value, _: Timestamp) {
+        // A generated name was not there when the label was filled in.
+        self.default(namespace);
+        namespace["status"] = json!({"phase": "Active"});
+        let Some(spec) = part_of(namespace, "spec") else { return };
+        let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
+        if let Some(finalizers) = finalizers.as_array_mut()
+            && !finalizers.iter().any(|finalizer| finalizer == CONTENT)
+        {
+            finalizers.push(CONTENT.into());
+        }
+    }
+
+    fn validate_create(&self, namespace: &Value) -> Vec<FieldError> {
+        let root = At::root(namespace);
+        let spec = root.at("spec");
+        let finalizers = spec.at("finalizers");
+        let check = |at: At<'_, '_>| meta::validate_finalizer_name(at, at.text_or_empty());
+        finalizers.items().flat_map(check).collect()
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        keep_apart(new, old, part);
+        if part == Part::Main {
+            // Only /finalize says that the content is gone.
+            put_back(new, old, "spec");
+        }
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value, part: Part) -> Vec<FieldError> {
+        if part == Part::Main {
+            return Vec::new();
+        }
+        let root = At::root(new);
+        let meta = root.at("metadata");
+        let status = root.at("status");
+        let phase = status.at("phase").text_or_empty();
+        let (right, when) = if meta.at("deletionTimestamp").is_set() {
+            ("Terminating", "is not empty")
+        } else {
+            ("Active", "is empty")
+        };
+        if phase == right {
+            return Vec::new();
+        }
+        let text = format!("may only be '{right}' if `deletionTimestamp` {when}");
+        vec![status.at("Phase").invalid_value(phase, text)]
+    }
+
+    fn name_problems(&self, name: &str, prefix: bool) -> Vec<String> {
+        meta::name_is_dns_label(name, prefix)
+    }
+}
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+impl Rules for NodeRules {
+    fn default(&self, node: &mut Value) {
+        if let Some(status) = part_of(node, "status")
+            && count_in(status, "allocatable") == 0
+            && count_in(status, "capacity") > 0
+        {
+            let capacity = status.get("capacity").cloned().unwrap_or_default();
+            status.insert("allocatable".to_owned(), capacity);
+        }
+        // The one range and the list of them are two ways to say the same; the older one wins, as clients that know
+        // only that one change only that one.
+        let Some(spec) = part_of(node, "spec") else { return };
+        let first = spec.get("podCIDRs").and_then(|ranges| ranges.get(0)).and_then(Value::as_str).unwrap_or_default();
+        let one = text_in(spec, "podCIDR").to_owned();
+        if one.is_empty() && !first.is_empty() {
+            let first = first.to_owned();
+            spec.insert("podCIDR".to_owned(), first.into());
+        } else if one != first {
+            spec.insert("podCIDRs".to_owned(), json!([one]));
+        }
+    }
+
+    /// A node is not ready before it says so, and Pods wait for that. Its status may come with it.
+    fn prepare_create(&self, node: &mut Value, _: Timestamp) {
+        let Some(spec) = part_of(node, "spec") else { return };
+        let taints = spec.entry("taints").or_insert_with(|| json!([]));
+        let is_it = |taint: &Value| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule";
+        if let Some(taints) = taints.as_array_mut()
+            && !taints.iter().any(is_it)
+        {
+            taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+        }
+    }
+
+    fn validate_create(&self, node: &Value) -> Vec<FieldError> {
+        let root = At::root(node);
+        let spec = root.at("spec");
+        // The reference says metadata here, and clients have seen nothing else.
+        let mut errors = validate_taints(At::rooted("metadata.taints", spec.at("taints").value));
+        let ranges = spec.at("podCIDRs");
+        for range in ranges.items().filter(|range| !is_cidr(range.text_or_empty())) {
+            let text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(range.invalid(text));
+        }
+        let of_six =
+            ranges.list().iter().filter(|range| range.as_str().is_some_and(|range| range.contains(':'))).count();
+        if ranges.len() > 2 || (ranges.len() == 2 && of_six != 1) {
+            errors.push(ranges.invalid("may specify no more than one CIDR for each IP family"));
+        }
+        errors
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        keep_apart(new, old, part);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _: Part) -> Vec<FieldError> {
+        let mut errors = self.validate_create(new);
+        let (root, before) = (At::root(new), At::root(old));
+        let (spec, before) = (root.at("spec"), before.at("spec"));
+        let ranges = before.at("podCIDRs");
+        if !ranges.is_empty() && ranges.value != spec.at("podCIDRs").value {
+            let text = "node updates may not change podCIDR except from \"\" to valid";
+            errors.push(spec.at("podCIDRs").forbidden(text));
+        }
+        let provider = before.at("providerID").text_or_empty();
+        if !provider.is_empty() && provider != spec.at("providerID").text_or_empty() {
+            let text = "node updates may not change providerID except from \"\" to valid";
+            errors.push(spec.at("providerID").forbidden(text));
+        }
+        let status = root.at("status");
+        let addresses = status.at("addresses");
+        let mut seen: Vec<&Value> = Vec::new();
+        for address in addresses.items() {
+            match address.value {
+                Some(value) if seen.contains(&value) => errors.push(address.duplicate()),
+                Some(value) => seen.push(value),
+                None => {}
+            }
+        }
+        errors
+    }
+}
+
+fn validate_taints(taints: At<'_, '_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut seen = BTreeSet::new();
+    for taint in taints.items() {
+        let (key, value, effect) = (taint.at("key"), taint.at("value"), taint.at("effect"));
+        let name = key.text_or_empty();
+        errors.extend(meta::qualified_name_problems(name).into_iter().map(|problem| key.invalid_value(name, problem)));
+        let problems = meta::label_value_problems(value.text_or_empty());
+        if !problems.is_empty() {
+            errors.push(value.invalid(problems.join(";")));
+        }
+        match effect.text_or_empty() {
+            "" => errors.push(effect.required("")),
+            known if TAINT_EFFECTS.contains(&known) => {}
+            unknown => errors.push(effect.not_supported(unknown, &TAINT_EFFECTS)),
+        }
+        if !seen.insert((effect.text_or_empty(), name)) {
+            let mut error = taint.duplicate();
+            error.detail = "taints must be unique by key and effect pair".to_owned();
+            errors.push(error);
+        }
+    }
+    errors
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else { return false };
+    let most = match address.parse() {
+        Ok(std::net::IpAddr::V4(_)) => 32,
+        Ok(std::net::IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    length.bytes().all(|byte| byte.is_ascii_digit()) && length.parse::<u8>().is_ok_and(|length| length <= most)
+}
+
+impl Rules for LeaseRules {
+    /// Coordinated leader election is not served: what only it uses is not kept.
+    fn prepare_create(&self, lease: &mut Value, _: Timestamp) {
+        if let Some(spec) = part_of(lease, "spec") {
+            spec.remove("strategy");
+            spec.remove("preferredHolder");
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, _: &Value, _: Part) {
+        if let Some(spec) = part_of(new, "spec") {
+            spec.remove("strategy");
+            spec.remove("preferredHolder");
+        }
+    }
+
+    fn validate_create(&self, lease: &Value) -> Vec<FieldError> {
+        let root = At::root(lease);
+        let spec = root.at("spec");
+        let (lasts, changes) = (spec.at("leaseDurationSeconds"), spec.at("leaseTransitions"));
+        let mut errors = Vec::new();
+        if lasts.int().is_some_and(|seconds| seconds <= 0) {
+            errors.push(lasts.invalid("must be greater than 0"));
+        }
+        if changes.int().is_some_and(|changes| changes < 0) {
+            errors.push(changes.invalid("must be greater than or equal to 0"));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value, _: Part) -> Vec<FieldError> {
+        self.validate_create(new)
+    }
+}

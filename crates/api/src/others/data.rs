@@ -1,0 +1,237 @@
+//! ConfigMaps, Secrets and claims: what Pods are given.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+use tally_core::time::Timestamp;
+
+use super::{IMMUTABLE, fill, keep_apart, part_of};
+use crate::field::{At, FieldError};
+use crate::kinds::{Part, Rules};
+
+pub struct ConfigMapRules;
+pub struct SecretRules;
+pub struct PersistentVolumeClaimRules;
+
+/// All values of a ConfigMap or Secret together: what a store and every watcher can be asked to carry.
+const MOST_BYTES: usize = 1024 * 1024;
+
+impl Rules for ConfigMapRules {
+    fn validate_create(&self, map: &Value) -> Vec<FieldError> {
+        let root = At::root(map);
+        let (data, binary) = (root.at("data"), root.at("binaryData"));
+        let mut errors = Vec::new();
+        let mut size = 0_usize;
+        for (key, value) in data.entries() {
+            let at = data.key(key);
+            errors.extend(key_problems(key).into_iter().map(|problem| at.invalid_value(key, problem)));
+            if binary.map().is_some_and(|binary| binary.contains_key(key)) {
+                errors.push(at.invalid_value(key, "duplicate of key present in binaryData"));
+            }
+            size += value.as_str().map_or(0, str::len);
+        }
+        for (key, value) in binary.entries() {
+            errors.extend(key_problems(key).into_iter().map(|problem| binary.key(key).invalid_value(key, problem)));
+            size += decoded_len(value.as_str().unwrap_or_default());
+        }
+        if size > MOST_BYTES {
+            // The whole object is meant, which the reference names so.
+            errors.push(At::rooted("[]", None).too_long(MOST_BYTES));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _: Part) -> Vec<FieldError> {
+        let mut errors = validate_frozen(new, old, &["data", "binaryData"]);
+        errors.extend(self.validate_create(new));
+        errors
+    }
+}
+
+impl Rules for SecretRules {
+    /// `stringData` is for people who write by hand: it goes over `data` and is not kept itself.
+    fn default(&self, secret: &mut Value) {
+        let Some(object) = secret.as_object_mut() else { return };
+        fill(object, "type", "Opaque");
+        let Some(Value::Object(plain)) = object.remove("stringData") else { return };
+        if plain.is_empty() {
+            return;
+        }
+        if let Some(data) = part_of(secret, "data") {
+            for (key, value) in plain {
+                data.insert(key, STANDARD.encode(value.as_str().unwrap_or_default()).into());
+            }
+        }
+    }
+
+    fn validate_create(&self, secret: &Value) -> Vec<FieldError> {
+        let root = At::root(secret);
+        let data = root.at("data");
+        let mut errors = Vec::new();
+        let mut size = 0_usize;
+        for (key, value) in data.entries() {
+            errors.extend(key_problems(key).into_iter().map(|problem| data.key(key).invalid_value(key, problem)));
+            size += decoded_len(value.as_str().unwrap_or_default());
+        }
+        if size > MOST_BYTES {
+            errors.push(data.too_long(MOST_BYTES));
+        }
+        errors.extend(validate_typed(root, data));
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _: Part) -> Vec<FieldError> {
+        let (root, before) = (At::root(new), At::root(old));
+        let mut errors = Vec::new();
+        if root.at("type").value != before.at("type").value {
+            errors.push(root.at("type").invalid(IMMUTABLE));
+        }
+        errors.extend(validate_frozen(new, old, &["data"]));
+        errors.extend(self.validate_create(new));
+        errors
+    }
+}
+
+/// Who made it `immutable` wants it to stay so: readers need not watch it.
+fn validate_frozen(new: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
+    let (new, old) = (At::root(new), At::root(old));
+    if !old.at("immutable").is_true() {
+        return Vec::new();
+    }
+    let thawed = (!new.at("immutable").is_true()).then_some("immutable");
+    let same = |field: &str| {
+        let entries = |at: At<'_, '_>| at.map().filter(|map| !map.is_empty()).cloned();
+        entries(new.at(field)) == entries(old.at(field))
+    };
+    let changed = fields.iter().copied().filter(|field| !same(field));
+    let all = thawed.into_iter().chain(changed);
+    all.map(|field| new.at(field).forbidden("field is immutable when `immutable` is set")).collect()
+}
+
+/// A type promises keys.
+fn validate_typed(secret: At<'_, '_>, data: At<'_, '_>) -> Vec<FieldError> {
+    let empty = Map::new();
+    let entries = data.map().unwrap_or(&empty);
+    let need = |keys: &[&'static str]| -> Vec<FieldError> {
+        let missing = keys.iter().filter(|key| !entries.contains_key(**key));
+        missing.map(|key| data.key(key).required("")).collect()
+    };
+    match secret.at("type").text_or_empty() {
+        "kubernetes.io/service-account-token" => {
+            let meta = secret.at("metadata");
+            let annotations = meta.at("annotations");
+            let account = annotations.key("kubernetes.io/service-account.name");
+            if account.text_or_empty().is_empty() { vec![account.required("")] } else { Vec::new() }
+        }
+        "kubernetes.io/dockercfg" => validate_json(data, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => validate_json(data, ".dockerconfigjson"),
+        "kubernetes.io/basic-auth" => match need(&["username", "password"]) {
+            // One of the two is enough.
+            missing if missing.len() == 2 => missing,
+            _ => Vec::new(),
+        },
+        "kubernetes.io/ssh-auth" => {
+            let key = data.key("ssh-privatekey");
+            if key.text_or_empty().is_empty() { vec![key.required("")] } else { Vec::new() }
+        }
+        "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
+        _ => Vec::new(),
+    }
+}
+
+fn validate_json(data: At<'_, '_>, key: &str) -> Vec<FieldError> {
+    let at = data.key(key);
+    let Some(text) = at.text() else { return vec![at.required("")] };
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    let read: Result<Map<String, Value>, _> = serde_json::from_slice(&bytes);
+    // Nothing of a secret may get into a message.
+    let wrong = |_| vec![at.invalid_value("<secret contents redacted>", "must be a JSON object")];
+    read.map_or_else(wrong, |_| Vec::new())
+}
+
+/// How many bytes base64 text stands for, near enough to hold it to a limit without decoding it.
+fn decoded_len(text: &str) -> usize {
+    let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
+}
+
+/// A key becomes a file name in a volume.
+pub(crate) fn key_problems(key: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if key.len() > 253 {
+        problems.push("must be no more than 253 characters".to_owned());
+    }
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if key.is_empty() || !key.bytes().all(plain) {
+        problems.push(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  \
+             or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+                .to_owned(),
+        );
+    }
+    match key {
+        "." | ".." => problems.push(format!("must not be '{key}'")),
+        _ if key.starts_with("..") => problems.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    problems
+}
+
+const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
+impl Rules for PersistentVolumeClaimRules {
+    fn default(&self, claim: &mut Value) {
+        if let Some(spec) = part_of(claim, "spec") {
+            fill(spec, "volumeMode", "Filesystem");
+        }
+    }
+
+    fn prepare_create(&self, claim: &mut Value, _: Timestamp) {
+        claim["status"] = json!({"phase": "Pending"});
+    }
+
+    fn validate_create(&self, claim: &Value) -> Vec<FieldError> {
+        let root = At::root(claim);
+        let spec = root.at("spec");
+        let (modes, resources) = (spec.at("accessModes"), spec.at("resources"));
+        let mut errors = Vec::new();
+        if modes.is_empty() {
+            errors.push(modes.required("at least 1 access mode is required"));
+        }
+        for mode in modes.items() {
+            let text = mode.text_or_empty();
+            if !ACCESS_MODES.contains(&text) {
+                errors.push(modes.not_supported(text, &ACCESS_MODES));
+            }
+        }
+        if !resources.at("requests").at("storage").is_set() {
+            errors.push(resources.key("storage").required(""));
+        }
+        errors
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        keep_apart(new, old, part);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+        if part == Part::Status {
+            return Vec::new();
+        }
+        let fixed = |claim: &Value| {
+            let mut spec = claim.get("spec").cloned().unwrap_or_default();
+            if let Some(spec) = spec.as_object_mut() {
+                for changing in ["resources", "volumeAttributesClassName", "volumeName"] {
+                    spec.remove(changing);
+                }
+            }
+            spec
+        };
+        if fixed(new) == fixed(old) {
+            return Vec::new();
+        }
+        let text =
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        vec![At::root(new).at("spec").forbidden(text)]
+    }
+}

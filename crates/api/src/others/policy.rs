@@ -1,0 +1,232 @@
+//! Who may do what, who goes first, and how many must stay.
+
+use serde_json::{Map, Value};
+use tally_core::time::Timestamp;
+
+use super::{count_in, empty_status, fill, keep_apart, raise_generation, set_generation, text_in};
+use crate::field::{At, FieldError};
+use crate::kinds::{Part, Rules};
+use crate::meta;
+
+pub struct PodDisruptionBudgetRules;
+pub struct PriorityClassRules;
+pub struct LimitRangeRules;
+/// Roles, RoleBindings and those of the cluster.
+pub struct RbacRules;
+
+impl Rules for PodDisruptionBudgetRules {
+    fn prepare_create(&self, budget: &mut Value, _: Timestamp) {
+        budget["status"] = empty_status("policy", "PodDisruptionBudget");
+        set_generation(budget, 1);
+    }
+
+    fn validate_create(&self, budget: &Value) -> Vec<FieldError> {
+        let root = At::root(budget);
+        let spec = root.at("spec");
+        let mut errors = Vec::new();
+        if spec.at("minAvailable").is_set() && spec.at("maxUnavailable").is_set() {
+            errors.push(spec.invalid("minAvailable and maxUnavailable cannot be both set"));
+        }
+        for field in ["minAvailable", "maxUnavailable"] {
+            errors.extend(number_or_share_problem(spec.at(field)));
+        }
+        let policy = spec.at("unhealthyPodEvictionPolicy");
+        let known = ["AlwaysAllow", "IfHealthyBudget"];
+        if policy.text().is_some_and(|policy| !known.contains(&policy)) {
+            errors.push(policy.not_supported(policy.text_or_empty(), &known));
+        }
+        errors
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        keep_apart(new, old, part);
+        if new.get("spec") != old.get("spec") {
+            raise_generation(new, old);
+        }
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value, part: Part) -> Vec<FieldError> {
+        match part {
+            Part::Main => self.validate_create(new),
+            Part::Status => validate_budget_status(new),
+        }
+    }
+}
+
+fn validate_budget_status(budget: &Value) -> Vec<FieldError> {
+    let root = At::root(budget);
+    let status = root.at("status");
+    let numbers = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+    let negative = |at: &At<'_, '_>| at.int().is_some_and(|number| number < 0);
+    let wrong = numbers.iter().filter(|field| negative(&status.at(field)));
+    wrong.map(|field| status.at(field).invalid("must be greater than or equal to 0")).collect()
+}
+
+/// A number that is not negative, or a share of at most the whole.
+fn number_or_share_problem(at: At<'_, '_>) -> Option<FieldError> {
+    match at.value? {
+        Value::String(share) => {
+            let percent = share.strip_suffix('%').filter(|digits| !digits.is_empty());
+            let digits = percent.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+            let Some(digits) = digits else {
+                return Some(at.invalid(
+                    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex \
+                     used for validation is '[0-9]+%')",
+                ));
+            };
+            let whole = digits.parse::<u32>().is_ok_and(|percent| percent <= 100);
+            (!whole).then(|| at.invalid("must not be greater than 100%"))
+        }
+        number => {
+            number.as_i64().is_some_and(|number| number < 0).then(|| at.invalid("must be greater than or equal to 0"))
+        }
+    }
+}
+
+/// Above this are the priorities of the system itself.
+const MOST_PRIORITY: i64 = 1_000_000_000;
+const SYSTEM_CLASSES: [(&str, i64); 2] =
+    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+
+impl Rules for PriorityClassRules {
+    fn default(&self, class: &mut Value) {
+        if let Some(class) = class.as_object_mut() {
+            fill(class, "preemptionPolicy", "PreemptLowerPriority");
+        }
+    }
+
+    fn prepare_create(&self, class: &mut Value, _: Timestamp) {
+        set_generation(class, 1);
+    }
+
+    fn validate_create(&self, class: &Value) -> Vec<FieldError> {
+        let root = At::root(class);
+        let meta = root.at("metadata");
+        let (name, value) = (meta.at("name"), root.at("value").int().unwrap_or_default());
+        let mut errors = Vec::new();
+        if name.text_or_empty().starts_with("system-") {
+            if !SYSTEM_CLASSES.contains(&(name.text_or_empty(), value)) {
+                let text = "priority class names with 'system-' prefix are reserved for system use only";
+                errors.push(name.forbidden(text));
+            }
+        } else if value > MOST_PRIORITY {
+            let text = format!("maximum allowed value of a user defined priority is {MOST_PRIORITY}");
+            errors.push(root.at("value").forbidden(text));
+        }
+        let policy = root.at("preemptionPolicy");
+        let known = ["PreemptLowerPriority", "Never"];
+        if policy.text().is_some_and(|policy| !known.contains(&policy)) {
+            errors.push(policy.not_supported(policy.text_or_empty(), &known));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _: Part) -> Vec<FieldError> {
+        let (new, old) = (At::root(new), At::root(old));
+        let mut errors = Vec::new();
+        if new.at("value").int().unwrap_or_default() != old.at("value").int().unwrap_or_default() {
+            errors.push(new.at("value").forbidden("may not be changed in an update."));
+        }
+        if new.at("preemptionPolicy").value != old.at("preemptionPolicy").value {
+            errors.push(new.at("preemptionPolicy").invalid(super::IMMUTABLE));
+        }
+        errors
+    }
+}
+
+impl Rules for LimitRangeRules {
+    /// Of containers: a limit that nobody gives is the largest allowed, a request the limit or the least allowed.
+    fn default(&self, range: &mut Value) {
+        let limits = range.pointer_mut("/spec/limits").and_then(Value::as_array_mut);
+        for limit in limits.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if text_in(limit, "type") != "Container" {
+                continue;
+            }
+            for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+                if count_in(limit, from) == 0 {
+                    continue;
+                }
+                let source: Map<String, Value> =
+                    limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
+                let Some(target) = super::child(limit, to) else { continue };
+                for (resource, amount) in source {
+                    target.entry(resource).or_insert(amount);
+                }
+            }
+        }
+    }
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+impl Rules for RbacRules {
+    fn default(&self, object: &mut Value) {
+        if let Some(role) = object.get_mut("roleRef").and_then(Value::as_object_mut) {
+            fill(role, "apiGroup", RBAC);
+        }
+        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(subject) = subject.as_object_mut()
+                && matches!(text_in(subject, "kind"), "User" | "Group")
+            {
+                fill(subject, "apiGroup", RBAC);
+            }
+        }
+    }
+
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let root = At::root(object);
+        let mut errors = Vec::new();
+        for rule in root.at("rules").items() {
+            let count = |field: &str| rule.at(field).len();
+            if count("verbs") == 0 {
+                errors.push(rule.at("verbs").required("verbs must contain at least one value"));
+            }
+            if count("nonResourceURLs") > 0 {
+                continue;
+            }
+            if count("apiGroups") == 0 {
+                errors.push(rule.at("apiGroups").required("resource rules must supply at least one api group"));
+            }
+            if count("resources") == 0 {
+                errors.push(rule.at("resources").required("resource rules must supply at least one resource"));
+            }
+        }
+        let role = root.at("roleRef");
+        if role.is_set() {
+            if role.at("name").text_or_empty().is_empty() {
+                errors.push(role.at("name").required(""));
+            }
+            let kinds = ["ClusterRole", "Role"];
+            let kind = role.at("kind").text_or_empty();
+            if !kinds.contains(&kind) {
+                errors.push(role.at("kind").not_supported(kind, &kinds));
+            }
+        }
+        for subject in root.at("subjects").items() {
+            let kinds = ["Group", "ServiceAccount", "User"];
+            let kind = subject.at("kind").text_or_empty();
+            if subject.at("name").text_or_empty().is_empty() {
+                errors.push(subject.at("name").required(""));
+            }
+            if !kinds.contains(&kind) {
+                errors.push(subject.at("kind").not_supported(kind, &kinds));
+            } else if kind == "ServiceAccount" && subject.at("namespace").text_or_empty().is_empty() {
+                errors.push(subject.at("namespace").required(""));
+            }
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _: Part) -> Vec<FieldError> {
+        let mut errors = self.validate_create(new);
+        let (new, old) = (At::root(new), At::root(old));
+        if new.at("roleRef").value != old.at("roleRef").value {
+            errors.push(new.at("roleRef").invalid("cannot change roleRef"));
+        }
+        errors
+    }
+
+    fn name_problems(&self, name: &str, prefix: bool) -> Vec<String> {
+        meta::name_is_path_segment(name, prefix)
+    }
+}
