@@ -1,1 +1,169 @@
-//! The CronJob: stored and validated.
+//! The CronJob's rules at the door. The Job in its template is held to the rules of Jobs, but gets none of their
+//! defaults: those come when a Job is made of it.
+
+use serde_json::{Map, Value};
+use tally_core::time::Timestamp;
+
+use crate::field::{At, FieldError};
+use crate::job::{self, map_at};
+use crate::kinds::{Part, Rules};
+use crate::pod;
+use crate::schedule::{self, Schedule};
+
+pub struct CronJobRules;
+
+/// CRON-10: eleven characters less than a label, for the time that is put behind the name of each Job.
+const LONGEST_NAME: usize = 52;
+/// Of each part of a time zone's name; the time zone database promises it.
+const LONGEST_ZONE_PART: usize = 14;
+
+impl Rules for CronJobRules {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = object.as_object_mut().and_then(|cron_job| map_at(cron_job, "spec")) else { return };
+        for (field, value) in [
+            ("concurrencyPolicy", Value::from("Allow")),
+            ("suspend", false.into()),
+            ("successfulJobsHistoryLimit", 3.into()),
+            ("failedJobsHistoryLimit", 1.into()),
+        ] {
+            let current = spec.entry(field).or_insert(Value::Null);
+            if current.is_null() || current == "" {
+                *current = value;
+            }
+        }
+        let Some(template) = map_at(spec, "jobTemplate") else { return };
+        let _ = map_at(template, "metadata");
+        let Some(job) = map_at(template, "spec") else { return };
+        job::default_failure_policy(job);
+        let _ = map_at(job, "template").and_then(|template| map_at(template, "metadata"));
+        if let Some(template) = job.get_mut("template") {
+            pod::default_template(template);
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value, _now: Timestamp) {
+        let Some(cron_job) = object.as_object_mut() else { return };
+        cron_job.insert("status".to_owned(), Value::Object(Map::new()));
+        if let Some(meta) = map_at(cron_job, "metadata") {
+            meta.insert("generation".to_owned(), 1.into());
+        }
+    }
+
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let root = At::root(object);
+        let mut errors = validate(&root.at("spec"), None);
+        let meta = root.at("metadata");
+        let name = meta.at("name");
+        if name.text_or_empty().len() > LONGEST_NAME {
+            errors.push(name.invalid(format!("must be no more than {LONGEST_NAME} characters")));
+        }
+        errors
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        job::prepare_update(new, old, part);
+    }
+
+    /// The status is the controller's, and anything goes.
+    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+        match part {
+            Part::Main => validate(&At::root(new).at("spec"), Some(&At::root(old).at("spec"))),
+            Part::Status => Vec::new(),
+        }
+    }
+
+    fn create_warnings(&self, object: &Value) -> Vec<String> {
+        let root = At::root(object);
+        let mut warnings: Vec<String> = job::name_warning(&root).into_iter().collect();
+        warnings.extend(template_warnings(&root));
+        warnings
+    }
+
+    fn update_warnings(&self, new: &Value, old: &Value, _part: Part) -> Vec<String> {
+        let changed = job::generation(new) != job::generation(old);
+        if changed { template_warnings(&At::root(new)) } else { Vec::new() }
+    }
+}
+
+fn template_warnings(root: &At<'_, '_>) -> Vec<String> {
+    let spec = root.at("spec");
+    let template = spec.at("jobTemplate");
+    job::spec_warnings(&template.at("spec"))
+}
+
+fn validate(spec: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate_schedule(spec, old, &mut errors);
+    errors.extend(job::not_negative(&spec.at("startingDeadlineSeconds")));
+    let zone = spec.at("timeZone");
+    // A zone that was once known and no longer is does no harm to other changes.
+    if old.is_none_or(|old| old.at("timeZone").value != zone.value) {
+        validate_time_zone(&zone, &mut errors);
+    }
+    let policy = spec.at("concurrencyPolicy");
+    match policy.text_or_empty() {
+        "Allow" | "Forbid" | "Replace" => {}
+        "" => errors.push(policy.required("")),
+        other => errors.push(policy.not_supported(other, &["Allow", "Forbid", "Replace"])),
+    }
+    validate_job(&spec.at("jobTemplate").at("spec"), &mut errors);
+    errors.extend(job::not_negative(&spec.at("successfulJobsHistoryLimit")));
+    errors.extend(job::not_negative(&spec.at("failedJobsHistoryLimit")));
+    errors
+}
+
+/// A zone belongs in its own field. One in the schedule is accepted only of CronJobs that were stored with one.
+fn validate_schedule(spec: &At<'_, '_>, old: Option<&At<'_, '_>>, errors: &mut Vec<FieldError>) {
+    let schedule = spec.at("schedule");
+    let text = schedule.text_or_empty();
+    if text.is_empty() {
+        errors.push(schedule.required(""));
+        return;
+    }
+    if let Err(problem) = Schedule::parse(text) {
+        errors.push(schedule.invalid(problem));
+    }
+    let has_zone = |text: &str| text.contains("TZ");
+    let had_zone = old.is_some_and(|old| has_zone(old.at("schedule").text_or_empty()));
+    if has_zone(text) && !had_zone {
+        errors.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+    } else if has_zone(text) && spec.at("timeZone").is_set() {
+        errors.push(schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
+    }
+}
+
+fn validate_time_zone(zone: &At<'_, '_>, errors: &mut Vec<FieldError>) {
+    let Some(name) = zone.text() else { return };
+    if name.is_empty() {
+        errors.push(zone.invalid("timeZone must be nil or non-empty string"));
+    } else if !name.split('/').all(is_zone_part) {
+        errors.push(zone.invalid(format!("unknown time zone {name}")));
+    } else {
+        if name.eq_ignore_ascii_case("Local") {
+            let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+            errors.push(zone.invalid(detail));
+        }
+        errors.extend(schedule::location(name).err().map(|problem| zone.invalid(problem)));
+    }
+}
+
+/// Whether a part can be in the name of a time zone at all.
+fn is_zone_part(part: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b".-_+".contains(&byte);
+    (1..=LONGEST_ZONE_PART).contains(&part.len())
+        && !matches!(part, "." | "..")
+        && !part.starts_with('-')
+        && part.bytes().all(letters)
+}
+
+/// SPECVAL-25: the Job of the template. Its selector can only be made when it is.
+fn validate_job(spec: &At<'_, '_>, errors: &mut Vec<FieldError>) {
+    errors.extend(job::validate_spec(spec));
+    let (selector, manual) = (spec.at("selector"), spec.at("manualSelector"));
+    if selector.is_set() {
+        errors.push(job::invalid_selector(&selector, "`selector` will be auto-generated"));
+    }
+    if manual.is_true() {
+        errors.push(manual.not_supported(true, &["nil", "false"]));
+    }
+}

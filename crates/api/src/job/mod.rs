@@ -1,7 +1,148 @@
 //! The Job's rules at the door: defaults, generated labels, validation, what may change, warnings.
+//!
+//! A Job is tied to its Pods by labels that the server makes up from its name and uid (`identity`). What its spec may
+//! say is checked by `spec` and `policies`, which CronJobs share for their templates; what may change later by
+//! `changes`; and what may be written to its status by the rules of `tally-core` (`status`).
 
-use crate::kinds::Rules;
+mod changes;
+mod defaults;
+mod identity;
+mod policies;
+mod spec;
+mod status;
+
+use serde_json::{Map, Value};
+use tally_core::time::Timestamp;
+
+use crate::field::{At, FieldError};
+use crate::kinds::{Part, Rules};
+use crate::meta::dns_label_problems;
+use crate::pod;
+
+pub(crate) use defaults::default_failure_policy;
+pub(crate) use identity::invalid_selector;
+pub(crate) use spec::{not_negative, validate_spec};
 
 pub struct JobRules;
 
-impl Rules for JobRules {}
+impl Rules for JobRules {
+    fn default(&self, object: &mut Value) {
+        defaults::job(object);
+    }
+
+    fn prepare_create(&self, object: &mut Value, _now: Timestamp) {
+        let Some(job) = object.as_object_mut() else { return };
+        job.insert("status".to_owned(), Value::Object(Map::new()));
+        // Reads the mark that `default` left in the generation, so it comes before the generation is set.
+        identity::generate(job);
+        if let Some(meta) = map_at(job, "metadata") {
+            meta.insert("generation".to_owned(), 1.into());
+        }
+    }
+
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        validate(object, true)
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        prepare_update(new, old, part);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+        match part {
+            Part::Main => {
+                let mut errors = validate(new, identity::has_prefixed_labels(old));
+                errors.extend(changes::validate(new, old));
+                errors
+            }
+            Part::Status => status::validate(new, old),
+        }
+    }
+
+    fn complete(&self, object: &mut Value) -> bool {
+        defaults::labels_from_template(object)
+    }
+
+    fn create_warnings(&self, object: &Value) -> Vec<String> {
+        let root = At::root(object);
+        let mut warnings: Vec<String> = name_warning(&root).into_iter().collect();
+        warnings.extend(spec_warnings(&root.at("spec")));
+        warnings
+    }
+
+    /// Only if the spec changed; then also about what did not change in it.
+    fn update_warnings(&self, new: &Value, old: &Value, _part: Part) -> Vec<String> {
+        if generation(new) == generation(old) { Vec::new() } else { spec_warnings(&At::root(new).at("spec")) }
+    }
+}
+
+/// What must hold of every Job, new or changed.
+fn validate(job: &Value, demand_prefixed: bool) -> Vec<FieldError> {
+    let root = At::root(job);
+    let spec = root.at("spec");
+    let mut errors = identity::validate_generated(&root, demand_prefixed);
+    errors.extend(validate_spec(&spec));
+    errors.extend(identity::validate_selector(&spec));
+    errors.extend(identity::validate_pod_names(&root));
+    errors
+}
+
+/// The main resource cannot change the status, and the status resource cannot change the spec; metadata can be changed
+/// through both. The generation counts changes of the spec. CronJobs are the same.
+pub(crate) fn prepare_update(new: &mut Value, old: &Value, part: Part) {
+    let Some(object) = new.as_object_mut() else { return };
+    let kept = match part {
+        Part::Main => "status",
+        Part::Status => "spec",
+    };
+    let before = old.get(kept).cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    object.insert(kept.to_owned(), before);
+    let changed = object.get("spec") != old.get("spec");
+    if let Some(meta) = map_at(object, "metadata") {
+        let generation = generation(old).saturating_add(i64::from(changed));
+        meta.insert("generation".to_owned(), generation.into());
+    }
+}
+
+pub(crate) fn generation(object: &Value) -> i64 {
+    At::root(object).at("metadata").at("generation").int().unwrap_or(0)
+}
+
+/// WARN-1: the name becomes part of Pod names and host names.
+pub(crate) fn name_warning(root: &At<'_, '_>) -> Option<String> {
+    let problems = dns_label_problems(root.at("metadata").at("name").text_or_empty());
+    (!problems.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS \
+             label is recommended: [{}]",
+            problems.join(" ")
+        )
+    })
+}
+
+/// WARN-2 and WARN-3, for the spec of a Job at `spec`.
+pub(crate) fn spec_warnings(spec: &At<'_, '_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let above = |field: &str, limit: i64| spec.at(field).int().is_some_and(|number| number > limit);
+    if spec::is_indexed(spec)
+        && above("completions", spec::MANY_COMPLETIONS)
+        && above("parallelism", spec::MOST_WITH_MANY_COMPLETIONS)
+    {
+        warnings.push(format!(
+            "{}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail",
+            spec.path()
+        ));
+    }
+    warnings.extend(pod::template_warnings(&spec.at("template")));
+    warnings
+}
+
+/// The map in a field, made if there is none. None only if something else stands there.
+pub(crate) fn map_at<'m>(parent: &'m mut Map<String, Value>, field: &str) -> Option<&'m mut Map<String, Value>> {
+    let value = parent.entry(field).or_insert(Value::Null);
+    if value.is_null() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut()
+}

@@ -1,0 +1,120 @@
+//! UPD-2 to 11: what may change in the spec of a Job that is there.
+
+use serde_json::{Map, Value};
+use tally_core::job::condition;
+
+use super::{identity, policies, spec};
+use crate::field::{At, FieldError};
+
+const IMMUTABLE: &str = "field is immutable";
+
+pub(super) fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
+    let (new_root, old_root) = (At::root(new), At::root(old));
+    let (spec, before) = (new_root.at("spec"), old_root.at("spec"));
+    let changed = |field: &str| spec.at(field).value != before.at(field).value;
+    let mut errors = Vec::new();
+    if changed("completions") {
+        errors.extend(validate_completions(&spec));
+    }
+    if changed("selector") {
+        errors.push(identity::invalid_selector(&spec.at("selector"), IMMUTABLE));
+    }
+    if changed("template") {
+        errors.extend(validate_template(&spec, old));
+    }
+    if changed("completionMode") {
+        errors.push(spec.at("completionMode").invalid(IMMUTABLE));
+    }
+    if changed("podFailurePolicy") {
+        errors.push(policies::invalid_failure_policy(&spec.at("podFailurePolicy"), IMMUTABLE));
+    }
+    for field in ["backoffLimitPerIndex", "managedBy"] {
+        if changed(field) {
+            errors.push(spec.at(field).invalid(IMMUTABLE));
+        }
+    }
+    if changed("successPolicy") {
+        errors.push(policies::invalid_success_policy(&spec.at("successPolicy"), IMMUTABLE));
+    }
+    errors
+}
+
+/// UPD-3: an Indexed Job grows and shrinks as a whole. That its completions are gone is an error of its own.
+fn validate_completions(spec: &At<'_, '_>) -> Option<FieldError> {
+    let completions = spec.at("completions");
+    if !spec::is_indexed(spec) {
+        return Some(completions.invalid(IMMUTABLE));
+    }
+    let in_tandem = !completions.is_set() || completions.int() == spec.at("parallelism").int();
+    (!in_tandem).then(|| completions.invalid("can only be modified in tandem with spec.parallelism"))
+}
+
+/// UPD-6 to 10. While a Job holds still, what decides where its Pods run and what they get may still be set; then only
+/// the Pod's own spec is compared, and its metadata is free.
+fn validate_template(spec: &At<'_, '_>, old: &Value) -> Option<FieldError> {
+    let template = spec.at("template");
+    if !holds_still(old) {
+        return Some(template.invalid(IMMUTABLE));
+    }
+    let pod = template.at("spec");
+    let before = old.pointer("/spec/template/spec");
+    match (pod.map(), before.and_then(Value::as_object)) {
+        (Some(new), Some(old)) if without_open_fields(new, old) == *new => None,
+        (None, None) => None,
+        _ => Some(pod.invalid(IMMUTABLE)),
+    }
+}
+
+/// UPD-7: suspended, and nothing of it runs any more. Told by the stored Job, so that the write which resumes it may
+/// still change these fields.
+fn holds_still(job: &Value) -> bool {
+    let root = At::root(job);
+    let (spec, status) = (root.at("spec"), root.at("status"));
+    let conditions = status.at("conditions");
+    let suspended = conditions.items().any(|condition| {
+        condition.at("type").text() == Some(condition::SUSPENDED) && condition.at("status").text() == Some("True")
+    });
+    spec.at("suspend").is_true()
+        && (suspended || !status.at("startTime").is_set())
+        && status.at("active").int().unwrap_or(0) == 0
+}
+
+/// The old Pod spec with the fields that are open taken from the new one: what is different then is not allowed to be.
+fn without_open_fields(new: &Map<String, Value>, old: &Map<String, Value>) -> Map<String, Value> {
+    let mut pod = old.clone();
+    for field in ["nodeSelector", "tolerations", "schedulingGates"] {
+        put(&mut pod, field, new.get(field));
+    }
+    let affinity = open_affinity(new.get("affinity"), old.get("affinity"));
+    put(&mut pod, "affinity", affinity.as_ref());
+    for list in ["containers", "initContainers"] {
+        if let (Some(Value::Array(to)), Some(Value::Array(from))) = (pod.get_mut(list), new.get(list)) {
+            take_resources(to, from);
+        }
+    }
+    pod
+}
+
+/// The part of the affinity that is about nodes is open. The whole may only go if there was no other part.
+fn open_affinity(new: Option<&Value>, old: Option<&Value>) -> Option<Value> {
+    const OPEN: &str = "nodeAffinity";
+    let mut parts = old.and_then(Value::as_object).cloned().unwrap_or_default();
+    put(&mut parts, OPEN, new.and_then(|affinity| affinity.get(OPEN)));
+    (new.is_some() || !parts.is_empty()).then_some(Value::Object(parts))
+}
+
+/// Containers are matched by position, and only where the name has stayed.
+fn take_resources(to: &mut [Value], from: &[Value]) {
+    for (to, from) in to.iter_mut().zip(from).filter(|(to, from)| to.get("name") == from.get("name")) {
+        if let Some(to) = to.as_object_mut() {
+            put(to, "resources", from.get("resources"));
+        }
+    }
+}
+
+fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => map.insert(field.to_owned(), value.clone()),
+        None => map.remove(field),
+    };
+}

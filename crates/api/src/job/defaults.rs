@@ -1,0 +1,88 @@
+//! DEFAULT-1 to 9: what a Job is when its author did not say.
+
+use serde_json::{Map, Value, json};
+use tally_core::job::DEFAULT_BACKOFF_LIMIT;
+
+use super::map_at;
+use crate::pod;
+
+/// Left in `metadata.generation` of a new Job whose labels are its template's, until `prepare_create` sets the real
+/// one. Such a Job also gets the labels that are generated for the template; a Job that happens to have the same labels
+/// as its template does not, and by then the two can no longer be told apart. No client can be hurt by giving this
+/// number itself: the generation it sends counts for nothing.
+pub(super) const LABELS_ARE_THE_TEMPLATES: i64 = -1;
+
+pub(super) fn job(object: &mut Value) {
+    let Some(job) = object.as_object_mut() else { return };
+    let Some(spec) = map_at(job, "spec") else { return };
+    default_spec(spec);
+    // A name still to be generated makes the reference work on a copy, and the labels of the copy stay as they are.
+    let named = job.get("metadata").and_then(|meta| meta.get("name")).is_some();
+    if labels_from_template(object)
+        && named
+        && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        meta.insert("generation".to_owned(), LABELS_ARE_THE_TEMPLATES.into());
+    }
+}
+
+fn default_spec(spec: &mut Map<String, Value>) {
+    let has = |spec: &Map<String, Value>, field: &str| spec.get(field).is_some_and(|value| !value.is_null());
+    // A work queue has a parallelism and no completions; with neither there is one of each.
+    if !has(spec, "completions") && !has(spec, "parallelism") {
+        fill(spec, "completions", 1);
+    }
+    fill(spec, "parallelism", 1);
+    // With a budget for each index there is none for the Job unless it is asked for.
+    let retries = if has(spec, "backoffLimitPerIndex") { i32::MAX } else { DEFAULT_BACKOFF_LIMIT };
+    fill(spec, "backoffLimit", retries);
+    fill(spec, "completionMode", "NonIndexed");
+    fill(spec, "suspend", false);
+    fill(spec, "manualSelector", false);
+    let replaced = if has(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    fill(spec, "podReplacementPolicy", replaced);
+    default_failure_policy(spec);
+    let _ = map_at(spec, "template");
+    if let Some(template) = spec.get_mut("template") {
+        pod::default_template(template);
+    }
+}
+
+fn fill(spec: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
+    let current = spec.entry(field).or_insert(Value::Null);
+    if current.is_null() {
+        *current = value.into();
+    }
+}
+
+/// DEFAULT-6, in the spec of a Job or of a CronJob's template.
+pub(crate) fn default_failure_policy(spec: &mut Map<String, Value>) {
+    let Some(policy) = spec.get_mut("podFailurePolicy").and_then(Value::as_object_mut) else { return };
+    let rules = policy.entry("rules").or_insert(Value::Null);
+    // The one list of a Job that may be empty and is never left out: clients see it as `null`.
+    if rules.as_array().is_some_and(Vec::is_empty) {
+        *rules = Value::Null;
+    }
+    for rule in rules.as_array_mut().into_iter().flatten() {
+        let patterns = rule.get_mut("onPodConditions").and_then(Value::as_array_mut);
+        for pattern in patterns.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if pattern.get("status").and_then(Value::as_str).is_none_or(str::is_empty) {
+                pattern.insert("status".to_owned(), json!("True"));
+            }
+        }
+    }
+}
+
+/// DEFAULT-3: a Job without labels has those of its template. Returns whether it was given some.
+pub(super) fn labels_from_template(object: &mut Value) -> bool {
+    let given = |labels: Option<&Value>| labels.and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
+    let labels = object.pointer("/spec/template/metadata/labels");
+    if !given(labels) || given(object.pointer("/metadata/labels")) {
+        return false;
+    }
+    let labels = labels.cloned().unwrap_or_default();
+    match object.as_object_mut().and_then(|job| map_at(job, "metadata")) {
+        Some(meta) => meta.insert("labels".to_owned(), labels).is_none_or(|before| !given(Some(&before))),
+        None => false,
+    }
+}
