@@ -1,12 +1,264 @@
-//! The resources that are served.
+//! The resources that are served: one row each, and how they are found.
+//!
+//! The table is the only place that knows which kinds there are. Routing, discovery, storage and the rules of an object
+//! all start from its row.
 
-use crate::kinds::Resource;
+use crate::cronjob::CronJobRules;
+use crate::job::JobRules;
+use crate::kinds::{Resource, Rules, Subresource};
+use crate::others::{
+    ConfigMapRules, DaemonSetRules, DeploymentRules, EndpointsRules, EventRules, LeaseRules, LimitRangeRules,
+    NamespaceRules, NewEventRules, NodeRules, OrdinaryRules, PersistentVolumeClaimRules, PodDisruptionBudgetRules,
+    PodTemplateRules, PriorityClassRules, RbacRules, ReplicaSetRules, ReplicationControllerRules, SecretRules,
+    ServiceAccountRules, ServiceRules, StatefulSetRules,
+};
+use crate::pod::PodRules;
 
-/// Every resource, in the order discovery lists them.
+pub mod discovery;
+
+/// Every resource: the core group first, then the others as clients prefer them, each in order of names.
 pub fn resources() -> &'static [&'static Resource] {
-    &[]
+    RESOURCES
 }
 
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-    resources().iter().copied().find(|r| r.group == group && r.version == version && r.plural == plural)
+    let found = |r: &&Resource| r.plural == plural && r.group == group && r.version == version;
+    resources().iter().copied().find(found)
 }
+
+/// The resource whose objects are of this kind.
+pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
+    let found = |r: &&Resource| r.kind == kind && r.group == group && r.version == version;
+    resources().iter().copied().find(found)
+}
+
+/// A question one can ask, without objects that are kept: reviews, and bindings of their own.
+pub fn is_virtual(resource: &Resource) -> bool {
+    resource.storage.is_empty()
+}
+
+/// The named groups, in the order of discovery. Each has one version, `v1`.
+pub fn groups() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().copied()
+}
+
+const CORE: &str = "";
+const APPS: &str = "apps";
+const EVENTS: &str = "events.k8s.io";
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+const BATCH: &str = "batch";
+const POLICY: &str = "policy";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const SCHEDULING: &str = "scheduling.k8s.io";
+const COORDINATION: &str = "coordination.k8s.io";
+
+const GROUPS: &[&str] = &[APPS, EVENTS, AUTHENTICATION, AUTHORIZATION, BATCH, POLICY, RBAC, SCHEDULING, COORDINATION];
+
+const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Namespaces are too much to delete by the dozen.
+const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+const CREATE: &[&str] = &["create"];
+
+/// What `kubectl get all` shows.
+const ALL: &[&str] = &["all"];
+
+/// A row of the usual kind: namespaced, every verb, kept under its plural.
+const fn resource(
+    group: &'static str,
+    kind: &'static str,
+    names: [&'static str; 2],
+    rules: &'static dyn Rules,
+) -> Resource {
+    let [plural, singular] = names;
+    Resource {
+        group,
+        version: "v1",
+        kind,
+        plural,
+        singular,
+        short_names: &[],
+        categories: &[],
+        namespaced: true,
+        verbs: ALL_VERBS,
+        subresources: &[],
+        storage: plural,
+        create_on_update: false,
+        orphans_by_default: false,
+        rules,
+    }
+}
+
+/// A row of a question: it is asked by creating it, and nothing is kept.
+const fn question(group: &'static str, kind: &'static str, names: [&'static str; 2]) -> Resource {
+    Resource { verbs: CREATE, storage: "", namespaced: false, ..resource(group, kind, names, &OrdinaryRules) }
+}
+
+const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { name, kind, group_version: None, verbs }
+}
+
+const fn status(kind: &'static str) -> Subresource {
+    sub("status", kind, &["get", "patch", "update"])
+}
+
+static RESOURCES: &[&Resource] = &[
+    &Resource { namespaced: true, ..question(CORE, "Binding", ["bindings", "binding"]) },
+    &Resource { short_names: &["cm"], ..resource(CORE, "ConfigMap", ["configmaps", "configmap"], &ConfigMapRules) },
+    &Resource {
+        short_names: &["ep"],
+        create_on_update: true,
+        ..resource(CORE, "Endpoints", ["endpoints", "endpoints"], &EndpointsRules)
+    },
+    &Resource {
+        short_names: &["ev"],
+        create_on_update: true,
+        ..resource(CORE, "Event", ["events", "event"], &EventRules)
+    },
+    &Resource {
+        short_names: &["limits"],
+        create_on_update: true,
+        ..resource(CORE, "LimitRange", ["limitranges", "limitrange"], &LimitRangeRules)
+    },
+    &Resource {
+        short_names: &["ns"],
+        namespaced: false,
+        verbs: NO_COLLECTION,
+        subresources: &[sub("finalize", "Namespace", &["update"]), status("Namespace")],
+        ..resource(CORE, "Namespace", ["namespaces", "namespace"], &NamespaceRules)
+    },
+    &Resource {
+        short_names: &["no"],
+        namespaced: false,
+        subresources: &[status("Node")],
+        ..resource(CORE, "Node", ["nodes", "node"], &NodeRules)
+    },
+    &Resource {
+        short_names: &["pvc"],
+        subresources: &[status("PersistentVolumeClaim")],
+        ..resource(
+            CORE,
+            "PersistentVolumeClaim",
+            ["persistentvolumeclaims", "persistentvolumeclaim"],
+            &PersistentVolumeClaimRules,
+        )
+    },
+    &Resource {
+        short_names: &["po"],
+        categories: ALL,
+        subresources: &[
+            sub("binding", "Binding", CREATE),
+            Subresource { group_version: Some((POLICY, "v1")), ..sub("eviction", "Eviction", CREATE) },
+            sub("log", "Pod", &["get"]),
+            status("Pod"),
+        ],
+        ..resource(CORE, "Pod", ["pods", "pod"], &PodRules)
+    },
+    &resource(CORE, "PodTemplate", ["podtemplates", "podtemplate"], &PodTemplateRules),
+    &Resource {
+        short_names: &["rc"],
+        categories: ALL,
+        subresources: &[status("ReplicationController")],
+        orphans_by_default: true,
+        ..resource(
+            CORE,
+            "ReplicationController",
+            ["replicationcontrollers", "replicationcontroller"],
+            &ReplicationControllerRules,
+        )
+    },
+    &Resource {
+        short_names: &["quota"],
+        subresources: &[status("ResourceQuota")],
+        ..resource(CORE, "ResourceQuota", ["resourcequotas", "resourcequota"], &OrdinaryRules)
+    },
+    &resource(CORE, "Secret", ["secrets", "secret"], &SecretRules),
+    &Resource {
+        short_names: &["sa"],
+        subresources: &[Subresource {
+            group_version: Some((AUTHENTICATION, "v1")),
+            ..sub("token", "TokenRequest", CREATE)
+        }],
+        ..resource(CORE, "ServiceAccount", ["serviceaccounts", "serviceaccount"], &ServiceAccountRules)
+    },
+    &Resource {
+        short_names: &["svc"],
+        categories: ALL,
+        subresources: &[status("Service")],
+        create_on_update: true,
+        ..resource(CORE, "Service", ["services", "service"], &ServiceRules)
+    },
+    &Resource {
+        short_names: &["ds"],
+        categories: ALL,
+        subresources: &[status("DaemonSet")],
+        ..resource(APPS, "DaemonSet", ["daemonsets", "daemonset"], &DaemonSetRules)
+    },
+    &Resource {
+        short_names: &["deploy"],
+        categories: ALL,
+        subresources: &[status("Deployment")],
+        ..resource(APPS, "Deployment", ["deployments", "deployment"], &DeploymentRules)
+    },
+    &Resource {
+        short_names: &["rs"],
+        categories: ALL,
+        subresources: &[status("ReplicaSet")],
+        ..resource(APPS, "ReplicaSet", ["replicasets", "replicaset"], &ReplicaSetRules)
+    },
+    &Resource {
+        short_names: &["sts"],
+        categories: ALL,
+        subresources: &[status("StatefulSet")],
+        ..resource(APPS, "StatefulSet", ["statefulsets", "statefulset"], &StatefulSetRules)
+    },
+    &Resource {
+        short_names: &["ev"],
+        create_on_update: true,
+        ..resource(EVENTS, "Event", ["events", "event"], &NewEventRules)
+    },
+    &question(AUTHENTICATION, "SelfSubjectReview", ["selfsubjectreviews", "selfsubjectreview"]),
+    &question(AUTHENTICATION, "TokenReview", ["tokenreviews", "tokenreview"]),
+    &question(AUTHORIZATION, "SelfSubjectAccessReview", ["selfsubjectaccessreviews", "selfsubjectaccessreview"]),
+    &question(AUTHORIZATION, "SubjectAccessReview", ["subjectaccessreviews", "subjectaccessreview"]),
+    &Resource {
+        short_names: &["cj"],
+        categories: ALL,
+        subresources: &[status("CronJob")],
+        ..resource(BATCH, "CronJob", ["cronjobs", "cronjob"], &CronJobRules)
+    },
+    &Resource {
+        categories: ALL,
+        subresources: &[status("Job")],
+        orphans_by_default: true,
+        ..resource(BATCH, "Job", ["jobs", "job"], &JobRules)
+    },
+    &Resource {
+        short_names: &["pdb"],
+        subresources: &[status("PodDisruptionBudget")],
+        ..resource(
+            POLICY,
+            "PodDisruptionBudget",
+            ["poddisruptionbudgets", "poddisruptionbudget"],
+            &PodDisruptionBudgetRules,
+        )
+    },
+    &Resource {
+        namespaced: false,
+        create_on_update: true,
+        ..resource(RBAC, "ClusterRoleBinding", ["clusterrolebindings", "clusterrolebinding"], &RbacRules)
+    },
+    &Resource {
+        namespaced: false,
+        create_on_update: true,
+        ..resource(RBAC, "ClusterRole", ["clusterroles", "clusterrole"], &RbacRules)
+    },
+    &Resource { create_on_update: true, ..resource(RBAC, "RoleBinding", ["rolebindings", "rolebinding"], &RbacRules) },
+    &Resource { create_on_update: true, ..resource(RBAC, "Role", ["roles", "role"], &RbacRules) },
+    &Resource {
+        short_names: &["pc"],
+        namespaced: false,
+        ..resource(SCHEDULING, "PriorityClass", ["priorityclasses", "priorityclass"], &PriorityClassRules)
+    },
+    &Resource { create_on_update: true, ..resource(COORDINATION, "Lease", ["leases", "lease"], &LeaseRules) },
+];
