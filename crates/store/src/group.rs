@@ -15,6 +15,8 @@ pub struct Planned {
     /// The entry as it goes to the disk.
     pub record: Bytes,
     pub deleted: bool,
+    /// A later write of the same group is to the same key: the disk needs only that one.
+    pub superseded: bool,
 }
 
 /// What the store says about itself beside the objects, in the same atomic write: with it, objects that are missing or
@@ -73,8 +75,11 @@ impl<'a> Group<'a> {
         account.objects = account.objects + u64::from(!deleted) - u64::from(was.is_some());
         account.digest =
             account.digest.wrapping_sub(was.unwrap_or(0)).wrapping_add(if deleted { 0 } else { entry.sum });
-        self.last.insert(entry.key.clone(), self.writes.len());
-        self.writes.push(Planned { entry: entry.clone(), record, deleted });
+        let earlier = self.last.insert(entry.key.clone(), self.writes.len());
+        if let Some(write) = earlier.and_then(|at| self.writes.get_mut(at)) {
+            write.superseded = true;
+        }
+        self.writes.push(Planned { entry: entry.clone(), record, deleted, superseded: false });
         Ok(entry)
     }
 

@@ -12,21 +12,27 @@
 
 #[doc(hidden)]
 pub mod backend;
+mod disk;
 mod group;
-#[allow(dead_code)]
+mod head;
+mod journal;
 mod record;
 mod state;
 mod watch;
+mod writer;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub use disk::OpenError;
 pub use record::{Entry, Stored};
 pub use watch::{Batch, Watcher};
 
 use group::Group;
 use state::State;
 use watch::Bells;
+use writer::Writer;
 
 /// The longest key: a resource, a namespace and a name of at most 253 bytes each, with room to spare.
 pub const MAX_KEY: usize = 1024;
@@ -139,6 +145,8 @@ pub enum WriteError {
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
+    /// None in memory. Dropped with the last handle, which closes the store.
+    writer: Option<Arc<Writer>>,
 }
 
 /// What handles, watchers and the writer share.
@@ -147,11 +155,17 @@ pub(crate) struct Shared {
     /// The state's revision, to be read without the lock.
     revision: AtomicU64,
     bells: Bells,
+    closed: AtomicBool,
 }
 
 impl Shared {
     fn new(state: State) -> Shared {
-        Shared { revision: AtomicU64::new(state.revision), state: RwLock::new(state), bells: Bells::default() }
+        Shared {
+            revision: AtomicU64::new(state.revision),
+            state: RwLock::new(state),
+            bells: Bells::default(),
+            closed: AtomicBool::new(false),
+        }
     }
 
     // A panic while the lock was held can only have come from running out of memory: nothing in `State` calls out.
@@ -166,6 +180,9 @@ impl Shared {
 
     /// A write with nothing to wait for.
     fn commit(&self, write: Write) -> Result<Entry, WriteError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(WriteError::Closed);
+        }
         let mut state = self.write();
         let mut group = Group::new(&state);
         let entry = group.add(write)?;
@@ -187,7 +204,29 @@ impl Shared {
 impl Store {
     /// A store in memory only: no thread, no I/O, and [`Store::commit`] is ready at its first poll.
     pub fn memory(options: Options) -> Store {
-        Store { shared: Arc::new(Shared::new(State::new(options, FIRST))) }
+        Store { shared: Arc::new(Shared::new(State::new(options, FIRST))), writer: None }
+    }
+
+    /// The store in the directory `dir`, which is made if it is not there. Reads everything into memory first.
+    pub fn open(dir: &Path, options: Options) -> Result<Store, OpenError> {
+        let (state, disk) = disk::open(dir, options)?;
+        Store::start(state, Box::new(disk), options).map_err(|source| OpenError::Io {
+            path: dir.into(),
+            step: "start the writer",
+            source,
+        })
+    }
+
+    /// An empty store on a backend of the caller's.
+    #[doc(hidden)]
+    pub fn with_backend(backend: Box<dyn backend::Backend>, options: Options) -> std::io::Result<Store> {
+        Store::start(State::new(options, FIRST), backend, options)
+    }
+
+    fn start(state: State, backend: Box<dyn backend::Backend>, options: Options) -> std::io::Result<Store> {
+        let shared = Arc::new(Shared::new(state));
+        let writer = Writer::start(shared.clone(), backend, options)?;
+        Ok(Store { shared, writer: Some(Arc::new(writer)) })
     }
 
     /// The newest revision, which is durable and visible.
@@ -221,7 +260,10 @@ impl Store {
     /// Writes, and returns the new entry (of a delete: the last state) once it is durable. Dropping the future leaves
     /// open whether the write happened; it never happens by half.
     pub async fn commit(&self, write: Write) -> Result<Entry, WriteError> {
-        self.shared.commit(write)
+        match &self.writer {
+            Some(writer) => writer.commit(write).await,
+            None => self.shared.commit(write),
+        }
     }
 
     /// A watcher of the events under `prefix` after revision `after`. An `after` that has not been reached yet is
@@ -236,6 +278,12 @@ impl Store {
         self.shared.write().compact(before);
     }
 
-    /// Stops: writes that were accepted are finished, later ones get [`WriteError::Closed`], reads go on.
-    pub fn close(&self) {}
+    /// Stops, and waits for it: writes that were accepted are finished, the disk is let go, later writes get
+    /// [`WriteError::Closed`], reads go on.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+        if let Some(writer) = &self.writer {
+            writer.close();
+        }
+    }
 }

@@ -1,0 +1,381 @@
+//! The store on disk, and what of it is believed at start.
+//!
+//! In the directory: `lock` (held by the process that has the store open), `head` (see [`crate::head`]) and `engine`,
+//! a fjall database with one keyspace: the record of every object, and one account of the whole. Each group of writes
+//! is one atomic batch with the new account in it, synced once.
+//!
+//! At start everything is read into memory and compared with what the store said about itself. Noticed are:
+//!
+//! - a record that changed (its checksum covers key, revision and value), whatever the engine thinks of it;
+//! - a record that is missing, came back, or is older than it should be: the account has the number of objects and the
+//!   sum of their checksums;
+//! - an end cut off: the account's revision is below the head's. The engine cannot tell a cut end from a write that a
+//!   crash interrupted and goes on without it; the head can. After a power cut the head may lag by up to a second, and
+//!   then the rule of [`crate::journal`] remains: only the last group may be torn. So what could go unnoticed is only
+//!   the very last group, lost by a disk that had said it was safe, in a power cut.
+//!
+//! Nothing is changed before all this has been checked, except that a group which nobody was told of is cut off.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use fjall::config::{BlockSizePolicy, FilterPolicy};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::backend::{Account, Backend, Failure, Planned};
+use crate::head::{self, Found, Head, Mark};
+use crate::record::{self, BadRecord};
+use crate::state::State;
+use crate::{FIRST, Options, journal};
+
+/// The keys in the engine: an object's begins with this byte, the account's is that of [`ACCOUNT_KEY`].
+const OBJECT: u8 = b'o';
+pub(crate) const ACCOUNT_KEY: &[u8] = b"account";
+/// What an account begins with: no text, so that no object can be taken for one. The last byte is the format.
+pub(crate) const ACCOUNT_MAGIC: &[u8; 8] = b"\xff\xfeacct\xff\x01";
+/// How much the engine gathers in memory before it writes a table. The values are shared with the store's own
+/// entries; what this really costs is that replaced ones are held a little longer.
+const WRITE_BUFFER: u64 = 32 * 1024 * 1024;
+
+/// Why a store could not be opened. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{path} is not a directory; give the store a directory, or a path that does not exist yet")]
+    NotADirectory { path: PathBuf },
+    #[error("cannot write in {path}; make it writable for this user, or choose another directory")]
+    NotWritable { path: PathBuf, source: std::io::Error },
+    #[error("{path} is in use by another process{}; stop that one first, or choose another directory", holder(.pid))]
+    Held { path: PathBuf, pid: Option<u32> },
+    #[error("{path} was written by a newer version (format {found}, this one knows {known}); use that version")]
+    Newer { path: PathBuf, found: u8, known: u8 },
+    #[error(
+        "the store in {path} is damaged: {what}. Nothing was changed; restore the directory from a backup, or move it \
+         away to start with an empty store"
+    )]
+    Damaged { path: PathBuf, what: String },
+    #[error("cannot {step} in {path}")]
+    Io { path: PathBuf, step: &'static str, source: std::io::Error },
+}
+
+fn holder(pid: &Option<u32>) -> String {
+    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+}
+
+/// An open store directory. The order of the fields is the order in which they are let go: the lock last.
+pub(crate) struct Disk {
+    objects: Keyspace,
+    database: Database,
+    head: Head,
+    _lock: File,
+}
+
+impl Backend for Disk {
+    fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), Failure> {
+        let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), writes.len() + 1)
+            // The data and the file's length are synced; the time of the last change need not be.
+            .durability(Some(PersistMode::SyncData));
+        for write in writes.iter().filter(|write| !write.superseded) {
+            let key = object_key(&write.entry.key);
+            if write.deleted {
+                batch.remove(&self.objects, key);
+            } else {
+                batch.insert(&self.objects, key, write.record.clone());
+            }
+        }
+        batch.insert(&self.objects, ACCOUNT_KEY, encode_account(account).to_vec());
+        batch.commit().map_err(|error| Failure::from(describe(&error)))?;
+        self.head.advance(account.revision).map_err(|error| Failure::from(format!("writing the head: {error}")))
+    }
+
+    fn is_restless(&self) -> bool {
+        self.head.is_dirty()
+    }
+
+    fn rest(&mut self) {
+        // A head that cannot be synced only lags; the next write would find the disk broken for itself.
+        let _ = self.head.sync();
+    }
+}
+
+/// Opens the store in `dir`, or makes one where there is none.
+pub(crate) fn open(dir: &Path, options: Options) -> Result<(State, Disk), OpenError> {
+    let place = Place { dir };
+    let lock = place.lock()?;
+    let mark = match head::find(&place.head()).map_err(|error| place.io("read the head", error))? {
+        Found::Nothing if place.engine().exists() => return Err(place.damaged("the file `head` is missing")),
+        Found::Unreadable => return Err(place.damaged("the file `head` cannot be read")),
+        Found::Newer(found) => return Err(place.newer(found, head::FORMAT)),
+        Found::Mark(mark) if mark.made => mark,
+        Found::Nothing | Found::Mark(_) => return place.make(lock, options),
+    };
+    let saved = place.check_journal(&mark)?;
+    let opened = place.open_engine().and_then(|(database, objects)| {
+        let state = place.load(&objects, &mark, options)?;
+        Ok((state, database, objects))
+    });
+    match (opened, saved) {
+        (Ok((state, database, objects)), saved) => {
+            if let Some((_, copy)) = saved {
+                std::fs::remove_file(copy).map_err(|error| place.io("remove a copy of the journal", error))?;
+            }
+            let mark = Mark { made: true, revision: state.revision };
+            let head = Head::open(&place.head(), mark).map_err(|error| place.io("write the head", error))?;
+            Ok((state, Disk { objects, database, head, _lock: lock }))
+        }
+        (Err(error), Some((original, copy))) => {
+            // The engine is closed again: what was cut off is put back.
+            std::fs::rename(copy, original).map_err(|error| place.io("restore the journal", error))?;
+            Err(error)
+        }
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// The directory of a store, and the steps of opening it.
+struct Place<'a> {
+    dir: &'a Path,
+}
+
+impl Place<'_> {
+    fn head(&self) -> PathBuf {
+        self.dir.join("head")
+    }
+
+    fn engine(&self) -> PathBuf {
+        self.dir.join("engine")
+    }
+
+    /// Makes the directory if need be, for its owner only, and takes the lock.
+    fn lock(&self) -> Result<File, OpenError> {
+        match std::fs::metadata(self.dir) {
+            Ok(found) if !found.is_dir() => return Err(OpenError::NotADirectory { path: self.dir.into() }),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(self.dir);
+                made.map_err(|error| self.io("make the directory", error))?;
+            }
+            Err(error) => return Err(self.io("look at the directory", error)),
+        }
+        let path = self.dir.join("lock");
+        let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path);
+        let mut lock = opened.map_err(|error| self.io("open the lock", error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                // Only for the message.
+                let _ = lock.take(20).read_to_string(&mut pid);
+                return Err(OpenError::Held { path: self.dir.into(), pid: pid.trim().parse().ok() });
+            }
+            Err(TryLockError::Error(error)) => return Err(self.io("take the lock", error)),
+        }
+        let noted = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        noted.map_err(|error| self.io("write the lock", error))?;
+        Ok(lock)
+    }
+
+    /// A new store. The head says that it is being made until it is: what a crash leaves half made is made again.
+    fn make(&self, lock: File, options: Options) -> Result<(State, Disk), OpenError> {
+        let head = |made| {
+            let mark = Mark { made, revision: FIRST };
+            Head::open(&self.head(), mark).map_err(|error| self.io("write the head", error))
+        };
+        head(false)?;
+        sync_directory(self.dir).map_err(|error| self.io("sync the directory", error))?;
+        match std::fs::remove_dir_all(self.engine()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(self.io("clear what was half made", error)),
+            _ => {}
+        }
+        let made = DirBuilder::new().mode(0o700).create(self.engine());
+        made.map_err(|error| self.io("make a directory", error))?;
+        let (database, objects) = self.open_engine()?;
+        let account = Account { revision: FIRST, objects: 0, digest: 0 };
+        let noted = objects.insert(ACCOUNT_KEY, encode_account(&account).to_vec());
+        noted.and_then(|()| database.persist(PersistMode::SyncAll)).map_err(|error| self.engine_error(error))?;
+        sync_directory(self.dir).map_err(|error| self.io("sync the directory", error))?;
+        let head = head(true)?;
+        Ok((State::new(options, FIRST), Disk { objects, database, head, _lock: lock }))
+    }
+
+    /// Refuses a damaged journal before the engine mends it in its own way, and cuts off a group nobody was told of.
+    /// If only the engine's tables can tell whether that is what it is, the file and its copy are returned.
+    fn check_journal(&self, mark: &Mark) -> Result<Option<(PathBuf, PathBuf)>, OpenError> {
+        let version = std::fs::read(self.engine().join("version"));
+        match version.map_err(|error| self.missing("the engine's version", error))?.as_slice() {
+            [b'F', b'J', b'L', 3, ..] => {}
+            [b'F', b'J', b'L', found, ..] if *found > 3 => return Err(self.newer(*found, 3)),
+            _ => return Err(self.damaged("the engine's version cannot be read")),
+        }
+        let survey = journal::survey(&self.engine()).map_err(|error| self.missing("the journal", error))?;
+        let survey = survey.map_err(|what| self.damaged(what))?;
+        // Journals are let go oldest first: with one group in them, all later ones are there, too.
+        if let Some(newest) = survey.newest.filter(|newest| *newest < mark.revision) {
+            return Err(self.cut_short(newest, mark));
+        }
+        let Some(torn) = survey.torn else { return Ok(None) };
+        let mut saved = None;
+        if survey.newest.is_none() {
+            let copy = self.dir.join("journal.saved");
+            std::fs::copy(&torn.path, &copy).map_err(|error| self.io("copy the journal", error))?;
+            saved = Some((torn.path.clone(), copy));
+        }
+        journal::cut(&torn).map_err(|error| self.io("cut off an unfinished write", error))?;
+        Ok(saved)
+    }
+
+    fn open_engine(&self) -> Result<(Database, Keyspace), OpenError> {
+        let open = || {
+            let database = Database::builder(self.engine())
+                // One thread for tables and their merging: with two, the engine keeps one of them spinning.
+                .worker_threads(1)
+                // Blocks are read once, at start.
+                .cache_size(1024 * 1024)
+                .manual_journal_persist(true)
+                .open()?;
+            let objects = database.keyspace("objects", || {
+                KeyspaceCreateOptions::default()
+                    .max_memtable_size(WRITE_BUFFER)
+                    .manual_journal_persist(true)
+                    // Nothing is ever looked up by key: large blocks, and no filters.
+                    .data_block_size_policy(BlockSizePolicy::all(32 * 1024))
+                    .filter_policy(FilterPolicy::disabled())
+            })?;
+            Ok((database, objects))
+        };
+        // The engine checks what it reads, but asserts some of it; a damaged file must not end the process.
+        catch_unwind(AssertUnwindSafe(open))
+            .unwrap_or_else(|_| Err(fjall::Error::Unrecoverable))
+            .map_err(|error| self.engine_error(error))
+    }
+
+    /// Reads everything into memory and holds it against the account and the head.
+    fn load(&self, objects: &Keyspace, mark: &Mark, options: Options) -> Result<State, OpenError> {
+        let mut account = None;
+        let mut entries = Vec::new();
+        let mut read = || -> Result<(), OpenError> {
+            for item in objects.iter() {
+                let (key, value) = item.into_inner().map_err(|error| self.engine_error(error))?;
+                if &*key == ACCOUNT_KEY {
+                    account = Some(decode_account(&value).ok_or_else(|| self.account_error(&value))?);
+                    continue;
+                }
+                let Some((&OBJECT, key)) = key.split_first() else {
+                    return Err(self.damaged("it holds a record of an unknown kind"));
+                };
+                entries.push(record::read(key, &value).map_err(|bad| match bad {
+                    BadRecord::Newer(found) => self.newer(found, record::FORMAT),
+                    BadRecord::Damaged => self.damaged(format!("{} cannot be read", String::from_utf8_lossy(key))),
+                })?);
+            }
+            Ok(())
+        };
+        catch_unwind(AssertUnwindSafe(&mut read)).unwrap_or_else(|_| Err(self.damaged("the engine gave up")))?;
+
+        let Some(account) = account else { return Err(self.damaged("its account is missing")) };
+        if account.revision < mark.revision {
+            return Err(self.cut_short(account.revision, mark));
+        }
+        let mut state = State::new(options, account.revision);
+        for entry in entries {
+            state.load(entry);
+        }
+        let found = Account { revision: account.revision, objects: state.len() as u64, digest: state.digest };
+        if found != account {
+            let what = format!(
+                "it holds {} objects where {} were written, or not the newest of each",
+                found.objects, account.objects
+            );
+            return Err(self.damaged(what));
+        }
+        Ok(state)
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> OpenError {
+        OpenError::Damaged { path: self.dir.into(), what: what.into() }
+    }
+
+    fn cut_short(&self, found: u64, mark: &Mark) -> OpenError {
+        self.damaged(format!("it ends at revision {found}, but {} had been acknowledged", mark.revision))
+    }
+
+    fn newer(&self, found: u8, known: u8) -> OpenError {
+        OpenError::Newer { path: self.dir.into(), found, known }
+    }
+
+    fn account_error(&self, value: &[u8]) -> OpenError {
+        let (magic, format) = ACCOUNT_MAGIC.split_at(7);
+        match value.get(7) {
+            Some(found) if value.starts_with(magic) && *found > format[0] => self.newer(*found, format[0]),
+            _ => self.damaged("its account cannot be read"),
+        }
+    }
+
+    fn missing(&self, what: &str, error: std::io::Error) -> OpenError {
+        match error.kind() {
+            ErrorKind::NotFound => self.damaged(format!("{what} is missing")),
+            _ => self.io("read the engine's files", error),
+        }
+    }
+
+    fn engine_error(&self, error: fjall::Error) -> OpenError {
+        match error {
+            fjall::Error::Locked => OpenError::Held { path: self.dir.into(), pid: None },
+            fjall::Error::Io(error) if !matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) => {
+                self.io("read or write the engine's files", error)
+            }
+            error => self.damaged(describe(&error)),
+        }
+    }
+
+    fn io(&self, step: &'static str, source: std::io::Error) -> OpenError {
+        let path = self.dir.into();
+        match source.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => OpenError::NotWritable { path, source },
+            ErrorKind::NotADirectory => OpenError::NotADirectory { path },
+            _ => OpenError::Io { path, step, source },
+        }
+    }
+}
+
+/// The engine's error as part of a sentence.
+fn describe(error: &fjall::Error) -> String {
+    match error {
+        fjall::Error::Io(error) => error.to_string(),
+        fjall::Error::JournalRecovery(_) => "the engine's journal cannot be read".into(),
+        fjall::Error::Poisoned => "the engine stopped after an earlier failure".into(),
+        error => format!("the engine's files cannot be read: {error:?}"),
+    }
+}
+
+fn sync_directory(dir: &Path) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+fn object_key(key: &str) -> Bytes {
+    let mut bytes = Vec::with_capacity(1 + key.len());
+    bytes.push(OBJECT);
+    bytes.extend_from_slice(key.as_bytes());
+    bytes.into()
+}
+
+fn encode_account(account: &Account) -> [u8; 40] {
+    let mut bytes = [0; 40];
+    bytes[..8].copy_from_slice(ACCOUNT_MAGIC);
+    bytes[8..16].copy_from_slice(&account.revision.to_le_bytes());
+    bytes[16..24].copy_from_slice(&account.objects.to_le_bytes());
+    bytes[24..32].copy_from_slice(&account.digest.to_le_bytes());
+    let sum = xxh3_64(&bytes[..32]);
+    bytes[32..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+pub(crate) fn decode_account(bytes: &[u8]) -> Option<Account> {
+    let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let account = Account { revision: number(8)?, objects: number(16)?, digest: number(24)? };
+    (encode_account(&account) == bytes).then_some(account)
+}

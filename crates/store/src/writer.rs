@@ -1,0 +1,246 @@
+//! The one thread that writes to the disk.
+//!
+//! It takes all writes that wait, checks and numbers them ([`Group`]), hands them to the backend as one atomic and
+//! durable write, and only then shows them to readers and answers. A failure poisons the store for good: after a failed
+//! write or sync nobody knows what the disk holds, and writing on top of that could bury an acknowledged object.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::backend::Backend;
+use crate::group::Group;
+use crate::record::Entry;
+use crate::{Options, Shared, Write, WriteError};
+
+/// The most writes in one group: an fsync is paid off long before, and the first one should not wait for the rest.
+const GROUP: usize = 1024;
+/// The most bytes in one group, but for a single larger write: it is held in memory twice while it is written.
+const GROUP_BYTES: usize = 8 * 1024 * 1024;
+/// How long the writer must have had nothing to do before it does what can wait.
+const REST_AFTER: Duration = Duration::from_millis(200);
+
+type Answer = Result<Entry, WriteError>;
+
+struct Request {
+    write: Write,
+    size: usize,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Why the queue takes nothing more.
+#[derive(Clone)]
+enum End {
+    Closed,
+    Poisoned(Arc<str>),
+}
+
+impl From<End> for WriteError {
+    fn from(end: End) -> WriteError {
+        match end {
+            End::Closed => WriteError::Closed,
+            End::Poisoned(reason) => WriteError::Poisoned { reason },
+        }
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Request>,
+    bytes: usize,
+    end: Option<End>,
+    /// The writer sleeps, and whoever brings work must wake it. While it is at the disk nobody needs to.
+    asleep: bool,
+}
+
+/// The writes that wait for the disk.
+struct Queue {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+    options: Options,
+}
+
+impl Queue {
+    // Nothing under this lock can panic half-way, so a poisoned one is as good as any.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, write: Write) -> Result<oneshot::Receiver<Answer>, WriteError> {
+        let size = write.size();
+        let (answer, receiver) = oneshot::channel();
+        let mut waiting = self.lock();
+        if let Some(end) = &waiting.end {
+            return Err(end.clone().into());
+        }
+        let full = waiting.requests.len() >= self.options.queue
+            || (!waiting.requests.is_empty() && waiting.bytes + size > self.options.queue_bytes);
+        if full {
+            return Err(WriteError::Overloaded);
+        }
+        waiting.bytes += size;
+        waiting.requests.push_back(Request { write, size, answer });
+        if std::mem::take(&mut waiting.asleep) {
+            drop(waiting);
+            self.wake.notify_one();
+        }
+        Ok(receiver)
+    }
+
+    /// The next group. Empty when there was nothing to do for a while and `restless`; none when all is done.
+    fn take(&self, restless: bool) -> Option<Vec<Request>> {
+        let mut waiting = self.lock();
+        while waiting.requests.is_empty() {
+            if waiting.end.is_some() {
+                return None;
+            }
+            waiting.asleep = true;
+            if restless {
+                let (guard, slept) =
+                    self.wake.wait_timeout(waiting, REST_AFTER).unwrap_or_else(PoisonError::into_inner);
+                waiting = guard;
+                if slept.timed_out() && waiting.requests.is_empty() {
+                    return Some(Vec::new());
+                }
+            } else {
+                waiting = self.wake.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        waiting.asleep = false;
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = waiting.requests.front() {
+            if group.len() == GROUP || (!group.is_empty() && bytes + next.size > GROUP_BYTES) {
+                break;
+            }
+            bytes += next.size;
+            group.extend(waiting.requests.pop_front());
+        }
+        waiting.bytes -= bytes;
+        Some(group)
+    }
+
+    /// Takes nothing more. The first reason given stays.
+    fn end(&self, end: End) {
+        self.lock().end.get_or_insert(end);
+        self.wake.notify_one();
+    }
+
+    /// What those get whose write was dropped unanswered.
+    fn ended(&self) -> WriteError {
+        self.lock().end.clone().unwrap_or(End::Closed).into()
+    }
+}
+
+impl Write {
+    fn size(&self) -> usize {
+        let (crate::Change::Put(body) | crate::Change::Delete(body)) = &self.change;
+        self.key.len() + body.bytes.len()
+    }
+}
+
+/// The handle to the writer thread.
+pub(crate) struct Writer {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    pub fn start(shared: Arc<Shared>, backend: Box<dyn Backend>, options: Options) -> std::io::Result<Writer> {
+        let queue = Arc::new(Queue { waiting: Mutex::default(), wake: Condvar::new(), options });
+        let thread = std::thread::Builder::new().name("store".into()).spawn({
+            let queue = queue.clone();
+            move || run(&queue, &shared, backend)
+        })?;
+        Ok(Writer { queue, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub async fn commit(&self, write: Write) -> Answer {
+        let answer = self.queue.push(write)?;
+        answer.await.unwrap_or_else(|_| Err(self.queue.ended()))
+    }
+
+    /// Finishes what was accepted, and waits for it.
+    pub fn close(&self) {
+        self.queue.end(End::Closed);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic there has been told to those who waited; there is nobody else to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn run(queue: &Queue, shared: &Shared, mut backend: Box<dyn Backend>) {
+    let _guard = Unserved(queue);
+    while let Some(requests) = queue.take(backend.is_restless()) {
+        if requests.is_empty() {
+            backend.rest();
+        } else if let Err(reason) = write_group(shared, &mut *backend, requests) {
+            queue.end(End::Poisoned(reason));
+            return;
+        }
+    }
+    backend.rest();
+}
+
+/// One group from check to answer; the reason if the backend failed.
+fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request>) -> Result<(), Arc<str>> {
+    let mut answers = Vec::with_capacity(requests.len());
+    let (writes, account) = {
+        let state = shared.read();
+        let mut group = Group::new(&state);
+        for request in requests {
+            // Nobody waits any more: the disk is spared the write.
+            if !request.answer.is_closed() {
+                answers.push((request.answer, group.add(request.write)));
+            }
+        }
+        group.finish()
+    };
+    let outcome = if writes.is_empty() { Ok(()) } else { backend.write(&writes, &account) };
+    match outcome {
+        Ok(()) => {
+            if !writes.is_empty() {
+                shared.publish(&mut shared.write(), writes);
+            }
+            for (waiting, answer) in answers {
+                // Who has gone since does not want to know.
+                let _ = waiting.send(answer);
+            }
+            Ok(())
+        }
+        Err(reason) => {
+            // Also those whose write was refused: it may have been because of one in this group, which does not count.
+            let reason: Arc<str> = reason.into();
+            for (waiting, _) in answers {
+                let _ = waiting.send(Err(WriteError::Poisoned { reason: reason.clone() }));
+            }
+            Err(reason)
+        }
+    }
+}
+
+/// However the writer ends, nobody is left waiting.
+struct Unserved<'a>(&'a Queue);
+
+impl Drop for Unserved<'_> {
+    fn drop(&mut self) {
+        // Does nothing to an orderly end, whose reason is given already.
+        self.0.end(End::Poisoned("the writer stopped unexpectedly".into()));
+        let mut waiting = self.0.lock();
+        let unserved = std::mem::take(&mut waiting.requests);
+        waiting.bytes = 0;
+        drop(waiting);
+        drop(unserved);
+    }
+}
