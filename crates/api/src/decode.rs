@@ -16,6 +16,7 @@ mod yaml;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::field::{ErrorKind, FieldError};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, Format};
 use crate::schema::{Shape, Struct, Type, schema};
@@ -42,18 +43,21 @@ pub fn decode(
     format: Format,
     validation: FieldValidation,
 ) -> Result<Decoded, Failure> {
-    decode_as((resource.group, resource.version, resource.kind), body, format, validation)
+    decode_as(resource.group, resource.version, resource.kind, body, format, validation)
 }
 
 /// Reads a body that must be an object of this group, version and kind: Eviction, Binding, DeleteOptions, Scale.
 pub fn decode_as(
-    target: (&str, &str, &str),
+    group: &str,
+    version: &str,
+    kind: &str,
     body: &[u8],
     format: Format,
     validation: FieldValidation,
 ) -> Result<Decoded, Failure> {
+    let target = (group, version, kind);
     let unrecognized = |why: String| {
-        let (kind, seen) = (target.2, summary(body));
+        let seen = summary(body);
         Failure::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({seen})"))
     };
     let (node, mut told) = match format {
@@ -71,7 +75,6 @@ pub fn decode_as(
         Ok(read) => {
             told.extend(read.told);
             if validation == FieldValidation::Strict && !told.is_empty() {
-                let (_, version, kind) = target;
                 let text = format!("strict decoding error: {}", told.join(", "));
                 return Err(cannot_handle(version, kind, kind, &text));
             }
@@ -83,18 +86,39 @@ pub fn decode_as(
     }
 }
 
-/// Holds a value that the server made to the schema of the resource, as if a client had sent it.
+/// Holds what a patch made to the schema of the resource. What does not fit is told of the patch.
 pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, Failure> {
+    let shown = value.to_string();
     let target = (resource.group, resource.version, resource.kind);
-    match read(target, &Node::from(value), validation != FieldValidation::Ignore) {
-        Ok(read) if validation == FieldValidation::Strict && !read.told.is_empty() => {
-            let text = format!("strict decoding error: {}", read.told.join(", "));
-            Err(cannot_handle(resource.version, resource.kind, resource.kind, &text))
+    let read = match read(target, &Node::from(value), validation != FieldValidation::Ignore) {
+        Ok(read) => read,
+        Err(Refusal::Kind { why, .. } | Refusal::Unrecognized(why) | Refusal::Version(why)) => {
+            return Err(bad_patch(&shown, why));
         }
-        Ok(read) => Ok(Decoded { object: read.object.into(), warnings: read.told, fractions: read.fractions }),
-        Err(Refusal::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, resource.kind, &why)),
-        Err(Refusal::Unrecognized(why) | Refusal::Version(why)) => Err(Failure::bad_request(why)),
+    };
+    accept(read, Vec::new(), validation, &shown)
+}
+
+/// What a patch made, unless the client wants to be told of every unknown field and there are some. `told`: what was
+/// found in the patch itself.
+pub(crate) fn accept(
+    read: Conformed,
+    mut told: Vec<String>,
+    validation: FieldValidation,
+    shown: &str,
+) -> Result<Decoded, Failure> {
+    told.extend(read.told);
+    if validation == FieldValidation::Strict && !told.is_empty() {
+        return Err(bad_patch(shown, format!("strict decoding error: {}", told.join(", "))));
     }
+    Ok(Decoded { object: read.object.into(), warnings: told, fractions: read.fractions })
+}
+
+/// The answer to a patch whose result is no object of the kind.
+pub(crate) fn bad_patch(shown: &str, why: String) -> Failure {
+    let (path, value) = ("patch".to_owned(), Some(Value::from(shown).to_string()));
+    let error = FieldError { kind: ErrorKind::Invalid, path, value, detail: why };
+    Failure::invalid("", "", "", &[error])
 }
 
 /// Cuts every time to the second, as storage does.

@@ -137,7 +137,7 @@ impl<'n> Pass<'n> {
                 }
                 Some(Value::Object(out))
             }
-            (Shape::Raw, node) => Some(plain(node)),
+            (Shape::Raw, node) => Some(node.to_value()),
             (Shape::Quantity, node) => {
                 let text = match node {
                     Node::Text(text) | Node::Number(text) => text.trim(),
@@ -283,19 +283,6 @@ fn shown(field: &Field, value: Value) -> Shown {
 /// What `null` in a list or map stands for.
 fn element_zero(inner: &Type) -> Value {
     if inner.shape == Shape::Bytes { "".into() } else { inner.zero() }
-}
-
-fn plain(node: &Node<'_>) -> Value {
-    match node {
-        Node::Null => Value::Null,
-        Node::Bool(truth) => (*truth).into(),
-        Node::Number(literal) => super::json::number(literal),
-        Node::Text(text) => Value::String(text.as_ref().to_owned()),
-        Node::List(items) => items.iter().map(plain).collect(),
-        Node::Map(entries) => {
-            Value::Object(entries.iter().map(|(key, node)| (key.as_ref().to_owned(), plain(node))).collect())
-        }
-    }
 }
 
 /// The kind of a value as Go's reflection names it.

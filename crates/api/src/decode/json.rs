@@ -284,7 +284,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-impl<'t> Node<'t> {
+impl Node<'_> {
     /// What it is, in the words of type errors.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -298,15 +298,15 @@ impl<'t> Node<'t> {
     }
 
     /// As a plain value: of duplicates the last counts.
-    pub fn into_value(self) -> Value {
+    pub fn to_value(&self) -> Value {
         match self {
             Self::Null => Value::Null,
-            Self::Bool(truth) => truth.into(),
-            Self::Number(literal) => number(&literal),
-            Self::Text(text) => Value::String(text.into_owned()),
-            Self::List(items) => items.into_iter().map(Node::into_value).collect(),
+            Self::Bool(truth) => (*truth).into(),
+            Self::Number(literal) => number(literal),
+            Self::Text(text) => Value::String(text.as_ref().to_owned()),
+            Self::List(items) => items.iter().map(Node::to_value).collect(),
             Self::Map(entries) => {
-                let entries = entries.into_iter().map(|(key, node)| (key.into_owned(), node.into_value()));
+                let entries = entries.iter().map(|(key, node)| (key.as_ref().to_owned(), node.to_value()));
                 Value::Object(entries.collect::<Map<_, _>>())
             }
         }

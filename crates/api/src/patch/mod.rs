@@ -1,1 +1,184 @@
-//! The three kinds of patch.
+//! The three kinds of patch: a list of operations (JSON patch), a document laid over the object (merge patch), and one
+//! that knows which lists have keys (strategic merge patch).
+//!
+//! A patch is applied to the object as a client sees it, `apiVersion` and `kind` included, and what comes out is held
+//! to the schema again: [`patched`] does both. What goes wrong is told in the words of the reference, which differ a
+//! little from one kind of patch to the next.
+
+mod golang;
+mod merge;
+mod operations;
+mod strategic;
+
+use serde_json::Value;
+
+use crate::decode::conform::{Words, conform};
+use crate::decode::json::{self, Node};
+use crate::decode::{Decoded, Refusal, accept, bad_patch, read};
+use crate::failure::{Details, Failure};
+use crate::kinds::Resource;
+use crate::options::{FieldValidation, PatchKind};
+use crate::schema::schema;
+
+/// Operations a JSON patch may have, as in the reference.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// The object that the patch makes of `current`, held to the schema.
+pub fn patched(
+    resource: &Resource,
+    kind: PatchKind,
+    current: &Value,
+    patch: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, Failure> {
+    let tell = validation != FieldValidation::Ignore;
+    let document = Document::parse(kind, patch)?;
+    let told = if tell { document.told() } else { Vec::new() };
+    let target = (resource.group, resource.version, resource.kind);
+    let shown = document.shown();
+    let value = document.apply(resource, current)?;
+    if kind != PatchKind::Strategic {
+        let shown = value.to_string();
+        let read = read(target, &Node::from(value), tell).map_err(|refusal| match refusal {
+            Refusal::Kind { why, .. } | Refusal::Unrecognized(why) | Refusal::Version(why) => bad_patch(&shown, why),
+        })?;
+        return accept(read, told, validation, &shown);
+    }
+    let structure = structure(resource)?;
+    let mut read =
+        conform(structure, &Node::from(value), Words::Converter, tell).map_err(|why| bad_patch(&shown, why))?;
+    read.told.sort();
+    // What the patch says about the kind is nobody's business.
+    read.object.insert("apiVersion".to_owned(), resource.api_version().into());
+    read.object.insert("kind".to_owned(), resource.kind.into());
+    accept(read, told, validation, &shown)
+}
+
+/// What the patch makes of `current`, not yet held to the schema.
+pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]) -> Result<Value, Failure> {
+    Document::parse(kind, patch)?.apply(resource, current)
+}
+
+fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, Failure> {
+    let found = schema().kind(resource.group, resource.version, resource.kind);
+    found.ok_or_else(|| Failure::internal(format!("no schema for {}", resource.kind)))
+}
+
+/// A patch that has been parsed and is of the right form.
+enum Document<'t> {
+    Operations(Node<'t>),
+    Merge(Node<'t>),
+    Strategic(Node<'t>),
+}
+
+impl<'t> Document<'t> {
+    fn parse(kind: PatchKind, patch: &'t [u8]) -> Result<Self, Failure> {
+        // The two kinds that kubectl does not use by default say what they were doing.
+        let lead = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
+        let refused = |why: &dyn std::fmt::Display| Failure::bad_request(format!("{lead}{why}"));
+        let wrong = |node: &Node<'_>, wanted: &str| {
+            refused(&format_args!("json: cannot unmarshal {} into Go value of type {wanted}", node.kind()))
+        };
+        let node = json::parse(patch).map_err(|error| refused(&error))?;
+        match (kind, node) {
+            (PatchKind::Json, node @ (Node::List(_) | Node::Null)) => {
+                operations::check(&node).map_err(|why| refused(&why))?;
+                Ok(Self::Operations(node))
+            }
+            (PatchKind::Json, node) => Err(wrong(&node, "[]handlers.jsonPatchOp")),
+            (PatchKind::Merge, Node::Null) => Err(Failure::bad_request("Invalid JSON Patch")),
+            (PatchKind::Merge, node @ Node::Map(_)) => Ok(Self::Merge(node)),
+            (PatchKind::Strategic, node @ (Node::Map(_) | Node::Null)) => Ok(Self::Strategic(node)),
+            (PatchKind::Merge | PatchKind::Strategic, node) => Err(wrong(&node, "map[string]interface {}")),
+            (PatchKind::Apply, _) => Err(Failure::internal("server-side apply is no patch of this kind")),
+        }
+    }
+
+    /// Duplicate keys in the patch itself, and what an operation does not have.
+    fn told(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        match self {
+            Self::Operations(node) => {
+                operations::tell(node, &mut told);
+                told.iter_mut().for_each(|text| text.insert_str(0, "json patch "));
+            }
+            Self::Merge(node) | Self::Strategic(node) => duplicates(node, &mut String::new(), &mut told),
+        }
+        told
+    }
+
+    /// The patch as the answer to a bad strategic one shows it.
+    fn shown(&self) -> String {
+        match self {
+            Self::Strategic(node) => golang::print(&node.to_value()),
+            Self::Operations(_) | Self::Merge(_) => String::new(),
+        }
+    }
+
+    fn apply(self, resource: &Resource, current: &Value) -> Result<Value, Failure> {
+        match self {
+            Self::Operations(Node::List(items)) => {
+                if items.len() > MAX_OPERATIONS {
+                    let count = items.len();
+                    let text = format!(
+                        "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, \
+                         got {count}"
+                    );
+                    return Err(Failure::new(413, "RequestEntityTooLarge", text));
+                }
+                let (mut value, mut copied) = (current.clone(), 0);
+                for item in items {
+                    operations::apply(&mut value, item, &mut copied).map_err(|_| rejected())?;
+                }
+                Ok(value)
+            }
+            Self::Merge(node) => {
+                let mut value = current.clone();
+                merge::apply(&mut value, node.to_value());
+                Ok(value)
+            }
+            Self::Strategic(node @ Node::Map(_)) => {
+                strategic::apply(structure(resource)?, current.clone(), node.to_value())
+            }
+            // `null` changes nothing.
+            Self::Operations(_) | Self::Strategic(_) => Ok(current.clone()),
+        }
+    }
+}
+
+/// The operations do not fit the object. The reference keeps to itself which one, and why.
+fn rejected() -> Failure {
+    let text = "the server rejected our request due to an error in our request";
+    Failure::new(422, "Invalid", text).with(Details::default())
+}
+
+/// Keys that stand twice in one map: `duplicate field "data.a"`.
+fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
+    let length = path.len();
+    match node {
+        Node::Map(entries) => {
+            for (position, (key, value)) in entries.iter().enumerate() {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(key);
+                if entries[..position].iter().any(|(earlier, _)| earlier == key) {
+                    let text = format!("duplicate field \"{path}\"");
+                    if !told.contains(&text) {
+                        told.push(text);
+                    }
+                }
+                duplicates(value, path, told);
+                path.truncate(length);
+            }
+        }
+        Node::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push_str(&format!("[{index}]"));
+                duplicates(item, path, told);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,178 @@
+//! JSON patch (RFC 6902), with the liberties the reference takes: what stands before the first slash of a path is not
+//! looked at, a missing value is `null`, and negative positions count from the end of a list.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::duplicates;
+use crate::decode::MAX_BODY;
+use crate::decode::json::Node;
+
+/// An operation does not fit the object.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Misfit;
+
+/// Every element is an object whose fields are of the right type.
+pub fn check(node: &Node<'_>) -> Result<(), String> {
+    let Node::List(items) = node else { return Ok(()) };
+    for item in items {
+        let entries = match item {
+            Node::Map(entries) => entries,
+            Node::Null => continue,
+            other => {
+                let given = other.kind();
+                return Err(format!("json: cannot unmarshal {given} into Go value of type handlers.jsonPatchOp"));
+            }
+        };
+        for (key, value) in entries {
+            if matches!(key.as_ref(), "op" | "path" | "from") && !matches!(value, Node::Text(_) | Node::Null) {
+                let given = value.kind();
+                return Err(format!(
+                    "json: cannot unmarshal {given} into Go struct field jsonPatchOp.{key} of type string"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Unknown and duplicate fields of operations.
+pub fn tell(node: &Node<'_>, told: &mut Vec<String>) {
+    let Node::List(items) = node else { return };
+    for (index, item) in items.iter().enumerate() {
+        if let Node::Map(entries) = item {
+            for (key, _) in entries {
+                if !matches!(key.as_ref(), "op" | "path" | "from" | "value") {
+                    told.push(format!("unknown field \"[{index}].{key}\""));
+                }
+            }
+        }
+    }
+    duplicates(node, &mut String::new(), told);
+}
+
+/// Does one operation. `copied`: the bytes that the operations before it have copied.
+pub fn apply(document: &mut Value, operation: Node<'_>, copied: &mut usize) -> Result<(), Misfit> {
+    let Node::Map(entries) = operation else { return Err(Misfit) };
+    let (mut op, mut path, mut from, mut value) = (None, None, None, None);
+    for (key, node) in entries {
+        match (key.as_ref(), node) {
+            ("op", Node::Text(text)) => op = Some(text),
+            ("path", Node::Text(text)) => path = Some(text),
+            ("from", Node::Text(text)) => from = Some(text),
+            ("value", node) => value = Some(node.to_value()),
+            _ => {}
+        }
+    }
+    let path = path.ok_or(Misfit)?;
+    let given = |value: Option<Value>| value.unwrap_or(Value::Null);
+    match op.as_deref() {
+        Some("add") => add(document, &path, given(value)),
+        Some("remove") => remove(document, &path).map(drop),
+        Some("replace") => {
+            *find(document, &path)? = given(value);
+            Ok(())
+        }
+        Some("move") => {
+            let value = remove(document, &from.ok_or(Misfit)?)?;
+            add(document, &path, value)
+        }
+        Some("copy") => {
+            let value = find(document, &from.ok_or(Misfit)?)?.clone();
+            // Copies of copies would double the object over and over.
+            *copied = copied.saturating_add(weight(&value));
+            if *copied > MAX_BODY {
+                return Err(Misfit);
+            }
+            add(document, &path, value)
+        }
+        Some("test") => match (find(document, &path), value) {
+            (Ok(found), value) if *found == given(value.clone()) => Ok(()),
+            // What is not there is as good as `null`, if what it should be in is there.
+            (Err(Misfit), None | Some(Value::Null)) => parent(document, &path).map(drop),
+            _ => Err(Misfit),
+        },
+        _ => Err(Misfit),
+    }
+}
+
+/// The object or list that the last step of a path is taken from, and that step.
+fn parent<'d, 'p>(document: &'d mut Value, path: &'p str) -> Result<(&'d mut Value, Cow<'p, str>), Misfit> {
+    let (_, path) = path.split_once('/').ok_or(Misfit)?;
+    let (way, last) = path.rsplit_once('/').map_or((None, path), |(way, last)| (Some(way), last));
+    let mut at = document;
+    for step in way.into_iter().flat_map(|way| way.split('/')) {
+        at = child(at, &unescape(step))?;
+    }
+    Ok((at, unescape(last)))
+}
+
+fn find<'d>(document: &'d mut Value, path: &str) -> Result<&'d mut Value, Misfit> {
+    if path.is_empty() {
+        return Ok(document);
+    }
+    let (parent, last) = parent(document, path)?;
+    child(parent, &last)
+}
+
+fn child<'d>(parent: &'d mut Value, step: &str) -> Result<&'d mut Value, Misfit> {
+    match parent {
+        Value::Object(map) => map.get_mut(step).ok_or(Misfit),
+        Value::Array(items) => {
+            let position = position(step, items.len())?;
+            items.get_mut(position).ok_or(Misfit)
+        }
+        _ => Err(Misfit),
+    }
+}
+
+fn add(document: &mut Value, path: &str, value: Value) -> Result<(), Misfit> {
+    match parent(document, path)? {
+        (Value::Object(map), key) => {
+            map.insert(key.into_owned(), value);
+            Ok(())
+        }
+        (Value::Array(items), step) => {
+            let position = if step == "-" { items.len() } else { position(&step, items.len() + 1)? };
+            items.insert(position, value);
+            Ok(())
+        }
+        _ => Err(Misfit),
+    }
+}
+
+fn remove(document: &mut Value, path: &str) -> Result<Value, Misfit> {
+    match parent(document, path)? {
+        (Value::Object(map), key) => map.remove(key.as_ref()).ok_or(Misfit),
+        (Value::Array(items), step) => {
+            let position = position(&step, items.len())?;
+            Ok(items.remove(position))
+        }
+        _ => Err(Misfit),
+    }
+}
+
+/// A position among `length`; negative ones count from the end.
+fn position(step: &str, length: usize) -> Result<usize, Misfit> {
+    let number: i64 = step.parse().map_err(|_| Misfit)?;
+    let length = i64::try_from(length).map_err(|_| Misfit)?;
+    let number = if number < 0 { number + length } else { number };
+    if (0..length).contains(&number) { usize::try_from(number).map_err(|_| Misfit) } else { Err(Misfit) }
+}
+
+/// `~1` is a slash and `~0` a tilde.
+fn unescape(step: &str) -> Cow<'_, str> {
+    if step.contains('~') { step.replace("~1", "/").replace("~0", "~").into() } else { step.into() }
+}
+
+/// About the bytes of its text.
+fn weight(value: &Value) -> usize {
+    let entry = |(key, value): (&String, &Value)| key.len() + 4 + weight(value);
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum::<usize>() + 2,
+        Value::Object(map) => map.iter().map(entry).sum::<usize>() + 2,
+    }
+}

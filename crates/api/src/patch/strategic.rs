@@ -1,0 +1,392 @@
+//! Strategic merge patch: a merge patch that knows from the schema which lists are merged, and by which key.
+//!
+//! Elements of a merged list that the patch names are changed in place or added; `$patch: delete` removes one,
+//! `$patch: replace` empties the list first. Where the patch does not say in which order elements come
+//! (`$setElementOrder/<list>`), those it names keep the order they have in the patch, the others the order they had,
+//! and where both orders allow it a named one comes first.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use super::golang::print;
+use crate::failure::{Details, Failure};
+use crate::schema::{Field, Shape, Struct, Type, schema};
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList";
+const ORDER: &str = "$setElementOrder";
+
+type Object = Map<String, Value>;
+
+pub fn apply(structure: &'static Struct, current: Value, patch: Value) -> Result<Value, Failure> {
+    match (current, patch) {
+        (Value::Object(current), Value::Object(patch)) => {
+            merge_map(current, patch, Place::Struct(structure)).map(Value::Object).map_err(Problem::told)
+        }
+        (current, _) => Ok(current),
+    }
+}
+
+/// What is wrong with a patch.
+#[derive(Debug)]
+enum Problem {
+    /// A directive is not of the form it should be: 400.
+    Form(&'static str),
+    /// 422, and the reference does not say why.
+    ListOfLists,
+    /// 500 in the reference, for lack of a better idea. The text is all a client has.
+    Other(String),
+}
+
+impl Problem {
+    fn told(self) -> Failure {
+        match self {
+            Self::Form(what) => Failure::bad_request(format!("invalid patch format of {what}")),
+            Self::ListOfLists => super::rejected().with(Details::default()),
+            Self::Other(text) => Failure::new(500, "", text),
+        }
+    }
+}
+
+const BAD_ORDER: Problem = Problem::Form("setElementOrder list");
+const BAD_RETAIN_KEYS: Problem = Problem::Form("retainKeys");
+const BAD_DELETE_FROM: Problem = Problem::Form("primitive list");
+
+/// What the schema knows of the map at hand.
+#[derive(Clone, Copy)]
+enum Place {
+    Struct(&'static Struct),
+    /// A map, or something that should not be one.
+    Other,
+}
+
+impl Place {
+    fn of(ty: &'static Type) -> Self {
+        match &ty.shape {
+            Shape::Struct(id) => Self::Struct(schema().get(*id)),
+            _ => Self::Other,
+        }
+    }
+
+    fn field(self, key: &str) -> Result<&'static Field, Problem> {
+        let Self::Struct(structure) = self else {
+            let text = "merging an object in json but data type is not struct, instead is: map";
+            return Err(Problem::Other(text.to_owned()));
+        };
+        structure.field(key).ok_or_else(|| {
+            let name = structure.name;
+            Problem::Other(format!("unable to find api field in struct {name} for the json field {key:?}"))
+        })
+    }
+}
+
+/// How a list is merged: by which key, and what its elements are.
+#[derive(Clone, Copy)]
+struct ListRule {
+    merge: bool,
+    /// Empty for lists of plain values.
+    key: &'static str,
+    element: Place,
+}
+
+impl ListRule {
+    fn of(place: Place, name: &str) -> Result<Self, Problem> {
+        let field = place.field(name)?;
+        let element = match &field.ty.shape {
+            Shape::List(inner) => Place::of(inner),
+            _ => return Err(Problem::Other("expected slice or array type, but got: struct".to_owned())),
+        };
+        Ok(Self { merge: field.patch.merge, key: field.patch.key, element })
+    }
+}
+
+fn merge_map(mut original: Object, mut patch: Object, place: Place) -> Result<Object, Problem> {
+    if let Some(directive) = patch.remove(DIRECTIVE) {
+        return match directive.as_str() {
+            Some("replace") => Ok(patch),
+            Some("delete") => Ok(Object::new()),
+            _ => {
+                patch.insert(DIRECTIVE.to_owned(), directive.clone());
+                Err(unknown_directive(&directive, patch))
+            }
+        };
+    }
+    retain_keys(&mut original, &mut patch)?;
+    set_orders(&mut original, &mut patch, place)?;
+    for (key, value) in patch {
+        merge_entry(&mut original, key, value, place)?;
+    }
+    Ok(original)
+}
+
+fn merge_entry(original: &mut Object, mut key: String, value: Value, place: Place) -> Result<(), Problem> {
+    let deletes = key.starts_with(DELETE_FROM);
+    if deletes {
+        key = plain_key(&key, DELETE_FROM).ok_or(BAD_DELETE_FROM)?.to_owned();
+    }
+    if value.is_null() {
+        original.remove(&key);
+        return Ok(());
+    }
+    let merged = match (original.remove(&key), value) {
+        (Some(Value::Object(old)), Value::Object(new)) => {
+            let below = Place::of(&place.field(&key)?.ty);
+            Some(Value::Object(merge_map(old, new, below)?))
+        }
+        (Some(Value::Array(old)), Value::Array(new)) => {
+            let rule = ListRule::of(place, &key)?;
+            Some(Value::Array(if rule.merge || deletes { merge_list(old, new, rule, deletes)? } else { new }))
+        }
+        (old, _) if deletes => old,
+        (Some(_), value @ (Value::Bool(_) | Value::Number(_) | Value::String(_))) => Some(value),
+        // Nothing to merge with, or something of another type.
+        (_, value) => without_directives(without_nulls(value)),
+    };
+    if let Some(merged) = merged {
+        original.insert(key, merged);
+    }
+    Ok(())
+}
+
+/// `$retainKeys` lists every key that may stay, those of the patch included.
+fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem> {
+    let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let keys = keys.as_array().ok_or(BAD_RETAIN_KEYS)?;
+    let retained = |key: &str| keys.iter().any(|retained| retained == key);
+    let foreign = |(key, value): (&String, &Value)| {
+        !value.is_null() && !key.starts_with(DELETE_FROM) && !key.starts_with(ORDER) && !retained(key)
+    };
+    if patch.iter().any(foreign) {
+        return Err(BAD_RETAIN_KEYS);
+    }
+    original.retain(|key, _| retained(key));
+    Ok(())
+}
+
+/// Merges the lists whose order the patch gives.
+fn set_orders(original: &mut Object, patch: &mut Object, place: Place) -> Result<(), Problem> {
+    let ordered: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
+    for key in ordered {
+        let Some(Value::Array(order)) = patch.remove(&key) else {
+            return Err(Problem::Other("expected a []interface {}, but received something else".to_owned()));
+        };
+        let name = plain_key(&key, ORDER).ok_or(BAD_ORDER)?;
+        let (old, new) = (list(original.get(name))?, list(patch.get(name))?);
+        let rule = ListRule::of(place, name)?;
+        check_order(new.unwrap_or_default(), &order, rule.key)?;
+        let merged = match (old, new) {
+            (None, None) => continue,
+            (Some(old), None) => old.to_vec(),
+            (None, Some(new)) => match without_directives(Value::Array(new.to_vec())) {
+                Some(Value::Array(new)) => new,
+                _ => continue,
+            },
+            (Some(old), Some(new)) if rule.merge => merge_list(old.to_vec(), new.to_vec(), rule, false)?,
+            (Some(_), Some(new)) => new.to_vec(),
+        };
+        let old = old.unwrap_or_default();
+        same_type(old, new.unwrap_or_default())?;
+        let merged = arrange(merged, &order, old, rule.key)?;
+        original.insert(name.to_owned(), Value::Array(merged));
+        patch.remove(name);
+    }
+    Ok(())
+}
+
+fn list(value: Option<&Value>) -> Result<Option<&[Value]>, Problem> {
+    match value {
+        None => Ok(None),
+        Some(Value::Array(items)) => Ok(Some(items)),
+        Some(_) => Err(Problem::Other("expected a []interface {}, but received something else".to_owned())),
+    }
+}
+
+/// `containers` of `$setElementOrder/containers`.
+fn plain_key<'k>(key: &'k str, prefix: &str) -> Option<&'k str> {
+    key.split_once('/').filter(|(before, _)| *before == prefix).map(|(_, name)| name)
+}
+
+/// What the patch lists must stand in the given order, without gaps that the order does not have.
+fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), Problem> {
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let mut wanted = order.iter();
+    for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
+        loop {
+            let Some(next) = wanted.next() else {
+                let (given, order) = (print(&patch.into()), print(&order.into()));
+                let text = format!("The order in patch list:\n{given}\n doesn't match {ORDER} list:\n{order}\n");
+                return Err(Problem::Other(text));
+            };
+            if identity(item, key)? == identity(next, key)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn merge_list(old: Vec<Value>, new: Vec<Value>, rule: ListRule, deletes: bool) -> Result<Vec<Value>, Problem> {
+    if old.is_empty() && new.is_empty() {
+        return Ok(old);
+    }
+    if !same_type(&old, &new)? {
+        let mut seen: HashSet<&Value> = HashSet::new();
+        if deletes {
+            seen.extend(&new);
+            return Ok(old.iter().filter(|item| !seen.contains(item)).cloned().collect());
+        }
+        let merged = old.iter().chain(&new).filter(|item| seen.insert(item)).cloned().collect();
+        return arrange(merged, &new, &old, "");
+    }
+    if rule.key.is_empty() {
+        return Err(Problem::Other("cannot merge lists without merge key for struct".to_owned()));
+    }
+    let (old, new) = take_directives(old, new, rule.key)?;
+    let mut merged = old.clone();
+    let mut places: HashMap<&Value, usize> = places(&old, rule.key);
+    for item in new.iter().flatten() {
+        let wanted = identity(item, rule.key)?;
+        match (places.get(wanted).and_then(|at| merged.get_mut(*at)), item) {
+            (Some(Value::Object(found)), Value::Object(item)) => {
+                *found = merge_map(std::mem::take(found), item.clone(), rule.element)?;
+            }
+            _ => {
+                places.insert(wanted, merged.len());
+                merged.push(item.clone());
+            }
+        }
+    }
+    arrange(merged, new.as_deref().unwrap_or_default(), &old, rule.key)
+}
+
+/// Carries out the elements that say what to do, and gives what is left: the list, and what to merge into it.
+/// None: the list has been replaced.
+type Taken = (Vec<Value>, Option<Vec<Value>>);
+
+fn take_directives(old: Vec<Value>, new: Vec<Value>, key: &str) -> Result<Taken, Problem> {
+    let (mut rest, mut replace, mut gone) = (Vec::with_capacity(new.len()), false, HashSet::new());
+    for item in new {
+        let Some(directive) = item.get(DIRECTIVE) else {
+            rest.push(item);
+            continue;
+        };
+        match directive.as_str() {
+            Some("delete") => {
+                let wanted = identity(&item, key)?;
+                gone.insert(wanted.clone());
+            }
+            Some("replace") => replace = true,
+            Some("merge") => {
+                return Err(Problem::Other("merging lists cannot yet be specified in the patch".to_owned()));
+            }
+            _ => return Err(unknown_directive(directive, item.as_object().cloned().unwrap_or_default())),
+        }
+    }
+    let old = old.into_iter().filter(|item| !item.get(key).is_some_and(|itself| gone.contains(itself))).collect();
+    Ok(if replace { (rest, None) } else { (old, Some(rest)) })
+}
+
+/// What makes an element itself: the value of its key, or the whole of a plain value.
+fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value, Problem> {
+    if key.is_empty() {
+        return Ok(item);
+    }
+    item.get(key)
+        .ok_or_else(|| Problem::Other(format!("map: {} does not contain declared merge key: {key}", print(item))))
+}
+
+/// Where each element stands, by its identity. Lists can be long: looking through them for each element is not an option.
+fn places<'v>(items: &'v [Value], key: &str) -> HashMap<&'v Value, usize> {
+    let mut places = HashMap::with_capacity(items.len());
+    for (at, item) in items.iter().enumerate() {
+        if let Some(itself) = if key.is_empty() { Some(item) } else { item.get(key) } {
+            places.entry(itself).or_insert(at);
+        }
+    }
+    places
+}
+
+/// Elements that `order` has in its order, the others in that of `before`; the two are interleaved so that an element
+/// that was there before keeps its place among those that were.
+fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Result<Vec<Value>, Problem> {
+    let (in_order, in_before) = (places(order, key), places(before, key));
+    let mut named: Vec<(usize, Option<usize>, Value)> = Vec::new();
+    let mut others: Vec<(Option<usize>, Value)> = Vec::new();
+    for item in items {
+        let itself = identity(&item, key)?;
+        match (in_order.get(itself).copied(), in_before.get(itself).copied()) {
+            (Some(at), old) => named.push((at, old, item)),
+            (None, old) => others.push((old, item)),
+        }
+    }
+    named.sort_by_key(|(at, ..)| *at);
+    others.sort_by_key(|(old, _)| old.unwrap_or(usize::MAX));
+    let mut arranged = Vec::with_capacity(named.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    for (_, old, item) in named {
+        while let Some((Some(other), _)) = others.peek()
+            && old.is_some_and(|old| *other < old)
+        {
+            arranged.extend(others.next().map(|(_, item)| item));
+        }
+        arranged.push(item);
+    }
+    arranged.extend(others.map(|(_, item)| item));
+    Ok(arranged)
+}
+
+/// All elements are of one type; true if they are maps.
+fn same_type(old: &[Value], new: &[Value]) -> Result<bool, Problem> {
+    let kind = |value: &Value| match value {
+        Value::Null => 0,
+        Value::Bool(_) => 1,
+        Value::Number(number) => 2 + u8::from(number.is_f64()),
+        Value::String(_) => 4,
+        Value::Array(_) => 5,
+        Value::Object(_) => 6,
+    };
+    let mut kinds = old.iter().chain(new).map(kind);
+    let Some(first) = kinds.next() else {
+        return Err(Problem::Other("no elements in any of the given slices".to_owned()));
+    };
+    if first == 5 {
+        return Err(Problem::ListOfLists);
+    }
+    if kinds.any(|kind| kind != first) {
+        let lists = print(&Value::Array(vec![old.into(), new.into()]));
+        return Err(Problem::Other(format!("list element types are not identical: {lists}")));
+    }
+    Ok(first == 6)
+}
+
+fn unknown_directive(directive: &Value, patch: Object) -> Problem {
+    Problem::Other(format!("unknown patch type: {} in map: {}", print(directive), print(&Value::Object(patch))))
+}
+
+/// A new value has nothing to remove.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.into_iter().filter(|(_, value)| !value.is_null());
+            kept.map(|(key, value)| (key, without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}
+
+/// What is left of a new value: maps with a directive are gone.
+fn without_directives(value: Value) -> Option<Value> {
+    Some(match value {
+        Value::Object(map) if map.contains_key(DIRECTIVE) => return None,
+        Value::Object(map) => {
+            map.into_iter().filter_map(|(key, value)| Some((key, without_directives(value)?))).collect()
+        }
+        Value::Array(items) => items.into_iter().filter_map(without_directives).collect(),
+        other => other,
+    })
+}
