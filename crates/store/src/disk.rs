@@ -38,9 +38,6 @@ const OBJECT: u8 = b'o';
 pub(crate) const ACCOUNT_KEY: &[u8] = b"account";
 /// What an account begins with: no text, so that no object can be taken for one. The last byte is the format.
 pub(crate) const ACCOUNT_MAGIC: &[u8; 8] = b"\xff\xfeacct\xff\x01";
-/// How much the engine gathers in memory before it writes a table. The values are shared with the store's own
-/// entries; what this really costs is that replaced ones are held a little longer.
-const WRITE_BUFFER: u64 = 32 * 1024 * 1024;
 
 /// Why a store could not be opened. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +111,7 @@ pub(crate) fn open(dir: &Path, options: Options) -> Result<(State, Disk), OpenEr
         Found::Nothing | Found::Mark(_) => return place.make(lock, options),
     };
     let saved = place.check_journal(&mark)?;
-    let opened = place.open_engine().and_then(|(database, objects)| {
+    let opened = place.open_engine(&options).and_then(|(database, objects)| {
         let state = place.load(&objects, &mark, options)?;
         Ok((state, database, objects))
     });
@@ -193,7 +190,7 @@ impl Place<'_> {
         }
         let made = DirBuilder::new().mode(0o700).create(self.engine());
         made.map_err(|error| self.io("make a directory", error))?;
-        let (database, objects) = self.open_engine()?;
+        let (database, objects) = self.open_engine(&options)?;
         let account = Account { revision: FIRST, objects: 0, digest: 0 };
         let noted = objects.insert(ACCOUNT_KEY, encode_account(&account).to_vec());
         noted.and_then(|()| database.persist(PersistMode::SyncAll)).map_err(|error| self.engine_error(error))?;
@@ -228,7 +225,7 @@ impl Place<'_> {
         Ok(saved)
     }
 
-    fn open_engine(&self) -> Result<(Database, Keyspace), OpenError> {
+    fn open_engine(&self, options: &Options) -> Result<(Database, Keyspace), OpenError> {
         let open = || {
             let database = Database::builder(self.engine())
                 // One thread for tables and their merging: with two, the engine keeps one of them spinning.
@@ -239,7 +236,7 @@ impl Place<'_> {
                 .open()?;
             let objects = database.keyspace("objects", || {
                 KeyspaceCreateOptions::default()
-                    .max_memtable_size(WRITE_BUFFER)
+                    .max_memtable_size(options.engine_buffer as u64)
                     .manual_journal_persist(true)
                     // Nothing is ever looked up by key: large blocks, and no filters.
                     .data_block_size_policy(BlockSizePolicy::all(32 * 1024))

@@ -55,11 +55,20 @@ pub struct Options {
     pub queue: usize,
     /// Bytes that may wait for the disk.
     pub queue_bytes: usize,
+    /// How much the disk's engine gathers in memory before it writes a table; settled when a store is made. The values
+    /// are shared with the entries here, so what this costs is that replaced ones are held a little longer.
+    pub engine_buffer: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { history: 100_000, history_bytes: 64 * 1024 * 1024, queue: 8192, queue_bytes: 64 * 1024 * 1024 }
+        Options {
+            history: 100_000,
+            history_bytes: 64 * 1024 * 1024,
+            queue: 8192,
+            queue_bytes: 64 * 1024 * 1024,
+            engine_buffer: 32 * 1024 * 1024,
+        }
     }
 }
 
