@@ -179,7 +179,15 @@ fn row(resource: &Resource, object: &Value, include: IncludeObject, now: Timesta
     let shown = match include {
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial_object_metadata(object),
-        IncludeObject::Object => object.clone(),
+        IncludeObject::Object => {
+            // Stored objects do not repeat what they are; on its own, one has to say it.
+            let mut whole = object.clone();
+            if let Some(fields) = whole.as_object_mut() {
+                fields.insert("apiVersion".to_owned(), resource.api_version().into());
+                fields.insert("kind".to_owned(), resource.kind.into());
+            }
+            whole
+        }
     };
     let mut row = json!({"cells": cells(resource, object, now), "object": shown});
     if (resource.group, resource.plural) == ("", "pods")
