@@ -1,12 +1,35 @@
 //! The Pod's rules at the door, and those of Pod templates, which Jobs and CronJobs share.
+//!
+//! `defaults` fills in; `spec` goes through a spec in the order of the reference and asks the others (`containers`,
+//! `env`, `probes`, `resources`, `security`, `volumes`, `scheduling`) about their parts; `update` says what may change,
+//! `warnings` what is accepted but better said; `lifecycle` is what happens to a Pod besides: made, bound, evicted,
+//! deleted.
 
+mod annotations;
+mod checks;
+mod containers;
 mod defaults;
+mod env;
 mod image;
+mod lifecycle;
+mod probes;
+mod resources;
+mod scheduling;
+mod security;
+mod spec;
+mod update;
+mod volumes;
+mod warnings;
 
 use serde_json::Value;
+use tally_core::time::Timestamp;
 
 use crate::field::{At, FieldError};
-use crate::kinds::Rules;
+use crate::kinds::{Part, Rules};
+use crate::meta;
+
+pub use lifecycle::{add_disruption_target, bind, grace_period, validate_binding};
+use spec::Scope;
 
 pub struct PodRules;
 
@@ -14,6 +37,88 @@ impl Rules for PodRules {
     fn default(&self, object: &mut Value) {
         defaults::pod(object);
     }
+
+    fn prepare_create(&self, object: &mut Value, now: Timestamp) {
+        lifecycle::prepare_create(object, now);
+    }
+
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let pod = At::root(object);
+        let (metadata, spec) = (pod.at("metadata"), pod.at("spec"));
+        let mut errors = validate_pod(&pod);
+        if !spec.at("ephemeralContainers").is_empty() {
+            errors.push(spec.at("ephemeralContainers").forbidden("cannot be set on create"));
+        }
+        if !spec.at("schedulingGates").is_empty() && !spec.at("nodeName").text_or_empty().is_empty() {
+            let told = "cannot be set until all schedulingGates have been cleared";
+            errors.push(spec.at("nodeName").forbidden(told));
+        }
+        annotations::agree_with_seccomp_fields(&metadata.at("annotations"), &spec, &mut errors);
+        annotations::agree_with_app_armor_fields(&metadata.at("annotations"), &spec, &mut errors);
+        errors
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        match part {
+            Part::Main => lifecycle::prepare_update(new, old),
+            Part::Status => lifecycle::prepare_status_update(new, old),
+        }
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+        let pod = At::root(new);
+        let (metadata, spec) = (pod.at("metadata"), pod.at("spec"));
+        let annotations = metadata.at("annotations");
+        let mut errors = match part {
+            Part::Main => validate_pod(&pod),
+            Part::Status => Vec::new(),
+        };
+        annotations::validate_change(&annotations, old, &mut errors);
+        match part {
+            Part::Main => update::validate(&spec, &old["spec"], &mut errors),
+            Part::Status => {
+                annotations::validate(&annotations, &spec, &mut errors);
+                update::validate_status(&pod, old, &mut errors);
+            }
+        }
+        errors
+    }
+
+    fn create_warnings(&self, object: &Value) -> Vec<String> {
+        let pod = At::root(object);
+        let metadata = pod.at("metadata");
+        let problems = meta::dns_label_problems(metadata.at("name").text_or_empty());
+        let mut warnings = Vec::new();
+        if !problems.is_empty() {
+            warnings.push(format!(
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; \
+                 a DNS label is recommended: [{}]",
+                problems.join(" ")
+            ));
+        }
+        warnings.extend(warnings::all(&pod, false));
+        warnings
+    }
+
+    fn update_warnings(&self, new: &Value, _old: &Value, part: Part) -> Vec<String> {
+        match part {
+            // People do not change Pods by hand, so there is nobody to warn.
+            Part::Main => Vec::new(),
+            Part::Status => warnings::of_status(&At::root(new)),
+        }
+    }
+}
+
+/// Everything wrong with a Pod as it is, other than common metadata.
+fn validate_pod(pod: &At<'_, '_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let (metadata, spec) = (pod.at("metadata"), pod.at("spec"));
+    let annotations = metadata.at("annotations");
+    let name = metadata.at("name").text_or_empty();
+    annotations::validate(&annotations, &spec, &mut errors);
+    spec::validate(&spec, Scope { is_pod: true, name, annotations: annotations.value }, &mut errors);
+    spec::validate_pod_only(&spec, &mut errors);
+    errors
 }
 
 /// Fills in what a Pod template (`{metadata, spec}`) leaves out.
@@ -22,11 +127,24 @@ pub fn default_template(template: &mut Value) {
 }
 
 /// Everything wrong with a Pod template at `template`, its labels and annotations included.
-pub fn validate_template(_template: &At<'_, '_>) -> Vec<FieldError> {
-    Vec::new()
+pub fn validate_template(template: &At<'_, '_>) -> Vec<FieldError> {
+    let (metadata, spec) = (template.at("metadata"), template.at("spec"));
+    // Complaints leave `metadata` out of the path.
+    let (labels, annotations) = (format!("{}.labels", template.path()), format!("{}.annotations", template.path()));
+    let labels = At::rooted(&labels, metadata.at("labels").value);
+    let annotations = At::rooted(&annotations, metadata.at("annotations").value);
+    let mut errors = meta::validate_labels(labels);
+    errors.extend(meta::validate_annotations(annotations));
+    annotations::validate(&annotations, &spec, &mut errors);
+    spec::validate(&spec, Scope { is_pod: false, name: "", annotations: None }, &mut errors);
+    annotations::agree_with_seccomp_fields(&annotations, &spec, &mut errors);
+    if !spec.at("ephemeralContainers").is_empty() {
+        errors.push(spec.at("ephemeralContainers").forbidden("ephemeral containers not allowed in pod template"));
+    }
+    errors
 }
 
 /// What a client should be warned about in a Pod template at `template`.
-pub fn template_warnings(_template: &At<'_, '_>) -> Vec<String> {
-    Vec::new()
+pub fn template_warnings(template: &At<'_, '_>) -> Vec<String> {
+    warnings::all(template, true)
 }

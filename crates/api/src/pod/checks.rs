@@ -1,0 +1,244 @@
+//! Checks that many fields share. Each looks at one place and adds what is wrong with it.
+//!
+//! An absent text means "", as it does to a client that leaves it out, and is printed so.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::field::{At, ErrorKind, FieldError};
+use crate::meta;
+
+pub(super) type Errors = Vec<FieldError>;
+
+/// Rejects the text here for each of the `problems`.
+pub(super) fn reject(at: &At<'_, '_>, problems: Vec<String>, errors: &mut Errors) {
+    errors.extend(problems.into_iter().map(|problem| at.invalid_value(at.text_or_empty(), problem)));
+}
+
+pub(super) fn dns_label(at: &At<'_, '_>, errors: &mut Errors) {
+    reject(at, meta::dns_label_problems(at.text_or_empty()), errors);
+}
+
+pub(super) fn dns_subdomain(at: &At<'_, '_>, errors: &mut Errors) {
+    reject(at, meta::dns_subdomain_problems(at.text_or_empty()), errors);
+}
+
+pub(super) fn qualified_name(at: &At<'_, '_>, errors: &mut Errors) {
+    reject(at, meta::qualified_name_problems(at.text_or_empty()), errors);
+}
+
+pub(super) fn label_value(at: &At<'_, '_>, errors: &mut Errors) {
+    reject(at, meta::label_value_problems(at.text_or_empty()), errors);
+}
+
+/// A text that must be there. True if it is.
+pub(super) fn required(at: &At<'_, '_>, errors: &mut Errors) -> bool {
+    let given = !at.text_or_empty().is_empty();
+    if !given {
+        errors.push(at.required(""));
+    }
+    given
+}
+
+pub(super) fn required_dns_label(at: &At<'_, '_>, errors: &mut Errors) {
+    if required(at, errors) {
+        dns_label(at, errors);
+    }
+}
+
+/// A choice that may be left out.
+pub(super) fn one_of(at: &At<'_, '_>, known: &[&str], errors: &mut Errors) {
+    if at.is_set() {
+        one_of_or_empty(at, known, errors);
+    }
+}
+
+/// A choice that must be made.
+pub(super) fn required_one_of(at: &At<'_, '_>, known: &[&str], errors: &mut Errors) {
+    if required(at, errors) {
+        one_of_or_empty(at, known, errors);
+    }
+}
+
+/// A choice where nothing is as wrong as something unknown.
+pub(super) fn one_of_or_empty(at: &At<'_, '_>, known: &[&str], errors: &mut Errors) {
+    let choice = at.text_or_empty();
+    if !known.contains(&choice) {
+        errors.push(at.not_supported(choice, known));
+    }
+}
+
+pub(super) fn between(at: &At<'_, '_>, least: i64, most: i64, errors: &mut Errors) {
+    if at.int().is_some_and(|number| number < least || number > most) {
+        errors.push(at.invalid(out_of_range(least, most)));
+    }
+}
+
+pub(super) fn out_of_range(least: i64, most: i64) -> String {
+    format!("must be between {least} and {most}, inclusive")
+}
+
+pub(super) fn not_negative(at: &At<'_, '_>, errors: &mut Errors) {
+    if at.int().is_some_and(|number| number < 0) {
+        errors.push(at.invalid("must be greater than or equal to 0"));
+    }
+}
+
+/// Permission bits of a file.
+pub(super) fn file_mode(at: &At<'_, '_>, errors: &mut Errors) {
+    if at.int().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
+        errors.push(at.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
+    }
+}
+
+// ---- paths of files ----
+
+/// `text` is checked and complaints point to `at`: some lists complain about the field of all elements at once.
+pub(super) fn no_backsteps(at: &At<'_, '_>, text: &str, errors: &mut Errors) {
+    if text.split('/').any(|part| part == "..") {
+        errors.push(at.invalid_value(text, "must not contain '..'"));
+    }
+}
+
+pub(super) fn relative_path(at: &At<'_, '_>, text: &str, errors: &mut Errors) {
+    if text.starts_with('/') {
+        errors.push(at.invalid_value(text, "must be a relative path"));
+    }
+    no_backsteps(at, text, errors);
+}
+
+/// As a relative path, and not beginning with two dots: such names are the node's own.
+pub(super) fn unreserved_path(at: &At<'_, '_>, text: &str, errors: &mut Errors) {
+    relative_path(at, text, errors);
+    if text.starts_with("..") && !text.starts_with("../") {
+        errors.push(at.invalid_value(text, "must not start with '..'"));
+    }
+}
+
+// ---- ports and addresses ----
+
+pub(super) fn port_name_problems(name: &str) -> Vec<String> {
+    let mut problems: Vec<String> = Vec::new();
+    if name.len() > 15 {
+        problems.push("must be no more than 15 characters".to_owned());
+    }
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    for (wrong, told) in [
+        (
+            name.is_empty() || !name.bytes().all(known),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (!name.bytes().any(|byte| byte.is_ascii_lowercase()), "must contain at least one letter (a-z)"),
+        (name.contains("--"), "must not contain consecutive hyphens"),
+        (name.starts_with('-') || name.ends_with('-'), "must not begin or end with a hyphen"),
+    ] {
+        if wrong {
+            problems.push(told.to_owned());
+        }
+    }
+    problems
+}
+
+/// A port by number or by the name a container gives it.
+pub(super) fn port_number_or_name(at: &At<'_, '_>, errors: &mut Errors) {
+    match at.value {
+        Some(Value::String(name)) => reject(at, port_name_problems(name), errors),
+        value => {
+            let number = value.and_then(Value::as_i64).unwrap_or(0);
+            if !(1..=65_535).contains(&number) {
+                errors.push(at.invalid_value(number, out_of_range(1, 65_535)));
+            }
+        }
+    }
+}
+
+/// An IP address, unless it stands in `kept`: what an object already holds it may keep.
+pub(super) fn ip_address(at: &At<'_, '_>, text: &str, kept: &[Value], errors: &mut Errors) {
+    if kept.iter().any(|old| old.get("ip").and_then(Value::as_str).unwrap_or_default() == text) {
+        return;
+    }
+    let problem = match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => "must not be an IPv4-mapped IPv6 address",
+        Ok(_) => return,
+        Err(_) if without_leading_zeros(text).parse::<IpAddr>().is_ok() => "must not have leading 0s",
+        Err(_) => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+    };
+    errors.push(at.invalid_value(text, problem));
+}
+
+fn without_leading_zeros(address: &str) -> String {
+    let octet = |octet: &str| match octet.trim_start_matches('0') {
+        "" if !octet.is_empty() => "0".to_owned(),
+        digits => digits.to_owned(),
+    };
+    address.split('.').map(octet).collect::<Vec<_>>().join(".")
+}
+
+// ---- selectors ----
+
+pub(super) fn label_selector(selector: &At<'_, '_>, errors: &mut Errors) {
+    errors.extend(meta::validate_labels(selector.at("matchLabels")));
+    for requirement in selector.at("matchExpressions").items() {
+        values_fit_operator(&requirement, &[], errors);
+        qualified_name(&requirement.at("key"), errors);
+        for value in requirement.at("values").items() {
+            label_value(&value, errors);
+        }
+    }
+}
+
+/// Whether a requirement has the values its operator needs. `single` names operators that compare with one value.
+pub(super) fn values_fit_operator(requirement: &At<'_, '_>, single: &[&str], errors: &mut Errors) {
+    let (operator, values) = (requirement.at("operator"), requirement.at("values"));
+    match operator.text_or_empty() {
+        "In" | "NotIn" => {
+            if values.is_empty() {
+                errors.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
+            }
+        }
+        "Exists" | "DoesNotExist" => {
+            if !values.is_empty() {
+                errors.push(values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+            }
+        }
+        other if single.contains(&other) => {
+            if values.len() != 1 {
+                errors.push(values.required("must be specified single value when `operator` is 'Lt' or 'Gt'"));
+            }
+        }
+        other => errors.push(operator.invalid_value(other, "not a valid selector operator")),
+    }
+}
+
+// ---- sets ----
+
+/// Complains where a text was seen before.
+#[derive(Default)]
+pub(super) struct Seen<'v>(BTreeSet<&'v str>);
+
+impl<'v> Seen<'v> {
+    /// True if it is new.
+    pub(super) fn insert(&mut self, text: &'v str) -> bool {
+        self.0.insert(text)
+    }
+
+    pub(super) fn contains(&self, text: &str) -> bool {
+        self.0.contains(text)
+    }
+}
+
+/// A value seen before, where what is printed is not what stands here.
+pub(super) fn duplicate(at: &At<'_, '_>, value: impl Serialize) -> FieldError {
+    FieldError::new(ErrorKind::Duplicate, at.path(), Some(as_json(value)), "")
+}
+
+pub(super) fn not_found(at: &At<'_, '_>, name: &str, detail: impl Into<String>) -> FieldError {
+    FieldError::new(ErrorKind::NotFound, at.path(), Some(as_json(name)), detail)
+}
+
+fn as_json(value: impl Serialize) -> String {
+    serde_json::to_string(&value).unwrap_or_default()
+}

@@ -1,0 +1,198 @@
+//! The ways of a Pod that are not writes of its own: it is made, bound to a node, evicted, deleted.
+
+use serde_json::{Map, Value, json};
+use tally_core::time::Timestamp;
+
+use crate::failure::{Details, Failure};
+
+use super::update::{put_back, same};
+use super::{annotations, resources, scheduling};
+
+/// What the server decides about a new Pod: generation, status, priority and the tolerations everybody has.
+pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
+    scheduling::add_default_tolerations(pod);
+    let class = resources::class_of_service(&pod["spec"]);
+    let gated = pod.pointer("/spec/schedulingGates").and_then(Value::as_array).is_some_and(|gates| !gates.is_empty());
+    if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("generation".to_owned(), 1.into());
+    }
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        let priority = match spec.get("priorityClassName").and_then(Value::as_str) {
+            Some("system-node-critical") => 2_000_001_000,
+            Some("system-cluster-critical") => 2_000_000_000,
+            _ => 0,
+        };
+        spec.entry("priority").or_insert_with(|| priority.into());
+        spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
+    }
+    if let Some(pod) = pod.as_object_mut() {
+        pod.insert("status".to_owned(), json!({ "phase": "Pending", "qosClass": class }));
+    }
+    if gated {
+        let told = "Scheduling is blocked due to non-empty scheduling gates";
+        set_condition(pod, "PodScheduled", "False", &[("reason", "SchedulingGated"), ("message", told)], now);
+    }
+    scheduling::merge_label_keys(pod);
+    annotations::app_armor_fields(pod);
+}
+
+/// The main resource leaves the status alone.
+pub(super) fn prepare_update(new: &mut Value, old: &Value) {
+    // Whoever takes the default tolerations away gets them back.
+    scheduling::add_default_tolerations(new);
+    put_back(new, old, "status");
+    let raised = i64::from(!same(&new["spec"], &old["spec"]));
+    set_generation(new, old, raised);
+}
+
+/// The status leaves the spec alone, and the owners: node agents have been known to spoil them.
+pub(super) fn prepare_status_update(new: &mut Value, old: &Value) {
+    put_back(new, old, "spec");
+    set_generation(new, old, 0);
+    if let (Some(metadata), Some(old)) = (new.get_mut("metadata"), old.get("metadata")) {
+        put_back(metadata, old, "ownerReferences");
+    }
+    let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let old = &old["status"];
+    // Given once, and not lost because a writer does not know it.
+    for field in ["qosClass", "observedGeneration"] {
+        if let Some(value) = old.get(field) {
+            status.entry(field).or_insert_with(|| value.clone());
+        }
+    }
+    let mut known: Vec<&Value> = old.get("conditions").and_then(Value::as_array).into_iter().flatten().collect();
+    for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        // There may be several of one type; each keeps the generation of its turn.
+        let Some(found) = known.iter().position(|old| old["type"] == condition["type"]) else { continue };
+        let old = known.remove(found);
+        if let (Some(condition), Some(generation)) = (condition.as_object_mut(), old.get("observedGeneration")) {
+            condition.entry("observedGeneration").or_insert_with(|| generation.clone());
+        }
+    }
+}
+
+fn set_generation(new: &mut Value, old: &Value, raised: i64) {
+    let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0).saturating_add(raised) {
+        0 => metadata.remove("generation"),
+        generation => metadata.insert("generation".to_owned(), generation.into()),
+    };
+}
+
+/// How long a Pod may take to end: as asked, else as it says itself; not at all if nothing runs.
+pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let is_scheduled = pod.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str);
+    match asked.or(own).unwrap_or(0) {
+        _ if !is_scheduled || matches!(phase, Some("Failed" | "Succeeded")) => 0,
+        ..0 => 1,
+        seconds => seconds,
+    }
+}
+
+/// Marks a Pod that the eviction API is about to delete, so that its owner knows it did not fail.
+pub fn add_disruption_target(pod: &mut Value, now: Timestamp) {
+    let told = [("reason", "EvictionByEvictionAPI"), ("message", "Eviction API: evicting")];
+    set_condition(pod, "DisruptionTarget", "True", &told, now);
+}
+
+/// What is wrong with a Binding by itself. The reference checks it before it looks for the Pod.
+pub fn validate_binding(binding: &Value) -> Result<(), Failure> {
+    let text = |field| binding.pointer(field).and_then(Value::as_str).unwrap_or_default();
+    let mut problems = Vec::new();
+    if !matches!(text("/target/kind"), "" | "Node") {
+        let kind = Value::from(text("/target/kind"));
+        problems.push(format!("target.kind: Unsupported value: {kind}: supported values: \"Node\", \"<empty>\""));
+    }
+    if text("/target/name").is_empty() {
+        problems.push("target.name: Required value".to_owned());
+    }
+    match problems.as_slice() {
+        [] => Ok(()),
+        [problem] => Err(Failure::new(500, "", problem)),
+        problems => Err(Failure::new(500, "", format!("[{}]", problems.join(", ")))),
+    }
+}
+
+/// Gives the Pod to the node the Binding names, with the Binding's labels and annotations.
+pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Failure> {
+    validate_binding(binding)?;
+    let text = |value: &Value, field| value.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = text(pod, "/metadata/name");
+    let conflict = |resource: &str, why: String| {
+        let details = Details { name: name.clone(), kind: resource.to_owned(), ..Details::default() };
+        let told = format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}");
+        Err(Failure::new(409, "Conflict", told).with(details))
+    };
+    for (field, named, shown) in [
+        ("/metadata/uid", "UID", "UID in object meta"),
+        ("/metadata/resourceVersion", "ResourceVersion", "ResourceVersion in object meta"),
+    ] {
+        let (wanted, actual) = (text(binding, field), text(pod, field));
+        if !wanted.is_empty() && wanted != actual {
+            let key = format!("/registry/pods/{}/{name}", text(pod, "/metadata/namespace"));
+            let told = format!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: {named} in precondition: {wanted}, {shown}: {actual}"
+            );
+            return conflict("pods", told);
+        }
+    }
+    let node = text(pod, "/spec/nodeName");
+    if pod.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
+        return conflict("pods/binding", format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    if !node.is_empty() {
+        return conflict("pods/binding", format!("pod {name} is already assigned to node {node:?}"));
+    }
+    if pod.pointer("/spec/schedulingGates").and_then(Value::as_array).is_some_and(|gates| !gates.is_empty()) {
+        return conflict("pods/binding", format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("nodeName".to_owned(), text(binding, "/target/name").into());
+    }
+    if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
+        // The nomination has come to its end.
+        status.remove("nominatedNodeName");
+    }
+    for kind in ["annotations", "labels"] {
+        let Some(added) = binding.get("metadata").and_then(|it| it.get(kind)).and_then(Value::as_object) else {
+            continue;
+        };
+        let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else { continue };
+        let entries = metadata.entry(kind).or_insert_with(|| Map::new().into());
+        if let Some(entries) = entries.as_object_mut() {
+            entries.extend(added.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+    }
+    set_condition(pod, "PodScheduled", "True", &[], now);
+    Ok(())
+}
+
+/// Sets a condition of the Pod's status. It keeps its time if it was so before.
+fn set_condition(pod: &mut Value, kind: &str, status: &str, told: &[(&str, &str)], now: Timestamp) {
+    let Some(pod) = pod.as_object_mut() else { return };
+    let holder = pod.entry("status").or_insert_with(|| Map::new().into());
+    let Some(holder) = holder.as_object_mut() else { return };
+    let list = holder.entry("conditions").or_insert_with(|| Value::Array(Vec::new()));
+    if list.is_null() {
+        *list = Value::Array(Vec::new());
+    }
+    let Some(list) = list.as_array_mut() else { return };
+    let mut condition = json!({
+        "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now.to_string(),
+    });
+    for (field, text) in told {
+        condition[*field] = (*text).into();
+    }
+    match list.iter_mut().find(|old| old["type"] == kind) {
+        None => list.push(condition),
+        Some(old) => {
+            if old["status"] == status {
+                condition["lastTransitionTime"] = old["lastTransitionTime"].take();
+            }
+            *old = condition;
+        }
+    }
+}
