@@ -2,10 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
 
 use super::{IMMUTABLE, fill, keep_apart, part_of};
+use crate::decode::json::{self, Node};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
 
@@ -143,10 +144,20 @@ fn validate_json(data: At<'_, '_>, key: &str) -> Vec<FieldError> {
     let at = data.key(key);
     let Some(text) = at.text() else { return vec![at.required("")] };
     let bytes = STANDARD.decode(text).unwrap_or_default();
-    let read: Result<Map<String, Value>, _> = serde_json::from_slice(&bytes);
-    // Nothing of a secret may get into a message.
-    let wrong = |_| vec![at.invalid_value("<secret contents redacted>", "must be a JSON object")];
-    read.map_or_else(wrong, |_| Vec::new())
+    let problem = match json::parse(&bytes) {
+        Ok(Node::Map(_) | Node::Null) => return Vec::new(),
+        Ok(other) => {
+            let found = match other {
+                Node::Bool(_) => "bool",
+                Node::Number(_) => "number",
+                Node::Text(_) => "string",
+                _ => "array",
+            };
+            format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
+        }
+        Err(error) => error.to_string(),
+    };
+    vec![at.invalid_value("<secret contents redacted>", problem)]
 }
 
 /// How many bytes base64 text stands for, near enough to hold it to a limit without decoding it.
@@ -187,7 +198,7 @@ impl Rules for PersistentVolumeClaimRules {
     }
 
     fn prepare_create(&self, claim: &mut Value, _: Timestamp) {
-        claim["status"] = json!({"phase": "Pending"});
+        claim["status"] = serde_json::json!({"phase": "Pending"});
     }
 
     fn validate_create(&self, claim: &Value) -> Vec<FieldError> {

@@ -1,0 +1,312 @@
+//! The kinds with few rules: what is filled in, what is refused and in which words.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod data;
+mod events;
+mod services;
+mod workloads;
+
+use serde_json::{Value, json};
+use tally_api::catalog;
+use tally_api::decode::decode;
+use tally_api::failure::Failure;
+use tally_api::kinds::{Part, Resource};
+use tally_api::meta;
+use tally_api::options::{FieldValidation, Format};
+use tally_core::time::Timestamp;
+
+fn of(kind: &str) -> &'static Resource {
+    let known = |group: &str, kind: &str| catalog::find_kind(group, "v1", kind);
+    let found = match kind {
+        "NewEvent" => known("events.k8s.io", "Event"),
+        kind => ["", "apps", "policy", "coordination.k8s.io", "scheduling.k8s.io", "rbac.authorization.k8s.io"]
+            .into_iter()
+            .find_map(|group| known(group, kind)),
+    };
+    found.unwrap_or_else(|| panic!("{kind} is not served"))
+}
+
+fn read(resource: &Resource, body: &Value) -> Value {
+    let mut body = body.clone();
+    body["apiVersion"] = resource.api_version().into();
+    body["kind"] = resource.kind.into();
+    let bytes = serde_json::to_vec(&body).unwrap();
+    decode(resource, &bytes, Format::Json, FieldValidation::Strict).unwrap().object
+}
+
+/// What the registry does with a new object, as far as rules go.
+fn create(kind: &str, body: &Value) -> Result<Value, String> {
+    let resource = of(kind);
+    let mut object = read(resource, body);
+    resource.rules.default(&mut object);
+    let meta = object["metadata"].as_object_mut().unwrap();
+    meta.entry("name").or_insert("a".into());
+    meta.insert("uid".to_owned(), "11111111-1111-1111-1111-111111111111".into());
+    meta.insert("creationTimestamp".to_owned(), "2026-01-01T00:00:00Z".into());
+    if resource.namespaced {
+        meta.insert("namespace".to_owned(), "ns".into());
+    }
+    resource.rules.prepare_create(&mut object, Timestamp::from_seconds(1_767_225_600));
+    let mut errors = meta::validate_create(resource, &object);
+    errors.extend(resource.rules.validate_create(&object));
+    if errors.is_empty() { Ok(object) } else { Err(told(resource, &errors)) }
+}
+
+/// A write over `old`, whole: what is not in `body` is taken away.
+fn update(kind: &str, old: &Value, body: &Value, part: Part) -> Result<Value, String> {
+    let resource = of(kind);
+    let mut new = read(resource, body);
+    for field in ["name", "namespace"] {
+        if let Some(value) = old["metadata"].get(field) {
+            new["metadata"][field] = value.clone();
+        }
+    }
+    resource.rules.default(&mut new);
+    new["metadata"]["resourceVersion"] = "1".into();
+    meta::prepare_update(&mut new, old);
+    resource.rules.prepare_update(&mut new, old, part);
+    let mut errors = meta::validate_update(resource, &new, old);
+    errors.extend(resource.rules.validate_update(&new, old, part));
+    if errors.is_empty() { Ok(new) } else { Err(told(resource, &errors)) }
+}
+
+/// The message without its beginning `Kind "a" is invalid: `.
+fn told(resource: &Resource, errors: &[tally_api::field::FieldError]) -> String {
+    let message = Failure::invalid(resource.group, resource.kind, "a", errors).message;
+    message.split_once(" is invalid: ").unwrap().1.to_owned()
+}
+
+/// The object without metadata and type, or what is wrong with it.
+#[track_caller]
+fn check(kind: &str, body: Value, expected: Result<Value, &str>) {
+    let got = create(kind, &body).map(|object| without_metadata(&object));
+    assert_eq!(got, expected.map_err(str::to_owned), "{kind} {body}");
+}
+
+#[track_caller]
+fn refused(kind: &str, body: Value, expected: &str) {
+    check(kind, body, Err(expected));
+}
+
+#[track_caller]
+fn accepted(kind: &str, body: Value) -> Value {
+    create(kind, &body).unwrap_or_else(|error| panic!("{kind} {body}: {error}"))
+}
+
+#[track_caller]
+fn check_update(kind: &str, old: Value, new: Value, expected: Result<(), &str>) {
+    let stored = accepted(kind, old);
+    let got = update(kind, &stored, &new, Part::Main).map(|_| ());
+    assert_eq!(got, expected.map_err(str::to_owned), "{kind} {new}");
+}
+
+fn without_metadata(object: &Value) -> Value {
+    let mut object = object.clone();
+    for field in ["metadata", "apiVersion", "kind"] {
+        object.as_object_mut().unwrap().remove(field);
+    }
+    object
+}
+
+#[test]
+fn namespace_is_active_labelled_and_held_by_its_content() {
+    let namespace = accepted("Namespace", json!({"status": {"phase": "Terminating"}}));
+    assert_eq!(
+        without_metadata(&namespace),
+        json!({"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}})
+    );
+    assert_eq!(namespace["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "a"}));
+
+    check("Namespace", json!({"spec": {"finalizers": ["kubernetes", "x.io/y"]}}), {
+        Ok(json!({"spec": {"finalizers": ["kubernetes", "x.io/y"]}, "status": {"phase": "Active"}}))
+    });
+    refused("Namespace", json!({"metadata": {"name": "a.b"}}), {
+        "metadata.name: Invalid value: \"a.b\": must not contain dots"
+    });
+    // The label cannot hold such a name either.
+    let long = "a".repeat(64);
+    let expected = format!(
+        "[metadata.name: Invalid value: \"{long}\": must be no more than 63 characters, \
+         metadata.labels: Invalid value: \"{long}\": must be no more than 63 bytes]"
+    );
+    refused("Namespace", json!({"metadata": {"name": long}}), &expected);
+}
+
+#[test]
+fn namespace_keeps_its_finalizers_and_its_phase_follows_its_deletion() {
+    let stored = accepted("Namespace", json!({}));
+    let new =
+        update("Namespace", &stored, &json!({"metadata": {"labels": {"x": "y"}}, "spec": {}}), Part::Main).unwrap();
+    assert_eq!(new["spec"], stored["spec"]);
+    assert_eq!(new["status"], stored["status"]);
+    assert_eq!(new["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "a", "x": "y"}));
+
+    let phase =
+        |stored: &Value, phase: &str| update("Namespace", stored, &json!({"status": {"phase": phase}}), Part::Status);
+    assert_eq!(
+        phase(&stored, "Terminating"),
+        Err("status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"
+            .to_owned())
+    );
+    let mut going = stored.clone();
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    assert_eq!(phase(&going, "Terminating").unwrap()["status"]["phase"], "Terminating");
+}
+
+#[test]
+fn node_waits_until_it_is_ready_and_may_come_with_its_status() {
+    let not_ready = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let bare = accepted("Node", json!({}));
+    assert_eq!(bare["spec"], json!({"taints": [not_ready]}));
+    assert_eq!(bare["status"]["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
+
+    let taints = json!([{"key": "a", "effect": "NoExecute"}, not_ready]);
+    assert_eq!(accepted("Node", json!({"spec": {"taints": taints}}))["spec"]["taints"], taints);
+    let capacity = json!({"cpu": "4", "memory": "1Gi"});
+    let node = accepted("Node", json!({"status": {"capacity": capacity}}));
+    assert_eq!(node["status"]["allocatable"], capacity);
+    let node = accepted("Node", json!({"status": {"capacity": capacity, "allocatable": {"cpu": "3"}}}));
+    assert_eq!(node["status"]["allocatable"], json!({"cpu": "3"}));
+
+    let ranges = |spec: Value| accepted("Node", json!({"spec": spec}))["spec"]["podCIDRs"].clone();
+    assert_eq!(ranges(json!({"podCIDR": "10.1.0.0/24"})), json!(["10.1.0.0/24"]));
+    let one = accepted("Node", json!({"spec": {"podCIDRs": ["10.1.0.0/24", "fd00::/64"]}}));
+    assert_eq!(one["spec"]["podCIDR"], "10.1.0.0/24");
+}
+
+#[test]
+fn node_is_refused_for_bad_taints_and_ranges() {
+    let taint = |taint: Value| json!({"spec": {"taints": [taint]}});
+    for (body, message) in [
+        (taint(json!({"key": "a"})), "metadata.taints[0].effect: Required value"),
+        (
+            taint(json!({"key": "a", "effect": "Frob"})),
+            "metadata.taints[0].effect: Unsupported value: \"Frob\": supported values: \"NoSchedule\", \
+             \"PreferNoSchedule\", \"NoExecute\"",
+        ),
+        (
+            json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}]}}),
+            "metadata.taints[1]: Duplicate value: {\"effect\":\"NoSchedule\",\"key\":\"a\"}: taints must be unique by key \
+             and effect pair",
+        ),
+        (
+            json!({"spec": {"podCIDR": "10.1.0.0"}}),
+            "spec.podCIDRs[0]: Invalid value: \"10.1.0.0\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        ),
+        (
+            json!({"spec": {"podCIDRs": ["10.1.0.0/24", "10.2.0.0/24"]}}),
+            "spec.podCIDRs: Invalid value: [\"10.1.0.0/24\",\"10.2.0.0/24\"]: may specify no more than one CIDR for each IP \
+             family",
+        ),
+    ] {
+        refused("Node", body, message);
+    }
+}
+
+#[test]
+fn node_keeps_its_range_and_status_and_spec_are_written_apart() {
+    let stored = accepted("Node", json!({"spec": {"podCIDR": "10.1.0.0/24", "providerID": "x"}}));
+    let moved = update("Node", &stored, &json!({"spec": {"podCIDR": "10.2.0.0/24", "providerID": "x"}}), Part::Main);
+    let text = "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid";
+    assert_eq!(moved, Err(text.to_owned()));
+    let moved = update("Node", &stored, &json!({"spec": {"podCIDR": "10.1.0.0/24", "providerID": "y"}}), Part::Main);
+    let text = "spec.providerID: Forbidden: node updates may not change providerID except from \"\" to valid";
+    assert_eq!(moved, Err(text.to_owned()));
+
+    let both = json!({"metadata": {"labels": {"q": "r"}}, "spec": {"unschedulable": true, "podCIDR": "10.1.0.0/24",
+        "providerID": "x"}, "status": {"capacity": {"cpu": "2"}}});
+    let main = update("Node", &stored, &both, Part::Main).unwrap();
+    assert_eq!((&main["spec"]["unschedulable"], main["status"].get("capacity")), (&json!(true), None));
+    let status = update("Node", &stored, &both, Part::Status).unwrap();
+    assert_eq!(status["spec"], stored["spec"]);
+    assert_eq!(status["status"]["capacity"], json!({"cpu": "2"}));
+    assert_eq!(status["metadata"]["labels"], json!({"q": "r"}));
+}
+
+#[test]
+fn lease_lasts_some_time_and_changes_hands_forward() {
+    let spec = |spec: Value| json!({"spec": spec});
+    refused("Lease", spec(json!({"leaseDurationSeconds": 0})), {
+        "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"
+    });
+    refused("Lease", spec(json!({"leaseDurationSeconds": -1, "leaseTransitions": -1})), {
+        "[spec.leaseDurationSeconds: Invalid value: -1: must be greater than 0, \
+         spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0]"
+    });
+    check("Lease", json!({}), Ok(spec(json!({}))));
+    check("Lease", spec(json!({"holderIdentity": ""})), Ok(spec(json!({"holderIdentity": ""}))));
+    check("Lease", spec(json!({"strategy": "OldestEmulationVersion"})), Ok(spec(json!({}))));
+    check("Lease", spec(json!({"preferredHolder": "x"})), Ok(spec(json!({}))));
+    check_update("Lease", json!({}), spec(json!({"leaseTransitions": -1})), {
+        Err("spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0")
+    });
+}
+
+#[test]
+fn budgets_classes_and_roles_are_checked() {
+    for (kind, body, message) in [
+        (
+            "PodDisruptionBudget",
+            json!({"spec": {"minAvailable": 1, "maxUnavailable": "50%"}}),
+            "spec: Invalid value: {\"maxUnavailable\":\"50%\",\"minAvailable\":1}: minAvailable and maxUnavailable cannot be \
+             both set",
+        ),
+        (
+            "PodDisruptionBudget",
+            json!({"spec": {"minAvailable": -1}}),
+            "spec.minAvailable: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            "PodDisruptionBudget",
+            json!({"spec": {"minAvailable": "101%"}}),
+            "spec.minAvailable: Invalid value: \"101%\": must not be greater than 100%",
+        ),
+        (
+            "PriorityClass",
+            json!({"value": 1_000_000_001}),
+            "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
+        ),
+        (
+            "Role",
+            json!({"rules": [{"verbs": []}]}),
+            "[rules[0].verbs: Required value: verbs must contain at least one value, rules[0].apiGroups: Required value: \
+             resource rules must supply at least one api group, rules[0].resources: Required value: resource rules must \
+             supply at least one resource]",
+        ),
+        ("RoleBinding", json!({"roleRef": {"kind": "Role"}}), "roleRef.name: Required value"),
+        (
+            "PersistentVolumeClaim",
+            json!({"spec": {}}),
+            "[spec.accessModes: Required value: at least 1 access mode is required, spec.resources[storage]: Required value]",
+        ),
+    ] {
+        refused(kind, body, message);
+    }
+    let budget = accepted("PodDisruptionBudget", json!({"spec": {"minAvailable": 1}}));
+    assert_eq!(budget["metadata"]["generation"], 1);
+    assert_eq!(
+        budget["status"],
+        json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0})
+    );
+    check("PriorityClass", json!({"value": 7}), Ok(json!({"value": 7, "preemptionPolicy": "PreemptLowerPriority"})));
+    check_update("PriorityClass", json!({"value": 7}), json!({"value": 8}), {
+        Err("value: Forbidden: may not be changed in an update.")
+    });
+    accepted("Role", json!({"metadata": {"name": "system:a"}}));
+    let binding = accepted(
+        "RoleBinding",
+        json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]}),
+    );
+    assert_eq!(binding["subjects"][0]["apiGroup"], "rbac.authorization.k8s.io");
+}
+
+#[test]
+fn status_of_ordinary_kinds_is_written_apart() {
+    let stored = accepted("ResourceQuota", json!({"spec": {"hard": {"pods": "1"}}, "status": {"hard": {"pods": "9"}}}));
+    assert_eq!(stored["status"], json!({}));
+    let both = json!({"spec": {"hard": {"pods": "2"}}, "status": {"hard": {"pods": "9"}}});
+    let main = update("ResourceQuota", &stored, &both, Part::Main).unwrap();
+    assert_eq!((&main["spec"], &main["status"]), (&json!({"hard": {"pods": "2"}}), &json!({})));
+    let status = update("ResourceQuota", &stored, &both, Part::Status).unwrap();
+    assert_eq!((&status["spec"], &status["status"]), (&stored["spec"], &json!({"hard": {"pods": "9"}})));
+}
