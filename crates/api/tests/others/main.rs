@@ -3,6 +3,7 @@
 
 mod data;
 mod events;
+mod odd;
 mod services;
 mod workloads;
 
