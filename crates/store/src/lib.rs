@@ -192,20 +192,22 @@ impl Shared {
         if self.closed.load(Ordering::Relaxed) {
             return Err(WriteError::Closed);
         }
-        let mut state = self.write();
+        let state = self.write();
         let mut group = Group::new(&state);
         let entry = group.add(write)?;
         let (writes, _) = group.finish();
-        self.publish(&mut state, writes);
+        self.publish(state, writes);
         Ok(entry)
     }
 
     /// Shows durable writes to readers, then wakes the watchers.
-    fn publish(&self, state: &mut State, writes: Vec<group::Planned>) {
+    fn publish(&self, mut state: RwLockWriteGuard<'_, State>, writes: Vec<group::Planned>) {
         for write in &writes {
             state.apply(write.entry.clone(), write.deleted);
         }
         self.revision.store(state.revision, Ordering::Release);
+        // Who is woken wants to read.
+        drop(state);
         self.bells.ring(writes.iter().map(|write| &write.entry));
     }
 }

@@ -89,7 +89,8 @@ struct Bell {
 
 impl Bell {
     fn ring(&self, revision: u64) {
-        self.newest.store(revision, Ordering::Release);
+        // Two writers in memory may come here in the other order.
+        self.newest.fetch_max(revision, Ordering::AcqRel);
         self.notify.notify_waiters();
     }
 }

@@ -23,6 +23,8 @@ const GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// How long the writer must have had nothing to do before it does what can wait.
 const REST_AFTER: Duration = Duration::from_millis(200);
 
+const UNEXPECTED: &str = "the writer stopped unexpectedly";
+
 type Answer = Result<Entry, WriteError>;
 
 struct Request {
@@ -129,9 +131,12 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// What those get whose write was dropped unanswered.
-    fn ended(&self) -> WriteError {
-        self.lock().end.clone().unwrap_or(End::Closed).into()
+    /// What those get whose write was dropped unanswered: an orderly end answers everyone.
+    fn broken_off(&self) -> WriteError {
+        match self.lock().end.clone() {
+            Some(end @ End::Poisoned(_)) => end.into(),
+            _ => End::Poisoned(UNEXPECTED.into()).into(),
+        }
     }
 }
 
@@ -160,7 +165,7 @@ impl Writer {
 
     pub async fn commit(&self, write: Write) -> Answer {
         let answer = self.queue.push(write)?;
-        answer.await.unwrap_or_else(|_| Err(self.queue.ended()))
+        answer.await.unwrap_or_else(|_| Err(self.queue.broken_off()))
     }
 
     /// Finishes what was accepted, and waits for it.
@@ -211,7 +216,7 @@ fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request
     match outcome {
         Ok(()) => {
             if !writes.is_empty() {
-                shared.publish(&mut shared.write(), writes);
+                shared.publish(shared.write(), writes);
             }
             for (waiting, answer) in answers {
                 // Who has gone since does not want to know.
@@ -236,7 +241,7 @@ struct Unserved<'a>(&'a Queue);
 impl Drop for Unserved<'_> {
     fn drop(&mut self) {
         // Does nothing to an orderly end, whose reason is given already.
-        self.0.end(End::Poisoned("the writer stopped unexpectedly".into()));
+        self.0.end(End::Poisoned(UNEXPECTED.into()));
         let mut waiting = self.0.lock();
         let unserved = std::mem::take(&mut waiting.requests);
         waiting.bytes = 0;

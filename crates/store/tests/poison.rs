@@ -1,0 +1,187 @@
+//! Disks that fail, and ends that are orderly: what writers are told, and that readers go on.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use common::{commit, delete, dump, put, wait};
+use tally_store::backend::{Account, Backend, Failure, Planned};
+use tally_store::{Body, Change, Expect, MAX_KEY, MAX_VALUE, Options, Store, Write, WriteError};
+
+/// A disk that does what the test says for each group, and tells how large the group was.
+struct Scripted {
+    groups: Sender<usize>,
+    outcomes: Receiver<Result<(), &'static str>>,
+}
+
+impl Backend for Scripted {
+    fn write(&mut self, writes: &[Planned], _: &Account) -> Result<(), Failure> {
+        self.groups.send(writes.len()).unwrap();
+        match self.outcomes.recv().expect("the script has a line for every group") {
+            Err("panic") => panic!("the disk panics"),
+            outcome => outcome.map_err(Into::into),
+        }
+    }
+}
+
+fn scripted(options: Options) -> (Store, Sender<Result<(), &'static str>>, Receiver<usize>) {
+    let (outcome, outcomes) = channel();
+    let (groups, group) = channel();
+    (Store::with_backend(Box::new(Scripted { groups, outcomes }), options).unwrap(), outcome, group)
+}
+
+#[test]
+fn nothing_is_written_after_a_failure_and_reads_go_on() {
+    for failure in ["no space left", "panic"] {
+        let (store, outcome, group) = scripted(Options::default());
+        outcome.send(Ok(())).unwrap();
+        let kept = commit(&store, put("pods/a/1", Expect::Absent, "kept")).unwrap();
+        let before = dump(&store);
+        let mut watcher = store.watch("pods/", store.revision()).unwrap();
+
+        outcome.send(Err(failure)).unwrap();
+        let poisoned = commit(&store, put("pods/a/2", Expect::Absent, "lost")).unwrap_err();
+        assert!(matches!(poisoned, WriteError::Poisoned { .. }), "{poisoned}");
+        outcome.send(Ok(())).unwrap();
+        let later = commit(&store, delete("pods/a/1", kept.revision, "lost")).unwrap_err();
+        assert!(matches!(later, WriteError::Poisoned { .. }), "{later}");
+        assert_eq!(group.iter().count(), 2, "the disk is not asked again");
+        if failure != "panic" {
+            assert!(later.to_string().contains(failure), "{later}");
+        }
+
+        assert_eq!(dump(&store), before);
+        assert_eq!(watcher.take(10).unwrap().events.len(), 0, "what failed is not shown");
+        store.close();
+        let closed = commit(&store, put("pods/a/3", Expect::Absent, "x")).unwrap_err();
+        assert!(matches!(closed, WriteError::Poisoned { .. }), "the first reason stays: {closed}");
+    }
+}
+
+#[test]
+fn write_is_not_seen_before_it_is_durable() {
+    let (store, outcome, group) = scripted(Options::default());
+    let mut watcher = store.watch("pods/", store.revision()).unwrap();
+    let writer = std::thread::spawn({
+        let store = store.clone();
+        move || commit(&store, put("pods/a/1", Expect::Absent, "x"))
+    });
+    group.recv().unwrap();
+    // The group is at the disk now.
+    assert_eq!(store.revision(), tally_store::FIRST);
+    assert!(store.get("pods/a/1").is_none());
+    assert!(watcher.take(1).unwrap().events.is_empty());
+    outcome.send(Ok(())).unwrap();
+    let entry = writer.join().unwrap().unwrap();
+    assert_eq!(store.revision(), entry.revision);
+    assert_eq!(watcher.take(1).unwrap().events.len(), 1);
+}
+
+#[test]
+fn writes_of_one_group_see_each_other() {
+    let (store, outcome, group) = scripted(Options::default());
+    let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
+    group.recv().unwrap();
+    // These wait for the disk together; each is queued before the next one is made.
+    let next = tally_store::FIRST + 2;
+    let writes = [
+        put("pods/a/1", Expect::Absent, "made"),
+        put("pods/a/1", Expect::Absent, "made again"),
+        put("pods/a/1", Expect::At(next), "changed"),
+        delete("pods/a/1", next + 1, "gone"),
+        delete("pods/a/1", next + 1, "gone again"),
+        put("pods/a/1", Expect::Absent, "new"),
+    ];
+    let mut waiting: Vec<_> = writes.into_iter().map(|write| Box::pin(store.commit(write))).collect();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    for future in &mut waiting {
+        assert!(future.as_mut().poll(&mut context).is_pending());
+    }
+    outcome.send(Ok(())).unwrap();
+    outcome.send(Ok(())).unwrap();
+    let outcomes: Vec<Result<u64, Option<u64>>> = waiting
+        .into_iter()
+        .map(|future| match wait(future) {
+            Ok(entry) => Ok(entry.revision),
+            Err(WriteError::Conflict(there)) => Err(there.map(|entry| entry.revision)),
+            Err(error) => panic!("{error}"),
+        })
+        .collect();
+    assert_eq!(outcomes, [Ok(next), Err(Some(next)), Ok(next + 1), Ok(next + 2), Err(None), Ok(next + 3)]);
+    assert_eq!(group.recv().unwrap(), 4);
+    first.join().unwrap();
+}
+
+#[test]
+fn what_waits_is_bounded_and_finished_on_close() {
+    let options = Options { queue: 2, ..Options::default() };
+    let (store, outcome, group) = scripted(options);
+    let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
+    group.recv().unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut start = |key: &str| {
+        let store = store.clone();
+        let write = put(key, Expect::Absent, "x");
+        let mut future = Box::pin(async move { store.commit(write).await });
+        (future.as_mut().poll(&mut context), future)
+    };
+    let (one, first_waiting) = start("pods/a/1");
+    let (two, dropped) = start("pods/a/2");
+    assert!(one.is_pending() && two.is_pending());
+    let (full, _) = start("pods/a/3");
+    assert!(matches!(full, std::task::Poll::Ready(Err(WriteError::Overloaded))));
+
+    drop(dropped);
+    outcome.send(Ok(())).unwrap();
+    outcome.send(Ok(())).unwrap();
+    store.close();
+    first.join().unwrap();
+    assert_eq!(wait(first_waiting).unwrap().revision, store.revision());
+    assert_eq!(dump(&store).len(), 2, "the one nobody waited for was not written");
+    assert!(matches!(commit(&store, put("pods/a/4", Expect::Absent, "x")), Err(WriteError::Closed)));
+}
+
+#[test]
+fn bytes_that_wait_are_bounded() {
+    let (store, outcome, group) = scripted(Options { queue_bytes: 1000, ..Options::default() });
+    let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
+    group.recv().unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut alone = Box::pin(store.commit(put("pods/a/1", Expect::Absent, &"x".repeat(5000))));
+    assert!(alone.as_mut().poll(&mut context).is_pending(), "a single large one may wait");
+    assert!(matches!(commit(&store, put("pods/a/2", Expect::Absent, "x")), Err(WriteError::Overloaded)));
+    outcome.send(Ok(())).unwrap();
+    outcome.send(Ok(())).unwrap();
+    wait(alone).unwrap();
+    first.join().unwrap();
+}
+
+#[test]
+fn keys_and_values_have_a_largest_size() {
+    let store = Store::memory(Options::default());
+    let write = |key: usize, value: usize| {
+        let body = Body { bytes: vec![b'x'; value], stamp_at: 0 };
+        commit(&store, Write { key: "k".repeat(key), expect: Expect::Absent, change: Change::Put(body) })
+    };
+    write(MAX_KEY - 1, MAX_VALUE - 1).unwrap();
+    write(MAX_KEY, MAX_VALUE).unwrap();
+    assert!(matches!(write(MAX_KEY + 1, 1), Err(WriteError::TooLarge { limit: MAX_KEY, .. })));
+    assert!(matches!(write(1, MAX_VALUE + 1), Err(WriteError::TooLarge { limit: MAX_VALUE, .. })));
+}
+
+#[test]
+fn closed_memory_store_takes_no_writes() {
+    let store = Store::memory(Options::default());
+    commit(&store, put("pods/a/1", Expect::Absent, "x")).unwrap();
+    store.close();
+    assert!(matches!(commit(&store, put("pods/a/2", Expect::Absent, "x")), Err(WriteError::Closed)));
+    assert_eq!(dump(&store).len(), 1);
+}
+
+fn spawn(store: &Store, write: Write) -> std::thread::JoinHandle<()> {
+    let store = store.clone();
+    std::thread::spawn(move || {
+        commit(&store, write).unwrap();
+    })
+}
