@@ -126,8 +126,7 @@ pub(super) fn validate_change(annotations: &At<'_, '_>, old: &Value, errors: &mu
     }
 }
 
-/// Copies AppArmor annotations to the fields that replaced them, where those are not set. The keys that nobody had
-/// written as a field, for the warning.
+/// Copies AppArmor annotations to the fields that replaced them, where those are not set.
 pub(super) fn app_armor_fields(pod: &mut Value) {
     let Some(annotations) = pod.pointer("/metadata/annotations").and_then(Value::as_object) else { return };
     if !annotations.keys().any(|key| key.starts_with(APP_ARMOR))

@@ -5,7 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::quantity::{Quantity, canonical};
+
 use super::image::pull_policy;
+use super::resources::{container_sums, quantity_of};
 
 type Object = Map<String, Value>;
 
@@ -40,7 +43,7 @@ pub(super) fn pod(pod: &mut Value) {
     for list in ["initContainers", "containers"] {
         for_each(spec, list, requests_from_limits);
     }
-    requests_from_limits(spec);
+    pod_level_requests(spec);
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         for list in ["initContainers", "containers"] {
             for_each(spec, list, |container| for_each(container, "ports", host_port));
@@ -55,6 +58,10 @@ fn pod_spec(spec: &mut Object) {
     fill(spec, "securityContext", || json!({}));
     fill(spec, "schedulerName", || "default-scheduler".into());
     align_service_account(spec);
+    // Not offered yet by the release whose words we speak.
+    spec.remove("schedulingGroup");
+    with(spec, "overhead", whole_millis);
+    with(spec, "resources", resources);
     for list in CONTAINER_LISTS {
         for_each(spec, list, container);
     }
@@ -91,6 +98,7 @@ fn align_addresses(status: &mut Object) {
 
 fn container(container: &mut Object) {
     fill(container, "resources", || json!({}));
+    with(container, "resources", resources);
     fill(container, "terminationMessagePath", || "/dev/termination-log".into());
     fill(container, "terminationMessagePolicy", || "File".into());
     if !container.contains_key("imagePullPolicy") {
@@ -103,6 +111,7 @@ fn container(container: &mut Object) {
         with(container, name, probe);
     }
     with(container, "lifecycle", |lifecycle| {
+        lifecycle.remove("stopSignal");
         for hook in ["postStart", "preStop"] {
             with(lifecycle, hook, |hook| with(hook, "httpGet", http_get));
         }
@@ -135,9 +144,54 @@ fn http_get(action: &mut Object) {
     fill(action, "scheme", || "HTTP".into());
 }
 
-/// A limit without a request is a request as well. Works on anything with `resources`: a container, and the Pod's spec.
-fn requests_from_limits(holder: &mut Object) {
-    with(holder, "resources", |resources| {
+fn resources(resources: &mut Object) {
+    for list in ["limits", "requests"] {
+        with(resources, list, whole_millis);
+    }
+}
+
+/// Nothing finer than a thousandth is handed out.
+fn whole_millis(amounts: &mut Object) {
+    for amount in amounts.values_mut() {
+        let Some(quantity) = quantity_of(Some(amount)) else { continue };
+        let thousandths = quantity.milli_value();
+        let rounded = format!("{thousandths}m");
+        // What is exact is left as it was written, and so is what is too large to count in thousandths.
+        if thousandths.unsigned_abs() < i64::MAX.unsigned_abs()
+            && Quantity::parse(&rounded).is_ok_and(|rounded| rounded != quantity)
+            && let Ok(text) = canonical(&rounded)
+        {
+            *amount = text.into();
+        }
+    }
+}
+
+/// A Pod with limits of its own requests what its containers do together, and its limits where they ask for nothing.
+fn pod_level_requests(spec: &mut Object) {
+    let limits = spec.get("resources").and_then(|resources| resources.get("limits")).and_then(Value::as_object);
+    let Some(limits) = limits.filter(|limits| !limits.is_empty()).cloned() else { return };
+    let whole = Value::Object(std::mem::take(spec));
+    let sums: Vec<(String, Value)> = container_sums(&whole, "requests")
+        .into_iter()
+        .filter(|(name, _)| matches!(*name, "cpu" | "memory"))
+        .map(|(name, sum)| (name.to_owned(), sum.to_string().into()))
+        .collect();
+    if let Value::Object(whole) = whole {
+        *spec = whole;
+    }
+    with(spec, "resources", |resources| {
+        fill(resources, "requests", || json!({}));
+        with(resources, "requests", |requests| {
+            for (name, amount) in sums.into_iter().chain(limits) {
+                requests.entry(name).or_insert(amount);
+            }
+        });
+    });
+}
+
+/// A limit without a request is a request as well.
+fn requests_from_limits(container: &mut Object) {
+    with(container, "resources", |resources| {
         let Some(limits) =
             resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()).cloned()
         else {
@@ -197,9 +251,12 @@ fn volume(volume: &mut Object) {
 }
 
 fn projection(source: &mut Object) {
+    // Not offered unless asked for.
+    for kind in ["clusterTrustBundle", "podCertificate"] {
+        source.remove(kind);
+    }
     with(source, "downwardAPI", downward_items);
     with(source, "serviceAccountToken", |token| fill(token, "expirationSeconds", || 3600.into()));
-    with(source, "podCertificate", |certificate| fill(certificate, "maxExpirationSeconds", || 86_400.into()));
 }
 
 fn downward_items(source: &mut Object) {

@@ -1,9 +1,13 @@
 //! Environment variables, and the fields of the Pod that they and downward API volumes can show.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use crate::field::At;
 use crate::meta;
 
-use super::checks::{Errors, dns_label, no_backsteps, reject, required};
+use super::checks::{Errors, dns_label, dns_subdomain, no_backsteps, not_found, reject, required};
 
 /// Fields a variable can show. A label or annotation is shown by name: `metadata.labels['app']`.
 const SHOWN_IN_VARIABLES: [&str; 9] = [
@@ -174,7 +178,7 @@ pub(super) fn resource_field_ref(reference: &At<'_, '_>, in_file: bool, errors: 
 
 /// One key of a ConfigMap or Secret.
 fn key_ref(reference: &At<'_, '_>, errors: &mut Errors) {
-    super::checks::dns_subdomain(&reference.at("name"), errors);
+    dns_subdomain(&reference.at("name"), errors);
     let key = reference.at("key");
     if required(&key, errors) {
         reject(&key, config_key_problems(key.text_or_empty()), errors);
@@ -244,21 +248,21 @@ pub(super) fn from_sources(list: &At<'_, '_>, errors: &mut Errors) {
 
 /// A variable read from a file needs an emptyDir that holds the file. Runs over the whole spec, when all else was checked.
 pub(super) fn files_are_on_empty_dirs(spec: &At<'_, '_>, errors: &mut Errors) {
+    let volumes = spec.at("volumes");
+    let volumes: BTreeMap<&str, &Value> =
+        volumes.list().iter().filter_map(|volume| Some((volume["name"].as_str()?, volume))).collect();
     for list in super::containers::LISTS {
         for container in spec.at(list).items() {
             for variable in container.at("env").items() {
                 let source = variable.at("valueFrom");
                 let reference = source.at("fileKeyRef");
-                let volume = reference.at("volumeName");
                 if !reference.is_set() {
                     continue;
                 }
+                let volume = reference.at("volumeName");
                 let name = volume.text_or_empty();
-                let volumes = spec.at("volumes");
-                let found =
-                    volumes.list().iter().rfind(|volume| volume.get("name").and_then(|it| it.as_str()) == Some(name));
-                match found {
-                    None => errors.push(super::checks::not_found(&volume, name, "")),
+                match volumes.get(name) {
+                    None => errors.push(not_found(&volume, name, "")),
                     Some(found) if found.get("emptyDir").is_none() => {
                         errors.push(volume.invalid_value(name, "referenced volume must be of type emptyDir"));
                     }

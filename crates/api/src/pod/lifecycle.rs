@@ -1,5 +1,7 @@
 //! The ways of a Pod that are not writes of its own: it is made, bound to a node, evicted, deleted.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use serde_json::{Map, Value, json};
 use tally_core::time::Timestamp;
 
@@ -17,12 +19,7 @@ pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-        let priority = match spec.get("priorityClassName").and_then(Value::as_str) {
-            Some("system-node-critical") => 2_000_001_000,
-            Some("system-cluster-critical") => 2_000_000_000,
-            _ => 0,
-        };
-        spec.entry("priority").or_insert_with(|| priority.into());
+        spec.entry("priority").or_insert_with(|| 0.into());
         spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
     }
     if let Some(pod) = pod.as_object_mut() {
@@ -34,6 +31,51 @@ pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
     }
     scheduling::merge_label_keys(pod);
     annotations::app_armor_fields(pod);
+}
+
+/// Gives a new Pod the priority of its class, or of the class for Pods that name none. `class` finds a PriorityClass by
+/// name, `default_class` the one that is the default. The reason if the Pod is refused. Before `prepare_create`.
+pub fn admit_priority(
+    pod: &mut Value,
+    class: impl FnOnce(&str) -> Option<Value>,
+    default_class: impl FnOnce() -> Option<Value>,
+) -> Result<(), String> {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+    let name = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let found = match name.as_str() {
+        "" => default_class(),
+        _ => match class(&name).or_else(|| system_class(&name)) {
+            None => return Err(format!("no PriorityClass with name {name} was found")),
+            found => found,
+        },
+    };
+    let field = |field| found.as_ref().and_then(|class| class.get(field));
+    let priority = field("value").and_then(Value::as_i64).unwrap_or(0);
+    let policy = field("preemptionPolicy").and_then(Value::as_str).unwrap_or("PreemptLowerPriority");
+    let computed = "must not be provided in pod spec; priority admission controller computed";
+    let source = "from the given PriorityClass name";
+    if let Some(given) = spec.get("priority").and_then(Value::as_i64).filter(|given| *given != priority) {
+        return Err(format!("the integer value of priority ({given}) {computed} {priority} {source}"));
+    }
+    if let Some(given) = spec.get("preemptionPolicy").and_then(Value::as_str).filter(|given| *given != policy) {
+        return Err(format!("the string value of PreemptionPolicy ({given}) {computed} {policy} {source}"));
+    }
+    if let Some(default_name) = found.as_ref().and_then(|class| class.pointer("/metadata/name")) {
+        spec.insert("priorityClassName".to_owned(), default_name.clone());
+    }
+    spec.insert("priority".to_owned(), priority.into());
+    spec.insert("preemptionPolicy".to_owned(), policy.into());
+    Ok(())
+}
+
+/// The classes that are there whether or not anybody made them.
+fn system_class(name: &str) -> Option<Value> {
+    let value = match name {
+        "system-node-critical" => 2_000_001_000,
+        "system-cluster-critical" => 2_000_000_000,
+        _ => return None,
+    };
+    Some(json!({ "metadata": { "name": name }, "value": value }))
 }
 
 /// The main resource leaves the status alone.
@@ -60,12 +102,15 @@ pub(super) fn prepare_status_update(new: &mut Value, old: &Value) {
             status.entry(field).or_insert_with(|| value.clone());
         }
     }
-    let mut known: Vec<&Value> = old.get("conditions").and_then(Value::as_array).into_iter().flatten().collect();
+    // There may be several of one type; each keeps the generation of its turn.
+    let mut known: BTreeMap<&str, VecDeque<&Value>> = BTreeMap::new();
+    for condition in old.get("conditions").and_then(Value::as_array).into_iter().flatten() {
+        known.entry(condition["type"].as_str().unwrap_or_default()).or_default().push_back(condition);
+    }
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
-        // There may be several of one type; each keeps the generation of its turn.
-        let Some(found) = known.iter().position(|old| old["type"] == condition["type"]) else { continue };
-        let old = known.remove(found);
-        if let (Some(condition), Some(generation)) = (condition.as_object_mut(), old.get("observedGeneration")) {
+        let old = known.get_mut(condition["type"].as_str().unwrap_or_default()).and_then(VecDeque::pop_front);
+        let generation = old.and_then(|old| old.get("observedGeneration"));
+        if let (Some(condition), Some(generation)) = (condition.as_object_mut(), generation) {
             condition.entry("observedGeneration").or_insert_with(|| generation.clone());
         }
     }
@@ -130,7 +175,8 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Fail
         ("/metadata/resourceVersion", "ResourceVersion", "ResourceVersion in object meta"),
     ] {
         let (wanted, actual) = (text(binding, field), text(pod, field));
-        if !wanted.is_empty() && wanted != actual {
+        // Where the object is kept without its revision, there is nothing to compare with.
+        if !wanted.is_empty() && !actual.is_empty() && wanted != actual {
             let key = format!("/registry/pods/{}/{name}", text(pod, "/metadata/namespace"));
             let told = format!(
                 "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \

@@ -28,7 +28,7 @@ use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
 use crate::meta;
 
-pub use lifecycle::{add_disruption_target, bind, grace_period, validate_binding};
+pub use lifecycle::{add_disruption_target, admit_priority, bind, grace_period, validate_binding};
 use spec::Scope;
 
 pub struct PodRules;

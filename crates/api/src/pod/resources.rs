@@ -99,15 +99,12 @@ pub(super) fn of_pod(spec: &At<'_, '_>, errors: &mut Errors) {
         }
     }
     let limits = resources.at("limits");
+    let told_at = resources.at("containers");
     for (index, container) in spec.at("containers").list().iter().enumerate() {
-        for (name, most) in limits.entries() {
-            let (given, most) =
-                (quantity_of(container.pointer("/resources/limits").and_then(|all| all.get(name))), most);
-            let (Some(given), Some(most)) = (given, quantity_of(Some(most))) else { continue };
-            if given > most {
-                let (containers, told) =
-                    (resources.at("containers"), format!("must be less than or equal to pod limits of {most}"));
-                let container = containers.index(index);
+        for (name, given) in amounts(container, "limits") {
+            if let Some(most) = quantity_of(limits.key(name).value).filter(|most| given > *most) {
+                let told = format!("must be less than or equal to pod limits of {most}");
+                let container = told_at.index(index);
                 let place = container.key(name);
                 errors.push(place.at("limits").invalid_value(given.to_string(), told));
             }
@@ -268,14 +265,15 @@ pub(super) fn container_sums<'v>(spec: &'v Value, list: &str) -> BTreeMap<&'v st
             amounts.for_each(|(name, amount)| add(&mut running, name, amount));
             continue;
         }
-        let mut now = running.clone();
-        amounts.for_each(|(name, amount)| add(&mut now, name, amount));
-        raise(&mut most, now);
+        for (name, amount) in amounts {
+            let beside = running.get(name).and_then(|sidecars| sidecars.checked_add(&amount));
+            raise(&mut most, name, beside.unwrap_or(amount));
+        }
     }
     for container in items(spec, "containers") {
         amounts(container, list).for_each(|(name, amount)| add(&mut running, name, amount));
     }
-    raise(&mut most, running);
+    running.into_iter().for_each(|(name, amount)| raise(&mut most, name, amount));
     most
 }
 
@@ -293,10 +291,8 @@ fn add<'v>(sums: &mut BTreeMap<&'v str, Quantity>, name: &'v str, amount: Quanti
     sums.entry(name).and_modify(|sum| *sum = sum.checked_add(&amount).unwrap_or(*sum)).or_insert(amount);
 }
 
-fn raise<'v>(most: &mut BTreeMap<&'v str, Quantity>, amounts: BTreeMap<&'v str, Quantity>) {
-    for (name, amount) in amounts {
-        most.entry(name).and_modify(|old| *old = (*old).max(amount)).or_insert(amount);
-    }
+fn raise<'v>(most: &mut BTreeMap<&'v str, Quantity>, name: &'v str, amount: Quantity) {
+    most.entry(name).and_modify(|old| *old = (*old).max(amount)).or_insert(amount);
 }
 
 /// The Pod's class of service: Guaranteed if everything has cpu and memory limits and requests just these, BestEffort if

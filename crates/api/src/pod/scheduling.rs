@@ -1,6 +1,6 @@
 //! Where a Pod may run: selectors, affinities, tolerations, spreading, and the gates it waits at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -114,17 +114,19 @@ fn label_keys(holder: &At<'_, '_>, lists: &[&str], errors: &mut Errors) {
         }
     }
     let matched = holder.at("matchLabelKeys");
+    let places: BTreeMap<&str, usize> = matched.list().iter().filter_map(Value::as_str).zip(0..).collect();
     let mut named: BTreeSet<&str> = selector.at("matchLabels").entries().map(|(key, _)| key).collect();
     for expression in selector.at("matchExpressions").items() {
         let key = expression.at("key").text_or_empty();
         if !named.insert(key)
-            && let Some(index) = matched.list().iter().rposition(|matched| matched == key)
+            && let Some(index) = places.get(key).copied()
         {
             errors.push(holder.index(index).invalid_value(key, "exists in both matchLabelKeys and labelSelector"));
         }
     }
     let mismatched = holder.at("mismatchLabelKeys");
-    for key in matched.items().filter(|key| key.value.is_some_and(|key| mismatched.list().contains(key))) {
+    let mismatched: BTreeSet<&str> = mismatched.list().iter().filter_map(Value::as_str).collect();
+    for key in matched.items().filter(|key| mismatched.contains(key.text_or_empty())) {
         errors.push(key.invalid("exists in both matchLabelKeys and mismatchLabelKeys"));
     }
 }
@@ -180,6 +182,15 @@ fn items_mut<'v>(holder: &'v mut Value, list: &str) -> impl Iterator<Item = &'v 
 // ---- spreading ----
 
 pub(super) fn spreading(list: &At<'_, '_>, errors: &mut Errors) {
+    // Where each pair comes last: those before it are too many.
+    let last: BTreeMap<[&str; 2], usize> = list
+        .list()
+        .iter()
+        .map(|constraint| {
+            ["topologyKey", "whenUnsatisfiable"].map(|field| constraint[field].as_str().unwrap_or_default())
+        })
+        .zip(0..)
+        .collect();
     for (index, constraint) in list.items().enumerate() {
         let skew = constraint.at("maxSkew");
         let number = skew.int().unwrap_or(0);
@@ -191,12 +202,8 @@ pub(super) fn spreading(list: &At<'_, '_>, errors: &mut Errors) {
             errors.push(topology.required("can not be empty"));
         }
         one_of_or_empty(&action, &["DoNotSchedule", "ScheduleAnyway"], errors);
-        let pair = |constraint: &Value| {
-            ["topologyKey", "whenUnsatisfiable"]
-                .map(|field| constraint.get(field).and_then(Value::as_str).unwrap_or_default().to_owned())
-        };
         let this = [topology.text_or_empty(), action.text_or_empty()];
-        if list.list().iter().skip(index + 1).any(|other| pair(other) == this) {
+        if last.get(&this).is_some_and(|last| *last > index) {
             let place = constraint.at("{topologyKey, whenUnsatisfiable}");
             errors.push(duplicate(&place, format!("{{{}, {}}}", this[0], this[1])));
         }

@@ -1,6 +1,7 @@
 //! What may change about a Pod. Little: a Pod is a promise about what runs, so almost all of its spec is settled when it
 //! is made.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
@@ -101,9 +102,9 @@ fn only_added_tolerations(new: &At<'_, '_>, old: &Value, errors: &mut Errors) {
         if let Some(toleration) = toleration.as_object_mut() {
             toleration.remove("tolerationSeconds");
         }
-        toleration
+        toleration.to_string()
     };
-    let kept: Vec<Value> = new.list().iter().map(without_seconds).collect();
+    let kept: BTreeSet<String> = new.list().iter().map(without_seconds).collect();
     if items(old, "tolerations").iter().any(|old| !kept.contains(&without_seconds(old))) {
         errors.push(new.forbidden("existing toleration can not be modified except its tolerationSeconds"));
         return;
@@ -112,10 +113,11 @@ fn only_added_tolerations(new: &At<'_, '_>, old: &Value, errors: &mut Errors) {
 }
 
 fn only_removed_gates(new: &At<'_, '_>, old: &Value, errors: &mut Errors) {
+    let known: BTreeSet<&str> = items(old, "schedulingGates").iter().filter_map(|gate| gate["name"].as_str()).collect();
     for gate in new.items() {
         let name = gate.at("name");
         let text = name.text_or_empty();
-        if !items(old, "schedulingGates").iter().any(|old| old["name"] == text) {
+        if !known.contains(text) {
             errors.push(name.forbidden(format!("only deletion is allowed, but found new scheduling gate '{text}'")));
         }
     }
@@ -303,20 +305,26 @@ fn stays_terminated(new: &At<'_, '_>, list: &str, containers: Option<&str>, old:
     if containers.is_some() && restarts_all {
         return;
     }
+    let (statuses, by_name) = (named(new.list()), named(containers.map_or(&[], |list| items(spec, list))));
     for (index, old_status) in old["status"].get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
         let Some(ended) = old_status.pointer("/state/terminated") else { continue };
-        let Some(status) = new.list().iter().find(|status| status["name"] == old_status["name"]) else { continue };
+        let name = old_status["name"].as_str().unwrap_or_default();
+        let Some(status) = statuses.get(name) else { continue };
         if status.pointer("/state/terminated").is_some() {
             continue;
         }
-        let container =
-            containers.and_then(|list| items(spec, list).iter().find(|it| it["name"] == old_status["name"]));
+        let container = by_name.get(name);
         let exit_code = ended.get("exitCode").and_then(Value::as_i64).unwrap_or(0);
         if !container.is_some_and(|container| is_restarted(spec, container, exit_code)) {
             let status = new.index(index);
             errors.push(status.at("state").forbidden("may not be transitioned to non-terminated state"));
         }
     }
+}
+
+/// By name; the first of a name counts.
+fn named(list: &[Value]) -> BTreeMap<&str, &Value> {
+    list.iter().rev().map(|item| (item["name"].as_str().unwrap_or_default(), item)).collect()
 }
 
 /// Whether a container is started again after it ended with this code: by its own rules, its own policy, or the Pod's.

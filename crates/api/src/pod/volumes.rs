@@ -1,6 +1,6 @@
 //! Volumes: every kind a Pod can name, and what each needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -89,6 +89,9 @@ const NEEDED: [(&str, &[&str]); 19] = [
 
 pub(super) fn all<'v>(list: &At<'_, 'v>, scope: Scope<'_>, errors: &mut Errors) -> Volumes<'v> {
     let mut volumes = Volumes(BTreeMap::new());
+    let is_ephemeral = |volume: &&Value| volume.get("ephemeral").is_some();
+    let ephemeral: BTreeSet<&str> =
+        list.list().iter().filter(is_ephemeral).filter_map(|it| it["name"].as_str()).collect();
     for volume in list.items() {
         let before = errors.len();
         source(&volume, scope, errors);
@@ -107,19 +110,13 @@ pub(super) fn all<'v>(list: &At<'_, 'v>, scope: Scope<'_>, errors: &mut Errors) 
         }
         let claim = volume.at("persistentVolumeClaim");
         let claim = claim.at("claimName");
-        if scope.is_pod && !scope.name.is_empty() && created_claim(list, scope.name, claim.text_or_empty()) {
+        // The claim that an ephemeral volume makes is named after the Pod and the volume.
+        let made_for = claim.text_or_empty().strip_prefix(scope.name).and_then(|rest| rest.strip_prefix('-'));
+        if !scope.name.is_empty() && made_for.is_some_and(|volume| ephemeral.contains(volume)) {
             errors.push(claim.invalid("must not reference a PVC that gets created for an ephemeral volume"));
         }
     }
     volumes
-}
-
-/// Whether the claim is one that an ephemeral volume of this Pod will make.
-fn created_claim(list: &At<'_, '_>, pod: &str, claim: &str) -> bool {
-    let Some(volume) = claim.strip_prefix(pod).and_then(|rest| rest.strip_prefix('-')) else { return false };
-    list.list().iter().any(|other| {
-        other.get("ephemeral").is_some() && other.get("name").and_then(Value::as_str).unwrap_or_default() == volume
-    })
 }
 
 fn source(volume: &At<'_, '_>, scope: Scope<'_>, errors: &mut Errors) {
@@ -244,7 +241,7 @@ fn details(kind: &str, volume: &At<'_, '_>, source: &At<'_, '_>, scope: Scope<'_
                 claim_template(&template, errors);
             }
             let name = volume.at("name");
-            if scope.is_pod && !scope.name.is_empty() && !name.text_or_empty().is_empty() {
+            if !scope.name.is_empty() && !name.text_or_empty().is_empty() {
                 let claim = format!("{}-{}", scope.name, name.text_or_empty());
                 let problems = meta::dns_subdomain_problems(&claim).into_iter();
                 reject(&name, problems.map(|problem| format!("PVC name {claim:?}: {problem}")).collect(), errors);

@@ -13,6 +13,12 @@ use super::resources::quantity_of;
 
 type Warnings = Vec<String>;
 
+/// Pairs that are in each other's way can be many more than there are things. Nobody reads more than these, and the
+/// headers of an answer hold fewer.
+const MOST_PAIRS: usize = 100;
+/// Each is compared with at most as many others: looking at all pairs of a very long list would keep others waiting.
+const MOST_COMPARED: usize = 1000;
+
 /// Labels of nodes that have newer names.
 const OLD_NODE_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
@@ -219,7 +225,7 @@ fn old_profiles(annotations: &At<'_, '_>, spec: &At<'_, '_>, is_template: bool, 
         if !own.at("seccompProfile").is_set() {
             tell(&format!("{SECCOMP_CONTAINER}{name}"), SECCOMP_GONE);
         }
-        // A Pod's annotation has been copied to the field by now; the Pod is told below.
+        // A Pod's annotation has been copied to the field by now, so that it cannot be told from one.
         if is_template && !own.at("appArmorProfile").is_set() && !context.at("appArmorProfile").is_set() {
             tell(&format!("{APP_ARMOR}{name}"), "deprecated since v1.30; use the \"appArmorProfile\" field instead");
         }
@@ -262,8 +268,11 @@ fn ports(spec: &At<'_, '_>, warnings: &mut Warnings) {
                 );
                 warnings.push(format!("{path}: hostIP set without hostPort: {shown}"));
             }
+            if warnings.len() > MOST_PAIRS {
+                return;
+            }
             let others = known.entry((number("containerPort"), text("protocol"))).or_default();
-            for (other_path, other_host, other_port) in others.iter() {
+            for (other_path, other_host, other_port) in others.iter().take(MOST_COMPARED) {
                 let same_host = host == *other_host;
                 let how = if same_host && host_port == *other_port {
                     "duplicate"
@@ -340,7 +349,10 @@ fn overlapping_files(volume: &At<'_, '_>, warnings: &mut Warnings) {
         let mut before: Vec<(String, String)> = Vec::new();
         for (path, source) in files {
             let file = (path.trim_end_matches('/').to_owned(), source);
-            for other in before.iter().filter(|other| overlap(&file.0, &other.0)) {
+            if warnings.len() > MOST_PAIRS {
+                return;
+            }
+            for other in before.iter().take(MOST_COMPARED).filter(|other| overlap(&file.0, &other.0)) {
                 let told = format!("{} with {}", shown(&file), shown(other));
                 warnings.push(format!("volume {name:?} ({kind}): overlapping paths: {told}"));
             }
