@@ -284,3 +284,117 @@ fn interpret(suffix: &str) -> Result<(i32, Format), QuantityError> {
         _ => Err(QuantityError::Suffix),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Quantity, QuantityError, canonical};
+
+    fn quantity(text: &str) -> Quantity {
+        Quantity::parse(text).expect("a quantity")
+    }
+
+    #[test]
+    fn amounts_are_written_in_their_canonical_form() {
+        for (text, written) in [
+            ("0", "0"),
+            ("0.0", "0"),
+            ("0Gi", "0"),
+            ("m", "0"),
+            ("0.5", "500m"),
+            (".5", "500m"),
+            ("1.5", "1500m"),
+            ("1000", "1k"),
+            ("1024", "1024"),
+            ("2000m", "2"),
+            ("100m", "100m"),
+            ("1000000", "1M"),
+            ("1500k", "1500k"),
+            ("1024Mi", "1Gi"),
+            ("1Gi", "1Gi"),
+            ("8Mi", "8Mi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.5Ki", "512"),
+            ("0.1Ki", "102400m"),
+            ("1025Ki", "1025Ki"),
+            ("2e3", "2e3"),
+            ("20e2", "2e3"),
+            ("1E", "1E"),
+            ("1e1", "10"),
+            ("0.1n", "1n"),
+            ("-1.5", "-1500m"),
+            ("-0", "0"),
+            ("16Ei", "9223372036854775807"),
+            // The reference looks only twice at what seems canonical.
+            ("+1", "+1"),
+            ("1.500", "1.500"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Ok(written), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount_is_told_why() {
+        for text in ["", "lots", "1Q", "1 Gi", "1Gi ", "1.2.3", "0x1", "\u{e9}"] {
+            assert_eq!(Quantity::parse(text).map(|_| ()), Err(QuantityError::Format), "{text}");
+        }
+        for text in ["1e", "1Kn", "1ee3", "1MiMi", "1e99999999999", "1i", "--1"] {
+            assert_eq!(Quantity::parse(text).map(|_| ()), Err(QuantityError::Suffix), "{text}");
+        }
+        let (most, more) = ("9".repeat(35), "9".repeat(36));
+        assert!(Quantity::parse(&most).is_ok());
+        assert_eq!(Quantity::parse(&more).map(|_| ()), Err(QuantityError::Number));
+    }
+
+    #[test]
+    fn amounts_compare_by_what_they_are() {
+        for (less, more) in
+            [("1", "1001m"), ("1k", "1Ki"), ("-1", "0"), ("-2Gi", "-1Gi"), ("1Ei", "2e18"), ("9", "1e900")]
+        {
+            assert!(quantity(less) < quantity(more), "{less} {more}");
+            assert!(quantity(more) > quantity(less), "{less} {more}");
+            assert!(quantity(more).negated() < quantity(less).negated(), "{less} {more}");
+        }
+        for (left, right) in [("1", "1000m"), ("1Gi", "1024Mi"), ("0", "0Ki"), ("1e3", "1k")] {
+            assert_eq!(quantity(left), quantity(right));
+        }
+    }
+
+    #[test]
+    fn sums_and_whole_numbers() {
+        let sum = |left: &str, right: &str| quantity(left).checked_add(&quantity(right)).expect("a sum").to_string();
+        assert_eq!(sum("1Gi", "512Mi"), "1536Mi");
+        assert_eq!(sum("1", "500m"), "1500m");
+        assert_eq!(sum("0", "1Gi"), "1Gi");
+        assert_eq!(quantity("1e900").checked_add(&quantity("1")), None);
+        for (text, whole, value, milli) in
+            [("1500m", false, 2, 1500), ("2", true, 2, 2000), ("-1500m", false, -2, -1500)]
+        {
+            let amount = quantity(text);
+            assert_eq!((amount.is_integer(), amount.value(), amount.milli_value()), (whole, value, milli), "{text}");
+        }
+        assert_eq!((quantity("1e900").value(), quantity("-1e900").value()), (i64::MAX, i64::MIN));
+    }
+
+    proptest! {
+        #[test]
+        fn the_canonical_form_is_the_same_amount(text in "[+-]?[0-9]{0,20}(\\.[0-9]{0,12})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|e-?[0-9]|E[0-9])?") {
+            if let Ok(written) = canonical(&text) {
+                let (amount, again) = (quantity(&text), quantity(&written));
+                prop_assert_eq!(amount, again);
+                prop_assert_eq!(canonical(&written).unwrap(), written.as_ref());
+                prop_assert_eq!(quantity(&amount.to_string()), amount);
+            }
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[0-9.eEinumkKMGTP+-]{0,50}", other in "[0-9.eEinumkKMGTP+-]{0,50}") {
+            if let (Ok(left), Ok(right)) = (Quantity::parse(&text), Quantity::parse(&other)) {
+                prop_assert_eq!(left.cmp(&right), right.cmp(&left).reverse());
+                let _ = (left.checked_add(&right), left.value(), left.milli_value(), left.to_string());
+            }
+        }
+    }
+}

@@ -8,7 +8,7 @@ use crate::quantity;
 use crate::schema::{Field, Shape, Struct, Type, schema};
 
 /// Unknown and duplicate fields told at most. A body full of mistakes should not fill the answer.
-const MAX_TOLD: usize = 100;
+pub const MAX_TOLD: usize = 100;
 
 /// In which words a wrong type is told: those of the JSON decoder, or those of the converter behind strategic merge
 /// patches.

@@ -10,9 +10,12 @@ mod merge;
 mod operations;
 mod strategic;
 
+use std::collections::HashSet;
+use std::fmt::Write;
+
 use serde_json::Value;
 
-use crate::decode::conform::{Words, conform};
+use crate::decode::conform::{MAX_TOLD, Words, conform};
 use crate::decode::json::{self, Node};
 use crate::decode::{Decoded, Refusal, accept, bad_patch, read};
 use crate::failure::{Details, Failure};
@@ -157,12 +160,13 @@ fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
     let length = path.len();
     match node {
         Node::Map(entries) => {
-            for (position, (key, value)) in entries.iter().enumerate() {
+            let mut seen: HashSet<&str> = HashSet::with_capacity(entries.len());
+            for (key, value) in entries {
                 if !path.is_empty() {
                     path.push('.');
                 }
                 path.push_str(key);
-                if entries[..position].iter().any(|(earlier, _)| earlier == key) {
+                if !seen.insert(key) && told.len() < MAX_TOLD {
                     let text = format!("duplicate field \"{path}\"");
                     if !told.contains(&text) {
                         told.push(text);
@@ -174,7 +178,8 @@ fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
         }
         Node::List(items) => {
             for (index, item) in items.iter().enumerate() {
-                path.push_str(&format!("[{index}]"));
+                // Infallible: text grows as long as there is memory.
+                let _ = write!(path, "[{index}]");
                 duplicates(item, path, told);
                 path.truncate(length);
             }

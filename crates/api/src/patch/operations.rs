@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::duplicates;
 use crate::decode::MAX_BODY;
+use crate::decode::conform::MAX_TOLD;
 use crate::decode::json::Node;
 
 /// An operation does not fit the object.
@@ -43,7 +44,7 @@ pub fn tell(node: &Node<'_>, told: &mut Vec<String>) {
     for (index, item) in items.iter().enumerate() {
         if let Node::Map(entries) = item {
             for (key, _) in entries {
-                if !matches!(key.as_ref(), "op" | "path" | "from" | "value") {
+                if !matches!(key.as_ref(), "op" | "path" | "from" | "value") && told.len() < MAX_TOLD {
                     told.push(format!("unknown field \"[{index}].{key}\""));
                 }
             }

@@ -173,7 +173,7 @@ fn parse_type<'t>(text: &'t str, names: &Names) -> (Type, &'t str) {
 }
 
 /// Gives a type the name after `=`, if there is one.
-fn named<'t>(inner: Type, rest: &'t str) -> (Type, &'t str) {
+fn named(inner: Type, rest: &str) -> (Type, &str) {
     match rest.strip_prefix('=') {
         None => (inner, rest),
         Some(rest) => {

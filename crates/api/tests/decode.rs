@@ -1,0 +1,518 @@
+//! Bodies are read as the API reads them, and refused in its words.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use tally_api::catalog;
+use tally_api::decode::{Decoded, conform, decode, decode_as, truncate_times};
+use tally_api::failure::Failure;
+use tally_api::kinds::Resource;
+use tally_api::options::{FieldValidation, Format};
+use tally_api::schema::{Shape, Type, schema};
+
+fn resource(plural: &str) -> &'static Resource {
+    catalog::resources().iter().find(|resource| resource.plural == plural).unwrap()
+}
+
+fn read(plural: &str, body: &str) -> Result<Decoded, Failure> {
+    decode(resource(plural), body.as_bytes(), Format::Json, FieldValidation::Warn)
+}
+
+/// The body is refused with 400 and this text.
+#[track_caller]
+fn refused(plural: &str, body: &str, text: &str) {
+    let failure = read(plural, body).expect_err("refused");
+    assert_eq!((failure.code, failure.reason, failure.message.as_str()), (400, "BadRequest", text));
+}
+
+/// As `refused`, with the usual beginning left out.
+#[track_caller]
+fn unfit(plural: &str, body: Value, text: &str) {
+    let kind = resource(plural).kind;
+    refused(plural, &body.to_string(), &format!("{kind} in version \"v1\" cannot be handled as a {kind}: {text}"));
+}
+
+/// The body becomes this object; `apiVersion` and `kind` aside.
+#[track_caller]
+fn becomes(plural: &str, body: Value, object: Value) {
+    let mut read = read(plural, &body.to_string()).expect("fit");
+    for key in ["apiVersion", "kind"] {
+        assert!(read.object.as_object_mut().unwrap().remove(key).is_some());
+    }
+    assert_eq!(read.object, object);
+    assert_eq!(read.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_not_json_is_told_where() {
+    let lead = "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: ";
+    for (body, why) in [
+        ("", "unexpected end of JSON input (<empty>)"),
+        ("hello", "invalid character 'h' looking for beginning of value (68656c6c6f)"),
+        (r#"{"kind":"#, r#"unexpected end of JSON input ({"kind":)"#),
+        ("{not json", "invalid character 'n' looking for beginning of object key string ({not json)"),
+        ("{\"a\" 1}", "invalid character '1' after object key ({\"a\" 1})"),
+        ("{\"a\":1 2}", "invalid character '2' after object key:value pair ({\"a\":1 2})"),
+        ("{\"a\":[1 2]}", "invalid character '2' after array element ({\"a\":[1 2]})"),
+        ("{\"a\":[1,]}", "invalid character ']' looking for beginning of value ({\"a\":[1,]})"),
+        ("{\"a\":1,}", "invalid character '}' looking for beginning of object key string ({\"a\":1,})"),
+        ("{\"a\":tru}", "invalid character '}' in literal true (expecting 'e') ({\"a\":tru})"),
+        ("{\"a\":-x}", "invalid character 'x' in numeric literal ({\"a\":-x})"),
+        ("{\"a\":1.x}", "invalid character 'x' after decimal point in numeric literal ({\"a\":1.x})"),
+        ("{\"a\":1ex}", "invalid character 'x' in exponent of numeric literal ({\"a\":1ex})"),
+        ("{\"a\":01}", "invalid character '1' after object key:value pair ({\"a\":01})"),
+        ("{\"a\":\"\n\"}", "invalid character '\\n' in string literal ({\"a\":\"\n\"})"),
+        (r#"{"a":"\x"}"#, r#"invalid character 'x' in string escape code ({"a":"\x"})"#),
+        (r#"{"a":"\u00g0"}"#, r#"invalid character 'g' in \u hexadecimal character escape ({"a":"\u00g0"})"#),
+        ("{} x", "invalid character 'x' after top-level value ({} x)"),
+        (
+            r#"{"apiVersion":"v1","kind":"ConfigMap"} x"#,
+            r#"invalid character 'x' after top-level value ({"apiVersion":"v1","kind":"Con ...)"#,
+        ),
+        ("{\"kind\":5}", "json: cannot unmarshal number into Go struct field .kind of type string ({\"kind\":5})"),
+        (
+            "[]",
+            r#"json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" } (5b5d)"#,
+        ),
+    ] {
+        refused("configmaps", body, &format!("{lead}{why}"));
+    }
+}
+
+#[test]
+fn depth_is_bounded() {
+    let nested = |levels: usize| format!("{{\"x\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+    assert!(read("configmaps", &nested(511)).is_ok());
+    let failure = read("configmaps", &nested(512)).expect_err("too deep");
+    assert!(failure.message.contains("exceeded max depth"), "{}", failure.message);
+    assert!(read("configmaps", &"[".repeat(1_000_000)).is_err());
+}
+
+#[test]
+fn kinds_and_versions_that_do_not_fit() {
+    for (plural, body, text) in [
+        (
+            "configmaps",
+            r#"{"apiVersion":"v1","kind":"Secret"}"#,
+            "Secret in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion",
+        ),
+        (
+            "jobs",
+            r#"{"apiVersion":"batch/v1","kind":"JobList"}"#,
+            "JobList in version \"v1\" cannot be handled as a Job: converting (v1.JobList) to (batch.Job): unknown conversion",
+        ),
+        (
+            "configmaps",
+            r#"{"apiVersion":"v1","kind":"Frob"}"#,
+            "Frob in version \"v1\" cannot be handled as a ConfigMap: no kind \"Frob\" is registered for version \"v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        ),
+        (
+            "jobs",
+            r#"{"apiVersion":"batch/v9","kind":"Job"}"#,
+            "Job in version \"v9\" cannot be handled as a Job: no kind \"Job\" is registered for version \"batch/v9\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        ),
+        (
+            "configmaps",
+            r#"{"apiVersion":"a/b/c","kind":"ConfigMap"}"#,
+            "the object provided is unrecognized (must be of type ConfigMap): unexpected GroupVersion string: a/b/c ({\"apiVersion\":\"a/b/c\",\"kind\":\" ...)",
+        ),
+        (
+            "events",
+            r#"{"apiVersion":"events.k8s.io/v1","kind":"Event"}"#,
+            "the API version in the data (events.k8s.io/v1) does not match the expected API version (v1)",
+        ),
+    ] {
+        refused(plural, body, text);
+    }
+}
+
+#[test]
+fn kind_and_version_may_be_left_out() {
+    for body in ["{}", "null", r#"{"kind":"Job"}"#, r#"{"apiVersion":"batch/v1"}"#, r#"{"kind":null}"#] {
+        let object = read("jobs", body).unwrap().object;
+        assert_eq!((&object["apiVersion"], &object["kind"]), (&json!("batch/v1"), &json!("Job")), "{body}");
+    }
+}
+
+#[test]
+fn wrong_types_are_told_in_the_words_of_the_decoder() {
+    let pod = |spec: Value| json!({"spec": spec});
+    let container = |container: Value| json!({"spec": {"containers": [container]}});
+    for (plural, body, text) in [
+        (
+            "jobs",
+            json!({"spec": {"parallelism": "two"}}),
+            "string into Go struct field JobSpec.spec.parallelism of type int32",
+        ),
+        (
+            "jobs",
+            json!({"spec": {"parallelism": 3_000_000_000_i64}}),
+            "number 3000000000 into Go struct field JobSpec.spec.parallelism of type int32",
+        ),
+        (
+            "jobs",
+            json!({"spec": {"parallelism": 1.5}}),
+            "number 1.5 into Go struct field JobSpec.spec.parallelism of type int32",
+        ),
+        ("jobs", json!({"spec": {"suspend": "yes"}}), "string into Go struct field JobSpec.spec.suspend of type bool"),
+        ("jobs", json!({"spec": "x"}), "string into Go struct field Job.spec of type v1.JobSpec"),
+        (
+            "pods",
+            pod(json!({"restartPolicy": 5})),
+            "number into Go struct field PodSpec.spec.restartPolicy of type v1.RestartPolicy",
+        ),
+        (
+            "pods",
+            pod(json!({"containers": {"a": 1}})),
+            "object into Go struct field PodSpec.spec.containers of type []v1.Container",
+        ),
+        (
+            "pods",
+            pod(json!({"containers": ["x"]})),
+            "string into Go struct field PodSpec.spec.containers of type v1.Container",
+        ),
+        (
+            "pods",
+            pod(json!({"nodeSelector": ["a"]})),
+            "array into Go struct field PodSpec.spec.nodeSelector of type map[string]string",
+        ),
+        (
+            "pods",
+            container(json!({"livenessProbe": {"httpGet": {"port": true}}})),
+            "bool into Go struct field HTTPGetAction.spec.containers.livenessProbe.ProbeHandler.httpGet.port of type int32",
+        ),
+        (
+            "configmaps",
+            json!({"metadata": {"labels": {"a": 1}}}),
+            "number into Go struct field ObjectMeta.metadata.labels of type string",
+        ),
+        (
+            "configmaps",
+            json!({"metadata": {"creationTimestamp": 5}}),
+            "number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
+        ),
+    ] {
+        unfit(plural, body, &format!("json: cannot unmarshal {text}"));
+    }
+}
+
+#[test]
+fn of_several_mistakes_the_first_is_told_unless_the_reading_stops() {
+    let body = r#"{"metadata":{"name":5,"labels":7}}"#;
+    let name = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string";
+    refused("configmaps", body, name);
+    let body = r#"{"metadata":{"name":5,"creationTimestamp":"x"}}"#;
+    assert!(read("configmaps", body).unwrap_err().message.contains("parsing time \"x\""));
+}
+
+#[test]
+fn text_that_is_no_quantity_time_or_base64() {
+    let limits = |amount: Value| json!({"spec": {"containers": [{"resources": {"limits": {"cpu": amount}}}]}});
+    let quantities = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    for amount in [json!("lots"), json!(""), json!({}), json!(true)] {
+        unfit("pods", limits(amount), quantities);
+    }
+    unfit("pods", limits(json!("1Q")), quantities);
+    unfit("pods", limits(json!("1Kn")), "unable to parse quantity's suffix");
+    unfit("secrets", json!({"data": {"a": "%%%"}}), "illegal base64 data at input byte 0");
+    unfit("secrets", json!({"data": {"a": "YQ"}}), "illegal base64 data at input byte 0");
+    unfit("secrets", json!({"data": {"a": "YQ==x"}}), "illegal base64 data at input byte 4");
+    let created = |text: &str| json!({"metadata": {"creationTimestamp": text}});
+    for (text, why) in [
+        ("x", r#" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006""#),
+        ("2024-01-01", r#" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#),
+        ("2024-01-01T00:00:00", r#" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "Z07:00""#),
+        ("2024-13-01T00:00:00Z", ": month out of range"),
+        ("2023-02-29T00:00:00Z", ": day out of range"),
+        ("2024-01-01T25:00:00Z", ": hour out of range"),
+        ("2024-01-01T00:00:00Zx", r#": extra text: "x""#),
+    ] {
+        unfit("configmaps", created(text), &format!("parsing time \"{text}\"{why}"));
+    }
+    unfit(
+        "leases",
+        json!({"spec": {"renewTime": "2024-01-01T00:00:00Z"}}),
+        r#"parsing time "2024-01-01T00:00:00Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000""#,
+    );
+}
+
+#[test]
+fn what_is_empty_is_left_out_and_what_cannot_be_is_shown() {
+    becomes(
+        "configmaps",
+        json!({"metadata": {"name": "c", "labels": {}, "generation": 0}, "data": null, "immutable": null}),
+        json!({"metadata": {"name": "c"}}),
+    );
+    becomes(
+        "jobs",
+        json!({"spec": {"suspend": false, "template": {"spec": {"containers": [{}], "hostNetwork": false, "nodeSelector": {}}}}}),
+        json!({"metadata": {}, "status": {}, "spec": {"suspend": false, "template": {
+            "metadata": {}, "spec": {"containers": [{"name": "", "resources": {}}]}}}}),
+    );
+    becomes(
+        "jobs",
+        json!({"spec": {"podFailurePolicy": {"rules": []}}, "status": {"conditions": [{"type": "Complete"}], "active": 0}}),
+        json!({"metadata": {},
+            "spec": {"podFailurePolicy": {"rules": null}, "template": {"metadata": {}, "spec": {"containers": null}}},
+            "status": {"conditions": [{"type": "Complete", "status": "", "lastProbeTime": null, "lastTransitionTime": null}]}}),
+    );
+}
+
+#[test]
+fn null_in_a_map_or_list_stands_for_the_empty_value() {
+    becomes(
+        "configmaps",
+        json!({"data": {"a": null}, "metadata": {"finalizers": [null, "x"]}}),
+        json!({"metadata": {"finalizers": ["", "x"]}, "data": {"a": ""}}),
+    );
+    becomes("secrets", json!({"data": {"a": null}}), json!({"metadata": {}, "data": {"a": ""}}));
+}
+
+#[test]
+fn quantities_times_and_bytes_are_written_in_one_way() {
+    let read = |body: Value| read("pods", &body.to_string()).unwrap().object;
+    let pod = read(json!({
+        "metadata": {"creationTimestamp": "2024-01-01T02:00:00+02:00"},
+        "spec": {"containers": [{
+            "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}, "requests": {"cpu": "2000m", "memory": null}},
+            "livenessProbe": {"httpGet": {"port": 80}}, "readinessProbe": {"httpGet": {"port": "http"}},
+        }]},
+    }));
+    assert_eq!(pod["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(
+        container["resources"],
+        json!({"limits": {"cpu": "500m", "memory": "1Gi"}, "requests": {"cpu": "2", "memory": "0"}})
+    );
+    assert_eq!(container["livenessProbe"]["httpGet"]["port"], 80);
+    assert_eq!(container["readinessProbe"]["httpGet"]["port"], "http");
+    becomes("secrets", json!({"data": {"a": "YW\nI=\r\n"}}), json!({"metadata": {}, "data": {"a": "YWI="}}));
+    // The bits that padding cuts off mean nothing.
+    becomes("secrets", json!({"data": {"a": "YX=="}}), json!({"metadata": {}, "data": {"a": "YQ=="}}));
+}
+
+#[test]
+fn times_keep_their_fractions_until_storage_cuts_them() {
+    let body = r#"{"status":{"startTime":"2024-01-01T00:00:00.950+01:00"}}"#;
+    let read_job = read("jobs", body).unwrap();
+    assert!(read_job.fractions);
+    let mut object = read_job.object;
+    assert_eq!(object["status"]["startTime"], "2023-12-31T23:00:00.95Z");
+    truncate_times(resource("jobs"), &mut object);
+    assert_eq!(object["status"]["startTime"], "2023-12-31T23:00:00Z");
+
+    assert!(!read("jobs", r#"{"status":{"startTime":"2024-01-01T00:00:00.000Z"}}"#).unwrap().fractions);
+    let mut lease = read("leases", r#"{"spec":{"renewTime":"2024-01-01T00:00:00.123456Z"}}"#).unwrap();
+    assert!(!lease.fractions, "microseconds are kept");
+    truncate_times(resource("leases"), &mut lease.object);
+    assert_eq!(lease.object["spec"]["renewTime"], "2024-01-01T00:00:00.123456Z");
+}
+
+#[test]
+fn the_zero_time_is_no_time() {
+    becomes("configmaps", json!({"metadata": {"creationTimestamp": "0001-01-01T00:00:00Z"}}), json!({"metadata": {}}));
+}
+
+#[test]
+fn unknown_and_duplicate_fields_are_told_dropped_or_refused() {
+    let body = r#"{"bogus":true,"spec":{"surprise":1,"parallelism":1,"parallelism":2,
+        "template":{"spec":{"containers":[{"imag":"z","Name":"c"}],"nodeSelector":{"a":"1","a":"2"}}}}}"#;
+    let told = [
+        r#"unknown field "bogus""#,
+        r#"unknown field "spec.surprise""#,
+        r#"duplicate field "spec.parallelism""#,
+        r#"unknown field "spec.template.spec.containers[0].imag""#,
+        r#"unknown field "spec.template.spec.containers[0].Name""#,
+        r#"duplicate field "spec.template.spec.nodeSelector.a""#,
+    ];
+    let read = |validation| decode(resource("jobs"), body.as_bytes(), Format::Json, validation);
+    let warned = read(FieldValidation::Warn).unwrap();
+    assert_eq!(warned.warnings, told);
+    assert_eq!(warned.object["spec"]["parallelism"], 2);
+    assert_eq!(warned.object["spec"]["template"]["spec"]["nodeSelector"], json!({"a": "2"}));
+    assert_eq!(warned.object.get("bogus"), None);
+    let ignored = read(FieldValidation::Ignore).unwrap();
+    assert_eq!((ignored.warnings.len(), &ignored.object), (0, &warned.object));
+    let failure = read(FieldValidation::Strict).unwrap_err();
+    let text = format!("Job in version \"v1\" cannot be handled as a Job: strict decoding error: {}", told.join(", "));
+    assert_eq!((failure.code, failure.message), (400, text));
+}
+
+#[test]
+fn no_more_than_a_hundred_unknown_fields_are_told() {
+    let fields: Map<String, Value> = (0..250).map(|number| (format!("x{number}"), json!(1))).collect();
+    assert_eq!(read("configmaps", &Value::Object(fields).to_string()).unwrap().warnings.len(), 100);
+}
+
+#[test]
+fn other_kinds_than_those_of_resources_can_be_read() {
+    let read = |kind: (&str, &str, &str), body: &str| {
+        decode_as(kind.0, kind.1, kind.2, body.as_bytes(), Format::Json, FieldValidation::Strict)
+    };
+    let options = ("", "v1", "DeleteOptions");
+    for body in [
+        r#"{"gracePeriodSeconds":0}"#,
+        r#"{"apiVersion":"meta.k8s.io/v1","kind":"DeleteOptions","gracePeriodSeconds":0}"#,
+        r#"{"apiVersion":"batch/v1","kind":"DeleteOptions","gracePeriodSeconds":0}"#,
+    ] {
+        assert_eq!(read(options, body).unwrap().object["gracePeriodSeconds"], 0, "{body}");
+    }
+    let failure = read(("policy", "v1", "Eviction"), r#"{"apiVersion":"v1","kind":"Pod"}"#).unwrap_err();
+    let text = "Pod in version \"v1\" cannot be handled as a Eviction: converting (v1.Pod) to (policy.Eviction): unknown conversion";
+    assert_eq!(failure.message, text);
+    assert!(read(("autoscaling", "v1", "Scale"), r#"{"spec":{"replicas":3}}"#).is_ok());
+    assert!(read(("authentication.k8s.io", "v1", "TokenRequest"), r#"{"spec":{"audiences":["x"]}}"#).is_ok());
+}
+
+fn yaml(plural: &str, body: &str, validation: FieldValidation) -> Result<Decoded, Failure> {
+    decode(resource(plural), body.as_bytes(), Format::Yaml, validation)
+}
+
+#[test]
+fn yaml_means_what_its_json_form_means() {
+    let body = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\n  labels: {on: 'y', 8: eight}\ndata:\n  a: \"1\"\n  b: |\n    x\n    y\n";
+    let object = yaml("configmaps", body, FieldValidation::Strict).unwrap().object;
+    assert_eq!(object["metadata"]["labels"], json!({"true": "y", "8": "eight"}));
+    assert_eq!(object["data"], json!({"a": "1", "b": "x\ny\n"}));
+    // A number is a number here too.
+    let failure = yaml("configmaps", "data:\n  a: 1\n", FieldValidation::Warn).unwrap_err();
+    assert!(
+        failure.message.ends_with("json: cannot unmarshal number into Go struct field ConfigMap.data of type string")
+    );
+    let job = yaml("jobs", "spec:\n  parallelism: 2.0\n  suspend: yes\n", FieldValidation::Strict).unwrap().object;
+    assert_eq!((&job["spec"]["parallelism"], &job["spec"]["suspend"]), (&json!(2), &json!(true)));
+    assert_eq!(yaml("jobs", "", FieldValidation::Strict).unwrap().object["kind"], "Job");
+}
+
+#[test]
+fn bad_yaml_is_told_in_the_words_of_its_decoder() {
+    let failure = yaml("configmaps", "a: b: c", FieldValidation::Warn).unwrap_err();
+    let text = "the object provided is unrecognized (must be of type ConfigMap): yaml: mapping values are not allowed in this context (613a20623a2063)";
+    assert_eq!((failure.code, failure.message.as_str()), (400, text));
+    let twice = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\ndata:\n  a: \"1\"\n  a: \"2\"\n";
+    let told = "yaml: unmarshal errors:\n  line 7: key \"a\" already set in map";
+    let warned = yaml("configmaps", twice, FieldValidation::Warn).unwrap();
+    assert_eq!(
+        (warned.warnings.as_slice(), &warned.object["data"]),
+        ([told.to_owned()].as_slice(), &json!({"a": "2"}))
+    );
+    let failure = yaml("configmaps", twice, FieldValidation::Strict).unwrap_err();
+    assert!(failure.message.ends_with(&format!("strict decoding error: {told}")), "{}", failure.message);
+}
+
+#[test]
+fn what_a_patch_made_is_refused_as_the_patch() {
+    let patched = json!({"kind": "Job", "apiVersion": "batch/v1", "spec": {"parallelism": "x"}});
+    let failure = conform(resource("jobs"), patched, FieldValidation::Warn).unwrap_err();
+    let cause = &failure.details.as_ref().unwrap().causes[0];
+    assert_eq!((failure.code, cause.field.as_str(), cause.reason.as_str()), (422, "patch", "FieldValueInvalid"));
+    assert!(failure.message.starts_with(" \"\" is invalid: patch: Invalid value: \"{"), "{}", failure.message);
+    assert!(failure.message.ends_with("JobSpec.spec.parallelism of type int32"), "{}", failure.message);
+}
+
+// ---- what holds of every body ----
+
+/// Any JSON, with the names of fields in it often enough to get somewhere.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-5.0..5.0_f64).prop_map(Value::from),
+        "[a-zA-Z0-9:.é+-]{0,12}".prop_map(Value::from),
+        Just(json!("2024-01-01T00:00:00.5Z")),
+        Just(json!("1.5Gi")),
+    ];
+    let name = prop_oneof![
+        Just("metadata"),
+        Just("spec"),
+        Just("status"),
+        Just("template"),
+        Just("containers"),
+        Just("name"),
+        Just("labels"),
+        Just("kind"),
+        Just("conditions"),
+        Just("x"),
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((name.clone(), inner), 0..5).prop_map(|entries| Value::Object(
+                entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+            )),
+        ]
+    })
+}
+
+/// A value of this type, as clients might write it.
+fn fitting(ty: &'static Type, depth: u32) -> BoxedStrategy<Value> {
+    match &ty.shape {
+        Shape::Text => "[a-z]{0,3}".prop_map(Value::from).boxed(),
+        Shape::Int32 => any::<i32>().prop_map(Value::from).boxed(),
+        Shape::Int64 => any::<i64>().prop_map(Value::from).boxed(),
+        Shape::Float => (0.0..9.0_f64).prop_map(Value::from).boxed(),
+        Shape::Bool => any::<bool>().prop_map(Value::from).boxed(),
+        Shape::IntOrString => prop_oneof![Just(json!(0)), Just(json!("x")), Just(json!(80))].boxed(),
+        Shape::Quantity => "[0-9]{1,3}(\\.[0-9]{1,4})?(m|k|Ki|Gi|e3)?".prop_map(Value::from).boxed(),
+        Shape::Time => {
+            "20[0-9]{2}-0[1-9]-1[0-9]T1[0-9]:00:00(\\.[0-9]{1,9})?(Z|[+-]0[0-9]:30)".prop_map(Value::from).boxed()
+        }
+        Shape::MicroTime => "20[0-9]{2}-0[1-9]-1[0-9]T1[0-9]:00:00\\.[0-9]{6}Z".prop_map(Value::from).boxed(),
+        Shape::Bytes => "([A-Za-z0-9+/]{4}){0,2}".prop_map(Value::from).boxed(),
+        Shape::Raw => Just(json!({"a": [1]})).boxed(),
+        Shape::List(_) | Shape::Map(_) | Shape::Struct(_) if depth == 0 => Just(Value::Null).boxed(),
+        Shape::List(inner) => prop::collection::vec(fitting(inner, depth - 1), 0..3).prop_map(Value::from).boxed(),
+        Shape::Map(inner) => prop::collection::btree_map("[a-z]{1,2}", fitting(inner, depth - 1), 0..3)
+            .prop_map(|map| Value::Object(map.into_iter().collect()))
+            .boxed(),
+        Shape::Struct(id) => {
+            let fields = schema().get(*id).fields.iter();
+            let fields: Vec<_> = fields
+                .map(|field| {
+                    let value = prop_oneof![3 => Just(None), 1 => fitting(&field.ty, depth - 1).prop_map(Some)];
+                    value.prop_map(|value| value.map(|value| (field.name.to_owned(), value)))
+                })
+                .collect();
+            fields.prop_map(|entries| Value::Object(entries.into_iter().flatten().collect())).boxed()
+        }
+    }
+}
+
+fn fitting_job() -> impl Strategy<Value = Value> {
+    let structure = schema().kind("batch", "v1", "Job").unwrap();
+    let field = |name: &str| fitting(&structure.field(name).unwrap().ty, 5);
+    (field("metadata"), field("spec"), field("status"))
+        .prop_map(|(metadata, spec, status)| json!({"metadata": metadata, "spec": spec, "status": status}))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_json_makes_the_decoder_panic(body in any_json()) {
+        for (group, version, kind) in schema().kinds() {
+            let text = body.to_string();
+            for validation in [FieldValidation::Strict, FieldValidation::Ignore] {
+                let _ = decode_as(group, version, kind, text.as_bytes(), Format::Json, validation);
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_decoder_panic(body in "[ -~é\n\"\\\\{}\\[\\]:,]{0,40}", yaml in any::<bool>()) {
+        let format = if yaml { Format::Yaml } else { Format::Json };
+        let _ = decode(resource("jobs"), body.as_bytes(), format, FieldValidation::Strict);
+    }
+
+    #[test]
+    fn what_has_been_read_reads_the_same(body in fitting_job()) {
+        let first = read("jobs", &body.to_string()).unwrap();
+        prop_assert!(first.warnings.is_empty());
+        let second = read("jobs", &first.object.to_string()).unwrap();
+        prop_assert_eq!(&second.object, &first.object);
+        let third = conform(resource("jobs"), first.object.clone(), FieldValidation::Strict).unwrap();
+        prop_assert_eq!(third.object, first.object);
+        prop_assert_eq!(third.fractions, first.fractions);
+    }
+}
