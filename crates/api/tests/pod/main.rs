@@ -1,0 +1,73 @@
+//! Pods at the door: what is filled in, what is refused and in which words, what may change.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod changes;
+mod spec;
+
+use serde_json::{Value, json};
+use tally_api::decode::decode_as;
+use tally_api::field::FieldError;
+use tally_api::kinds::Rules;
+use tally_api::options::{FieldValidation, Format};
+use tally_api::pod::PodRules;
+use tally_core::time::Timestamp;
+
+const NOW: Timestamp = Timestamp::from_seconds(1_714_557_600);
+
+/// A Pod as a client sends it, filled in.
+fn received(pod: &Value) -> Value {
+    let body = serde_json::to_vec(pod).unwrap();
+    let mut pod = decode_as("", "v1", "Pod", &body, Format::Json, FieldValidation::Strict).expect("decodes").object;
+    PodRules.default(&mut pod);
+    pod
+}
+
+/// A Pod named `p` with one container; `spec` adds to it or overrides.
+fn written(spec: Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" },
+        "spec": { "containers": [{ "name": "c", "image": "i" }] },
+    });
+    merge(&mut pod["spec"], spec);
+    pod
+}
+
+fn merge(into: &mut Value, from: Value) {
+    for (key, value) in from.as_object().unwrap().clone() {
+        into[key] = value;
+    }
+}
+
+fn created(spec: Value) -> Value {
+    let mut pod = received(&written(spec));
+    PodRules.prepare_create(&mut pod, NOW);
+    pod
+}
+
+fn texts(errors: &[FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+/// What a Pod with this spec is refused for. Where a text ends in `...`, its beginning is enough.
+fn check(spec: Value, told: &[&str]) {
+    let pod = created(spec.clone());
+    compare(&texts(&PodRules.validate_create(&pod)), told, &spec);
+}
+
+/// The same of one container that has these fields besides name and image.
+fn check_container(fields: Value, told: &[&str]) {
+    let mut container = json!({ "name": "c", "image": "i" });
+    merge(&mut container, fields);
+    check(json!({ "containers": [container], "volumes": [{ "name": "v" }] }), told);
+}
+
+fn compare(found: &[String], told: &[&str], what: &Value) {
+    let fits = |(found, told): (&String, &&str)| match told.strip_suffix("...") {
+        Some(beginning) => found.starts_with(beginning),
+        None => found == told,
+    };
+    assert!(
+        found.len() == told.len() && found.iter().zip(told).all(fits),
+        "{what}\n found {found:#?}\n told {told:#?}"
+    );
+}
