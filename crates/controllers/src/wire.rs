@@ -169,6 +169,9 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
 /// What an answered request means: `object` is the object in the answer, None if it was a Status (removed at once).
 pub fn done(action: &Action, object: Option<&[u8]>) -> Answer {
     let Some(bytes) = object else { return Answer::Gone };
+    if matches!(action, Action::DeletePod { .. }) && nothing_holds(bytes) {
+        return Answer::Gone;
+    }
     let read = match call(action).resource {
         Resource::Pods => PodView::from_json(bytes).map(|pod| Object::Pod(Arc::new(pod))),
         Resource::Jobs => JobView::from_json(bytes).map(|job| Object::Job(Arc::new(job))),
@@ -178,6 +181,24 @@ pub fn done(action: &Action, object: Option<&[u8]>) -> Answer {
         // Done, but by something that does not speak Kubernetes: what became of it shows in the stream.
         Err(_) => Answer::Unknown,
     }
+}
+
+/// Whether a deleted Pod in an answer has gone at once: an API server shows it all the same, without grace period and
+/// finalizers (API-10).
+fn nothing_holds(pod: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Pod {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        deletion_grace_period_seconds: Option<i64>,
+        finalizers: Option<Vec<String>>,
+    }
+    serde_json::from_slice::<Pod>(pod).is_ok_and(|pod| {
+        pod.metadata.deletion_grace_period_seconds == Some(0) && pod.metadata.finalizers.is_none_or(|list| list.is_empty())
+    })
 }
 
 #[cfg(test)]

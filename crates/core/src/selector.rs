@@ -12,6 +12,10 @@ use crate::view::{null_default, text_map};
 pub struct Labels(Vec<(CompactString, CompactString)>);
 
 impl Labels {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     pub fn get(&self, key: &str) -> Option<&str> {
         let at = self.0.binary_search_by(|(candidate, _)| candidate.as_str().cmp(key)).ok()?;
         Some(&self.0[at].1)

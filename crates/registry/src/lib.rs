@@ -1,12 +1,33 @@
 //! The verbs: create, get, list, watch, update, patch and delete, on objects held to the rules of `tally-api` and kept
 //! in `tally-store`. No HTTP here; the server, the simulator and embedded controllers all come in through this door.
+//!
+//! Every write is conditional on the revision its decision was made from (`Expect`), and is decided anew if another
+//! came first: there is no get-then-put.
+
+mod continuation;
+mod create;
+mod delete;
+mod pods;
+mod read;
+mod start;
+mod text;
+mod update;
+mod view;
+mod watch;
 
 use bytes::Bytes;
+use serde_json::Value;
 use tally_api::failure::Failure;
 use tally_api::kinds::{Resource, Subresource};
-use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WatchOptions, WriteOptions};
 use tally_core::time::Timestamp;
-use tally_store::Store;
+use tally_store::{Store, WriteError};
+
+pub use text::body as stored_form;
+pub use watch::{WatchEvent, WatchStream};
+
+/// How often a write is decided anew because another came first, before the client is told to try later. Each round
+/// means that somebody else succeeded, so this is reached only on an object that is written all the time.
+const MOST_ROUNDS: usize = 64;
 
 /// What a request is about.
 #[derive(Clone, Copy)]
@@ -27,6 +48,8 @@ pub struct Object {
 
 pub struct Written {
     pub object: Object,
+    /// `apiVersion` and `kind` of the object, where they are not the resource's: bindings answer with a Status.
+    pub kind: Option<(&'static str, &'static str)>,
     /// The object did not exist before.
     pub created: bool,
     pub warnings: Vec<String>,
@@ -39,37 +62,12 @@ pub enum Deleted {
     Status { uid: String },
 }
 
-pub struct DeleteAnswer {
-    pub deleted: Deleted,
-    pub warnings: Vec<String>,
-}
-
 pub struct Listing {
     pub items: Vec<Object>,
     pub revision: u64,
     /// Empty: this was the last page.
     pub continue_token: String,
     pub remaining: Option<usize>,
-}
-
-pub enum WatchEvent {
-    Added(Object),
-    Modified(Object),
-    Deleted(Object),
-    /// The stream has reached this revision. `initial_events_end`: the state asked for is complete.
-    Bookmark { revision: u64, initial_events_end: bool },
-    /// The last event of a stream: why it ended.
-    Failed(Failure),
-}
-
-/// A watch under way. Dropping it ends it.
-pub struct WatchStream {}
-
-impl WatchStream {
-    /// The next event; None when the time asked for is over. Safe to cancel.
-    pub async fn next(&mut self) -> Option<WatchEvent> {
-        None
-    }
 }
 
 /// Where instants and identifiers come from: the machine's clock and chance, or a simulation's.
@@ -91,47 +89,56 @@ impl Registry {
     pub fn new(store: Store, world: Box<dyn World>) -> Self {
         Self { store, world }
     }
+}
 
-    /// Creates the objects a cluster starts with, where they are missing.
-    pub async fn begin(&self) -> Result<()> {
-        Ok(())
+impl<'a> Target<'a> {
+    pub fn new(resource: &'static Resource, namespace: &'a str, name: &'a str) -> Self {
+        Self { resource, subresource: None, namespace, name }
     }
 
-    pub async fn create(&self, _: Target<'_>, _body: &[u8], _: Format, _: &WriteOptions) -> Result<Written> {
-        Err(Failure::internal("not built yet"))
+    /// Where the object is kept.
+    fn key(&self) -> String {
+        key(self.resource, self.namespace, self.name)
     }
 
-    pub fn get(&self, _: Target<'_>, _: ReadAt) -> Result<Object> {
-        Err(Failure::internal("not built yet"))
+    /// What the keys of the collection begin with.
+    fn prefix(&self) -> String {
+        if self.namespace.is_empty() {
+            format!("{}/", self.resource.storage)
+        } else {
+            format!("{}/{}/", self.resource.storage, self.namespace)
+        }
     }
 
-    pub fn list(&self, _: Target<'_>, _: &ListOptions) -> Result<Listing> {
-        Err(Failure::internal("not built yet"))
+    fn is_subresource(&self, name: &str) -> bool {
+        self.subresource.is_some_and(|subresource| subresource.name == name)
     }
+}
 
-    pub fn watch(&self, _: Target<'_>, _: &WatchOptions) -> Result<WatchStream> {
-        Err(Failure::internal("not built yet"))
+fn key(resource: &Resource, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        format!("{}/{name}", resource.storage)
+    } else {
+        format!("{}/{namespace}/{name}", resource.storage)
     }
+}
 
-    pub async fn update(&self, _: Target<'_>, _body: &[u8], _: Format, _: &WriteOptions) -> Result<Written> {
-        Err(Failure::internal("not built yet"))
+impl Object {
+    /// The object as a value, without `apiVersion` and `kind`.
+    pub fn parse(&self) -> Value {
+        text::parse(&self.bytes)
     }
+}
 
-    pub async fn patch(&self, _: Target<'_>, _body: &[u8], _: PatchKind, _: &WriteOptions) -> Result<Written> {
-        Err(Failure::internal("not built yet"))
-    }
-
-    pub async fn delete(&self, _: Target<'_>, _: &DeleteOptions) -> Result<DeleteAnswer> {
-        Err(Failure::internal("not built yet"))
-    }
-
-    /// The objects as they were before, and warnings.
-    pub async fn delete_collection(
-        &self,
-        _: Target<'_>,
-        _: &ListOptions,
-        _: &DeleteOptions,
-    ) -> Result<(Listing, Vec<String>)> {
-        Err(Failure::internal("not built yet"))
+/// A write that the store did not take, other than because another came first.
+fn refused(error: WriteError) -> Failure {
+    match error {
+        WriteError::Overloaded => {
+            let mut failure = Failure::new(429, "TooManyRequests", "the store has too many writes waiting, try again later");
+            failure.details = Some(tally_api::failure::Details { retry_after_seconds: 1, ..Default::default() });
+            failure
+        }
+        WriteError::TooLarge { .. } => Failure::new(413, "RequestEntityTooLarge", error.to_string()),
+        other => Failure::internal(other.to_string()),
     }
 }

@@ -1,0 +1,165 @@
+//! Create: fill in, check, store under a name that nobody has.
+
+use serde_json::Value;
+use tally_api::decode::{Decoded, decode, truncate_times};
+use tally_api::failure::{Cause, Failure};
+use tally_api::kinds::Resource;
+use tally_api::meta;
+use tally_api::options::{Format, WriteOptions};
+use tally_store::{Change, Expect, Write, WriteError};
+
+use crate::text::{self, metadata};
+use crate::{Object, Registry, Result, Target, Written, key, refused, view};
+
+/// CONST-10, API-1: how many suffixes are tried for a generated name.
+const NAME_ATTEMPTS: usize = 8;
+const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+
+impl Registry {
+    pub async fn create(&self, target: Target<'_>, body: &[u8], format: Format, options: &WriteOptions) -> Result<Written> {
+        if target.resource.plural == "bindings" {
+            return self.bind(target, body, format, options).await;
+        }
+        match target.subresource.map(|subresource| subresource.name) {
+            None => {}
+            Some("binding") => return self.bind(target, body, format, options).await,
+            Some("eviction") => return self.evict(target, body, format, options).await,
+            Some(_) => return Err(Failure::method_not_allowed(target.resource, "create")),
+        }
+        let decoded = decode(target.resource, body, format, options.field_validation)?;
+        self.create_object(target, decoded, options).await
+    }
+
+    pub(crate) async fn create_object(&self, target: Target<'_>, decoded: Decoded, options: &WriteOptions) -> Result<Written> {
+        let Target { resource, namespace, .. } = target;
+        let Decoded { mut object, mut warnings, fractions } = decoded;
+        take_namespace(resource, namespace, &mut object)?;
+        if !matches!(text::text(&object, "/metadata/resourceVersion"), "" | "0") {
+            return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        self.admit(target, text::text(&object, "/metadata/name"))?;
+        resource.rules.default(&mut object);
+        self.give_identity(&mut object);
+        let prefix = text::text(&object, "/metadata/generateName").to_owned();
+        let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
+        for attempt in 1.. {
+            let mut candidate = object.clone();
+            if generated {
+                metadata(&mut candidate).insert("name".to_owned(), self.generate_name(&prefix).into());
+            }
+            let name = text::text(&candidate, "/metadata/name").to_owned();
+            resource.rules.prepare_create(&mut candidate, self.world.now());
+            let mut told = meta::dedupe_owner_references(&mut candidate);
+            let mut errors = meta::validate_create(resource, &candidate);
+            errors.extend(resource.rules.validate_create(&candidate));
+            if !errors.is_empty() {
+                return Err(Failure::invalid(resource.group, resource.kind, &name, &errors));
+            }
+            told.extend(resource.rules.create_warnings(&candidate));
+            resource.rules.complete(&mut candidate);
+            if fractions {
+                truncate_times(resource, &mut candidate);
+            }
+            let stored = view::to_stored(resource, candidate);
+            let key = key(resource, namespace, &name);
+            let written = if options.dry_run {
+                match self.store.get(&key) {
+                    Some(existing) => Err(WriteError::Conflict(Some(existing))),
+                    None => Ok(text::unstored(&stored)),
+                }
+            } else {
+                let write = Write { key, expect: Expect::Absent, change: Change::Put(text::body(&stored)) };
+                self.store.commit(write).await.map(|entry| entry.value.clone())
+            };
+            match written {
+                Ok(bytes) => {
+                    warnings.extend(told);
+                    let object = Object { bytes: view::shown(resource, bytes) };
+                    return Ok(Written { object, kind: None, created: true, warnings });
+                }
+                Err(WriteError::Conflict(_)) if generated && attempt < NAME_ATTEMPTS => {}
+                Err(WriteError::Conflict(existing)) => {
+                    let mut failure = Failure::already_exists(resource, &name);
+                    if existing.is_some_and(|entry| is_deleting(&text::parse(&entry.value))) {
+                        failure.message.insert_str(0, "object is being deleted: ");
+                    }
+                    return Err(failure);
+                }
+                Err(error) => return Err(refused(error)),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// API-19: objects go into a namespace that exists and stays.
+    fn admit(&self, target: Target<'_>, name: &str) -> Result<()> {
+        let Target { resource, namespace, .. } = target;
+        if !resource.namespaced {
+            return Ok(());
+        }
+        let Some(entry) = self.store.get(&format!("namespaces/{namespace}")) else {
+            let mut failure = Failure::new(404, "NotFound", format!("namespaces \"{namespace}\" not found"));
+            let kind = "namespaces".to_owned();
+            let details = tally_api::failure::Details { name: namespace.to_owned(), kind, ..Default::default() };
+            failure.details = Some(details);
+            return Err(failure);
+        };
+        // The word can also stand in an annotation; only then is the text read in full.
+        let marked = entry.value.windows(DELETION.len()).any(|window| window == DELETION.as_bytes());
+        if !marked || !is_deleting(&text::parse(&entry.value)) {
+            return Ok(());
+        }
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut failure = Failure::forbidden(resource, name, &why);
+        if let Some(details) = &mut failure.details {
+            details.causes.push(Cause {
+                reason: "NamespaceTerminating".to_owned(),
+                message: format!("namespace {namespace} is being terminated"),
+                field: "metadata.namespace".to_owned(),
+            });
+        }
+        Err(failure)
+    }
+
+    /// What the server says about a new object, whatever the client said.
+    fn give_identity(&self, object: &mut Value) {
+        meta::prepare_create(object);
+        let metadata = metadata(object);
+        metadata.remove("resourceVersion");
+        metadata.insert("uid".to_owned(), self.world.new_uid().into());
+        metadata.insert("creationTimestamp".to_owned(), self.world.now().truncated().to_string().into());
+    }
+
+    /// CONST-10: five characters after the prefix, which is cut so that the name still is a label.
+    fn generate_name(&self, prefix: &str) -> String {
+        let draw = |_| char::from(SUFFIX[self.world.random(SUFFIX.len() as u32) as usize % SUFFIX.len()]);
+        meta::generated_name(prefix, &(0..SUFFIX_LENGTH).map(draw).collect::<String>())
+    }
+}
+
+const DELETION: &str = "\"deletionTimestamp\"";
+
+pub fn is_deleting(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
+}
+
+/// The namespace of the request is the object's; an object that names another one is refused.
+pub fn take_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Result<()> {
+    let metadata = metadata(object);
+    if !resource.namespaced {
+        metadata.remove("namespace");
+        return Ok(());
+    }
+    match metadata.get("namespace").and_then(Value::as_str) {
+        None | Some("") => {
+            metadata.insert("namespace".to_owned(), namespace.into());
+            Ok(())
+        }
+        Some(given) if given == namespace => Ok(()),
+        Some(_) => {
+            let text = "the namespace of the provided object does not match the namespace sent on the request";
+            Err(Failure::bad_request(text))
+        }
+    }
+}

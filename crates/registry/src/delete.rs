@@ -1,0 +1,269 @@
+//! Delete: at once, after a grace period, or when the last finalizer goes.
+
+use bytes::Bytes;
+use serde_json::Value;
+use tally_api::failure::{Details, Failure};
+use tally_api::kinds::Resource;
+use tally_api::options::{DeleteOptions, ListOptions, Propagation};
+use tally_api::pod;
+use tally_core::time::{Span, Timestamp};
+use tally_store::{Change, Entry, Expect, Write, WriteError};
+
+use crate::create::is_deleting;
+use crate::text::{self, metadata};
+use crate::update::may_go;
+use crate::{Deleted, Listing, MOST_ROUNDS, Object, Registry, Result, Target, refused, view};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Namespaces that hold the cluster itself.
+const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// WARN-4.
+const PRESERVES_PODS: &str = "child pods are preserved by default when jobs are deleted; set \
+    propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+
+impl Registry {
+    /// What a client is told whatever comes of its delete: also when there is nothing to delete.
+    pub fn delete_warnings(resource: &Resource, options: &DeleteOptions) -> Vec<String> {
+        let silent = options.propagation.is_some() || options.orphan_dependents.is_some();
+        if resource.orphans_by_default && !silent { vec![PRESERVES_PODS.to_owned()] } else { Vec::new() }
+    }
+
+    pub async fn delete(&self, target: Target<'_>, options: &DeleteOptions) -> Result<Deleted> {
+        let resource = target.resource;
+        if resource.plural == "namespaces" && PROTECTED.contains(&target.name) {
+            return Err(Failure::forbidden(resource, target.name, "this namespace may not be deleted"));
+        }
+        let key = target.key();
+        for _ in 0..MOST_ROUNDS {
+            let Some(entry) = self.store.get(&key) else {
+                return Err(Failure::not_found(resource, target.name));
+            };
+            let old = text::parse(&entry.value);
+            check_preconditions(&target, options, &entry, &old)?;
+            let mut expect = entry.revision;
+            let (marked, last) = match plan(resource, options, &old, self.world.now()) {
+                Plan::Nothing => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
+                Plan::Remove => (None, old),
+                Plan::Mark { object, then_remove: false } if options.dry_run => {
+                    return Ok(Deleted::Object(shown(resource, text::unstored(&object))));
+                }
+                Plan::Mark { object, then_remove: false } => {
+                    match self.put(&key, expect, &object).await? {
+                        Some(entry) => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
+                        None => continue,
+                    }
+                }
+                Plan::Mark { object, then_remove: true } if options.dry_run => (Some(text::unstored(&object)), object),
+                Plan::Mark { object, then_remove: true } => match self.put(&key, expect, &object).await? {
+                    Some(entry) => {
+                        expect = entry.revision;
+                        (Some(entry.value.clone()), object)
+                    }
+                    None => continue,
+                },
+            };
+            if !options.dry_run {
+                let change = Change::Delete(text::body(&last));
+                match self.store.commit(Write { key: key.clone(), expect: Expect::At(expect), change }).await {
+                    Ok(_) => {}
+                    Err(WriteError::Conflict(_)) => continue,
+                    Err(error) => return Err(refused(error)),
+                }
+            }
+            let bytes = marked.unwrap_or_else(|| entry.value.clone());
+            return Ok(if answers_with_object(resource) {
+                Deleted::Object(shown(resource, bytes))
+            } else {
+                Deleted::Status { uid: text::text(&last, "/metadata/uid").to_owned() }
+            });
+        }
+        Err(Failure::modified(resource, target.name))
+    }
+
+    /// None: another write came first.
+    async fn put(&self, key: &str, expect: u64, object: &Value) -> Result<Option<Entry>> {
+        let change = Change::Put(text::body(object));
+        match self.store.commit(Write { key: key.to_owned(), expect: Expect::At(expect), change }).await {
+            Ok(entry) => Ok(Some(entry)),
+            Err(WriteError::Conflict(_)) => Ok(None),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// API-21: one by one, not all or none. The objects as they were before.
+    pub async fn delete_collection(
+        &self,
+        target: Target<'_>,
+        selection: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Listing> {
+        let listing = self.list(target, selection)?;
+        for object in &listing.items {
+            let object = object.parse();
+            let (namespace, name) = (text::text(&object, "/metadata/namespace"), text::text(&object, "/metadata/name"));
+            match self.delete(Target::new(target.resource, namespace, name), options).await {
+                Ok(_) => {}
+                Err(failure) if failure.code == 404 => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(listing)
+    }
+}
+
+fn shown(resource: &Resource, bytes: Bytes) -> Object {
+    Object { bytes: view::shown(resource, bytes) }
+}
+
+/// Kinds whose deletion is answered with what was deleted, not with a Status.
+fn answers_with_object(resource: &Resource) -> bool {
+    let plurals = [
+        "pods", "namespaces", "podtemplates", "resourcequotas", "serviceaccounts", "persistentvolumes",
+        "persistentvolumeclaims",
+    ];
+    resource.group.is_empty() && plurals.contains(&resource.plural)
+}
+
+enum Plan {
+    /// It is under way, and this request does not hurry it.
+    Nothing,
+    /// Nothing holds it: away with it.
+    Remove,
+    /// It is told that it must go; `then_remove`: and goes at once.
+    Mark { object: Value, then_remove: bool },
+}
+
+fn plan(resource: &Resource, options: &DeleteOptions, old: &Value, now: Timestamp) -> Plan {
+    let mut new = old.clone();
+    let graceful = if resource.plural == "pods" && resource.group.is_empty() {
+        match grace(options, old, now, &mut new) {
+            Grace::Pending => return Plan::Nothing,
+            Grace::Set => true,
+            Grace::Over => false,
+        }
+    } else {
+        false
+    };
+    let finalizers = finalizers(resource, options, old);
+    let held = !finalizers.is_empty();
+    if held {
+        metadata(&mut new).insert("finalizers".to_owned(), finalizers.into());
+    } else {
+        metadata(&mut new).remove("finalizers");
+    }
+    let emptying = resource.plural == "namespaces" && !may_go(resource, &new);
+    if !graceful && !held && !emptying {
+        return Plan::Remove;
+    }
+    if !graceful && !is_deleting(old) {
+        mark(&mut new, now, 0);
+    }
+    if emptying {
+        new["status"]["phase"] = "Terminating".into();
+    }
+    if new == *old {
+        return Plan::Nothing;
+    }
+    let then_remove = graceful && may_go(resource, &new);
+    Plan::Mark { object: new, then_remove }
+}
+
+enum Grace {
+    /// A longer or equal grace period is running already.
+    Pending,
+    Set,
+    /// No time is left to give: finalizers decide.
+    Over,
+}
+
+/// API-10 and API-11: how long a Pod gets. Repeated deletes can only shorten it.
+fn grace(options: &DeleteOptions, old: &Value, now: Timestamp, new: &mut Value) -> Grace {
+    let wanted = pod::grace_period(old, options.grace_period_seconds);
+    if !is_deleting(old) {
+        mark(new, now, wanted);
+        return Grace::Set;
+    }
+    let running = old.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    if running == 0 {
+        return Grace::Over;
+    }
+    if options.grace_period_seconds.is_none() || wanted >= running {
+        return Grace::Pending;
+    }
+    let ends = Timestamp::parse(text::text(old, "/metadata/deletionTimestamp")).unwrap_or(now);
+    let ends = ends + Span::from_seconds(wanted - running);
+    let metadata = metadata(new);
+    metadata.insert("deletionTimestamp".to_owned(), ends.to_string().into());
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), wanted.into());
+    Grace::Set
+}
+
+fn mark(object: &mut Value, now: Timestamp, grace: i64) {
+    let metadata = metadata(object);
+    let ends = now.truncated() + Span::from_seconds(grace);
+    metadata.insert("deletionTimestamp".to_owned(), ends.to_string().into());
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    // API-7: the object that survives its deletion has changed.
+    if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|generation| *generation > 0) {
+        metadata.insert("generation".to_owned(), (generation + 1).into());
+    }
+}
+
+/// API-13, API-14: the finalizers after a delete. An option overrides what is there, which overrides the kind's custom.
+fn finalizers(resource: &Resource, options: &DeleteOptions, old: &Value) -> Vec<Value> {
+    let existing = old.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let has = |name: &str| existing.iter().any(|finalizer| finalizer == name);
+    let wanted = match (options.orphan_dependents, options.propagation) {
+        (Some(true), _) | (None, Some(Propagation::Orphan)) => Some(ORPHAN),
+        (None, Some(Propagation::Foreground)) => Some(FOREGROUND),
+        (Some(false), _) | (None, Some(Propagation::Background)) => None,
+        (None, None) if has(ORPHAN) => Some(ORPHAN),
+        (None, None) if has(FOREGROUND) => Some(FOREGROUND),
+        (None, None) => resource.orphans_by_default.then_some(ORPHAN),
+    };
+    let standing = |finalizer: &&Value| {
+        let ours = *finalizer == ORPHAN || *finalizer == FOREGROUND;
+        !ours || wanted.is_some_and(|wanted| *finalizer == wanted)
+    };
+    let mut finalizers: Vec<Value> = existing.iter().filter(standing).cloned().collect();
+    if let Some(wanted) = wanted.filter(|wanted| !has(wanted)) {
+        finalizers.push(wanted.into());
+    }
+    finalizers
+}
+
+/// API-15.
+fn check_preconditions(target: &Target<'_>, options: &DeleteOptions, entry: &Entry, old: &Value) -> Result<()> {
+    let uid = text::text(old, "/metadata/uid");
+    if let Some(wanted) = options.precondition_uid.as_deref().filter(|wanted| *wanted != uid) {
+        return Err(other_uid(target, wanted, uid));
+    }
+    let revision = entry.revision.to_string();
+    if let Some(wanted) = options.precondition_resource_version.as_deref().filter(|wanted| *wanted != revision) {
+        let why = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+             ({revision}). The object might have been modified"
+        );
+        return Err(precondition_failed(target.resource, target.name, &why));
+    }
+    Ok(())
+}
+
+pub fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
+    let why = format!(
+        "the UID in the precondition ({wanted}) does not match the UID in record ({found}). \
+         The object might have been deleted and then recreated"
+    );
+    precondition_failed(target.resource, target.name, &why)
+}
+
+/// Preconditions speak of the kind, where other conflicts speak of the resource.
+fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Failure {
+    let kind = if resource.group.is_empty() { resource.kind.to_owned() } else { format!("{}.{}", resource.kind, resource.group) };
+    let text = format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}");
+    let details = Details { kind: resource.kind.to_owned(), ..Details::of(resource, name) };
+    Failure::new(409, "Conflict", text).with(details)
+}

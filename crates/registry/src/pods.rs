@@ -1,0 +1,171 @@
+//! What Pods have besides the usual verbs: binding to a node, and eviction.
+
+use bytes::Bytes;
+use serde_json::Value;
+use tally_api::decode::decode_as;
+use tally_api::failure::{Cause, Details, Failure};
+use tally_api::kinds::Resource;
+use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
+use tally_api::selector::LabelSelector;
+use tally_api::{catalog, pod};
+use tally_store::{Change, Expect, Write, WriteError};
+
+use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, refused, text};
+
+impl Registry {
+    /// Gives a Pod its node. The legacy collection `bindings` takes the Pod's name from the body.
+    pub(crate) async fn bind(
+        &self,
+        target: Target<'_>,
+        body: &[u8],
+        format: Format,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        let decoded = decode_as("", "v1", "Binding", body, format, options.field_validation)?;
+        let binding = decoded.object;
+        let named = text::text(&binding, "/metadata/name");
+        let name = if target.name.is_empty() { named } else { target.name };
+        if !named.is_empty() && named != name {
+            return Err(Failure::bad_request("name in URL does not match name in Binding object"));
+        }
+        let now = self.world.now();
+        let pod = Target::new(pods()?, target.namespace, name);
+        self.change_pod(pod, options.dry_run, |object| pod::bind(object, &binding, now)).await?;
+        Ok(success(decoded.warnings))
+    }
+
+    /// API-22: says why the Pod must go, if its disruption budgets allow it, and deletes it.
+    pub(crate) async fn evict(
+        &self,
+        target: Target<'_>,
+        body: &[u8],
+        format: Format,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        let decoded = decode_as("policy", "v1", "Eviction", body, format, options.field_validation)?;
+        let eviction = decoded.object;
+        if text::text(&eviction, "/metadata/name") != target.name {
+            return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
+        }
+        let delete = delete_options(&eviction, options.dry_run);
+        let pod = Target { subresource: None, ..target };
+        let now = self.world.now();
+        let stored = self.get(pod, Default::default())?.parse();
+        check_uid(&pod, &delete, &stored)?;
+        if counts_for_budgets(&stored) {
+            self.check_budgets(&pod, &stored)?;
+        }
+        self.change_pod(pod, delete.dry_run, |object| {
+            pod::add_disruption_target(object, now);
+            Ok(())
+        })
+        .await?;
+        self.delete(pod, &delete).await?;
+        Ok(success(decoded.warnings))
+    }
+
+    async fn change_pod(
+        &self,
+        target: Target<'_>,
+        dry_run: bool,
+        change: impl Fn(&mut Value) -> Result<()>,
+    ) -> Result<()> {
+        let key = target.key();
+        for _ in 0..MOST_ROUNDS {
+            let entry = self.store.get(&key).ok_or_else(|| Failure::not_found(target.resource, target.name))?;
+            let old = text::parse(&entry.value);
+            let mut new = old.clone();
+            change(&mut new)?;
+            if dry_run || new == old {
+                return Ok(());
+            }
+            let change = Change::Put(text::body(&new));
+            match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
+                Ok(_) => return Ok(()),
+                Err(WriteError::Conflict(_)) => {}
+                Err(error) => return Err(refused(error)),
+            }
+        }
+        Err(Failure::modified(target.resource, target.name))
+    }
+
+    /// Nobody keeps the budgets' status here yet; a budget whose status does not speak of its newest spec holds.
+    fn check_budgets(&self, target: &Target<'_>, pod: &Value) -> Result<()> {
+        let labels = pod.pointer("/metadata/labels").and_then(Value::as_object);
+        let prefix = format!("poddisruptionbudgets/{}/", target.namespace);
+        let budgets = self.store.range(&prefix, None, None, None).map_err(crate::read::gone)?;
+        for entry in budgets.entries {
+            let budget = text::parse(&entry.value);
+            let selects = LabelSelector::from_json(budget.pointer("/spec/selector"))
+                .is_ok_and(|selector| selector.matches(labels));
+            if !selects {
+                continue;
+            }
+            let name = text::text(&budget, "/metadata/name");
+            let number = |pointer| budget.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+            if number("/status/observedGeneration") < number("/metadata/generation") {
+                let why = format!("The disruption budget {name} is still being processed by the server.");
+                return Err(budget_holds(why, 10));
+            }
+            if number("/status/disruptionsAllowed") <= 0 {
+                let why = format!(
+                    "The disruption budget {name} needs {} healthy pods and has {} currently",
+                    number("/status/desiredHealthy"),
+                    number("/status/currentHealthy")
+                );
+                return Err(budget_holds(why, 0));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pods() -> Result<&'static Resource> {
+    catalog::find("", "v1", "pods").ok_or_else(|| Failure::internal("pods are not served"))
+}
+
+/// Pods that do not run, or are on their way out, disturb nothing when they go.
+fn counts_for_budgets(pod: &Value) -> bool {
+    let phase = text::text(pod, "/status/phase");
+    !matches!(phase, "Succeeded" | "Failed" | "Pending" | "") && !crate::create::is_deleting(pod)
+}
+
+fn budget_holds(why: String, retry_after_seconds: u32) -> Failure {
+    let cause = Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() };
+    let text = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
+    Failure::new(429, "TooManyRequests", text).with(details)
+}
+
+fn delete_options(eviction: &Value, dry_run: bool) -> DeleteOptions {
+    let at = |pointer: &str| eviction.pointer(pointer);
+    let words = |pointer: &str| at(pointer).and_then(Value::as_str).map(str::to_owned);
+    let propagation = match words("/deleteOptions/propagationPolicy").as_deref() {
+        Some("Foreground") => Some(Propagation::Foreground),
+        Some("Orphan") => Some(Propagation::Orphan),
+        Some("Background") => Some(Propagation::Background),
+        _ => None,
+    };
+    DeleteOptions {
+        dry_run: dry_run || at("/deleteOptions/dryRun").and_then(Value::as_array).is_some_and(|list| !list.is_empty()),
+        grace_period_seconds: at("/deleteOptions/gracePeriodSeconds").and_then(Value::as_i64),
+        propagation,
+        orphan_dependents: at("/deleteOptions/orphanDependents").and_then(Value::as_bool),
+        precondition_uid: words("/deleteOptions/preconditions/uid"),
+        // Adding the condition changes the revision; the caller's precondition is about the Pod before that.
+        precondition_resource_version: None,
+    }
+}
+
+fn check_uid(target: &Target<'_>, options: &DeleteOptions, stored: &Value) -> Result<()> {
+    let found = text::text(stored, "/metadata/uid");
+    match options.precondition_uid.as_deref() {
+        Some(wanted) if wanted != found => Err(crate::delete::other_uid(target, wanted, found)),
+        _ => Ok(()),
+    }
+}
+
+fn success(warnings: Vec<String>) -> Written {
+    let bytes = Bytes::from_static(br#"{"metadata":{},"status":"Success","code":201}"#);
+    Written { object: Object { bytes }, kind: Some(("v1", "Status")), created: true, warnings }
+}

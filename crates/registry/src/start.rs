@@ -1,0 +1,34 @@
+//! What a cluster starts with: its namespaces, and the service by which Pods find the API.
+
+use serde_json::{Value, json};
+use tally_api::catalog;
+use tally_api::failure::Failure;
+use tally_api::options::{Format, WriteOptions};
+
+use crate::{Registry, Result, Target};
+
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+impl Registry {
+    /// Creates the objects a cluster starts with, where they are missing.
+    pub async fn begin(&self) -> Result<()> {
+        for name in NAMESPACES {
+            self.ensure("namespaces", "", &json!({"metadata": {"name": name}})).await?;
+        }
+        let service = json!({
+            "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+        });
+        self.ensure("services", "default", &service).await
+    }
+
+    async fn ensure(&self, plural: &str, namespace: &str, object: &Value) -> Result<()> {
+        let resource = catalog::find("", "v1", plural).ok_or_else(|| Failure::internal(format!("no {plural} served")))?;
+        let target = Target::new(resource, namespace, "");
+        match self.create(target, object.to_string().as_bytes(), Format::Json, &WriteOptions::default()).await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.reason == "AlreadyExists" => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The stored form of objects: JSON text with the metadata first and the revision at a fixed place in it.
+//!
+//! The same bytes go to every reader, so the revision must be in the text before anybody parses it. The store puts it
+//! there when it assigns it (`Body::stamp_at`).
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use tally_store::Body;
+
+/// Every stored text begins with this, followed by the revision and a quote.
+const HEAD: &str = r#"{"metadata":{"resourceVersion":""#;
+
+/// The text of an object that is about to be written, with a gap for its revision.
+pub fn body(object: &Value) -> Body {
+    let (bytes, _) = encode(object, "");
+    Body { bytes, stamp_at: HEAD.len() }
+}
+
+/// The text of an object that is not written (a dry run). A new object has no revision to show.
+pub fn unstored(object: &Value) -> Bytes {
+    let text = match object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+        Some(revision) => encode(object, revision).0,
+        None => {
+            let mut object = object.clone();
+            remove_type(&mut object);
+            object.to_string().into_bytes()
+        }
+    };
+    Bytes::from(text)
+}
+
+fn encode(object: &Value, revision: &str) -> (Vec<u8>, usize) {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(HEAD.as_bytes());
+    out.extend_from_slice(revision.as_bytes());
+    out.push(b'"');
+    let empty = Map::new();
+    let fields = object.as_object().unwrap_or(&empty);
+    let metadata = fields.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    for (name, value) in metadata {
+        if name != "resourceVersion" {
+            write_field(&mut out, name, value);
+        }
+    }
+    out.push(b'}');
+    for (name, value) in fields {
+        if name != "metadata" && name != "apiVersion" && name != "kind" {
+            write_field(&mut out, name, value);
+        }
+    }
+    out.push(b'}');
+    let length = out.len();
+    (out, length)
+}
+
+fn write_field(out: &mut Vec<u8>, name: &str, value: &Value) {
+    out.push(b',');
+    // Writing a Value into memory cannot fail: its keys are strings and a Vec takes everything.
+    let _ = serde_json::to_writer(&mut *out, name);
+    out.push(b':');
+    let _ = serde_json::to_writer(&mut *out, value);
+}
+
+/// The value of a stored text.
+pub fn parse(bytes: &[u8]) -> Value {
+    // What is stored was encoded here and is checked by its checksum when the store is opened.
+    serde_json::from_slice(bytes).unwrap_or_else(|_| Value::Object(Map::new()))
+}
+
+/// The same state under another revision: what a watcher is told of an object that left its selection.
+pub fn restamp(bytes: &Bytes, revision: u64) -> Bytes {
+    let Some(rest) = bytes.get(HEAD.len()..) else { return bytes.clone() };
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut out = Vec::with_capacity(bytes.len() + 4);
+    out.extend_from_slice(HEAD.as_bytes());
+    out.extend_from_slice(revision.to_string().as_bytes());
+    out.extend_from_slice(&rest[digits..]);
+    Bytes::from(out)
+}
+
+pub fn remove_type(object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("apiVersion");
+        fields.remove("kind");
+    }
+}
+
+/// The metadata, made if it is missing.
+pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
+    let fields = map(object);
+    map(fields.entry("metadata").or_insert_with(|| Value::Object(Map::new())))
+}
+
+/// The value as a map; one that is something else becomes an empty map.
+fn map(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("made a map just above"),
+    }
+}
+
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_gap_is_where_the_revision_belongs() {
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "resourceVersion": "9"}, "spec": {}});
+        let Body { mut bytes, stamp_at } = body(&object);
+        bytes.splice(stamp_at..stamp_at, b"17".iter().copied());
+        assert_eq!(parse(&bytes), json!({"metadata": {"name": "p", "resourceVersion": "17"}, "spec": {}}));
+        let later = restamp(&Bytes::from(bytes), 1234);
+        assert_eq!(parse(&later), json!({"metadata": {"name": "p", "resourceVersion": "1234"}, "spec": {}}));
+    }
+
+    #[test]
+    fn a_dry_run_shows_the_revision_it_would_have_built_on() {
+        let seen = unstored(&json!({"kind": "Pod", "metadata": {"name": "p", "resourceVersion": "9"}}));
+        assert_eq!(parse(&seen), json!({"metadata": {"name": "p", "resourceVersion": "9"}}));
+        assert_eq!(parse(&unstored(&json!({"metadata": {"name": "p"}}))), json!({"metadata": {"name": "p"}}));
+    }
+}

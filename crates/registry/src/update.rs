@@ -1,0 +1,186 @@
+//! Update and patch: decide from the stored object, write if it is still that one, else decide again.
+
+use bytes::Bytes;
+use serde_json::Value;
+use tally_api::decode::{Decoded, conform, decode, truncate_times};
+use tally_api::failure::Failure;
+use tally_api::kinds::{Part, Resource};
+use tally_api::options::{Format, PatchKind, WriteOptions};
+use tally_api::{meta, patch};
+use tally_store::{Change, Entry, Expect, Write, WriteError};
+
+use crate::create::{is_deleting, take_namespace};
+use crate::text::{self, metadata};
+use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, refused, view};
+
+/// What a client wants an object to become.
+enum Wish<'a> {
+    Replace(Decoded),
+    Patch(PatchKind, &'a [u8]),
+}
+
+impl Registry {
+    pub async fn update(&self, target: Target<'_>, body: &[u8], format: Format, options: &WriteOptions) -> Result<Written> {
+        let mut decoded = decode(target.resource, body, format, options.field_validation)?;
+        take_name(&target, &mut decoded.object)?;
+        if self.store.get(&target.key()).is_none() && target.resource.create_on_update && target.subresource.is_none() {
+            metadata(&mut decoded.object).remove("uid");
+            return self.create_object(target, decoded, options).await;
+        }
+        self.modify(target, Wish::Replace(decoded), options).await
+    }
+
+    pub async fn patch(&self, target: Target<'_>, body: &[u8], kind: PatchKind, options: &WriteOptions) -> Result<Written> {
+        self.modify(target, Wish::Patch(kind, body), options).await
+    }
+
+    async fn modify(&self, target: Target<'_>, wish: Wish<'_>, options: &WriteOptions) -> Result<Written> {
+        let key = target.key();
+        for _ in 0..MOST_ROUNDS {
+            let Some(entry) = self.store.get(&key) else {
+                return Err(Failure::not_found(target.resource, target.name));
+            };
+            let decision = decide(&target, &wish, &entry, options)?;
+            let shown = |bytes: Bytes| Object { bytes: view::shown(target.resource, bytes) };
+            let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };
+            let (change, answer) = match decision.outcome {
+                Outcome::Nothing => return Ok(done(entry.value.clone(), decision.warnings)),
+                Outcome::Put(new) if options.dry_run => return Ok(done(text::unstored(&new), decision.warnings)),
+                Outcome::Put(new) => (Change::Put(text::body(&new)), None),
+                // API-8: the last finalizer takes the object with it. Watchers see the state it had before.
+                Outcome::Remove { new, old } => (Change::Delete(text::body(&old)), Some(text::unstored(&new))),
+            };
+            if options.dry_run {
+                return Ok(done(answer.unwrap_or_default(), decision.warnings));
+            }
+            match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
+                Ok(written) => return Ok(done(answer.unwrap_or_else(|| written.value.clone()), decision.warnings)),
+                // Another came first. A client that named the revision it saw is refused in the next round.
+                Err(WriteError::Conflict(_)) => {}
+                Err(error) => return Err(refused(error)),
+            }
+        }
+        Err(Failure::modified(target.resource, target.name))
+    }
+}
+
+struct Decision {
+    outcome: Outcome,
+    warnings: Vec<String>,
+}
+
+enum Outcome {
+    /// It is that already.
+    Nothing,
+    Put(Value),
+    Remove { new: Value, old: Value },
+}
+
+fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOptions) -> Result<Decision> {
+    let resource = target.resource;
+    let stored = text::parse(&entry.value);
+    let old = view::from_stored(resource, stored.clone());
+    let (mut new, mut warnings, fractions) = match wish {
+        Wish::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.fractions),
+        Wish::Patch(kind, body) => {
+            let mut current = old.clone();
+            current["apiVersion"] = resource.api_version().into();
+            current["kind"] = resource.kind.into();
+            let patched = patch::apply(resource, *kind, &current, body)?;
+            let decoded = conform(resource, patched, options.field_validation)?;
+            (decoded.object, decoded.warnings, decoded.fractions)
+        }
+    };
+    text::remove_type(&mut new);
+    take_name(target, &mut new)?;
+    take_namespace(resource, target.namespace, &mut new)?;
+    check_revision(target, &new, entry)?;
+    let unconditional = matches!(text::text(&new, "/metadata/resourceVersion"), "" | "0");
+    if unconditional && matches!(wish, Wish::Replace(_)) && meta::needs_resource_version(resource) {
+        return Err(meta::resource_version_missing(resource, target.name));
+    }
+    let uid = text::text(&new, "/metadata/uid").to_owned();
+    if matches!(wish, Wish::Replace(_)) && !uid.is_empty() && uid != text::text(&old, "/metadata/uid") {
+        return Err(other_uid(target, &uid, text::text(&old, "/metadata/uid")));
+    }
+    metadata(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
+
+    let part = if target.is_subresource("status") { Part::Status } else { Part::Main };
+    if target.is_subresource("finalize") {
+        let spec = new.get("spec").cloned().unwrap_or_default();
+        new = old.clone();
+        new["spec"] = spec;
+    } else {
+        resource.rules.default(&mut new);
+        meta::prepare_update(&mut new, &old);
+        resource.rules.prepare_update(&mut new, &old, part);
+        warnings.extend(meta::dedupe_owner_references(&mut new));
+        let mut errors = meta::validate_update(resource, &new, &old);
+        errors.extend(resource.rules.validate_update(&new, &old, part));
+        if !errors.is_empty() {
+            return Err(Failure::invalid(resource.group, resource.kind, target.name, &errors));
+        }
+        warnings.extend(resource.rules.update_warnings(&new, &old, part));
+        resource.rules.complete(&mut new);
+    }
+    if fractions {
+        truncate_times(resource, &mut new);
+    }
+    let new = view::to_stored(resource, new);
+    let outcome = if new == stored {
+        Outcome::Nothing
+    } else if is_deleting(&new) && may_go(resource, &new) {
+        Outcome::Remove { new, old: stored }
+    } else {
+        Outcome::Put(new)
+    };
+    Ok(Decision { outcome, warnings })
+}
+
+/// Whether nothing holds an object that is being deleted any more.
+pub fn may_go(resource: &Resource, object: &Value) -> bool {
+    let none = |pointer| object.pointer(pointer).and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let grace = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    let emptied = resource.plural != "namespaces" || none("/spec/finalizers");
+    grace == 0 && none("/metadata/finalizers") && emptied
+}
+
+/// API-3: a client that names a revision means this one. A patch that names none carries the stored one.
+fn check_revision(target: &Target<'_>, new: &Value, entry: &Entry) -> Result<()> {
+    let told = text::text(new, "/metadata/resourceVersion");
+    if matches!(told, "" | "0") {
+        return Ok(());
+    }
+    let unreadable = |_| Failure::bad_request(format!("strconv.ParseUint: parsing {told:?}: invalid syntax"));
+    let revision: u64 = told.parse().map_err(unreadable)?;
+    if revision == entry.revision { Ok(()) } else { Err(Failure::modified(target.resource, target.name)) }
+}
+
+fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
+    let path = format!("/registry/{}", target.key());
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    );
+    Failure::conflict(target.resource, target.name, &why)
+}
+
+/// The name in the URL is the object's; an object that names another one is refused.
+fn take_name(target: &Target<'_>, object: &mut Value) -> Result<()> {
+    match text::text(object, "/metadata/name") {
+        "" => {
+            let text = "name must be provided";
+            let given = metadata(object).get("name").is_some();
+            if given {
+                return Err(Failure::bad_request(text));
+            }
+            metadata(object).insert("name".to_owned(), target.name.into());
+            Ok(())
+        }
+        given if given == target.name => Ok(()),
+        given => Err(Failure::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({})",
+            target.name
+        ))),
+    }
+}

@@ -1,0 +1,185 @@
+//! Watch: a state if one is wanted, then every change of it in order, with bookmarks soon after writes elsewhere.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tally_api::failure::Failure;
+use tally_api::kinds::Resource;
+use tally_api::options::{ReadAt, WatchOptions};
+use tally_api::selector::Filter;
+use tally_store::{Event, TooOld, Watcher};
+use tokio::time::{Instant, sleep_until};
+
+use crate::{Object, Registry, Result, Target, read, text, view};
+
+/// At most this often is a quiet stream told how far it has come. A reader waits no longer than this to learn that it
+/// has seen everything up to a write it knows of; a busy store sends no more than ten of these a second and stream.
+const BOOKMARK_EVERY: Duration = Duration::from_millis(100);
+
+/// Events looked at in one go, so that one stream does not keep the others waiting.
+const BATCH: usize = 256;
+
+#[derive(Debug)]
+pub enum WatchEvent {
+    Added(Object),
+    Modified(Object),
+    Deleted(Object),
+    /// The stream has reached this revision. `initial_events_end`: the state asked for is complete.
+    Bookmark { revision: u64, initial_events_end: bool },
+    /// The last event of a stream: why it ended.
+    Failed(Failure),
+}
+
+/// A watch under way. Dropping it ends it.
+pub struct WatchStream {
+    resource: &'static Resource,
+    filter: Filter,
+    watcher: Watcher,
+    ready: VecDeque<WatchEvent>,
+    bookmarks: bool,
+    /// The newest revision the reader knows it has reached.
+    told: u64,
+    next_bookmark: Option<Instant>,
+    ends: Option<Instant>,
+    failed: bool,
+}
+
+impl Registry {
+    pub fn watch(&self, target: Target<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        let filter = Filter::parse(target.resource, &options.label_selector, &options.field_selector)?;
+        let from = options.from.filter(|revision| *revision > 0);
+        if let Some(revision) = from {
+            self.check_reached(ReadAt::NotOlderThan(revision))?;
+        }
+        let wants_state = options.initial_events.unwrap_or(from.is_none());
+        let prefix = target.prefix();
+        let mut ready = VecDeque::new();
+        let mut start = from.unwrap_or_else(|| self.store.revision());
+        if wants_state {
+            let page = self.store.range(&prefix, None, None, None).map_err(read::gone)?;
+            start = page.revision;
+            for entry in page.entries {
+                if filter.matches_stored(target.resource, &entry.value) {
+                    let bytes = view::shown(target.resource, entry.value.clone());
+                    ready.push_back(WatchEvent::Added(Object { bytes }));
+                }
+            }
+            if options.initial_events == Some(true) && options.bookmarks {
+                ready.push_back(WatchEvent::Bookmark { revision: start, initial_events_end: true });
+            }
+        }
+        let (watcher, failed) = match self.store.watch(&prefix, start) {
+            Ok(watcher) => (watcher, false),
+            // A stream that cannot begin says so in the stream: that is where clients look for it.
+            Err(too_old) => {
+                ready.clear();
+                ready.push_back(WatchEvent::Failed(read::gone(too_old)));
+                (self.store.watch(&prefix, self.store.revision()).map_err(read::gone)?, true)
+            }
+        };
+        Ok(WatchStream {
+            resource: target.resource,
+            filter,
+            watcher,
+            ready,
+            bookmarks: options.bookmarks,
+            told: start,
+            next_bookmark: None,
+            ends: options.timeout_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+            failed,
+        })
+    }
+}
+
+impl WatchStream {
+    /// The next event; None when the time asked for is over. Safe to cancel.
+    pub async fn next(&mut self) -> Option<WatchEvent> {
+        loop {
+            self.fill();
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.failed {
+                return None;
+            }
+            let behind = self.bookmarks && self.watcher.position() > self.told;
+            let now = Instant::now();
+            if behind && self.next_bookmark.is_none_or(|next| next <= now) {
+                self.next_bookmark = Some(now + BOOKMARK_EVERY);
+                return Some(self.bookmark());
+            }
+            let wake = if behind { self.next_bookmark } else { None };
+            tokio::select! {
+                () = self.watcher.changed() => {}
+                () = at(wake) => {}
+                () = at(self.ends) => return None,
+            }
+        }
+    }
+
+    /// The next event if there is one now, without pacing the bookmarks: for a reader with a clock of its own.
+    pub fn try_next(&mut self) -> Option<WatchEvent> {
+        self.fill();
+        if let Some(event) = self.ready.pop_front() {
+            return Some(event);
+        }
+        (!self.failed && self.bookmarks && self.watcher.position() > self.told).then(|| self.bookmark())
+    }
+
+    fn bookmark(&mut self) -> WatchEvent {
+        self.told = self.watcher.position();
+        WatchEvent::Bookmark { revision: self.told, initial_events_end: false }
+    }
+
+    /// Takes what the store has, until there is something to tell or nothing left.
+    fn fill(&mut self) {
+        while self.ready.is_empty() && !self.failed {
+            let before = self.watcher.position();
+            match self.watcher.take(BATCH) {
+                Ok(batch) => {
+                    for event in &batch.events {
+                        if let Some(told) = tell(self.resource, &self.filter, event) {
+                            self.told = event.revision;
+                            self.ready.push_back(told);
+                        }
+                    }
+                    if self.watcher.position() == before {
+                        return;
+                    }
+                }
+                Err(too_old) => self.fail(too_old),
+            }
+        }
+    }
+
+    fn fail(&mut self, too_old: TooOld) {
+        self.failed = true;
+        self.ready.push_back(WatchEvent::Failed(read::gone(too_old)));
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What a change means to a reader with this selection: an object can enter it and leave it.
+fn tell(resource: &'static Resource, filter: &Filter, event: &Event) -> Option<WatchEvent> {
+    let shows = |bytes: &[u8]| filter.matches_stored(resource, bytes);
+    let object = |bytes| Object { bytes: view::shown(resource, bytes) };
+    let was = event.previous.as_ref().is_some_and(|previous| shows(&previous.value));
+    let is = !event.deleted && shows(&event.entry.value);
+    match (was, is) {
+        (false, false) => None,
+        (false, true) => Some(WatchEvent::Added(object(event.entry.value.clone()))),
+        (true, true) => Some(WatchEvent::Modified(object(event.entry.value.clone()))),
+        (true, false) if event.deleted => Some(WatchEvent::Deleted(object(event.entry.value.clone()))),
+        // It left the selection: the reader is told of the state it knew, at the revision of the change.
+        (true, false) => {
+            let known = event.previous.as_ref()?;
+            Some(WatchEvent::Deleted(object(text::restamp(&known.value, event.revision))))
+        }
+    }
+}

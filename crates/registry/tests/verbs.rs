@@ -1,0 +1,148 @@
+//! The verbs where the recorded conversations do not reach: what happens when two come at once, when names run out, when
+//! a list is older than the history.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use serde_json::json;
+use support::{Cluster, now};
+use tally_api::options::{DeleteOptions, Format, ListOptions, Propagation, ReadAt, WriteOptions};
+use tally_registry::{Deleted, Registry, Target, World};
+use tally_store::{Options, Store};
+
+#[test]
+fn a_cluster_begins_with_its_namespaces_and_its_own_service_once() {
+    let cluster = Cluster::new();
+    let revision = cluster.registry.store.revision();
+    now(cluster.registry.begin()).unwrap();
+    assert_eq!(cluster.registry.store.revision(), revision, "beginning again changes nothing");
+    for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        let namespace = cluster.get(cluster.target("", "namespaces", "", name)).unwrap();
+        assert_eq!(namespace["status"]["phase"], "Active");
+    }
+    assert!(cluster.get(cluster.target("", "services", "default", "kubernetes")).is_ok());
+}
+
+#[test]
+fn a_generated_name_that_is_taken_is_drawn_again_and_then_given_up() {
+    struct Stuck;
+    impl World for Stuck {
+        fn now(&self) -> tally_core::time::Timestamp {
+            tally_core::time::Timestamp::from_seconds(0)
+        }
+        fn new_uid(&self) -> String {
+            "00000000-0000-4000-8000-000000000000".to_owned()
+        }
+        fn random(&self, _: u32) -> u32 {
+            0
+        }
+    }
+    let registry = Registry::new(Store::memory(Options::default()), Box::new(Stuck));
+    now(registry.begin()).unwrap();
+    let cluster = Cluster { registry };
+    let object = json!({"metadata": {"generateName": "c-"}});
+    let first = cluster.create(cluster.configmaps(), &object).unwrap().object.parse();
+    assert_eq!(first["metadata"]["name"], "c-bbbbb");
+    let second = cluster.create(cluster.configmaps(), &object).map(|_| ()).unwrap_err();
+    assert_eq!((second.code, second.reason), (409, "AlreadyExists"));
+}
+
+#[test]
+fn a_terminating_namespace_takes_nothing_new() {
+    let cluster = Cluster::new();
+    cluster.create(cluster.target("", "namespaces", "", ""), &json!({"metadata": {"name": "n"}})).unwrap();
+    let inside = cluster.target("", "configmaps", "n", "");
+    cluster.create(inside, &json!({"metadata": {"name": "a"}})).unwrap();
+    let gone = now(cluster.registry.delete(cluster.target("", "namespaces", "", "n"), &DeleteOptions::default()));
+    assert!(matches!(gone, Ok(Deleted::Object(_))), "it stays until it is empty");
+    let refused = cluster.create(inside, &json!({"metadata": {"name": "b"}})).map(|_| ()).unwrap_err();
+    assert_eq!((refused.code, refused.reason), (403, "Forbidden"));
+    assert_eq!(refused.details.unwrap().causes[0].reason, "NamespaceTerminating");
+    // The last finalizer takes the namespace with it.
+    let finalize = cluster.target("", "namespaces", "", "n");
+    let finalize = Target { subresource: finalize.resource.subresource("finalize"), ..finalize };
+    let empty = json!({"metadata": {"name": "n"}, "spec": {}}).to_string();
+    now(cluster.registry.update(finalize, empty.as_bytes(), Format::Json, &WriteOptions::default())).unwrap();
+    assert_eq!(cluster.get(cluster.target("", "namespaces", "", "n")).unwrap_err().code, 404);
+}
+
+#[test]
+fn pages_show_one_moment_whatever_is_written_in_between() {
+    let cluster = Cluster::new();
+    for number in 0..7 {
+        cluster.create(cluster.configmaps(), &json!({"metadata": {"name": format!("c{number}")}})).unwrap();
+    }
+    let mut options = ListOptions { limit: Some(3), ..ListOptions::default() };
+    let mut names = Vec::new();
+    for number in 0.. {
+        let page = cluster.registry.list(cluster.configmaps(), &options).unwrap();
+        names.extend(page.items.iter().map(|object| object.parse()["metadata"]["name"].as_str().unwrap().to_owned()));
+        // What is deleted and created between the pages is not seen.
+        let name = format!("c{}", 6 - number);
+        now(cluster.registry.delete(cluster.configmap(&name), &DeleteOptions::default())).unwrap();
+        cluster.create(cluster.configmaps(), &json!({"metadata": {"name": format!("d{number}")}})).unwrap();
+        if page.continue_token.is_empty() {
+            break;
+        }
+        options.continue_token = page.continue_token;
+    }
+    assert_eq!(names, ["c0", "c1", "c2", "c3", "c4", "c5", "c6"]);
+}
+
+#[test]
+fn a_list_that_is_too_old_to_go_on_says_so() {
+    let cluster = Cluster::new();
+    for name in ["a", "b", "c"] {
+        cluster.create(cluster.configmaps(), &json!({"metadata": {"name": name}})).unwrap();
+    }
+    let first = ListOptions { limit: Some(1), ..ListOptions::default() };
+    let page = cluster.registry.list(cluster.configmaps(), &first).unwrap();
+    cluster.merge(cluster.configmap("a"), &json!({"data": {"k": "v"}})).unwrap();
+    cluster.registry.store.compact(cluster.registry.store.revision());
+    let next = ListOptions { continue_token: page.continue_token, ..first };
+    let gone = cluster.registry.list(cluster.configmaps(), &next).map(|_| ()).unwrap_err();
+    assert_eq!((gone.code, gone.reason), (410, "Expired"));
+    let past = ListOptions { read_at: ReadAt::Exactly(page.revision), ..ListOptions::default() };
+    let gone = cluster.registry.list(cluster.configmaps(), &past).map(|_| ()).unwrap_err();
+    assert_eq!((gone.code, gone.reason), (410, "Expired"));
+}
+
+#[test]
+fn nothing_is_stored_by_a_dry_run() {
+    let cluster = Cluster::new();
+    cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "a", "finalizers": ["x.io/f"]}})).unwrap();
+    let revision = cluster.registry.store.revision();
+    let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}}).to_string();
+    let shown = now(cluster.registry.update(cluster.configmap("a"), body.as_bytes(), Format::Json, &dry)).unwrap();
+    assert_eq!(shown.object.parse()["data"]["k"], "v");
+    for propagation in [Propagation::Background, Propagation::Foreground, Propagation::Orphan] {
+        let options = DeleteOptions { dry_run: true, propagation: Some(propagation), ..DeleteOptions::default() };
+        now(cluster.registry.delete(cluster.configmap("a"), &options)).unwrap();
+    }
+    assert_eq!(cluster.registry.store.revision(), revision);
+}
+
+#[test]
+fn a_pod_that_runs_nowhere_goes_at_once_and_one_that_runs_is_given_time() {
+    let cluster = Cluster::new();
+    let pods = cluster.target("", "pods", "default", "");
+    cluster.create(pods, &Cluster::pod("idle", None)).unwrap();
+    cluster.create(pods, &Cluster::pod("busy", Some("n"))).unwrap();
+    let delete = |name, grace| {
+        let options = DeleteOptions { grace_period_seconds: grace, ..DeleteOptions::default() };
+        now(cluster.registry.delete(cluster.target("", "pods", "default", name), &options)).unwrap()
+    };
+    let there = |name| cluster.get(cluster.target("", "pods", "default", name)).ok();
+    delete("idle", None);
+    assert!(there("idle").is_none());
+    let period = || there("busy").unwrap()["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    delete("busy", None);
+    assert_eq!(period(), Some(30));
+    delete("busy", Some(10));
+    assert_eq!(period(), Some(10), "shorter is possible");
+    delete("busy", Some(20));
+    assert_eq!(period(), Some(10), "longer is not");
+    delete("busy", Some(0));
+    assert!(there("busy").is_none());
+}

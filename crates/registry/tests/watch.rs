@@ -1,0 +1,227 @@
+//! Streams tell every change once and in order, whatever is selected, however slowly they are read, and across
+//! compactions and reconnects.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use support::{Cluster, now};
+use tally_api::options::{ListOptions, WatchOptions};
+use tally_registry::{Object, WatchEvent, WatchStream};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create { name: u8, label: u8 },
+    Relabel { name: u8, label: u8 },
+    Finalize { name: u8 },
+    Unfinalize { name: u8 },
+    Delete { name: u8 },
+    /// A write that no stream here is about.
+    Elsewhere,
+    Compact,
+    Read { stream: usize, events: usize },
+    Reconnect { stream: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let name = 0u8..4;
+    let label = 0u8..3;
+    let step = prop_oneof![
+        4 => (name.clone(), label.clone()).prop_map(|(name, label)| Step::Create { name, label }),
+        4 => (name.clone(), label).prop_map(|(name, label)| Step::Relabel { name, label }),
+        1 => name.clone().prop_map(|name| Step::Finalize { name }),
+        2 => name.clone().prop_map(|name| Step::Unfinalize { name }),
+        3 => name.prop_map(|name| Step::Delete { name }),
+        2 => Just(Step::Elsewhere),
+        1 => Just(Step::Compact),
+        6 => (0usize..3, 1usize..4).prop_map(|(stream, events)| Step::Read { stream, events }),
+        2 => (0usize..3).prop_map(|stream| Step::Reconnect { stream }),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+/// A client that keeps what it watches, as an informer does.
+struct Client {
+    selector: &'static str,
+    stream: WatchStream,
+    known: BTreeMap<String, Value>,
+    reached: u64,
+}
+
+fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+fn content(object: &Object) -> (String, Value) {
+    let value = object.parse();
+    (value["metadata"]["name"].as_str().unwrap().to_owned(), value)
+}
+
+impl Client {
+    fn options(selector: &str, from: Option<u64>) -> WatchOptions {
+        WatchOptions { label_selector: selector.to_owned(), from, bookmarks: true, ..WatchOptions::default() }
+    }
+
+    fn list(cluster: &Cluster, selector: &'static str) -> Client {
+        let options = ListOptions { label_selector: selector.to_owned(), ..ListOptions::default() };
+        let listing = cluster.registry.list(cluster.configmaps(), &options).unwrap();
+        let known = listing.items.iter().map(content).collect();
+        let from = Self::options(selector, Some(listing.revision));
+        let stream = cluster.registry.watch(cluster.configmaps(), &from).unwrap();
+        Client { selector, stream, known, reached: listing.revision }
+    }
+
+    /// Another stream from where the last one was left.
+    fn reconnect(&mut self, cluster: &Cluster) {
+        let from = Self::options(self.selector, Some(self.reached));
+        self.stream = cluster.registry.watch(cluster.configmaps(), &from).unwrap();
+    }
+
+    fn read(&mut self, cluster: &Cluster, most: usize) {
+        for _ in 0..most {
+            let Some(event) = self.stream.try_next() else { return };
+            match event {
+                WatchEvent::Added(object) => {
+                    let (name, value) = self.take(&object);
+                    assert!(self.known.insert(name, value).is_none(), "added what was there");
+                }
+                WatchEvent::Modified(object) => {
+                    let (name, value) = self.take(&object);
+                    assert!(self.known.insert(name, value).is_some(), "modified what was not there");
+                }
+                WatchEvent::Deleted(object) => {
+                    let (name, _) = self.take(&object);
+                    assert!(self.known.remove(&name).is_some(), "deleted what was not there");
+                }
+                WatchEvent::Bookmark { revision, .. } => {
+                    assert!(revision > self.reached, "a bookmark that says nothing new");
+                    self.reached = revision;
+                }
+                WatchEvent::Failed(failure) => {
+                    assert_eq!((failure.code, failure.reason), (410, "Expired"));
+                    assert!(self.stream.try_next().is_none(), "the failure is the last event");
+                    *self = Client::list(cluster, self.selector);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, object: &Object) -> (String, Value) {
+        let (name, value) = content(object);
+        let at = revision(&value);
+        assert!(at > self.reached, "{at} after {}", self.reached);
+        self.reached = at;
+        (name, value)
+    }
+}
+
+fn carry_out(cluster: &Cluster, step: &Step, number: usize) {
+    let name = |name: &u8| format!("c{name}");
+    match step {
+        Step::Create { name: at, label } => {
+            let object = json!({"metadata": {"name": name(at), "labels": {"l": label.to_string()}}});
+            let _ = cluster.create(cluster.configmaps(), &object);
+        }
+        Step::Relabel { name: at, label } => {
+            let patch = json!({"metadata": {"labels": {"l": label.to_string()}}, "data": {"n": number.to_string()}});
+            let _ = cluster.merge(cluster.configmap(&name(at)), &patch);
+        }
+        Step::Finalize { name: at } => {
+            let _ = cluster.merge(cluster.configmap(&name(at)), &json!({"metadata": {"finalizers": ["x.io/f"]}}));
+        }
+        Step::Unfinalize { name: at } => {
+            let _ = cluster.merge(cluster.configmap(&name(at)), &json!({"metadata": {"finalizers": null}}));
+        }
+        Step::Delete { name: at } => {
+            let _ = now(cluster.registry.delete(cluster.configmap(&name(at)), &Default::default()));
+        }
+        Step::Elsewhere => {
+            let patch = json!({"metadata": {"annotations": {"n": number.to_string()}}});
+            cluster.merge(cluster.namespace(), &patch).unwrap();
+        }
+        Step::Compact => cluster.registry.store.compact(cluster.registry.store.revision()),
+        Step::Read { .. } | Step::Reconnect { .. } => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_client_that_follows_a_stream_knows_what_a_list_shows(steps in steps()) {
+        let cluster = Cluster::new();
+        let mut clients = ["", "l=1", "l!=2"].map(|selector| Client::list(&cluster, selector));
+        for (number, step) in steps.iter().enumerate() {
+            carry_out(&cluster, step, number);
+            match step {
+                Step::Read { stream, events } => clients[*stream].read(&cluster, *events),
+                Step::Reconnect { stream } => clients[*stream].reconnect(&cluster),
+                _ => {}
+            }
+        }
+        for mut client in clients {
+            client.read(&cluster, usize::MAX);
+            let listed = Client::list(&cluster, client.selector);
+            prop_assert_eq!(&client.known, &listed.known);
+            prop_assert_eq!(client.reached, listed.reached, "bookmarks lead to the newest revision");
+        }
+    }
+}
+
+#[test]
+fn a_stream_without_a_revision_begins_with_what_is_there() {
+    let cluster = Cluster::new();
+    cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "a"}})).unwrap();
+    let options = WatchOptions { bookmarks: true, initial_events: Some(true), ..WatchOptions::default() };
+    let mut stream = cluster.registry.watch(cluster.configmaps(), &options).unwrap();
+    assert!(matches!(stream.try_next(), Some(WatchEvent::Added(_))));
+    let end = stream.try_next();
+    assert!(matches!(end, Some(WatchEvent::Bookmark { initial_events_end: true, .. })), "{end:?}");
+    assert!(stream.try_next().is_none());
+    cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "b"}})).unwrap();
+    assert!(matches!(stream.try_next(), Some(WatchEvent::Added(_))));
+}
+
+#[test]
+fn a_stream_from_a_forgotten_revision_says_so_in_the_stream() {
+    let cluster = Cluster::new();
+    let old = cluster.registry.store.revision();
+    for name in ["a", "b"] {
+        cluster.create(cluster.configmaps(), &json!({"metadata": {"name": name}})).unwrap();
+    }
+    cluster.registry.store.compact(cluster.registry.store.revision());
+    let options = WatchOptions { from: Some(old), ..WatchOptions::default() };
+    let mut stream = cluster.registry.watch(cluster.configmaps(), &options).unwrap();
+    let Some(WatchEvent::Failed(failure)) = stream.try_next() else { panic!("no failure") };
+    assert_eq!((failure.code, failure.reason), (410, "Expired"));
+    assert!(stream.try_next().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_follow_writes_elsewhere_but_not_each_of_them() {
+    let cluster = Cluster::new();
+    let options = WatchOptions {
+        from: Some(cluster.registry.store.revision()),
+        bookmarks: true,
+        timeout_seconds: Some(1),
+        ..WatchOptions::default()
+    };
+    let mut stream = cluster.registry.watch(cluster.configmaps(), &options).unwrap();
+    let mut told = Vec::new();
+    for number in 0..50 {
+        cluster.merge(cluster.namespace(), &json!({"metadata": {"annotations": {"n": number.to_string()}}})).unwrap();
+        if let Ok(event) = tokio::time::timeout(std::time::Duration::from_millis(10), stream.next()).await {
+            told.push(event);
+        }
+    }
+    // 50 writes in half a second: at once for the first, then ten a second.
+    assert!((4..=6).contains(&told.len()), "{}", told.len());
+    while let Some(event) = stream.next().await {
+        told.push(Some(event));
+    }
+    let Some(Some(WatchEvent::Bookmark { revision, .. })) = told.last() else { panic!("{told:?}") };
+    assert_eq!(*revision, cluster.registry.store.revision());
+}
