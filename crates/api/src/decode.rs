@@ -88,28 +88,36 @@ pub fn decode_as(
 
 /// Holds what a patch made to the schema of the resource. What does not fit is told of the patch.
 pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, Failure> {
-    let shown = value.to_string();
+    patch_result(resource, &value, Vec::new(), validation)
+}
+
+/// As `conform`. `told`: unknown and duplicate fields of the patch itself.
+pub(crate) fn patch_result(
+    resource: &Resource,
+    value: &Value,
+    told: Vec<String>,
+    validation: FieldValidation,
+) -> Result<Decoded, Failure> {
     let target = (resource.group, resource.version, resource.kind);
     let read = match read(target, &Node::from(value), validation != FieldValidation::Ignore) {
         Ok(read) => read,
         Err(Refusal::Kind { why, .. } | Refusal::Unrecognized(why) | Refusal::Version(why)) => {
-            return Err(bad_patch(&shown, why));
+            return Err(bad_patch(&value.to_string(), why));
         }
     };
-    accept(read, Vec::new(), validation, &shown)
+    accept(read, told, validation, || value.to_string())
 }
 
-/// What a patch made, unless the client wants to be told of every unknown field and there are some. `told`: what was
-/// found in the patch itself.
+/// What a patch made, unless the client wants no unknown fields and there are some.
 pub(crate) fn accept(
     read: Conformed,
     mut told: Vec<String>,
     validation: FieldValidation,
-    shown: &str,
+    shown: impl FnOnce() -> String,
 ) -> Result<Decoded, Failure> {
     told.extend(read.told);
     if validation == FieldValidation::Strict && !told.is_empty() {
-        return Err(bad_patch(shown, format!("strict decoding error: {}", told.join(", "))));
+        return Err(bad_patch(&shown(), format!("strict decoding error: {}", told.join(", "))));
     }
     Ok(Decoded { object: read.object.into(), warnings: told, fractions: read.fractions })
 }
@@ -184,7 +192,9 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
         let (from, to, package) = (claimed.name, wanted.name, wanted.structure.internal);
         return Err(refused(format!("converting ({version}.{from}) to ({package}.{to}): unknown conversion")));
     }
-    if (group, version) != (target.0, target.1) && claimed.structure.table != "meta" {
+    // Options are the same in every group, and an Eviction in its older version is taken.
+    let same = claimed.structure.table == "meta" || (group, kind) == ("policy", "Eviction");
+    if (group, version) != (target.0, target.1) && !same {
         let (given, expected) = (group_version(group, version), group_version(target.0, target.1));
         return Err(Refusal::Version(format!(
             "the API version in the data ({given}) does not match the expected API version ({expected})"
@@ -195,6 +205,19 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
     Ok(read)
 }
 
+/// Kinds that the reference still reads in versions it no longer serves. Their fields are near enough to those of v1:
+/// all that comes of reading them is a better refusal.
+const OLDER: [(&str, &str, &[&str]); 8] = [
+    ("apps", "v1beta1", &["ControllerRevision", "Deployment", "StatefulSet"]),
+    ("apps", "v1beta2", &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
+    ("batch", "v1beta1", &["CronJob"]),
+    ("coordination.k8s.io", "v1beta1", &["Lease"]),
+    ("discovery.k8s.io", "v1beta1", &["EndpointSlice"]),
+    ("events.k8s.io", "v1beta1", &["Event"]),
+    ("policy", "v1beta1", &["Eviction", "PodDisruptionBudget"]),
+    ("rbac.authorization.k8s.io", "v1beta1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+];
+
 struct Registered<'k> {
     structure: &'static Struct,
     /// The structure's name, but for lists, which have no structure of their own here.
@@ -202,7 +225,8 @@ struct Registered<'k> {
 }
 
 fn registered<'k>(group: &str, version: &str, kind: &'k str) -> Result<Registered<'k>, String> {
-    let known = |kind: &str| schema().kind(group, version, kind);
+    let older = |kind: &str| OLDER.iter().any(|row| (row.0, row.1) == (group, version) && row.2.contains(&kind));
+    let known = |kind: &str| schema().kind(group, if older(kind) { "v1" } else { version }, kind);
     let structure = known(kind).or_else(|| kind.strip_suffix("List").and_then(known));
     structure.map(|structure| Registered { structure, name: kind }).ok_or_else(|| {
         let version = group_version(group, version);

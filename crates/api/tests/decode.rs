@@ -117,6 +117,11 @@ fn kinds_and_versions_that_do_not_fit() {
             "the object provided is unrecognized (must be of type ConfigMap): unexpected GroupVersion string: a/b/c ({\"apiVersion\":\"a/b/c\",\"kind\":\" ...)",
         ),
         (
+            "cronjobs",
+            r#"{"apiVersion":"batch/v1beta1","kind":"CronJob"}"#,
+            "the API version in the data (batch/v1beta1) does not match the expected API version (batch/v1)",
+        ),
+        (
             "events",
             r#"{"apiVersion":"events.k8s.io/v1","kind":"Event"}"#,
             "the API version in the data (events.k8s.io/v1) does not match the expected API version (v1)",
@@ -360,6 +365,8 @@ fn other_kinds_than_those_of_resources_can_be_read() {
     let failure = read(("policy", "v1", "Eviction"), r#"{"apiVersion":"v1","kind":"Pod"}"#).unwrap_err();
     let text = "Pod in version \"v1\" cannot be handled as a Eviction: converting (v1.Pod) to (policy.Eviction): unknown conversion";
     assert_eq!(failure.message, text);
+    let older = r#"{"apiVersion":"policy/v1beta1","kind":"Eviction"}"#;
+    assert_eq!(read(("policy", "v1", "Eviction"), older).unwrap().object["apiVersion"], "policy/v1");
     assert!(read(("autoscaling", "v1", "Scale"), r#"{"spec":{"replicas":3}}"#).is_ok());
     assert!(read(("authentication.k8s.io", "v1", "TokenRequest"), r#"{"spec":{"audiences":["x"]}}"#).is_ok());
 }
@@ -381,6 +388,11 @@ fn yaml_means_what_its_json_form_means() {
     );
     let job = yaml("jobs", "spec:\n  parallelism: 2.0\n  suspend: yes\n", FieldValidation::Strict).unwrap().object;
     assert_eq!((&job["spec"]["parallelism"], &job["spec"]["suspend"]), (&json!(2), &json!(true)));
+    let several = yaml("configmaps", "data: {a: one}\n---\ndata: {a: two}\n", FieldValidation::Strict).unwrap();
+    assert_eq!(several.object["data"]["a"], "one", "only the first document counts");
+    let volume = "spec: {volumes: [{name: v, configMap: {defaultMode: 0644}}]}";
+    let pod = yaml("pods", volume, FieldValidation::Strict).unwrap().object;
+    assert_eq!(pod["spec"]["volumes"][0]["configMap"]["defaultMode"], 0o644);
     assert_eq!(yaml("jobs", "", FieldValidation::Strict).unwrap().object["kind"], "Job");
 }
 

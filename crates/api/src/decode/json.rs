@@ -313,15 +313,18 @@ impl Node<'_> {
     }
 }
 
-impl From<Value> for Node<'_> {
-    fn from(value: Value) -> Self {
+/// The tree of a value, which lends its text.
+impl<'v> From<&'v Value> for Node<'v> {
+    fn from(value: &'v Value) -> Self {
         match value {
             Value::Null => Node::Null,
-            Value::Bool(truth) => Node::Bool(truth),
+            Value::Bool(truth) => Node::Bool(*truth),
             Value::Number(number) => Node::Number(number.to_string().into()),
-            Value::String(text) => Node::Text(text.into()),
-            Value::Array(items) => Node::List(items.into_iter().map(Node::from).collect()),
-            Value::Object(map) => Node::Map(map.into_iter().map(|(key, value)| (key.into(), value.into())).collect()),
+            Value::String(text) => Node::Text(text.as_str().into()),
+            Value::Array(items) => Node::List(items.iter().map(Node::from).collect()),
+            Value::Object(map) => {
+                Node::Map(map.iter().map(|(key, value)| (key.as_str().into(), value.into())).collect())
+            }
         }
     }
 }

@@ -22,7 +22,14 @@ pub fn parse(body: &[u8]) -> Result<Parsed, String> {
         return Ok(Parsed { node: Node::Null, told: Vec::new() });
     }
     // Two readings, because the second stops at a duplicate: it is only there to say where that is.
-    let read = |policy| serde_saphyr::from_str_with_options::<Yaml>(&text, options(policy));
+    let read = |policy| match serde_saphyr::from_str_with_options::<Yaml>(&text, options(policy)) {
+        // Only the first document counts.
+        Err(error) if matches!(error.without_snippet(), Error::MultipleDocuments { .. }) => {
+            let all = serde_saphyr::from_multiple_with_options::<Yaml>(&text, options(policy))?;
+            Ok(all.into_iter().next().unwrap_or(Yaml(Node::Null)))
+        }
+        read => read,
+    };
     let node = read(DuplicateKeyPolicy::LastWins).map_err(|error| format!("yaml: {}", words(&error)))?.0;
     let told = match read(DuplicateKeyPolicy::Error) {
         Err(error) => duplicate(&error).into_iter().collect(),
@@ -35,6 +42,8 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
     let mut options = Options::default();
     options.duplicate_keys = duplicate_keys;
     options.with_snippet = false;
+    // File modes: 0644 is what it looks like to whoever writes one.
+    options.legacy_octal_numbers = true;
     if let Some(budget) = &mut options.budget {
         budget.max_depth = MAX_DEPTH;
     }

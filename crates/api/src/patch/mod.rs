@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::decode::conform::{MAX_TOLD, Words, conform};
 use crate::decode::json::{self, Node};
-use crate::decode::{Decoded, Refusal, accept, bad_patch, read};
+use crate::decode::{Decoded, accept, bad_patch, patch_result};
 use crate::failure::{Details, Failure};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, PatchKind};
@@ -37,24 +37,18 @@ pub fn patched(
     let tell = validation != FieldValidation::Ignore;
     let document = Document::parse(kind, patch)?;
     let told = if tell { document.told() } else { Vec::new() };
-    let target = (resource.group, resource.version, resource.kind);
-    let shown = document.shown();
     let value = document.apply(resource, current)?;
     if kind != PatchKind::Strategic {
-        let shown = value.to_string();
-        let read = read(target, &Node::from(value), tell).map_err(|refusal| match refusal {
-            Refusal::Kind { why, .. } | Refusal::Unrecognized(why) | Refusal::Version(why) => bad_patch(&shown, why),
-        })?;
-        return accept(read, told, validation, &shown);
+        return patch_result(resource, &value, told, validation);
     }
-    let structure = structure(resource)?;
-    let mut read =
-        conform(structure, &Node::from(value), Words::Converter, tell).map_err(|why| bad_patch(&shown, why))?;
+    let shown = || document.shown();
+    let read = conform(structure(resource)?, &Node::from(&value), Words::Converter, tell);
+    let mut read = read.map_err(|why| bad_patch(&shown(), why))?;
     read.told.sort();
     // What the patch says about the kind is nobody's business.
     read.object.insert("apiVersion".to_owned(), resource.api_version().into());
     read.object.insert("kind".to_owned(), resource.kind.into());
-    accept(read, told, validation, &shown)
+    accept(read, told, validation, shown)
 }
 
 /// What the patch makes of `current`, not yet held to the schema.
@@ -118,7 +112,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    fn apply(self, resource: &Resource, current: &Value) -> Result<Value, Failure> {
+    fn apply(&self, resource: &Resource, current: &Value) -> Result<Value, Failure> {
         match self {
             Self::Operations(Node::List(items)) => {
                 if items.len() > MAX_OPERATIONS {

@@ -54,44 +54,44 @@ pub fn tell(node: &Node<'_>, told: &mut Vec<String>) {
 }
 
 /// Does one operation. `copied`: the bytes that the operations before it have copied.
-pub fn apply(document: &mut Value, operation: Node<'_>, copied: &mut usize) -> Result<(), Misfit> {
+pub fn apply(document: &mut Value, operation: &Node<'_>, copied: &mut usize) -> Result<(), Misfit> {
     let Node::Map(entries) = operation else { return Err(Misfit) };
     let (mut op, mut path, mut from, mut value) = (None, None, None, None);
     for (key, node) in entries {
         match (key.as_ref(), node) {
-            ("op", Node::Text(text)) => op = Some(text),
-            ("path", Node::Text(text)) => path = Some(text),
-            ("from", Node::Text(text)) => from = Some(text),
+            ("op", Node::Text(text)) => op = Some(text.as_ref()),
+            ("path", Node::Text(text)) => path = Some(text.as_ref()),
+            ("from", Node::Text(text)) => from = Some(text.as_ref()),
             ("value", node) => value = Some(node.to_value()),
             _ => {}
         }
     }
     let path = path.ok_or(Misfit)?;
     let given = |value: Option<Value>| value.unwrap_or(Value::Null);
-    match op.as_deref() {
-        Some("add") => add(document, &path, given(value)),
-        Some("remove") => remove(document, &path).map(drop),
+    match op {
+        Some("add") => add(document, path, given(value)),
+        Some("remove") => remove(document, path).map(drop),
         Some("replace") => {
-            *find(document, &path)? = given(value);
+            *find(document, path)? = given(value);
             Ok(())
         }
         Some("move") => {
-            let value = remove(document, &from.ok_or(Misfit)?)?;
-            add(document, &path, value)
+            let value = remove(document, from.ok_or(Misfit)?)?;
+            add(document, path, value)
         }
         Some("copy") => {
-            let value = find(document, &from.ok_or(Misfit)?)?.clone();
+            let value = find(document, from.ok_or(Misfit)?)?.clone();
             // Copies of copies would double the object over and over.
             *copied = copied.saturating_add(weight(&value));
             if *copied > MAX_BODY {
                 return Err(Misfit);
             }
-            add(document, &path, value)
+            add(document, path, value)
         }
-        Some("test") => match (find(document, &path), value) {
+        Some("test") => match (find(document, path), value) {
             (Ok(found), value) if *found == given(value.clone()) => Ok(()),
             // What is not there is as good as `null`, if what it should be in is there.
-            (Err(Misfit), None | Some(Value::Null)) => parent(document, &path).map(drop),
+            (Err(Misfit), None | Some(Value::Null)) => parent(document, path).map(drop),
             _ => Err(Misfit),
         },
         _ => Err(Misfit),
