@@ -31,13 +31,9 @@ impl Rules for CronJobRules {
                 *current = value;
             }
         }
-        let Some(template) = map_at(spec, "jobTemplate") else { return };
-        let _ = map_at(template, "metadata");
-        let Some(job) = map_at(template, "spec") else { return };
-        job::default_failure_policy(job);
-        let _ = map_at(job, "template").and_then(|template| map_at(template, "metadata"));
-        if let Some(template) = job.get_mut("template") {
-            pod::default_template(template);
+        if let Some(job) = map_at(spec, "jobTemplate").and_then(|template| map_at(template, "spec")) {
+            job::default_failure_policy(job);
+            pod::default_template(job.entry("template").or_insert_with(|| Value::Object(Map::new())));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Schedules of CronJobs: which minutes a text means, and what is wrong with one that means none.
 
+use proptest::prelude::*;
 use tally_api::schedule::{Calendar, STAR, Schedule, location};
 use tally_core::time::Span;
 
@@ -122,5 +123,16 @@ fn zones_are_known_by_their_exact_names() {
     }
     for unknown in ["utc", "europe/paris", "Europe", "Etc/Unknown", "EST5EDT,M3.2.0,M11.1.0"] {
         assert_eq!(location(unknown), Err(format!("unknown time zone {unknown}")), "{unknown:?}");
+    }
+}
+
+proptest! {
+    /// Whatever the text, it is read or refused; and what is read is within its field.
+    #[test]
+    fn no_text_is_too_strange(text in "(TZ=[a-zA-Z/. ]{0,9} )?(@every [0-9.hms\u{b5}+-]{0,12}|[0-9*/?,a-zA-Z+ -]{0,24})") {
+        if let Ok(Schedule::Calendar(calendar)) = Schedule::parse(&text) {
+            prop_assert_eq!(calendar.minutes & !(STAR | bits(0..60)), 0);
+            prop_assert_eq!(calendar.days_of_month & !(STAR | bits(1..32)), 0);
+        }
     }
 }

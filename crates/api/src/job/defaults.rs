@@ -42,10 +42,7 @@ fn default_spec(spec: &mut Map<String, Value>) {
     let replaced = if has(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     fill(spec, "podReplacementPolicy", replaced);
     default_failure_policy(spec);
-    let _ = map_at(spec, "template");
-    if let Some(template) = spec.get_mut("template") {
-        pod::default_template(template);
-    }
+    pod::default_template(spec.entry("template").or_insert_with(|| Value::Object(Map::new())));
 }
 
 fn fill(spec: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
@@ -57,13 +54,8 @@ fn fill(spec: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
 
 /// DEFAULT-6, in the spec of a Job or of a CronJob's template.
 pub(crate) fn default_failure_policy(spec: &mut Map<String, Value>) {
-    let Some(policy) = spec.get_mut("podFailurePolicy").and_then(Value::as_object_mut) else { return };
-    let rules = policy.entry("rules").or_insert(Value::Null);
-    // The one list of a Job that may be empty and is never left out: clients see it as `null`.
-    if rules.as_array().is_some_and(Vec::is_empty) {
-        *rules = Value::Null;
-    }
-    for rule in rules.as_array_mut().into_iter().flatten() {
+    let rules = spec.get_mut("podFailurePolicy").and_then(|policy| policy.get_mut("rules"));
+    for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
         let patterns = rule.get_mut("onPodConditions").and_then(Value::as_array_mut);
         for pattern in patterns.into_iter().flatten().filter_map(Value::as_object_mut) {
             if pattern.get("status").and_then(Value::as_str).is_none_or(str::is_empty) {

@@ -29,7 +29,6 @@ fn what_is_left_out_is_filled_in() {
                 {"onPodConditions": [{"type": "X", "status": "True"}, {"status": "False"}]},
             ]}}),
         ),
-        ("DEFAULT-6", json!({"podFailurePolicy": {"rules": []}}), json!({"podFailurePolicy": {"rules": null}})),
         ("DEFAULT-9", json!({}), json!({"successPolicy": null, "managedBy": null, "ttlSecondsAfterFinished": null})),
     ];
     for (rule, sent, expected) in rows {
