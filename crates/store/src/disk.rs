@@ -14,7 +14,8 @@
 //!   then the rule of [`crate::journal`] remains: only the last group may be torn. So what could go unnoticed is only
 //!   the very last group, lost by a disk that had said it was safe, in a power cut.
 //!
-//! Nothing is changed before all this has been checked, except that a group which nobody was told of is cut off.
+//! Nothing is changed before all this has been checked, except that a group which nobody was told of is cut off, and
+//! that the engine, where it had to be asked, tidies up bookkeeping of its own.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write as _};
@@ -38,6 +39,8 @@ const OBJECT: u8 = b'o';
 pub(crate) const ACCOUNT_KEY: &[u8] = b"account";
 /// What an account begins with: no text, so that no object can be taken for one. The last byte is the format.
 pub(crate) const ACCOUNT_MAGIC: &[u8; 8] = b"\xff\xfeacct\xff\x01";
+/// The magic, four numbers and a checksum.
+pub(crate) const ACCOUNT_LEN: usize = 48;
 
 /// Why a store could not be opened. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
@@ -113,24 +116,33 @@ pub(crate) fn open(dir: &Path, options: Options) -> Result<(State, Disk), OpenEr
     let saved = place.check_journal(&mark)?;
     let opened = place.open_engine(&options).and_then(|(database, objects)| {
         let state = place.load(&objects, &mark, options)?;
-        Ok((state, database, objects))
+        match &saved {
+            Some(saved) if !saved.torn.can_follow(state.revision) => Err(place.damaged(saved.torn.to_string())),
+            _ => Ok((state, database, objects)),
+        }
     });
     match (opened, saved) {
         (Ok((state, database, objects)), saved) => {
-            if let Some((_, copy)) = saved {
-                std::fs::remove_file(copy).map_err(|error| place.io("remove a copy of the journal", error))?;
+            if let Some(saved) = saved {
+                std::fs::remove_file(saved.copy).map_err(|error| place.io("remove a copy of the journal", error))?;
             }
             let mark = Mark { made: true, revision: state.revision };
             let head = Head::open(&place.head(), mark).map_err(|error| place.io("write the head", error))?;
             Ok((state, Disk { objects, database, head, _lock: lock }))
         }
-        (Err(error), Some((original, copy))) => {
+        (Err(error), Some(saved)) => {
             // The engine is closed again: what was cut off is put back.
-            std::fs::rename(copy, original).map_err(|error| place.io("restore the journal", error))?;
+            std::fs::rename(saved.copy, saved.torn.path).map_err(|error| place.io("restore the journal", error))?;
             Err(error)
         }
         (Err(error), None) => Err(error),
     }
+}
+
+/// A journal that was cut, and a copy of it as it was.
+struct Saved {
+    torn: journal::Torn,
+    copy: PathBuf,
 }
 
 /// The directory of a store, and the steps of opening it.
@@ -191,7 +203,7 @@ impl Place<'_> {
         let made = DirBuilder::new().mode(0o700).create(self.engine());
         made.map_err(|error| self.io("make a directory", error))?;
         let (database, objects) = self.open_engine(&options)?;
-        let account = Account { revision: FIRST, objects: 0, digest: 0 };
+        let account = Account { revision: FIRST, follows: FIRST, objects: 0, digest: 0 };
         let noted = objects.insert(ACCOUNT_KEY, encode_account(&account).to_vec());
         noted.and_then(|()| database.persist(PersistMode::SyncAll)).map_err(|error| self.engine_error(error))?;
         sync_directory(self.dir).map_err(|error| self.io("sync the directory", error))?;
@@ -200,8 +212,8 @@ impl Place<'_> {
     }
 
     /// Refuses a damaged journal before the engine mends it in its own way, and cuts off a group nobody was told of.
-    /// If only the engine's tables can tell whether that is what it is, the file and its copy are returned.
-    fn check_journal(&self, mark: &Mark) -> Result<Option<(PathBuf, PathBuf)>, OpenError> {
+    /// If only the engine's tables can tell whether that is what it is, it is kept as it was, too.
+    fn check_journal(&self, mark: &Mark) -> Result<Option<Saved>, OpenError> {
         let version = std::fs::read(self.engine().join("version"));
         match version.map_err(|error| self.missing("the engine's version", error))?.as_slice() {
             [b'F', b'J', b'L', 3, ..] => {}
@@ -215,14 +227,20 @@ impl Place<'_> {
             return Err(self.cut_short(newest, mark));
         }
         let Some(torn) = survey.torn else { return Ok(None) };
-        let mut saved = None;
-        if survey.newest.is_none() {
-            let copy = self.dir.join("journal.saved");
-            std::fs::copy(&torn.path, &copy).map_err(|error| self.io("copy the journal", error))?;
-            saved = Some((torn.path.clone(), copy));
+        match survey.newest {
+            Some(newest) if !torn.can_follow(newest) => Err(self.damaged(torn.to_string())),
+            Some(_) => self.cut(&torn).map(|()| None),
+            None => {
+                let copy = self.dir.join("journal.saved");
+                std::fs::copy(&torn.path, &copy).map_err(|error| self.io("copy the journal", error))?;
+                self.cut(&torn)?;
+                Ok(Some(Saved { torn, copy }))
+            }
         }
-        journal::cut(&torn).map_err(|error| self.io("cut off an unfinished write", error))?;
-        Ok(saved)
+    }
+
+    fn cut(&self, torn: &journal::Torn) -> Result<(), OpenError> {
+        journal::cut(torn).map_err(|error| self.io("cut off an unfinished write", error))
     }
 
     fn open_engine(&self, options: &Options) -> Result<(Database, Keyspace), OpenError> {
@@ -281,12 +299,9 @@ impl Place<'_> {
         for entry in entries {
             state.load(entry);
         }
-        let found = Account { revision: account.revision, objects: state.len() as u64, digest: state.digest };
-        if found != account {
-            let what = format!(
-                "it holds {} objects where {} were written, or not the newest of each",
-                found.objects, account.objects
-            );
+        if (state.len() as u64, state.digest) != (account.objects, account.digest) {
+            let (found, written) = (state.len(), account.objects);
+            let what = format!("it holds {found} objects where {written} were written, or not the newest of each");
             return Err(self.damaged(what));
         }
         Ok(state)
@@ -360,19 +375,20 @@ fn object_key(key: &str) -> Bytes {
     bytes.into()
 }
 
-fn encode_account(account: &Account) -> [u8; 40] {
-    let mut bytes = [0; 40];
+fn encode_account(account: &Account) -> [u8; ACCOUNT_LEN] {
+    let Account { revision, follows, objects, digest } = *account;
+    let mut bytes = [0; ACCOUNT_LEN];
     bytes[..8].copy_from_slice(ACCOUNT_MAGIC);
-    bytes[8..16].copy_from_slice(&account.revision.to_le_bytes());
-    bytes[16..24].copy_from_slice(&account.objects.to_le_bytes());
-    bytes[24..32].copy_from_slice(&account.digest.to_le_bytes());
-    let sum = xxh3_64(&bytes[..32]);
-    bytes[32..].copy_from_slice(&sum.to_le_bytes());
+    for (at, number) in [revision, follows, objects, digest].into_iter().enumerate() {
+        bytes[8 * (at + 1)..8 * (at + 2)].copy_from_slice(&number.to_le_bytes());
+    }
+    let sum = xxh3_64(&bytes[..ACCOUNT_LEN - 8]);
+    bytes[ACCOUNT_LEN - 8..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
 pub(crate) fn decode_account(bytes: &[u8]) -> Option<Account> {
-    let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    let account = Account { revision: number(8)?, objects: number(16)?, digest: number(24)? };
+    let number = |at: usize| Some(u64::from_le_bytes(bytes.get(8 * at..8 * (at + 1))?.try_into().ok()?));
+    let account = Account { revision: number(1)?, follows: number(2)?, objects: number(3)?, digest: number(4)? };
     (encode_account(&account) == bytes).then_some(account)
 }

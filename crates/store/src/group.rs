@@ -24,6 +24,8 @@ pub struct Planned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
     pub revision: u64,
+    /// The revision before the group that was written last.
+    pub follows: u64,
     pub objects: u64,
     /// The sum of the checksums of all objects.
     pub digest: u64,
@@ -39,7 +41,8 @@ pub(crate) struct Group<'a> {
 
 impl<'a> Group<'a> {
     pub fn new(state: &'a State) -> Group<'a> {
-        let account = Account { revision: state.revision, objects: state.len() as u64, digest: state.digest };
+        let revision = state.revision;
+        let account = Account { revision, follows: revision, objects: state.len() as u64, digest: state.digest };
         Group { state, writes: Vec::new(), last: HashMap::new(), account }
     }
 

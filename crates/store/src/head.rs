@@ -58,12 +58,12 @@ pub(crate) fn find(path: &Path) -> std::io::Result<Found> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(error) => return Err(error),
     };
-    let slots = [0, SLOT as usize].map(|at| bytes.get(at..at + SLOT_LEN).unwrap_or_default());
-    let newer = slots.iter().filter(|slot| slot.starts_with(MAGIC)).filter_map(|slot| slot.get(7)).max();
+    let slots = bytes.chunks(SLOT as usize).map(|slot| slot.get(..SLOT_LEN).unwrap_or(slot));
+    let newer = slots.clone().filter(|slot| slot.starts_with(MAGIC)).filter_map(|slot| slot.get(7)).max();
     if let Some(&newer) = newer.filter(|&&format| format > FORMAT) {
         return Ok(Found::Newer(newer));
     }
-    Ok(slots.into_iter().filter_map(decode).max().map_or(Found::Unreadable, Found::Mark))
+    Ok(slots.filter_map(decode).max().map_or(Found::Unreadable, Found::Mark))
 }
 
 impl Head {

@@ -4,7 +4,8 @@
 //! is not whole, it is the last thing in the journal, and nobody was told it had been written. Anything else that cannot
 //! be read is damage to acknowledged writes, and is to be refused while all the bytes are still there:
 //!
-//! - something whole, or the traces of a second group, behind the broken place;
+//! - something whole, the traces of a second group, or a group that does not follow the last whole one, behind the
+//!   broken place;
 //! - an end before the revision that the head knows was acknowledged.
 //!
 //! The form read here is that of the engine's third format (`FJL3`), which its version file names.
@@ -15,10 +16,17 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::disk::{ACCOUNT_KEY, ACCOUNT_MAGIC, decode_account};
+use crate::disk::{ACCOUNT_KEY, ACCOUNT_LEN, ACCOUNT_MAGIC, decode_account};
 
 /// The end of each whole batch.
 const TRAILER: &[u8; 4] = b"FJL\x03";
+
+/// More than any one group takes: the writer's limit of 8 MiB, a single larger object, and what frames them.
+const LARGEST_GROUP: u64 = 16 * 1024 * 1024;
+/// More than the engine ever uses between two groups, and less than would matter if it were believed by mistake.
+const SEQNO_STEP: u64 = 1 << 20;
+/// A million groups a second for eight years; the engine's own limit is far beyond.
+const SEQNO_LIMIT: u64 = 1 << 48;
 
 /// What the journals hold, read in order.
 #[derive(Debug, Default)]
@@ -34,6 +42,26 @@ pub(crate) struct Torn {
     pub path: PathBuf,
     /// Where in the file it begins.
     pub at: u64,
+    /// The revision it follows, if that can still be read.
+    pub follows: Option<u64>,
+}
+
+impl Torn {
+    /// Whether this can be the one group that was under way when the store was at `revision`. If it follows another
+    /// one, there is a hole before it.
+    pub fn can_follow(&self, revision: u64) -> bool {
+        self.follows.is_none_or(|follows| follows == revision)
+    }
+}
+
+impl std::fmt::Display for Torn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", broken_at(&self.path, self.at))
+    }
+}
+
+fn broken_at(path: &Path, at: u64) -> String {
+    format!("{} is broken at byte {at}", path.display())
 }
 
 /// Reads all journals of the engine in `dir` without changing anything. The inner error says what is damaged.
@@ -48,21 +76,23 @@ pub(crate) fn survey(dir: &Path) -> io::Result<Result<Survey, String>> {
     }
     journals.sort();
     let mut survey = Survey::default();
+    let mut seqno = None;
     for (_, path) in journals {
-        let mut journal = Journal::open(&path)?;
+        let mut journal = Journal::open(&path, seqno)?;
         while let Some(account) = journal.batch()? {
             if let Some(torn) = &survey.torn {
-                return Ok(Err(format!("{} is broken at byte {}", torn.path.display(), torn.at)));
+                return Ok(Err(torn.to_string()));
             }
             // The engine's own notes have no account.
             survey.newest = account.or(survey.newest);
         }
+        seqno = journal.seqno;
         match journal.traces_behind()? {
             None => {}
-            Some(groups) if groups > 1 || survey.torn.is_some() => {
-                return Ok(Err(format!("{} is broken at byte {}", path.display(), journal.whole)));
+            Some(Traces { groups: 0 | 1, follows }) if survey.torn.is_none() => {
+                survey.torn = Some(Torn { at: journal.whole, path, follows });
             }
-            Some(_) => survey.torn = Some(Torn { at: journal.whole, path }),
+            Some(_) => return Ok(Err(broken_at(&path, journal.whole))),
         }
     }
     Ok(Ok(survey))
@@ -81,14 +111,17 @@ struct Journal {
     at: u64,
     /// The end of the last whole batch.
     whole: u64,
+    /// The sequence number of the last whole batch.
+    seqno: Option<u64>,
     item: Vec<u8>,
 }
 
 impl Journal {
-    fn open(path: &Path) -> io::Result<Journal> {
+    fn open(path: &Path, seqno: Option<u64>) -> io::Result<Journal> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
-        Ok(Journal { file: BufReader::with_capacity(256 * 1024, file), length, at: 0, whole: 0, item: Vec::new() })
+        let file = BufReader::with_capacity(256 * 1024, file);
+        Ok(Journal { file, length, at: 0, whole: 0, seqno, item: Vec::new() })
     }
 
     /// Reads one batch: the revision of the account in it, if there is one. None when no whole batch follows.
@@ -109,7 +142,7 @@ impl Journal {
         let broken = || io::Error::from(ErrorKind::InvalidData);
         let [1] = self.bytes()? else { return Err(broken()) };
         let items = u32::from_le_bytes(self.bytes()?);
-        let _seqno: [u8; 8] = self.bytes()?;
+        let seqno = u64::from_le_bytes(self.bytes()?);
         let mut account = None;
         let mut hash = Xxh3::new();
         for _ in 0..items {
@@ -146,9 +179,16 @@ impl Journal {
         let [3] = self.bytes()? else { return Err(broken()) };
         let sum = u64::from_le_bytes(self.bytes()?);
         let trailer: [u8; 4] = self.bytes()?;
-        if &trailer != TRAILER || sum != hash.digest() {
+        // The checksum does not cover the sequence number, by which the engine tells the newest of two records, and
+        // which must not run out. Between two groups the engine uses up a few for itself.
+        let follows = match self.seqno {
+            Some(last) => seqno > last && seqno - last < SEQNO_STEP,
+            None => seqno < SEQNO_LIMIT,
+        };
+        if &trailer != TRAILER || sum != hash.digest() || !follows {
             return Err(broken());
         }
+        self.seqno = Some(seqno);
         Ok(account)
     }
 
@@ -159,30 +199,55 @@ impl Journal {
         Ok(bytes)
     }
 
-    /// What lies behind the last whole batch: none if nothing does (the engine makes its files larger than needed, and
-    /// the rest of them is zero), else how many groups have left a trace. An account is in every group, once, and
-    /// begins with bytes that no text holds.
-    fn traces_behind(&mut self) -> io::Result<Option<usize>> {
+    /// What lies behind the last whole batch: none if nothing does. The engine makes its files larger than needed, and
+    /// the rest of them is zero.
+    fn traces_behind(&mut self) -> io::Result<Option<Traces>> {
+        let end = self.end_of_data()?;
+        if end <= self.whole {
+            return Ok(None);
+        }
+        let length = end - self.whole;
+        if length > LARGEST_GROUP {
+            return Ok(Some(Traces { groups: 2, follows: None }));
+        }
+        self.item.resize(length as usize, 0);
+        self.file.seek(SeekFrom::Start(self.whole))?;
+        self.file.read_exact(&mut self.item)?;
+        let rest = &self.item;
+        // Every group has one account and one trailer, with bytes in them that no text holds: either tells of a group,
+        // should the other be what is damaged.
+        let accounts: Vec<usize> = occurrences(rest, ACCOUNT_MAGIC).collect();
+        let groups = accounts.len().max(occurrences(rest, TRAILER).count());
+        let account = accounts.first().and_then(|at| decode_account(rest.get(*at..at + ACCOUNT_LEN)?));
+        Ok(Some(Traces { groups, follows: account.map(|account| account.follows) }))
+    }
+
+    /// Where the last byte that is not zero ends.
+    fn end_of_data(&mut self) -> io::Result<u64> {
         const CHUNK: usize = 64 * 1024;
         static ZERO: [u8; CHUNK] = [0; CHUNK];
-        self.file.seek(SeekFrom::Start(self.whole))?;
-        let mut chunk = Vec::with_capacity(CHUNK);
-        let mut end_of_last: Vec<u8> = Vec::new();
-        let mut groups = None;
+        let mut chunk = vec![0; CHUNK];
+        let (mut at, mut end) = (self.whole, 0);
+        self.file.seek(SeekFrom::Start(at))?;
         loop {
-            chunk.clear();
-            self.file.by_ref().take(CHUNK as u64).read_to_end(&mut chunk)?;
-            if chunk.is_empty() {
-                return Ok(groups);
+            let read = self.file.read(&mut chunk)?;
+            let Some(bytes) = chunk.get(..read).filter(|bytes| !bytes.is_empty()) else { return Ok(end) };
+            if bytes != &ZERO[..read] {
+                let last = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+                end = at + last as u64 + 1;
             }
-            if chunk[..] != ZERO[..chunk.len()] {
-                let seen = groups.get_or_insert(0);
-                // The magic may lie across two chunks.
-                end_of_last.extend_from_slice(&chunk);
-                *seen += end_of_last.windows(ACCOUNT_MAGIC.len()).filter(|bytes| bytes == ACCOUNT_MAGIC).count();
-            }
-            end_of_last.clear();
-            end_of_last.extend_from_slice(&chunk[chunk.len().saturating_sub(ACCOUNT_MAGIC.len() - 1)..]);
+            at += read as u64;
         }
     }
+}
+
+/// What is left of groups that are not whole.
+struct Traces {
+    groups: usize,
+    /// The revision that the first of them says it follows.
+    follows: Option<u64>,
+}
+
+fn occurrences<'a>(bytes: &'a [u8], pattern: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    bytes.windows(pattern.len()).enumerate().filter(move |(_, window)| *window == pattern).map(|(at, _)| at)
 }
