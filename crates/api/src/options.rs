@@ -180,8 +180,8 @@ fn revision_error(text: &str, why: String) -> FieldError {
 }
 
 fn revision_of_read(text: &str) -> Result<u64, Failure> {
-    // 500 without a reason is what the API answers to a read; clients match on the text if on anything.
-    parse_revision(text).map_err(|why| Failure::new(500, "", revision_error(text, why).to_string()))
+    // The reference answers 500. It is the client's mistake, and told so.
+    parse_revision(text).map_err(|why| Failure::bad_request(revision_error(text, why).to_string()))
 }
 
 fn check(kind: &str, errors: Vec<FieldError>) -> Result<(), Failure> {

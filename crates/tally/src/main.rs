@@ -2,6 +2,7 @@
 
 mod model;
 mod sim;
+mod up;
 
 use clap::{Parser, Subcommand};
 
@@ -14,6 +15,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Serve the Kubernetes API on this machine, ready for kubectl
+    Up(up::Args),
     /// Run the deterministic simulator: controllers under faults, judged by an oracle at every write
     Sim(sim::Args),
     /// Search every interleaving of a small world: the counting rule must be safe, its rivals must be found wanting
@@ -22,6 +25,7 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Up(args) => up::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Model(args) => model::run(&args),
     };

@@ -1,0 +1,209 @@
+//! Who asks, and what they may do.
+//!
+//! A client proves itself by a certificate of our authority or by a bearer token. TLS asks for a certificate and makes
+//! sure that the client holds its key, but leaves the judgement to [`Gate::peer`]: so a client with an expired or foreign
+//! certificate is told 401 in words it can print, instead of losing its connection for a reason it cannot see.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use ring::hmac;
+use ring::rand::SystemRandom;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use tally_registry::Registry;
+
+use crate::Pki;
+use crate::tokens::Tokens;
+
+/// The group that may do everything.
+const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+}
+
+impl User {
+    pub fn new(name: String, uid: String, mut groups: Vec<String>) -> Self {
+        groups.push(AUTHENTICATED.to_owned());
+        Self { name, uid, groups }
+    }
+
+    /// Somebody who showed nothing, where nothing needs to be shown.
+    pub fn nobody() -> Self {
+        Self { name: "system:anonymous".to_owned(), uid: String::new(), groups: Vec::new() }
+    }
+
+    /// There are two kinds of users: the administrator, who may do everything, and service accounts, who may look at
+    /// what there is to ask for, and at themselves. Roles are stored but not weighed.
+    pub fn is_master(&self) -> bool {
+        self.groups.iter().any(|group| group == MASTERS)
+    }
+}
+
+/// What the TLS connection says about a client.
+#[derive(Clone)]
+pub enum Peer {
+    /// No certificate.
+    Unknown,
+    /// A certificate of our authority, good until this second.
+    Known { user: Arc<User>, until: i64 },
+    /// A certificate we do not accept.
+    Refused,
+}
+
+/// Somebody showed credentials, and they are no good.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// Decides who somebody is.
+pub struct Gate {
+    verifier: Arc<dyn ClientCertVerifier>,
+    key: hmac::Key,
+    /// Of the administrator's token. Comparing tags takes the same time whatever the guess.
+    tag: hmac::Tag,
+    admin: Arc<User>,
+    pub tokens: Tokens,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    #[error("cannot use the authority's certificate: {0}")]
+    Authority(String),
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+    #[error("cannot use the key for service account tokens: {0}")]
+    TokenKey(String),
+}
+
+impl Gate {
+    pub fn new(pki: &Pki, provider: &Arc<CryptoProvider>) -> Result<Self, GateError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(pki.roots.clone()).map_err(|error| GateError::Authority(error.to_string()))?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .build()
+            .map_err(|error| GateError::Authority(error.to_string()))?;
+        let random = SystemRandom::new();
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| GateError::NoRandomness)?;
+        let tag = hmac::sign(&key, pki.token.as_bytes());
+        let admin = User::new("kubernetes-admin".to_owned(), String::new(), vec![MASTERS.to_owned()]);
+        let tokens = Tokens::new(&pki.token_key).map_err(GateError::TokenKey)?;
+        Ok(Self { verifier, key, tag, admin: Arc::new(admin), tokens })
+    }
+
+    /// What rustls is to ask clients during the handshake.
+    pub fn asker(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::new(AskOnly(self.verifier.clone()))
+    }
+
+    /// Judges the certificates a client showed: signed by our authority, for clients, neither too old nor too new.
+    pub fn peer(&self, certificates: Option<&[CertificateDer<'_>]>, now_seconds: i64) -> Peer {
+        let Some([certificate, intermediates @ ..]) = certificates else {
+            return Peer::Unknown;
+        };
+        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::try_from(now_seconds).unwrap_or(0)));
+        if self.verifier.verify_client_cert(certificate, intermediates, now).is_err() {
+            return Peer::Refused;
+        }
+        let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
+            return Peer::Refused;
+        };
+        let subject = parsed.subject();
+        let name = subject.iter_common_name().find_map(|name| name.as_str().ok()).unwrap_or_default();
+        if name.is_empty() {
+            return Peer::Refused;
+        }
+        let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect();
+        let user = Arc::new(User::new(name.to_owned(), String::new(), groups));
+        Peer::Known { user, until: parsed.validity().not_after.timestamp() }
+    }
+
+    /// Who sends this request. None: somebody without credentials. Good credentials count even beside bad ones.
+    pub fn user(&self, peer: &Peer, headers: &HeaderMap, registry: &Registry) -> Result<Option<Arc<User>>, Refused> {
+        let now = registry.world.now().seconds();
+        // Connections outlive certificates, so the end is checked for each request.
+        let mut refused = match peer {
+            Peer::Known { user, until } if now <= *until => return Ok(Some(user.clone())),
+            Peer::Known { .. } | Peer::Refused => true,
+            Peer::Unknown => false,
+        };
+        if let Some(header) = headers.get(AUTHORIZATION) {
+            refused = true;
+            let header = header.to_str().unwrap_or_default();
+            if let Some((scheme, token)) = header.split_once(' ')
+                && scheme.eq_ignore_ascii_case("bearer")
+                && let Some(user) = self.bearer(token.trim(), registry)
+            {
+                return Ok(Some(user));
+            }
+        }
+        if refused { Err(Refused) } else { Ok(None) }
+    }
+
+    /// Whose token this is.
+    pub fn bearer(&self, token: &str, registry: &Registry) -> Option<Arc<User>> {
+        if hmac::verify(&self.key, token.as_bytes(), self.tag.as_ref()).is_ok() {
+            return Some(self.admin.clone());
+        }
+        self.tokens.user(token, registry, registry.world.now().seconds()).map(Arc::new)
+    }
+}
+
+/// Lets every certificate through the handshake, if its holder has the key; see the module.
+struct AskOnly(Arc<dyn ClientCertVerifier>);
+
+impl fmt::Debug for AskOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AskOnly")
+    }
+}
+
+impl ClientCertVerifier for AskOnly {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,163 @@
+//! What is served besides objects: health, version, discovery, metrics, logs.
+
+use hyper::Method;
+use serde_json::{Value, json};
+use tally_api::catalog::{self, discovery};
+use tally_api::failure::Failure;
+use tally_api::options::{Query, ReadAt};
+use tally_registry::Target;
+
+use crate::door::Door;
+use crate::forms::{self, Answer};
+use crate::negotiate::{self, Wish};
+use crate::objects::Ask;
+
+/// The API that is spoken: what it offers is that of this Kubernetes.
+const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
+
+/// What a log can be wanted as.
+pub const LOG_FORMS: &[&str] = &["text/plain", "application/json", "application/yaml"];
+
+/// What is looked at. There is little that can be wrong with a process that answers at all.
+const CHECKS: [&str; 2] = ["ping", "shutdown"];
+
+/// `/healthz`, `/livez`, `/readyz`: any method, `?verbose`, `?exclude=CHECK`, and one check as `/readyz/CHECK`.
+pub fn health(door: &Door, page: &str, check: &str, query: &Query<'_>) -> Answer {
+    // Being about to stop is no illness, but no new work should be sent here.
+    let fails = |check: &str| check == "shutdown" && page == "readyz" && *door.stopping.borrow();
+    let is_served = |name: &str| name != "shutdown" || page == "readyz";
+    if !check.is_empty() {
+        return match CHECKS.into_iter().find(|name| *name == check && is_served(name)) {
+            Some(name) if fails(name) => forms::text(500, "internal server error: shutdown\n"),
+            Some(_) => forms::text(200, "ok"),
+            None => not_found(),
+        };
+    }
+    let (mut report, mut failed) = (String::new(), false);
+    for name in CHECKS.into_iter().filter(|name| is_served(name)) {
+        if query.get("exclude") == Some(name) {
+            report += &format!("[+]{name} excluded: ok\n");
+        } else if fails(name) {
+            failed = true;
+            report += &format!("[-]{name} failed: reason withheld\n");
+        } else {
+            report += &format!("[+]{name} ok\n");
+        }
+    }
+    match (failed, query.get("verbose").is_some()) {
+        (true, _) => forms::text(500, format!("{report}{page} check failed\n")),
+        (false, true) => forms::text(200, format!("{report}{page} check passed\n")),
+        (false, false) => forms::text(200, "ok"),
+    }
+}
+
+pub fn not_found() -> Answer {
+    forms::text(404, "404 page not found\n")
+}
+
+pub fn version(method: &Method, wish: Wish) -> Answer {
+    if method != Method::GET {
+        return forms::failure(&forms::no_method(), wish);
+    }
+    let (major, minor, version) = KUBERNETES;
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let document = json!({
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": minor,
+        "gitVersion": format!("{version}+tally.{}", env!("CARGO_PKG_VERSION")), "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "", "goVersion": "none: this is Rust", "compiler": "rustc",
+        "platform": format!("{}/{architecture}", std::env::consts::OS),
+    });
+    forms::document(200, &document, wish)
+}
+
+/// `/`: where one can look.
+pub fn index() -> Value {
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"].map(str::to_owned).into();
+    for group in catalog::groups() {
+        paths.push(format!("/apis/{group}"));
+        paths.push(format!("/apis/{group}/v1"));
+    }
+    paths.sort();
+    json!({"paths": paths})
+}
+
+/// `/api` and `/apis`, plain or all at once. `address`: where the server is.
+pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>) -> Result<Answer, Failure> {
+    negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
+    let (wish, aggregated) = negotiate::discovery(headers, query)?;
+    let document = match (core, aggregated) {
+        (Some(address), None) => discovery::api_versions(address),
+        (Some(_), Some(form)) => discovery::aggregated_core(form),
+        (None, None) => discovery::api_groups(),
+        (None, Some(form)) => discovery::aggregated_groups(form),
+    };
+    let mut answer = forms::document(200, &document, wish);
+    if let Some(form) = aggregated
+        && let Ok(value) = hyper::header::HeaderValue::from_str(&format!(
+            "{};g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList",
+            wish.media_type(),
+            form.version()
+        ))
+    {
+        // Clients tell by this which of the two documents they were given.
+        answer.headers_mut().insert(hyper::header::CONTENT_TYPE, value);
+    }
+    answer.headers_mut().insert(hyper::header::VARY, hyper::header::HeaderValue::from_static("Accept"));
+    Ok(answer)
+}
+
+/// One group, or the resources of one version.
+pub fn listing(headers: &hyper::HeaderMap, query: &Query<'_>, document: Option<Value>) -> Result<Answer, Failure> {
+    negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
+    let (wish, _) = negotiate::discovery(headers, query)?;
+    Ok(forms::document(200, &document.ok_or_else(forms::no_resource)?, wish))
+}
+
+pub fn metrics(door: &Door) -> Answer {
+    let store = &door.registry.store;
+    let page = door.metrics.page(&[
+        ("tally_store_revision", "The newest revision.", store.revision()),
+        ("tally_store_compacted_revision", "The oldest revision every watch can begin at.", store.compacted()),
+    ]);
+    forms::answer(200, "text/plain; version=0.0.4; charset=utf-8", crate::body::Body::Whole(page.into()))
+}
+
+/// `pods/NAME/log`. Nothing runs Pods yet, so there is only the question of what is asked for.
+pub fn log(ask: &Ask<'_>) -> Result<Answer, Failure> {
+    let target = Target::new(ask.place.resource, &ask.place.namespace, &ask.place.name);
+    let pod = ask.registry().get(target, ReadAt::Newest)?.parse();
+    let names = |list: &str| -> Vec<String> {
+        let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+        containers.filter_map(|container| container["name"].as_str()).map(str::to_owned).collect()
+    };
+    let (containers, inits) = (names("/spec/containers"), names("/spec/initContainers"));
+    let name = &ask.place.name;
+    match ask.query.get("container").unwrap_or_default() {
+        "" if containers.len() > 1 || !inits.is_empty() => {
+            let mut text =
+                format!("a container name must be specified for pod {name}, choose one of: [{}]", containers.join(" "));
+            if !inits.is_empty() {
+                text += &format!(" or one of the init containers: [{}]", inits.join(" "));
+            }
+            return Err(Failure::bad_request(text));
+        }
+        "" => {}
+        asked if containers.iter().chain(&inits).any(|container| container == asked) => {}
+        asked => return Err(Failure::bad_request(format!("container {asked} is not valid for pod {name}"))),
+    }
+    // A Pod that no node has taken has said nothing yet.
+    if pod.pointer("/spec/nodeName").and_then(Value::as_str).is_none_or(str::is_empty) {
+        return Ok(forms::answer(204, "text/plain", crate::body::Body::EMPTY));
+    }
+    Err(Failure::new(
+        503,
+        "ServiceUnavailable",
+        format!("the node of pod {name} keeps no logs that could be read from here"),
+    ))
+}

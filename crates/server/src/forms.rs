@@ -1,0 +1,264 @@
+//! Answers in the forms clients know: objects, lists, tables, and the `Status` that says what went wrong.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+use tally_api::failure::{Details, Failure};
+use tally_api::kinds::Resource;
+use tally_api::options::Format;
+use tally_api::table::{self, IncludeObject};
+use tally_core::time::Timestamp;
+use tally_registry::{Listing, Object};
+
+use crate::body::{Body, List};
+use crate::negotiate::{View, Wish};
+use crate::yaml;
+
+pub type Answer = Response<Body>;
+
+/// Of all warnings of an answer together: clients have limits on headers, and nobody reads more.
+const LONGEST_WARNINGS: usize = 4096;
+
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+pub fn answer(code: u16, media_type: &'static str, body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    answer
+}
+
+pub fn text(code: u16, text: impl Into<Bytes>) -> Answer {
+    answer(code, "text/plain; charset=utf-8", Body::Whole(text.into()))
+}
+
+/// A document made for this answer.
+pub fn document(code: u16, value: &Value, wish: Wish) -> Answer {
+    let text = match wish.format {
+        Format::Yaml => yaml::write(value),
+        Format::Json if wish.pretty => format!("{value:#}\n"),
+        Format::Json => format!("{value}\n"),
+    };
+    answer(code, wish.media_type(), Body::Whole(text.into()))
+}
+
+pub fn failure(failure: &Failure, wish: Wish) -> Answer {
+    let mut answer = document(failure.code, &failure.to_json(), Wish { view: View::Plain, ..wish });
+    let seconds = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if seconds > 0 {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
+}
+
+/// Nothing is served at this path.
+pub fn no_resource() -> Failure {
+    Failure::new(404, "NotFound", "the server could not find the requested resource").with(Details::default())
+}
+
+pub fn no_method() -> Failure {
+    let text = "the server does not allow this method on the requested resource";
+    Failure::new(405, "MethodNotAllowed", text).with(Details::default())
+}
+
+/// Something was done and nothing is left to show.
+pub fn success(resource: &Resource, name: &str, uid: &str) -> Value {
+    let mut details = json!({"name": name, "kind": resource.plural, "uid": uid});
+    if !resource.group.is_empty() {
+        details["group"] = resource.group.into();
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+pub fn warn(headers: &mut HeaderMap, warnings: &[String]) {
+    let mut told: Vec<&str> = Vec::new();
+    let mut length = 0;
+    for text in warnings {
+        length += text.len();
+        if told.contains(&text.as_str()) || (length > LONGEST_WARNINGS && !told.is_empty()) {
+            continue;
+        }
+        let shown: String = text.chars().filter(|letter| !letter.is_control()).collect();
+        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+            headers.append(WARNING, value);
+            told.push(text);
+        }
+    }
+}
+
+/// How objects of a resource are shown to this client.
+pub struct Dress<'a> {
+    pub resource: &'static Resource,
+    /// `apiVersion` and `kind`, where a subresource speaks another.
+    pub kind: Option<(&'a str, &'a str)>,
+    pub wish: Wish,
+    pub include: IncludeObject,
+    pub now: Timestamp,
+}
+
+impl Dress<'_> {
+    fn api_version_and_kind(&self) -> (String, &str) {
+        match self.kind {
+            Some((version, kind)) => (version.to_owned(), kind),
+            None => (self.resource.api_version(), self.resource.kind),
+        }
+    }
+
+    /// `{"kind":"Job","apiVersion":"batch/v1",` and a comma if something follows.
+    fn opening(&self, empty: bool) -> String {
+        let (version, kind) = self.api_version_and_kind();
+        let comma = if empty { "" } else { "," };
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\"{comma}")
+    }
+
+    /// The stored text with kind and version in front: nothing is parsed.
+    pub fn whole(&self, object: &Object, out: &mut BytesMut) {
+        let rest = object.bytes.get(1..).unwrap_or(b"}");
+        let opening = self.opening(rest.first() == Some(&b'}'));
+        out.reserve(opening.len() + rest.len() + 16);
+        out.put_slice(opening.as_bytes());
+        out.put_slice(rest);
+    }
+
+    /// The object as a value, with kind and version.
+    pub fn value(&self, object: &Object) -> Value {
+        let mut value: Value = serde_json::from_slice(&object.bytes).unwrap_or_else(|_| json!({}));
+        let (version, kind) = self.api_version_and_kind();
+        if let Some(map) = value.as_object_mut() {
+            map.insert("kind".to_owned(), kind.into());
+            map.insert("apiVersion".to_owned(), version.into());
+        }
+        value
+    }
+
+    /// What a view makes of a value. `first`: say what the columns are.
+    pub fn view(&self, value: Value, first: bool) -> Value {
+        match self.wish.view {
+            View::Plain => value,
+            // A Status stays what it is.
+            _ if self.kind == Some(("v1", "Status")) => value,
+            View::Table { version } => {
+                let table = if first {
+                    table::table_of_one(self.resource, &value, self.include, self.now)
+                } else {
+                    table::table_in_watch(self.resource, &value, self.include, self.now, false)
+                };
+                in_version(table, version)
+            }
+            View::Metadata { version, .. } => in_version(table::partial_object_metadata(&value), version),
+        }
+    }
+
+    pub fn object(&self, code: u16, object: &Object) -> Answer {
+        if self.wish == Wish::PLAIN {
+            let mut text = BytesMut::new();
+            self.whole(object, &mut text);
+            text.put_u8(b'\n');
+            return answer(code, self.wish.media_type(), Body::Whole(text.freeze()));
+        }
+        if let (View::Metadata { list: true, .. }, true) = (self.wish.view, self.kind != Some(("v1", "Status"))) {
+            let text = format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                self.go_type("")
+            );
+            return failure(&Failure::new(406, "NotAcceptable", text), self.wish);
+        }
+        document(code, &self.view(self.value(object), true), self.wish)
+    }
+
+    pub fn list(&self, listing: Listing) -> Answer {
+        let metadata = list_metadata(&listing);
+        if self.wish == Wish::PLAIN {
+            let (version, kind) = (self.resource.api_version(), self.resource.kind);
+            let head =
+                format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[");
+            let list = List::new(head.into(), listing.items, b"]}\n");
+            return answer(200, self.wish.media_type(), Body::List(list));
+        }
+        let values = || listing.items.iter().map(|item| self.value(item)).collect::<Vec<Value>>();
+        let list = match self.wish.view {
+            View::Plain => {
+                let items = listing.items.iter();
+                let items: Vec<Value> =
+                    items.map(|item| serde_json::from_slice(&item.bytes).unwrap_or(Value::Null)).collect();
+                let kind = format!("{}List", self.resource.kind);
+                json!({"kind": kind, "apiVersion": self.resource.api_version(), "metadata": metadata, "items": items})
+            }
+            View::Table { version } => {
+                in_version(table::table(self.resource, &values(), metadata, self.include, self.now), version)
+            }
+            View::Metadata { version, list: true } => {
+                in_version(table::partial_object_metadata_list(&values(), metadata), version)
+            }
+            View::Metadata { list: false, .. } => {
+                let text = format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                    self.go_type("List")
+                );
+                return failure(&Failure::new(406, "NotAcceptable", text), self.wish);
+            }
+        };
+        document(200, &list, self.wish)
+    }
+
+    /// What the reference calls the type in the two refusals above.
+    fn go_type(&self, suffix: &str) -> String {
+        let package = match self.resource.group.split('.').next() {
+            None | Some("" | "events") => "core",
+            Some(name) => name,
+        };
+        format!("*{package}.{}{suffix}", self.resource.kind)
+    }
+}
+
+fn list_metadata(listing: &Listing) -> Value {
+    let mut metadata = json!({"resourceVersion": listing.revision.to_string()});
+    if !listing.continue_token.is_empty() {
+        metadata["continue"] = listing.continue_token.as_str().into();
+    }
+    if let Some(remaining) = listing.remaining {
+        metadata["remainingItemCount"] = remaining.into();
+    }
+    metadata
+}
+
+/// Tables and metadata are made in `meta.k8s.io/v1`; older clients ask for `v1beta1`, which is the same by another name.
+fn in_version(mut value: Value, version: &str) -> Value {
+    fn rename(value: &mut Value, name: &str) {
+        if value.get("apiVersion").is_some_and(|version| version == "meta.k8s.io/v1") {
+            value["apiVersion"] = name.into();
+        }
+    }
+    if version != "v1" {
+        let name = format!("meta.k8s.io/{version}");
+        rename(&mut value, &name);
+        for rows in ["rows", "items"] {
+            for row in value.get_mut(rows).and_then(Value::as_array_mut).into_iter().flatten() {
+                rename(row, &name);
+                if let Some(object) = row.get_mut("object") {
+                    rename(object, &name);
+                }
+            }
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_quoted_deduplicated_and_bounded() {
+        let mut headers = HeaderMap::new();
+        let long = "x".repeat(LONGEST_WARNINGS);
+        let warnings = ["unknown field \"a\"", "unknown field \"a\"", "b\nc\\", &long].map(str::to_owned);
+        warn(&mut headers, &warnings);
+        let told: Vec<&str> = headers.get_all(WARNING).iter().filter_map(|value| value.to_str().ok()).collect();
+        assert_eq!(told, [r#"299 - "unknown field \"a\"""#, r#"299 - "bc\\""#]);
+    }
+}

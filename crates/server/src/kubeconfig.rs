@@ -1,0 +1,112 @@
+//! The file by which clients find the server and prove who they are.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::{Pki, files};
+
+/// How a file of ours begins. Anything else at the same place is somebody's work and stays.
+const MARK: &str = "# Written by tally up";
+
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    #[error(
+        "{0} is there already and was not written by tally up; name another file with --kubeconfig (it would replace \
+         yours)"
+    )]
+    NotOurs(PathBuf),
+    #[error("cannot write the kubeconfig {path}: {source}")]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// Whether `write` would be allowed to put a file there. Asked early, before anything is made.
+pub fn check(path: &Path) -> Result<(), KubeconfigError> {
+    match fs::read(path) {
+        Ok(text) if !text.is_empty() && !text.starts_with(MARK.as_bytes()) => {
+            Err(KubeconfigError::NotOurs(path.to_owned()))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(KubeconfigError::Write { path: path.to_owned(), source }),
+    }
+}
+
+/// Writes the administrator's kubeconfig, readable by its owner only.
+pub fn write(path: &Path, listen: SocketAddr, pki: &Pki) -> Result<(), KubeconfigError> {
+    check(path)?;
+    files::write_private(path, &text(listen, pki))
+        .map_err(|source| KubeconfigError::Write { path: path.to_owned(), source })
+}
+
+/// The address for clients on this machine: one cannot connect to "any address".
+pub fn url(listen: SocketAddr) -> String {
+    let address = match listen.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    };
+    format!("https://{}", SocketAddr::new(address, listen.port()))
+}
+
+fn text(listen: SocketAddr, pki: &Pki) -> String {
+    let [authority, certificate, key] =
+        [&pki.authority, &pki.admin_certificate, &pki.admin_key].map(|pem| STANDARD.encode(pem));
+    format!(
+        "{MARK}, and written anew at every start.
+apiVersion: v1
+kind: Config
+clusters:
+- name: tally
+  cluster:
+    server: {}
+    certificate-authority-data: {authority}
+users:
+- name: tally
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: tally
+  context:
+    cluster: tally
+    user: tally
+current-context: tally
+",
+        url(listen)
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_sent_to_an_address_they_can_reach() {
+        for (listen, client) in [
+            ("127.0.0.1:6443", "https://127.0.0.1:6443"),
+            ("0.0.0.0:1", "https://127.0.0.1:1"),
+            ("[::]:1", "https://[::1]:1"),
+            ("192.0.2.1:80", "https://192.0.2.1:80"),
+        ] {
+            assert_eq!(url(listen.parse().unwrap()), client);
+        }
+    }
+
+    #[test]
+    fn the_work_of_others_is_not_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let pki = Pki::open(&directory.path().join("pki"), Ipv4Addr::LOCALHOST.into()).unwrap();
+        let (path, listen) = (directory.path().join("config"), "127.0.0.1:6443".parse().unwrap());
+        write(&path, listen, &pki).unwrap();
+        write(&path, listen, &pki).unwrap();
+        fs::write(&path, "apiVersion: v1\n").unwrap();
+        assert!(matches!(write(&path, listen, &pki), Err(KubeconfigError::NotOurs(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "apiVersion: v1\n");
+    }
+}

@@ -1,0 +1,323 @@
+//! In which form an answer is wanted, and in which a body was sent.
+//!
+//! Two gates, as clients know them. The first looks at media types alone and answers 406 or 415 before anything is
+//! looked up; the second weighs each wish of the client in its order of preference, with its parameters.
+
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use tally_api::catalog::discovery::Aggregated;
+use tally_api::failure::{Details, Failure};
+use tally_api::options::{Format, PatchKind, Query};
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+/// Named among the accepted types because clients know the sentence; nobody here speaks it.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// More wishes than this are not read.
+const MOST_WISHES: usize = 32;
+
+/// What the answer is to be turned into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// The object as it is.
+    Plain,
+    Table {
+        version: &'static str,
+    },
+    /// `PartialObjectMetadata`, or its list.
+    Metadata {
+        version: &'static str,
+        list: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub format: Format,
+    pub view: View,
+    pub pretty: bool,
+}
+
+impl Wish {
+    pub const PLAIN: Self = Self { format: Format::Json, view: View::Plain, pretty: false };
+
+    pub const fn media_type(self) -> &'static str {
+        match self.format {
+            Format::Json => JSON,
+            Format::Yaml => YAML,
+        }
+    }
+}
+
+/// A clause of an Accept header: `application/json;as=Table;v=v1;q=0.9`.
+struct Clause<'a> {
+    media: &'a str,
+    parameters: &'a str,
+    quality: f32,
+}
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> Self {
+        let (media, parameters) = text.split_once(';').unwrap_or((text, ""));
+        let mut clause = Self { media: media.trim(), parameters, quality: 1.0 };
+        if let Some(quality) = clause.parameter("q") {
+            clause.quality = quality.parse().unwrap_or(1.0);
+        }
+        clause
+    }
+
+    fn parameter(&self, name: &str) -> Option<&'a str> {
+        let pairs = self.parameters.split(';').filter_map(|pair| pair.split_once('='));
+        pairs
+            .map(|(key, value)| (key.trim(), value.trim().trim_matches('"')))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    }
+
+    /// The formats it would be content with.
+    fn formats(&self) -> &'static [Format] {
+        match self.media {
+            "*/*" | "application/*" => &[Format::Json, Format::Yaml],
+            JSON => &[Format::Json],
+            YAML => &[Format::Yaml],
+            _ => &[],
+        }
+    }
+
+    fn specific(&self) -> u8 {
+        match self.media {
+            "*/*" => 0,
+            media if media.ends_with("/*") => 1,
+            _ => 2,
+        }
+    }
+}
+
+/// The clauses of the Accept header, the most wanted first.
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<Clause<'_>> =
+        accept.split(',').filter(|text| !text.trim().is_empty()).take(MOST_WISHES).map(Clause::parse).collect();
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality).then(b.specific().cmp(&a.specific())));
+    clauses
+}
+
+fn accept(headers: &HeaderMap) -> Result<&str, Failure> {
+    let header = headers.get(ACCEPT).map_or(Ok("*/*"), |value| value.to_str());
+    let header = header.map_err(|_| only_accepted(""))?;
+    Ok(if header.trim().is_empty() { "*/*" } else { header })
+}
+
+/// The first gate. `streams`: the collection can be watched, and says so in the refusal.
+pub fn check_accept(headers: &HeaderMap, produces: &[&str], streams: bool) -> Result<(), Failure> {
+    let media = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
+    let known = |media: String| media == "*/*" || media == PROTOBUF || produces.contains(&media.as_str());
+    if accept(headers)?.split(',').map(media).any(known) {
+        return Ok(());
+    }
+    let mut available: Vec<String> = produces.iter().map(|media| (*media).to_owned()).collect();
+    available.push(PROTOBUF.to_owned());
+    if streams {
+        available.extend([JSON, PROTOBUF].map(|media| format!("{media};stream=watch")));
+    }
+    let text = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+    Err(Failure::new(406, "NotAcceptable", text).with(Details::default()))
+}
+
+/// What objects are served as.
+pub const OBJECTS: &[&str] = &[JSON, YAML];
+
+fn only_accepted(accept: &str) -> Failure {
+    // Somebody who wants nothing but protobuf is not helped by reading that it is accepted.
+    let also = if accept.contains(PROTOBUF) { String::new() } else { format!(", {PROTOBUF}") };
+    let text = format!("only the following media types are accepted: {JSON}, {YAML}{also}");
+    Failure::new(406, "NotAcceptable", text)
+}
+
+/// The second gate: the first wish that can be fulfilled. `allowed` says whether a conversion (kind, group, version) is
+/// offered here.
+fn choose<T>(
+    headers: &HeaderMap,
+    offered: impl Fn(Option<(&str, &str, &str)>) -> Option<T>,
+) -> Result<(Format, T, bool), Failure> {
+    let accept = accept(headers)?;
+    for clause in clauses(accept) {
+        let [kind, group, version] = ["as", "g", "v"].map(|name| clause.parameter(name));
+        let conversion = (kind.is_some() || group.is_some() || version.is_some())
+            .then(|| (kind.unwrap_or_default(), group.unwrap_or_default(), version.unwrap_or_default()));
+        let pretty = clause.parameter("pretty") == Some("1");
+        if let (Some(format), Some(view)) = (clause.formats().first(), offered(conversion)) {
+            return Ok((*format, view, pretty));
+        }
+    }
+    Err(only_accepted(accept))
+}
+
+fn view(conversion: Option<(&str, &str, &str)>) -> Option<View> {
+    let Some((kind, group, version)) = conversion else {
+        return Some(View::Plain);
+    };
+    let version = ["v1", "v1beta1"].into_iter().find(|known| *known == version)?;
+    match (kind, group) {
+        ("Table", "meta.k8s.io") => Some(View::Table { version }),
+        ("PartialObjectMetadata", "meta.k8s.io") => Some(View::Metadata { version, list: false }),
+        ("PartialObjectMetadataList", "meta.k8s.io") => Some(View::Metadata { version, list: true }),
+        _ => None,
+    }
+}
+
+/// How an object or a list is wanted.
+pub fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<Wish, Failure> {
+    let (format, view, pretty) = choose(headers, view)?;
+    Ok(Wish { format, view, pretty: pretty || wants_pretty(headers, query) })
+}
+
+/// How a discovery document is wanted, and whether all groups at once.
+pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(Wish, Option<Aggregated>), Failure> {
+    let offered = |conversion: Option<(&str, &str, &str)>| match conversion {
+        None => Some(None),
+        Some(("APIGroupDiscoveryList", "apidiscovery.k8s.io", version)) => Aggregated::from_version(version).map(Some),
+        Some(_) => None,
+    };
+    let (format, aggregated, pretty) = choose(headers, offered)?;
+    let pretty = pretty || wants_pretty(headers, query);
+    Ok((Wish { format, view: View::Plain, pretty }, aggregated))
+}
+
+/// People with curl or a browser read the answer themselves.
+fn wants_pretty(headers: &HeaderMap, query: &Query<'_>) -> bool {
+    if let Some(asked) = query.get("pretty") {
+        return !matches!(asked, "" | "0" | "false");
+    }
+    let agent = headers.get(hyper::header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
+}
+
+/// The media type of the body, and its parameters.
+fn content_type(headers: &HeaderMap) -> (String, &str) {
+    let header = headers.get(CONTENT_TYPE).map_or("", |value| value.to_str().unwrap_or("?"));
+    let (media, parameters) = header.split_once(';').unwrap_or((header, ""));
+    (media.trim().to_ascii_lowercase(), parameters)
+}
+
+/// Whether these are `name=value` and nothing else. Their meaning does not matter: everything is UTF-8.
+fn are_parameters(text: &str) -> bool {
+    let text = text.trim().strip_suffix(';').unwrap_or(text.trim());
+    let is_pair =
+        |pair: &str| pair.split_once('=').is_some_and(|(name, value)| !name.trim().is_empty() && !value.is_empty());
+    text.is_empty() || text.split(';').all(is_pair)
+}
+
+/// In which form a body was sent.
+pub fn input(headers: &HeaderMap) -> Result<Format, Failure> {
+    let (media, parameters) = content_type(headers);
+    match media.as_str() {
+        "" | JSON if are_parameters(parameters) => Ok(Format::Json),
+        YAML if are_parameters(parameters) => Ok(Format::Yaml),
+        other => {
+            let also = if other == PROTOBUF { String::new() } else { format!(", {PROTOBUF}") };
+            let text = format!(
+                "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}{also}"
+            );
+            Err(Failure::new(415, "UnsupportedMediaType", text))
+        }
+    }
+}
+
+/// Which kind of patch was sent.
+pub fn patch(headers: &HeaderMap) -> Result<PatchKind, Failure> {
+    match content_type(headers).0.as_str() {
+        "application/json-patch+json" => Ok(PatchKind::Json),
+        "application/merge-patch+json" => Ok(PatchKind::Merge),
+        "application/strategic-merge-patch+json" => Ok(PatchKind::Strategic),
+        "application/apply-patch+yaml" => Ok(PatchKind::Apply),
+        _ => {
+            let failure = Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+            Err(failure.with(Details::default()))
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn headers(accept: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, accept.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn the_first_wish_that_can_be_fulfilled_counts() {
+        let table = View::Table { version: "v1" };
+        for (accept, expected) in [
+            ("", Some((Format::Json, View::Plain))),
+            ("*/*", Some((Format::Json, View::Plain))),
+            ("application/*", Some((Format::Json, View::Plain))),
+            ("application/yaml", Some((Format::Yaml, View::Plain))),
+            ("application/vnd.kubernetes.protobuf,application/json", Some((Format::Json, View::Plain))),
+            ("application/vnd.kubernetes.protobuf", None),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Format::Json, table))),
+            ("application/json, application/json;as=Table;v=v1;g=meta.k8s.io", Some((Format::Json, View::Plain))),
+            ("application/json;as=Table;g=meta.k8s.io;v=v9,application/json", Some((Format::Json, View::Plain))),
+            ("application/json;as=Table;g=meta.k8s.io;v=v9", None),
+            ("application/json;as=Table;v=v1", None),
+            ("application/json;as=Frob;g=meta.k8s.io;v=v1,application/json", Some((Format::Json, View::Plain))),
+            ("application/json;q=0.5,application/yaml;q=0.9", Some((Format::Yaml, View::Plain))),
+            ("*/*,application/yaml", Some((Format::Yaml, View::Plain))),
+            (
+                "application/yaml;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+                Some((Format::Yaml, View::Metadata { version: "v1beta1", list: true })),
+            ),
+        ] {
+            let wish = output(&headers(accept), &Query::default());
+            assert_eq!(wish.ok().map(|wish| (wish.format, wish.view)), expected, "{accept}");
+        }
+    }
+
+    #[test]
+    fn the_first_gate_looks_at_media_types_alone() {
+        for (accept, passes) in [
+            ("text/csv", false),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", true),
+            ("application/*", false),
+            ("application/json;as=Frob", true),
+            ("", true),
+        ] {
+            assert_eq!(check_accept(&headers(accept), OBJECTS, true).is_ok(), passes, "{accept}");
+        }
+        let text = check_accept(&headers("text/csv"), OBJECTS, false).unwrap_err().message;
+        assert!(text.ends_with(": application/json, application/yaml, application/vnd.kubernetes.protobuf"), "{text}");
+    }
+
+    #[test]
+    fn only_people_get_line_breaks() {
+        let pretty = |query: &str, agent: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(hyper::header::USER_AGENT, agent.parse().unwrap());
+            output(&headers, &Query::parse(query)).unwrap().pretty
+        };
+        assert!(pretty("", "curl/8.0") && pretty("pretty=true", "kubectl/v1"));
+        assert!(!pretty("", "kubectl/v1") && !pretty("pretty=false", "curl/8.0") && !pretty("pretty=0", "curl/8.0"));
+    }
+
+    #[test]
+    fn protobuf_is_not_read() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, PROTOBUF.parse().unwrap());
+        assert!(!input(&headers).unwrap_err().message.contains("protobuf"));
+        for (text, format) in [
+            ("application/json; charset=utf-8", Some(Format::Json)),
+            ("Application/JSON;", Some(Format::Json)),
+            ("", Some(Format::Json)),
+            ("application/yaml", Some(Format::Yaml)),
+            ("application/json;;;=", None),
+            ("application/json;x", None),
+            ("text/plain", None),
+        ] {
+            headers.insert(CONTENT_TYPE, text.parse().unwrap());
+            assert_eq!(input(&headers).ok(), format, "{text}");
+            assert_eq!(patch(&headers).unwrap_err().code, 415);
+        }
+    }
+}

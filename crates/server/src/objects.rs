@@ -1,0 +1,266 @@
+//! The verbs on objects, from a request to the registry and back.
+//!
+//! The order of refusals is the one clients know: no such path, no such method, a body that cannot be read, an answer
+//! that cannot be given, options, and then what the registry says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{ALLOW, HeaderMap, HeaderValue, USER_AGENT};
+use tally_api::decode::{MAX_BODY, decode_as};
+use tally_api::failure::{Details, Failure};
+use tally_api::options::{DeleteOptions, FieldValidation, ListOptions, Query, ReadAt, Write, WriteOptions};
+use tally_api::table::IncludeObject;
+use tally_registry::{Deleted, Registry, Target, Written};
+use tokio::time::timeout;
+
+use crate::auth::User;
+use crate::door::Door;
+use crate::forms::{self, Answer, Dress};
+use crate::negotiate::{self, View, Wish};
+use crate::route::{Place, Verb};
+use crate::{extras, reviews, watching};
+
+/// How long a client may take to send a body. It holds a place among the requests at work meanwhile.
+const BODY_WITHIN: Duration = Duration::from_secs(60);
+/// How long a request may wait for its turn before the client is told to come back.
+const TURN_WITHIN: Duration = Duration::from_secs(30);
+
+/// A request for objects, understood as far as its address.
+pub struct Ask<'a> {
+    pub door: &'a Arc<Door>,
+    pub user: &'a User,
+    pub headers: &'a HeaderMap,
+    pub query: &'a Query<'a>,
+    pub place: &'a Place<'a>,
+    pub verb: Verb,
+}
+
+/// What went wrong, and what the client is to be warned of all the same.
+pub struct Refusal {
+    pub failure: Failure,
+    pub warnings: Vec<String>,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, warnings: Vec::new() }
+    }
+}
+
+/// The methods that would have been allowed.
+pub fn method_not_allowed(place: &Place<'_>) -> Answer {
+    let mut answer = forms::failure(&forms::no_method(), Wish::PLAIN);
+    let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+    let allowed: Vec<&str> = methods.into_iter().filter(|method| place.verb(method, false).is_some()).collect();
+    if let Ok(value) = HeaderValue::from_str(&allowed.join(", ")) {
+        answer.headers_mut().insert(ALLOW, value);
+    }
+    answer
+}
+
+impl Ask<'_> {
+    pub async fn serve(&self, body: Incoming) -> Answer {
+        match self.wish() {
+            Err(failure) => forms::failure(&failure, Wish::PLAIN),
+            Ok(wish) => match self.act(wish, body).await {
+                Ok(answer) => answer,
+                Err(refusal) => {
+                    let mut answer = forms::failure(&refusal.failure, wish);
+                    forms::warn(answer.headers_mut(), &refusal.warnings);
+                    answer
+                }
+            },
+        }
+    }
+
+    /// How the answer is wanted, if it can be given at all.
+    fn wish(&self) -> Result<Wish, Failure> {
+        if self.verb == Verb::Patch {
+            negotiate::patch(self.headers)?;
+        }
+        let collection = self.place.name.is_empty() && matches!(self.verb, Verb::List | Verb::Watch);
+        if self.is_log() {
+            negotiate::check_accept(self.headers, extras::LOG_FORMS, false)?;
+            return Ok(Wish::PLAIN);
+        }
+        negotiate::check_accept(self.headers, negotiate::OBJECTS, collection)?;
+        negotiate::output(self.headers, self.query)
+    }
+
+    fn is_log(&self) -> bool {
+        self.place.subresource.is_some_and(|subresource| subresource.name == "log")
+    }
+
+    pub fn target(&self) -> Target<'_> {
+        Target {
+            resource: self.place.resource,
+            subresource: self.place.subresource,
+            namespace: &self.place.namespace,
+            name: &self.place.name,
+        }
+    }
+
+    pub fn registry(&self) -> &Registry {
+        &self.door.registry
+    }
+
+    pub fn dress(&self, wish: Wish) -> Result<Dress<'static>, Failure> {
+        let include = match wish.view {
+            View::Table { .. } => IncludeObject::parse(self.query.get("includeObject").unwrap_or_default())?,
+            _ => IncludeObject::None,
+        };
+        let (resource, now) = (self.place.resource, self.registry().world.now());
+        Ok(Dress { resource, kind: None, wish, include, now })
+    }
+
+    async fn act(&self, wish: Wish, body: Incoming) -> Result<Answer, Refusal> {
+        if self.verb == Verb::Watch {
+            return Ok(watching::serve(self, wish)?);
+        }
+        // A request that waits for its turn has not sent its body yet and costs little.
+        let turn = timeout(TURN_WITHIN, self.door.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            let details = Details { retry_after_seconds: 1, ..Details::default() };
+            let text = "Too many requests, please try again later.";
+            return Err(Failure::new(429, "TooManyRequests", text).with(details).into());
+        };
+        let (registry, target) = (self.registry(), self.target());
+        match self.verb {
+            Verb::Get if self.is_log() => Ok(extras::log(self)?),
+            Verb::Get => {
+                let object = registry.get(target, ReadAt::of_get(self.query)?)?;
+                Ok(self.dress(wish)?.object(200, &object))
+            }
+            Verb::List => {
+                let listing = registry.list(target, &ListOptions::parse(self.query)?)?;
+                Ok(self.dress(wish)?.list(listing))
+            }
+            Verb::Create | Verb::Update => {
+                let format = negotiate::input(self.headers)?;
+                let body = read_body(body).await?;
+                let write = if self.verb == Verb::Create { Write::Create } else { Write::Update };
+                let options = self.write_options(write)?;
+                if let Some(question) = reviews::Question::of(self.place) {
+                    return Ok(forms::document(201, &question.answer(self, &body, format)?, wish));
+                }
+                let written = match self.verb {
+                    Verb::Create => registry.create(target, &body, format, &options).await?,
+                    _ => registry.update(target, &body, format, &options).await?,
+                };
+                self.written(written, wish)
+            }
+            Verb::Patch => {
+                let kind = negotiate::patch(self.headers)?;
+                let body = read_body(body).await?;
+                let options = self.write_options(Write::Patch(kind))?;
+                let written = registry.patch(target, &body, kind, &options).await?;
+                self.written(written, wish)
+            }
+            Verb::Delete => {
+                let options = self.delete_options(read_body(body).await?)?;
+                let warnings = Registry::delete_warnings(self.place.resource, &options);
+                let mut answer = match registry.delete(target, &options).await {
+                    Ok(Deleted::Object(object)) => {
+                        let dress = self.dress(wish)?;
+                        // Kept for old clients: those who ask for dependents to go first are told that it takes time.
+                        let stays = || {
+                            let metadata = &object.parse()["metadata"];
+                            metadata["deletionGracePeriodSeconds"] != 0
+                                || metadata["finalizers"].as_array().is_some_and(|names| !names.is_empty())
+                        };
+                        let accepted = options.orphan_dependents == Some(false) && stays();
+                        dress.object(if accepted { 202 } else { 200 }, &object)
+                    }
+                    Ok(Deleted::Status { uid }) => {
+                        let status = forms::success(self.place.resource, &self.place.name, &uid);
+                        forms::document(200, &status, wish)
+                    }
+                    Err(failure) => return Err(Refusal { failure, warnings }),
+                };
+                forms::warn(answer.headers_mut(), &warnings);
+                Ok(answer)
+            }
+            Verb::DeleteCollection => {
+                let listed = ListOptions::parse(self.query)?;
+                let options = self.delete_options(read_body(body).await?)?;
+                let warnings = Registry::delete_warnings(self.place.resource, &options);
+                let listing = match registry.delete_collection(target, &listed, &options).await {
+                    Ok(listing) => listing,
+                    Err(failure) => return Err(Refusal { failure, warnings }),
+                };
+                let mut answer = self.dress(wish)?.list(listing);
+                forms::warn(answer.headers_mut(), &warnings);
+                Ok(answer)
+            }
+            Verb::Watch => Err(forms::no_method().into()),
+        }
+    }
+
+    fn write_options(&self, write: Write) -> Result<WriteOptions, Failure> {
+        let mut options = WriteOptions::parse(self.query, write)?;
+        if options.field_manager.is_empty() {
+            let agent = self.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+            options.field_manager = WriteOptions::manager_of_user_agent(agent);
+        }
+        Ok(options)
+    }
+
+    /// A body counts instead of the query, all of it.
+    fn delete_options(&self, body: Bytes) -> Result<DeleteOptions, Failure> {
+        if body.is_empty() {
+            return DeleteOptions::of_query(self.query);
+        }
+        let format = negotiate::input(self.headers)?;
+        let decoded = decode_as("", "v1", "DeleteOptions", &body, format, FieldValidation::Ignore)?;
+        DeleteOptions::of_body(&decoded.object)
+    }
+
+    fn written(&self, written: Written, wish: Wish) -> Result<Answer, Refusal> {
+        let code = if self.verb == Verb::Create || written.created { 201 } else { 200 };
+        let dress = Dress { kind: written.kind, ..self.dress(wish)? };
+        let mut answer = dress.object(code, &written.object);
+        forms::warn(answer.headers_mut(), &written.warnings);
+        Ok(answer)
+    }
+}
+
+/// Reads a body to its end, unless it is too long or too slow.
+pub async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
+    let too_long = || {
+        let text = format!("Request entity too large: limit is {MAX_BODY}");
+        Failure::new(413, "RequestEntityTooLarge", text)
+    };
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(too_long());
+    }
+    let read = timeout(BODY_WITHIN, read_pieces(body)).await;
+    let slow = || Failure::new(408, "Timeout", "the body of the request took too long to arrive");
+    match read.map_err(|_| slow())? {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(too_long()),
+        Err(error) => Err(Failure::bad_request(format!("the body of the request broke off: {error}"))),
+    }
+}
+
+/// None: more than is allowed. A body that came in one piece is not copied.
+async fn read_pieces(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(piece) = frame?.into_data() else { continue };
+        if first.len() + rest.len() + piece.len() > MAX_BODY {
+            return Ok(None);
+        }
+        if first.is_empty() && rest.is_empty() {
+            first = piece;
+        } else {
+            rest.extend_from_slice(&std::mem::take(&mut first));
+            rest.extend_from_slice(&piece);
+        }
+    }
+    Ok(Some(if rest.is_empty() { first } else { rest.freeze() }))
+}

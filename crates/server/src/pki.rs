@@ -1,0 +1,282 @@
+//! Keys and certificates.
+//!
+//! What must last is kept in a directory of its own: the key and certificate of one authority, a bearer token, and the
+//! key that signs service account tokens. Certificates for the server and for its administrator are made anew at every
+//! start: there is nothing to renew, and they name the address that is in use.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use jiff::civil::Date;
+use jiff::{Span, Timestamp, tz::TimeZone};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType, date_time_ymd,
+};
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::files;
+
+/// The authority lives as long as a data directory may. The certificate of the server lives as long: a server that
+/// runs for years must not stop being believed.
+const AUTHORITY_YEARS: i32 = 10;
+/// The administrator's certificate is in a file that people copy. It is renewed at every start.
+const ADMIN_YEARS: i32 = 1;
+/// An authority with less than this left is replaced at start, while every kubeconfig is written anyway.
+const RENEWAL_DAYS: i64 = 30;
+
+/// The names under which Pods and people reach an API server.
+const NAMES: [&str; 5] =
+    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+
+/// Everything that proves who is who.
+pub struct Pki {
+    /// The authority's certificate, for clients to check the server by.
+    pub authority: String,
+    pub admin_certificate: String,
+    pub admin_key: String,
+    /// A password for the administrator, for clients that cannot do certificates.
+    pub token: String,
+    pub(crate) roots: CertificateDer<'static>,
+    pub(crate) server_certificate: CertificateDer<'static>,
+    pub(crate) server_key: PrivateKeyDer<'static>,
+    /// PKCS#8, ECDSA P-256: signs service account tokens.
+    pub(crate) token_key: Vec<u8>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("cannot keep keys in {path}: {source}")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {path}: {source}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error(
+        "{path} is not what was written there: {why}; restore it, or remove the directory {} to have new keys made \
+         (every kubeconfig in use must then be replaced)",
+        .path.parent().unwrap_or(.path).display()
+    )]
+    Broken { path: PathBuf, why: String },
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+}
+
+type Result<T> = std::result::Result<T, PkiError>;
+
+impl Pki {
+    /// Reads the keys in `directory`, making what is missing, and issues the certificates of this run. `listen` is the
+    /// address clients will use.
+    pub fn open(directory: &Path, listen: IpAddr) -> Result<Self> {
+        files::private_directory(directory)
+            .map_err(|source| PkiError::Directory { path: directory.to_owned(), source })?;
+        let today = today();
+        let (authority, key) = open_authority(directory, today)?;
+        let issuer = Issuer::from_ca_cert_pem(&authority, key)?;
+        let token = read_or_make(&directory.join("token"), || Ok(format!("{}\n", random_token()?)))?;
+        let path = directory.join("serviceaccounts.key");
+        let token_key = read_or_make(&path, || Ok(KeyPair::generate()?.serialize_pem()))?;
+        let token_key = parse_key(&path, &token_key)?.serialize_der();
+
+        let server_key = KeyPair::generate()?;
+        let mut server = leaf("tally", today, AUTHORITY_YEARS, ExtendedKeyUsagePurpose::ServerAuth)?;
+        for name in NAMES {
+            server.subject_alt_names.push(SanType::DnsName(name.try_into()?));
+        }
+        for address in [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), listen] {
+            let name = SanType::IpAddress(address);
+            if !address.is_unspecified() && !server.subject_alt_names.contains(&name) {
+                server.subject_alt_names.push(name);
+            }
+        }
+        let server_certificate = server.signed_by(&server_key, &issuer)?;
+
+        let admin_key = KeyPair::generate()?;
+        let mut admin = leaf("kubernetes-admin", today, ADMIN_YEARS, ExtendedKeyUsagePurpose::ClientAuth)?;
+        admin.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        let admin_certificate = admin.signed_by(&admin_key, &issuer)?;
+
+        let path = directory.join("ca.crt");
+        let roots = CertificateDer::from_pem_slice(authority.as_bytes())
+            .map_err(|error| PkiError::Broken { path, why: error.to_string() })?;
+        Ok(Self {
+            authority,
+            admin_certificate: admin_certificate.pem(),
+            admin_key: admin_key.serialize_pem(),
+            token: token.trim().to_owned(),
+            roots,
+            server_certificate: server_certificate.der().clone(),
+            server_key: PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(server_key.serialize_der())),
+            token_key,
+        })
+    }
+}
+
+fn today() -> Date {
+    Timestamp::now().to_zoned(TimeZone::UTC).date()
+}
+
+/// Certificates are valid from yesterday, for clients whose clock is behind, and end on a day.
+fn validity(params: &mut CertificateParams, today: Date, years: i32) {
+    let date = |date: Date| {
+        let part = |number: i8| u8::try_from(number).unwrap_or(1);
+        date_time_ymd(date.year().into(), part(date.month()), part(date.day()))
+    };
+    params.not_before = date(today.saturating_sub(Span::new().days(1)));
+    params.not_after = date(today.saturating_add(Span::new().years(years)));
+}
+
+fn leaf(name: &str, today: Date, years: i32, purpose: ExtendedKeyUsagePurpose) -> Result<CertificateParams> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![purpose];
+    params.use_authority_key_identifier_extension = true;
+    validity(&mut params, today, years);
+    Ok(params)
+}
+
+/// The authority's certificate and key, as they are kept or made now.
+fn open_authority(directory: &Path, today: Date) -> Result<(String, KeyPair)> {
+    let (key_path, path) = (directory.join("ca.key"), directory.join("ca.crt"));
+    // The key is written first: a certificate without its key means that somebody took the key away.
+    if let Some(certificate) = read(&path)? {
+        let broken = |why: String| PkiError::Broken { path: path.clone(), why };
+        let key = read(&key_path)?.ok_or_else(|| broken("its key ca.key is gone".to_owned()))?;
+        let key = parse_key(&key_path, &key)?;
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| broken(error.to_string()))?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| broken(error.to_string()))?;
+        if parsed.public_key().raw != key_info(&key) {
+            return Err(broken("ca.key is the key of another certificate".to_owned()));
+        }
+        let days_left = (parsed.validity().not_after.timestamp() - Timestamp::now().as_second()) / 86_400;
+        if days_left >= RENEWAL_DAYS {
+            return Ok((certificate, key));
+        }
+    }
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "tally authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    validity(&mut params, today, AUTHORITY_YEARS);
+    let certificate = params.self_signed(&key)?.pem();
+    write(&key_path, &key.serialize_pem())?;
+    write(&path, &certificate)?;
+    Ok((certificate, key))
+}
+
+/// The key as certificates carry it.
+fn key_info(key: &KeyPair) -> Vec<u8> {
+    use rcgen::PublicKeyData;
+    key.subject_public_key_info()
+}
+
+fn parse_key(path: &Path, text: &str) -> Result<KeyPair> {
+    KeyPair::from_pem(text).map_err(|error| PkiError::Broken { path: path.to_owned(), why: error.to_string() })
+}
+
+/// 256 bits that nobody can guess.
+fn random_token() -> Result<String> {
+    use base64::Engine;
+    let mut bytes = [0_u8; 32];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| PkiError::NoRandomness)?;
+    Ok(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
+}
+
+fn read_or_make(path: &Path, make: impl FnOnce() -> Result<String>) -> Result<String> {
+    if let Some(text) = read(path)? {
+        if text.trim().is_empty() {
+            return Err(PkiError::Broken { path: path.to_owned(), why: "it is empty".to_owned() });
+        }
+        return Ok(text);
+    }
+    let text = make()?;
+    write(path, &text)?;
+    Ok(text)
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(PkiError::Read { path: path.to_owned(), source }),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    files::write_private(path, text).map_err(|source| PkiError::Write { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
+
+    #[test]
+    fn keys_last_and_certificates_are_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pki");
+        let (first, second) = (Pki::open(&path, HERE).unwrap(), Pki::open(&path, HERE).unwrap());
+        assert_eq!((&first.authority, &first.token), (&second.authority, &second.token));
+        assert_eq!(first.token_key, second.token_key);
+        assert_ne!(first.admin_key, second.admin_key);
+        assert!(first.token.len() >= 43, "256 bits");
+        for entry in fs::read_dir(&path).unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
+        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn an_authority_about_to_end_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let ages_ago = today().saturating_sub(Span::new().years(AUTHORITY_YEARS));
+        for (days, kept) in [(RENEWAL_DAYS - 1, false), (RENEWAL_DAYS + 1, true)] {
+            let (made, _) = open_authority(directory.path(), ages_ago.saturating_add(Span::new().days(days))).unwrap();
+            let (now, _) = open_authority(directory.path(), today()).unwrap();
+            assert_eq!(made == now, kept, "{days} days left");
+            fs::remove_file(directory.path().join("ca.crt")).unwrap();
+        }
+    }
+
+    #[test]
+    fn damage_is_explained_and_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let opened = |why: &str| {
+            let error = Pki::open(path, HERE).err().expect("damage").to_string();
+            assert!(error.contains(why) && error.contains("remove the directory"), "{error}");
+        };
+        Pki::open(path, HERE).unwrap();
+        let (certificate, key) = (path.join("ca.crt"), path.join("ca.key"));
+        let (kept_certificate, kept_key) = (fs::read(&certificate).unwrap(), fs::read(&key).unwrap());
+        fs::remove_file(&key).unwrap();
+        opened("its key ca.key is gone");
+        fs::write(&key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        opened("the key of another certificate");
+        fs::write(&key, "junk").unwrap();
+        opened("ca.key is not what was written there");
+        fs::write(&key, kept_key).unwrap();
+        fs::write(&certificate, "junk").unwrap();
+        opened("ca.crt is not what was written there");
+        fs::write(&certificate, kept_certificate).unwrap();
+        fs::write(path.join("token"), "\n").unwrap();
+        opened("it is empty");
+        fs::write(path.join("token"), "t").unwrap();
+        Pki::open(path, HERE).unwrap();
+    }
+}

@@ -1,0 +1,194 @@
+//! Questions about credentials and permissions. Nothing is stored: the question comes back with its answer.
+
+use serde_json::{Value, json};
+use tally_api::catalog;
+use tally_api::decode::decode_as;
+use tally_api::failure::{Details, Failure};
+use tally_api::field::At;
+use tally_api::kinds::Resource;
+use tally_api::options::{FieldValidation, Format, ReadAt};
+use tally_registry::Target;
+
+use crate::auth::User;
+use crate::objects::Ask;
+use crate::route::Place;
+use crate::tokens::{Grant, ISSUER};
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// Ten minutes: a shorter life would mean renewing more often than clocks can be trusted to agree.
+const SHORTEST_TOKEN: i64 = 600;
+const LONGEST_TOKEN: i64 = 1 << 32;
+const USUAL_TOKEN: i64 = 3600;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Who am I?
+    SelfSubject,
+    /// May I?
+    SelfAccess,
+    /// May they?
+    Access,
+    /// Whose token is this?
+    TokenReview,
+    /// A token for a service account, please.
+    TokenRequest,
+}
+
+impl Question {
+    pub fn of(place: &Place<'_>) -> Option<Self> {
+        let subresource = place.subresource.map_or("", |subresource| subresource.name);
+        match (place.resource.group, place.resource.plural, subresource) {
+            (AUTHENTICATION, "selfsubjectreviews", "") => Some(Self::SelfSubject),
+            (AUTHENTICATION, "tokenreviews", "") => Some(Self::TokenReview),
+            (AUTHORIZATION, "selfsubjectaccessreviews", "") => Some(Self::SelfAccess),
+            (AUTHORIZATION, "subjectaccessreviews", "") => Some(Self::Access),
+            ("", "serviceaccounts", "token") => Some(Self::TokenRequest),
+            _ => None,
+        }
+    }
+
+    /// What anybody with credentials may ask.
+    pub const fn is_about_oneself(self) -> bool {
+        matches!(self, Self::SelfSubject | Self::SelfAccess)
+    }
+
+    pub fn answer(self, ask: &Ask<'_>, body: &[u8], format: Format) -> Result<Value, Failure> {
+        let (group, kind) = match self {
+            Self::TokenRequest => (AUTHENTICATION, "TokenRequest"),
+            _ => (ask.place.resource.group, ask.place.resource.kind),
+        };
+        let mut question = decode_as(group, "v1", kind, body, format, FieldValidation::Ignore)?.object;
+        if self == Self::TokenRequest {
+            return token(ask, question);
+        }
+        question["status"] = match self {
+            Self::SelfSubject => json!({"userInfo": user_info(ask.user)}),
+            Self::SelfAccess => {
+                check_access(&question)?;
+                json!({"allowed": ask.user.is_master()})
+            }
+            Self::Access => {
+                check_access(&question)?;
+                let groups = question.pointer("/spec/groups").and_then(Value::as_array);
+                let groups = groups.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+                json!({"allowed": User::new(String::new(), String::new(), groups).is_master()})
+            }
+            _ => {
+                let token = question.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
+                match ask.door.gate.bearer(token, ask.registry()) {
+                    Some(user) => {
+                        json!({"authenticated": true, "user": user_info(&user), "audiences": [ISSUER]})
+                    }
+                    None => json!({"user": {}, "error": "invalid bearer token"}),
+                }
+            }
+        };
+        Ok(question)
+    }
+}
+
+fn user_info(user: &User) -> Value {
+    let mut info = json!({"username": user.name, "groups": user.groups});
+    if !user.uid.is_empty() {
+        info["uid"] = user.uid.as_str().into();
+    }
+    info
+}
+
+/// A question is about a resource or about a path, not both, not neither.
+fn check_access(question: &Value) -> Result<(), Failure> {
+    let root = At::root(question);
+    let spec = root.at("spec");
+    let (resource, path) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
+    let error = match (resource.is_set(), path.is_set()) {
+        (false, false) => {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            resource.invalid_value(Value::Null, why)
+        }
+        (true, true) => {
+            let shown = json!({"Path": path.at("path").text_or_empty(), "Verb": path.at("verb").text_or_empty()});
+            path.invalid_value(shown, "cannot be specified in combination with resourceAttributes")
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::invalid(AUTHORIZATION, "", "", &[error]))
+}
+
+fn token(ask: &Ask<'_>, mut request: Value) -> Result<Value, Failure> {
+    let (namespace, name) = (&*ask.place.namespace, &*ask.place.name);
+    let account = find(ask, ask.place.resource, name)?;
+    let uid = account.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let root = At::root(&request);
+    let spec = root.at("spec");
+    let seconds = spec.at("expirationSeconds");
+    let lasts = seconds.int().filter(|seconds| *seconds != 0).unwrap_or(USUAL_TOKEN);
+    let wrong = if lasts < SHORTEST_TOKEN {
+        Some("may not specify a duration less than 10 minutes")
+    } else if lasts > LONGEST_TOKEN {
+        Some("may not specify a duration larger than 2^32 seconds")
+    } else {
+        None
+    };
+    if let Some(why) = wrong {
+        let error = seconds.invalid_value(lasts, why);
+        return Err(Failure::invalid(AUTHENTICATION, "TokenRequest", "", &[error]));
+    }
+    let audiences: Vec<String> =
+        spec.at("audiences").list().iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences };
+    let bound = bound_object(ask, &spec.at("boundObjectRef"))?;
+    let now = ask.registry().world.now();
+    let grant = Grant {
+        namespace,
+        name,
+        uid,
+        audiences: &audiences,
+        issued_at: now.seconds(),
+        expires_at: now.seconds().saturating_add(lasts),
+        bound_to: bound.as_ref().map(|(kind, name, uid)| (*kind, name.as_str(), uid.as_str())),
+    };
+    let token = ask.door.gate.tokens.issue(&grant).map_err(Failure::internal)?;
+    let expires = tally_core::time::Timestamp::from_seconds(grant.expires_at);
+    request["metadata"] =
+        json!({"name": name, "namespace": namespace, "creationTimestamp": now.truncated().to_string()});
+    request["spec"]["audiences"] = json!(audiences);
+    request["spec"]["expirationSeconds"] = lasts.into();
+    request["status"] = json!({"token": token, "expirationTimestamp": expires.to_string()});
+    Ok(request)
+}
+
+fn find(ask: &Ask<'_>, resource: &'static Resource, name: &str) -> Result<Value, Failure> {
+    let namespace = if resource.namespaced { &*ask.place.namespace } else { "" };
+    Ok(ask.registry().get(Target::new(resource, namespace, name), ReadAt::Newest)?.parse())
+}
+
+/// The object whose end ends the token: what the claim calls it, its name and its uid.
+fn bound_object(ask: &Ask<'_>, reference: &At<'_, '_>) -> Result<Option<(&'static str, String, String)>, Failure> {
+    if !reference.is_set() {
+        return Ok(None);
+    }
+    let [version, kind, name, uid] =
+        ["apiVersion", "kind", "name", "uid"].map(|field| reference.at(field).text_or_empty().to_owned());
+    let (claim, plural) = match (version.as_str(), kind.as_str()) {
+        ("v1" | "", "Pod") => ("pod", "pods"),
+        ("v1" | "", "Secret") => ("secret", "secrets"),
+        ("v1" | "", "Node") => ("node", "nodes"),
+        _ => {
+            let text = format!("cannot bind token to object of type {kind:?}");
+            return Err(Failure::bad_request(text));
+        }
+    };
+    let resource = catalog::find("", "v1", plural).ok_or_else(|| Failure::internal("no such resource"))?;
+    let object = find(ask, resource, &name)?;
+    let found = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    if !uid.is_empty() && uid != found {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
+             deleted and then recreated"
+        );
+        return Err(Failure::conflict(resource, &name, &why).with(Details::of(resource, &name)));
+    }
+    Ok(Some((claim, name, found.to_owned())))
+}

@@ -1,0 +1,167 @@
+//! Service account tokens: JSON Web Tokens, signed with ES256.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
+};
+use serde_json::{Value, json};
+use tally_api::catalog;
+use tally_api::kinds::Resource;
+use tally_api::options::ReadAt;
+use tally_registry::{Registry, Target};
+
+use crate::auth::User;
+use crate::world;
+
+/// Who issues our tokens, and whom they are for unless somebody else is named.
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// A longer text is not one of our tokens; it is not worth decoding.
+const LONGEST_TOKEN: usize = 8 * 1024;
+
+pub struct Tokens {
+    key: EcdsaKeyPair,
+    random: SystemRandom,
+}
+
+/// What a token says.
+pub struct Grant<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub audiences: &'a [String],
+    pub issued_at: i64,
+    pub expires_at: i64,
+    /// Kind (`pod`, `secret`, `node`), name and uid of an object; the token ends with it.
+    pub bound_to: Option<(&'a str, &'a str, &'a str)>,
+}
+
+impl Tokens {
+    /// `key` is PKCS#8.
+    pub fn new(key: &[u8]) -> Result<Self, String> {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key, &random)
+            .map_err(|error| error.to_string())?;
+        Ok(Self { key, random })
+    }
+
+    pub fn issue(&self, grant: &Grant<'_>) -> Result<String, String> {
+        let (namespace, name) = (grant.namespace, grant.name);
+        let mut claims = json!({
+            "aud": grant.audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}"),
+            "iat": grant.issued_at, "nbf": grant.issued_at, "exp": grant.expires_at, "jti": world::uuid(),
+            "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": grant.uid}},
+        });
+        if let Some((kind, name, uid)) = grant.bound_to {
+            claims["kubernetes.io"][kind] = json!({"name": name, "uid": uid});
+        }
+        let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", part(json!({"alg": "ES256", "typ": "JWT"})), part(claims));
+        let signature = self.key.sign(&self.random, signed.as_bytes()).map_err(|_| "cannot sign a token".to_owned())?;
+        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+
+    /// The service account whose token this is, if it is good now and its account and what it is bound to still exist.
+    pub fn user(&self, token: &str, registry: &Registry, now: i64) -> Option<User> {
+        let claims = self.claims(token)?;
+        let time = |name: &str| claims.get(name).and_then(Value::as_i64);
+        let for_us = claims.get("aud")?.as_array()?.iter().any(|audience| audience == ISSUER);
+        if claims.get("iss")? != ISSUER || !for_us || now < time("nbf")? || now >= time("exp")? {
+            return None;
+        }
+        let about = claims.get("kubernetes.io")?;
+        let namespace = about.get("namespace")?.as_str()?;
+        let named = |kind: &str| -> Option<(&str, &str)> {
+            let object = about.get(kind)?;
+            Some((object.get("name")?.as_str()?, object.get("uid")?.as_str()?))
+        };
+        let (name, uid) = named("serviceaccount")?;
+        for (kind, plural) in
+            [("serviceaccount", "serviceaccounts"), ("pod", "pods"), ("secret", "secrets"), ("node", "nodes")]
+        {
+            if about.get(kind).is_some() {
+                let (name, uid) = named(kind)?;
+                let resource = catalog::find("", "v1", plural)?;
+                if uid_of(registry, resource, namespace, name)? != uid {
+                    return None;
+                }
+            }
+        }
+        let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        Some(User::new(format!("system:serviceaccount:{namespace}:{name}"), uid.to_owned(), groups))
+    }
+
+    /// What a token says, if the signature is ours.
+    fn claims(&self, token: &str) -> Option<Value> {
+        if token.len() > LONGEST_TOKEN {
+            return None;
+        }
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
+        let header: Value = serde_json::from_slice(&decode(header)?).ok()?;
+        if header.get("alg")? != "ES256" {
+            return None;
+        }
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
+        key.verify(signed.as_bytes(), &decode(signature)?).ok()?;
+        serde_json::from_slice(&decode(claims)?).ok()
+    }
+}
+
+/// The uid of an object, if it exists.
+pub fn uid_of(registry: &Registry, resource: &'static Resource, namespace: &str, name: &str) -> Option<String> {
+    let namespace = if resource.namespaced { namespace } else { "" };
+    let target = Target { resource, subresource: None, namespace, name };
+    let object = registry.get(target, ReadAt::Newest).ok()?;
+    let object: Value = serde_json::from_slice(&object.bytes).ok()?;
+    Some(object.pointer("/metadata/uid")?.as_str()?.to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn tokens() -> Tokens {
+        Tokens::new(&rcgen::KeyPair::generate().unwrap().serialize_der()).unwrap()
+    }
+
+    #[test]
+    fn only_what_we_signed_is_read() {
+        let (ours, theirs) = (tokens(), tokens());
+        let audiences = [ISSUER.to_owned()];
+        let grant = Grant {
+            namespace: "n",
+            name: "s",
+            uid: "u",
+            audiences: &audiences,
+            issued_at: 1,
+            expires_at: 2,
+            bound_to: Some(("pod", "p", "v")),
+        };
+        let token = ours.issue(&grant).unwrap();
+        let claims = ours.claims(&token).unwrap();
+        assert_eq!(claims["sub"], "system:serviceaccount:n:s");
+        assert_eq!(claims["kubernetes.io"]["pod"], json!({"name": "p", "uid": "v"}));
+        assert!(theirs.claims(&token).is_none());
+
+        let (signed, signature) = token.rsplit_once('.').unwrap();
+        let (header, body) = signed.split_once('.').unwrap();
+        let forged = URL_SAFE_NO_PAD.encode(json!({"sub": "admin"}).to_string());
+        let unsigned = URL_SAFE_NO_PAD.encode(json!({"alg": "none"}).to_string());
+        for bad in [
+            format!("{header}.{forged}.{signature}"),
+            format!("{unsigned}.{body}."),
+            format!("{unsigned}.{body}.{signature}"),
+            format!("{signed}."),
+            signed.to_owned(),
+            String::new(),
+            "..".to_owned(),
+            format!("{token}{}", "x".repeat(LONGEST_TOKEN)),
+        ] {
+            assert!(ours.claims(&bad).is_none(), "{bad}");
+        }
+    }
+}

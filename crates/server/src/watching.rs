@@ -1,0 +1,152 @@
+//! Watches: one line of JSON for each event, as long as the client reads and wants to.
+//!
+//! Events are pulled, never pushed: the connection asks for more when the client has taken what was sent. A client that
+//! does not read holds a position in the store's history and nothing else; when the history has moved on, its next
+//! event is an error that tells it to list again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::FutureExt;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tally_api::failure::Failure;
+use tally_api::options::{Format, WatchOptions};
+use tally_registry::{Object, WatchEvent, WatchStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::body::Body;
+use crate::door::Door;
+use crate::forms::{Answer, Dress, answer};
+use crate::negotiate::{View, Wish};
+use crate::objects::Ask;
+
+/// Where the client names no time, a watch ends after half an hour and up to another half by chance, so that clients
+/// that came together do not come back together.
+const SHORTEST: u64 = 30 * 60;
+/// The longest a client may ask for. A watch holds a connection, and a client that lost interest without saying so
+/// should not hold it for ever.
+const LONGEST: u64 = 24 * 60 * 60;
+/// Events that are there already are sent together, up to this much.
+const PIECE: usize = 32 * 1024;
+
+struct Watching {
+    events: WatchStream,
+    dress: Dress<'static>,
+    /// Only the first table of a watch says what its columns are.
+    first: bool,
+    ends_at: Instant,
+    stopping: watch::Receiver<bool>,
+    ended: bool,
+    door: Arc<Door>,
+}
+
+pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
+    if wish.format == Format::Yaml {
+        // A stream of YAML documents is nothing a client can take apart.
+        let text = "only the following media types are accepted for a watch: application/json";
+        return Err(Failure::new(406, "NotAcceptable", text));
+    }
+    if let View::Metadata { version, .. } = wish.view {
+        wish.view = View::Metadata { version, list: false };
+    }
+    let resource = ask.place.resource;
+    let mut options = WatchOptions::parse(ask.query, resource.group, resource.plural)?;
+    if !ask.place.name.is_empty() {
+        // The old path for watching one object.
+        options.field_selector = format!("metadata.name={}", ask.place.name);
+    }
+    let seconds = options.timeout_seconds.unwrap_or_else(|| SHORTEST + fastrand::u64(..SHORTEST)).min(LONGEST);
+    options.timeout_seconds = Some(seconds);
+    let mut target = ask.target();
+    target.name = "";
+    let watching = Watching {
+        events: ask.registry().watch(target, &options)?,
+        dress: ask.dress(Wish { pretty: false, ..wish })?,
+        first: true,
+        ends_at: Instant::now() + Duration::from_secs(seconds),
+        stopping: ask.door.stopping.clone(),
+        ended: false,
+        door: ask.door.clone(),
+    };
+    watching.door.metrics.watches.up();
+    let pieces = stream::unfold(watching, |mut watching| async move {
+        let piece = watching.piece().await?;
+        Some((piece, watching))
+    });
+    Ok(answer(200, "application/json", Body::Events(Box::pin(pieces))))
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.door.metrics.watches.down();
+    }
+}
+
+impl Watching {
+    /// What there is to send, once there is something. None: the end.
+    async fn piece(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let event = tokio::select! {
+            biased;
+            _ = self.stopping.wait_for(|stopping| *stopping) => None,
+            event = self.events.next() => event,
+            () = sleep_until(self.ends_at) => None,
+        };
+        let mut piece = BytesMut::new();
+        self.write(event?, &mut piece);
+        while piece.len() < PIECE && !self.ended {
+            match self.events.next().now_or_never() {
+                Some(Some(event)) => self.write(event, &mut piece),
+                Some(None) => self.ended = true,
+                None => break,
+            }
+        }
+        Some(piece.freeze())
+    }
+
+    fn write(&mut self, event: WatchEvent, out: &mut BytesMut) {
+        let (kind, object) = match event {
+            WatchEvent::Added(object) => ("ADDED", object),
+            WatchEvent::Modified(object) => ("MODIFIED", object),
+            WatchEvent::Deleted(object) => ("DELETED", object),
+            WatchEvent::Bookmark { revision, initial_events_end } => {
+                ("BOOKMARK", bookmark(revision, initial_events_end))
+            }
+            WatchEvent::Failed(failure) => {
+                self.ended = true;
+                return line("ERROR", failure.to_json().to_string().as_bytes(), out);
+            }
+        };
+        self.door.metrics.events.add(1);
+        if self.dress.wish.view == View::Plain {
+            out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+            self.dress.whole(&object, out);
+            out.put_slice(b"}\n");
+        } else {
+            self.dress.now = self.door.registry.world.now();
+            let shown = self.dress.view(self.dress.value(&object), std::mem::take(&mut self.first));
+            line(kind, shown.to_string().as_bytes(), out);
+        }
+    }
+}
+
+fn line(kind: &str, object: &[u8], out: &mut BytesMut) {
+    out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+    out.put_slice(object);
+    out.put_slice(b"}\n");
+}
+
+/// An object of which only the revision counts.
+fn bookmark(revision: u64, initial_events_end: bool) -> Object {
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
+    if initial_events_end {
+        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    let text: Value = json!({"metadata": metadata});
+    Object { bytes: text.to_string().into() }
+}

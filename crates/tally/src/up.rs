@@ -1,0 +1,328 @@
+//! `tally up`: the API server, on this machine.
+//!
+//! Everything that can fail for a reason outside is tried before anything is made: the address first, then the data
+//! directory. What was made for a start that fails is taken away again.
+
+use std::fs::DirBuilder;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use tally_registry::Registry;
+use tally_server::{Machine, Pki, Server, kubeconfig};
+use tally_store::{OpenError, Options, Store};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// The controllers there will be. None is built yet; the names are what `--controllers` takes.
+const CONTROLLERS: [&str; 7] = ["cronjob", "gc", "job", "namespace", "podgc", "serviceaccount", "ttl"];
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  tally up                                  serve on 127.0.0.1:6443, keep everything in ~/.local/share/tally
+  tally up --listen 127.0.0.1:0             on any free port
+  tally up --ephemeral                      keep nothing: everything is gone when it stops
+  tally up --data-dir ./t --kubeconfig ./k  everything in one place
+  kubectl --kubeconfig ~/.local/share/tally/kubeconfig get jobs
+
+Exit code 0: stopped by SIGINT or SIGTERM; 1: it could not start; 2: bad usage. A second signal stops it at once.")]
+pub struct Args {
+    /// Where objects and keys are kept [default: $XDG_DATA_HOME/tally, or ~/.local/share/tally]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Keep everything in memory and forget it at the end
+    #[arg(long, conflicts_with = "data_dir")]
+    ephemeral: bool,
+    /// Address and port to listen at; port 0 takes a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443", value_parser = parse_address)]
+    listen: SocketAddr,
+    /// Where to write the kubeconfig [default: kubeconfig in the data directory]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Run no node: Pods are stored and nothing starts them
+    #[arg(long)]
+    no_node: bool,
+    /// Controllers to run, separated by commas; '' for none, '*' for all
+    #[arg(long, value_name = "LIST", default_value = "*", value_parser = parse_controllers)]
+    controllers: Controllers,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Controllers(Vec<&'static str>);
+
+fn parse_controllers(text: &str) -> Result<Controllers, String> {
+    if text.trim() == "*" {
+        return Ok(Controllers(CONTROLLERS.to_vec()));
+    }
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let known = |name: &str| {
+        CONTROLLERS
+            .into_iter()
+            .find(|known| *known == name)
+            .ok_or_else(|| format!("no controller is called {name:?}; there are {}", CONTROLLERS.join(", ")))
+    };
+    names.map(known).collect::<Result<_, _>>().map(Controllers)
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let full = if text.starts_with(':') { format!("127.0.0.1{text}") } else { text.to_owned() };
+    let wrong = |_| format!("{text:?} is not an address such as 127.0.0.1:6443");
+    full.to_socket_addrs().map_err(wrong)?.next().ok_or_else(|| format!("{text:?} is the name of no address"))
+}
+
+/// Whether it was stopped as it should be.
+pub fn run(args: &Args) -> Result<bool> {
+    match start(args) {
+        Ok(()) => Ok(true),
+        Err(error) => {
+            // Exit code 2 is for bad usage; this is the machine's fault, not the command line's.
+            eprintln!("tally: {error:#}");
+            Ok(false)
+        }
+    }
+}
+
+fn start(args: &Args) -> Result<()> {
+    // Held to the end: the directory of an ephemeral run goes with it.
+    let ephemeral = if args.ephemeral { Some(temporary_directory()?) } else { None };
+    let data = match (&ephemeral, &args.data_dir) {
+        (Some(directory), _) => directory.path().to_owned(),
+        (None, Some(directory)) => directory.clone(),
+        (None, None) => default_data_dir()?,
+    };
+    let data = std::path::absolute(&data).with_context(|| format!("cannot use {}", data.display()))?;
+    let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
+    kubeconfig::check(&kubeconfig)?;
+    let listener = TcpListener::bind(args.listen).map_err(|error| address_error(args.listen, error))?;
+
+    // The server and the store's writer have something to do at the same time even on one core.
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the server")?;
+    runtime.block_on(async {
+        let listener = listen(listener).context("cannot listen")?;
+        let stop = stop_signals().context("cannot wait for signals")?;
+        let ready = prepare(args, &data, &kubeconfig, listener.local_addr()?).await?;
+        ready.server.serve(listener, stop).await;
+        // Waits for the disk, with nothing else left to do.
+        ready.registry.store.close();
+        Ok(())
+    })
+}
+
+fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
+}
+
+struct Ready {
+    registry: Arc<Registry>,
+    server: Server,
+}
+
+/// Makes everything there must be, the kubeconfig last: whoever finds it can use the server.
+async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr) -> Result<Ready> {
+    let mut made = Made::default();
+    made.directory(data).with_context(|| {
+        format!("cannot make the data directory {}; choose another with --data-dir", data.display())
+    })?;
+    let (objects, keys) = (data.join("store"), data.join("pki"));
+    made.note_missing(&objects);
+    made.note_missing(&keys);
+    let store = if args.ephemeral {
+        Store::memory(Options::default())
+    } else {
+        Store::open(&objects, Options::default()).inspect_err(|error| {
+            if matches!(error, OpenError::Held { .. }) {
+                // Another tally has just made it.
+                made.keep();
+            }
+        })?
+    };
+    let pki = Pki::open(&keys, listen.ip())?;
+    let registry = Arc::new(Registry::new(store, Box::new(Machine)));
+    let begun = registry.begin().await;
+    begun.map_err(|failure| anyhow!("cannot create the objects a cluster starts with: {}", failure.message))?;
+    let url = kubeconfig::url(listen);
+    let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
+    kubeconfig::write(kubeconfig, listen, &pki)?;
+    made.keep();
+    greet(args, &url, data, kubeconfig);
+    Ok(Ready { registry, server })
+}
+
+fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
+    let place =
+        if args.ephemeral { "nowhere: everything is gone at the end".into() } else { data.display().to_string() };
+    let mut text = format!(
+        "tally is ready at {url}
+
+  data        {place}
+  kubeconfig  {}
+  try         kubectl --kubeconfig {} get jobs
+",
+        kubeconfig.display(),
+        quoted(kubeconfig)
+    );
+    let missing = match (args.controllers.0.is_empty(), args.no_node) {
+        (false, false) => "no controllers and no node",
+        (false, true) => "no controllers",
+        (true, false) => "no node",
+        (true, true) => "",
+    };
+    if !missing.is_empty() {
+        text += &format!("\n  Jobs are stored, but nothing runs them yet: this version has {missing}.\n");
+    }
+    let mut out = io::stdout();
+    // Whoever closed the pipe does not want to know.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// As a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%".contains(letter);
+    if text.chars().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// Ready at the first SIGINT or SIGTERM. The second ends the process on the spot: somebody is in a hurry, and the store
+/// is made to survive worse.
+fn stop_signals() -> io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (stop, stopped) = oneshot::channel();
+    tokio::spawn(async move {
+        either(&mut interrupt, &mut terminate).await;
+        let _ = stop.send(());
+        either(&mut interrupt, &mut terminate).await;
+        std::process::exit(1);
+    });
+    Ok(async move {
+        let _ = stopped.await;
+    })
+}
+
+async fn either(one: &mut Signal, other: &mut Signal) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
+    }
+}
+
+fn temporary_directory() -> Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix("tally-").tempdir().context("cannot make a temporary directory; set TMPDIR")
+}
+
+fn default_data_dir() -> Result<PathBuf> {
+    let from = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    match (from("XDG_DATA_HOME"), from("HOME")) {
+        (Some(data), _) => Ok(data.join("tally")),
+        (None, Some(home)) => Ok(home.join(".local/share/tally")),
+        (None, None) => bail!("there is no home directory to keep data in; choose a directory with --data-dir"),
+    }
+}
+
+fn address_error(address: SocketAddr, error: io::Error) -> anyhow::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another tally, or another program, listens there; stop it, or choose another address with --listen \
+             (127.0.0.1:0 takes a free port)"
+        }
+        io::ErrorKind::PermissionDenied => "ports below 1024 need special rights; choose another with --listen",
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address; choose another with --listen",
+        _ => "choose another address with --listen",
+    };
+    anyhow!("cannot listen at {address}: {error}; {hint}")
+}
+
+/// What a start has made so far. Unless it is kept, it is taken away again.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Makes a directory for its owner only, with the directories above it.
+    fn directory(&mut self, path: &Path) -> io::Result<()> {
+        let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
+        for above in missing.into_iter().rev() {
+            DirBuilder::new().mode(0o700).create(above)?;
+            self.0.push(above.to_owned());
+        }
+        // Something is there, and is it a directory?
+        std::fs::read_dir(path).map(drop)
+    }
+
+    /// Somebody is about to make this.
+    fn note_missing(&mut self, path: &Path) {
+        if !path.exists() {
+            self.0.push(path.to_owned());
+        }
+    }
+
+    fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in self.0.iter().rev() {
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_may_be_short() {
+        for (text, address) in [(":0", "127.0.0.1:0"), ("0.0.0.0:80", "0.0.0.0:80"), ("[::1]:6443", "[::1]:6443")] {
+            assert_eq!(parse_address(text), Ok(address.parse().unwrap()));
+        }
+        for text in ["", "6443", "localhost", "1.2.3.4", "1.2.3.4:99999"] {
+            assert!(parse_address(text).unwrap_err().contains("127.0.0.1:6443"), "{text}");
+        }
+    }
+
+    #[test]
+    fn controllers_are_named() {
+        assert_eq!(parse_controllers(""), Ok(Controllers(vec![])));
+        assert_eq!(parse_controllers("job, ttl"), Ok(Controllers(vec!["job", "ttl"])));
+        assert_eq!(parse_controllers("*").unwrap().0.len(), CONTROLLERS.len());
+        assert!(parse_controllers("job,bob").unwrap_err().contains("\"bob\"; there are cronjob, gc, job"));
+    }
+
+    #[test]
+    fn what_was_made_for_nothing_is_taken_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let (old, new) = (directory.path().join("old"), directory.path().join("new/deep"));
+        std::fs::create_dir(&old).unwrap();
+        for kept in [false, true] {
+            let mut made = Made::default();
+            made.directory(&old).unwrap();
+            made.directory(&new).unwrap();
+            made.note_missing(&old.join("pki"));
+            std::fs::create_dir(old.join("pki")).unwrap();
+            if kept {
+                made.keep();
+            }
+            drop(made);
+            assert!(old.exists());
+            let there = [&new, &old.join("pki"), &directory.path().join("new")].map(|path| path.exists());
+            assert_eq!(there, [kept; 3]);
+        }
+    }
+
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
+        assert_eq!(quoted(Path::new("/a b/it's")), "'/a b/it'\\''s'");
+    }
+}
