@@ -107,7 +107,7 @@ async fn work(store: Store, seed: usize, plan: Plan) -> Vec<(Entry, bool)> {
         let there = store.get(&key).map(|entry| entry.revision);
         let write = match there {
             None => put(&key, Expect::Absent, "new"),
-            Some(revision) if pick % 5 == 0 => delete(&key, revision, "gone"),
+            Some(revision) if pick.is_multiple_of(5) => delete(&key, revision, "gone"),
             Some(revision) => put(&key, Expect::At(revision), "changed"),
         };
         let deleted = matches!(write.change, Change::Delete(_));
@@ -119,7 +119,7 @@ async fn work(store: Store, seed: usize, plan: Plan) -> Vec<(Entry, bool)> {
         if step % plan.compact_every == plan.compact_every - 1 {
             store.compact(store.revision().saturating_sub(5));
         }
-        if pick % 7 == 0 {
+        if pick.is_multiple_of(7) {
             tokio::task::yield_now().await;
         }
     }
