@@ -36,10 +36,7 @@ impl Case {
 fn not_yet(needs: bool, name: &str, steps: &[Value]) -> Option<&'static str> {
     let applies = |step: &Value| {
         let headers = step["request"]["headers"].as_object();
-        headers
-            .into_iter()
-            .flatten()
-            .any(|(_, value)| value.as_str().is_some_and(|value| value.contains("apply-patch")))
+        headers.into_iter().flatten().any(|(_, value)| value == "application/apply-patch+yaml")
     };
     if needs {
         Some("needs a controller")

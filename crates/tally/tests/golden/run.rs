@@ -257,7 +257,7 @@ fn matching_pods(list: &Value, wanted: &Value) -> Vec<String> {
 fn request(request: &Value) -> Result<Call, String> {
     let body = match (&request["raw"], request.get("body")) {
         (Value::String(raw), _) => Some(raw.clone()),
-        (_, Some(body)) if !body.is_null() => Some(body.to_string()),
+        (_, Some(body)) if !body.is_null() => Some(as_sent(body)),
         _ => None,
     };
     let headers = query(&request["headers"]);
@@ -268,6 +268,18 @@ fn request(request: &Value) -> Result<Call, String> {
         headers,
         body,
     })
+}
+
+/// A body as the recording client wrote it, with a blank after every comma and colon: some errors quote its beginning.
+fn as_sent(body: &Value) -> String {
+    match body {
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(key, field)| format!("{}: {}", Value::from(key.as_str()), as_sent(field)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(as_sent).collect::<Vec<_>>().join(", ")),
+        scalar => scalar.to_string(),
+    }
 }
 
 /// Names and values; a list of values gives its name once for each.
@@ -332,6 +344,12 @@ mod tests {
         assert_eq!(matching_pods(&list, &json!({"index": 10})), ["c"]);
         assert_eq!(matching_pods(&list, &json!({"phase": "Failed"})), ["d"]);
         assert_eq!(matching_pods(&list, &json!({"terminating": true})), ["e"]);
+    }
+
+    #[test]
+    fn bodies_are_sent_as_they_were_when_recorded() {
+        let body = json!({"apiVersion": "v1", "data": {"a": [1, "b,c:d"], "e": {}}});
+        assert_eq!(as_sent(&body), r#"{"apiVersion": "v1", "data": {"a": [1, "b,c:d"], "e": {}}}"#);
     }
 
     #[test]
