@@ -58,6 +58,9 @@ fn has_container(spec: &At<'_, '_>, name: &str) -> bool {
 
 /// Where an annotation and the field that replaced it are both set, they must say the same.
 pub(super) fn agree_with_seccomp_fields(annotations: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut Errors) {
+    if annotations.is_empty() {
+        return;
+    }
     let of_pod = spec.at("securityContext");
     let of_pod = of_pod.at("seccompProfile");
     errors.extend(disagreement(&of_pod, annotations.key(SECCOMP_POD).text(), "seccomp"));
@@ -71,7 +74,7 @@ pub(super) fn agree_with_seccomp_fields(annotations: &At<'_, '_>, spec: &At<'_, 
 }
 
 pub(super) fn agree_with_app_armor_fields(annotations: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut Errors) {
-    if spec.at("os").at("name").text_or_empty() == "windows" {
+    if annotations.is_empty() || spec.at("os").at("name").text_or_empty() == "windows" {
         return;
     }
     let of_pod = spec.at("securityContext").at("appArmorProfile").value;

@@ -265,8 +265,9 @@ fn downward_items(source: &mut Object) {
 
 // ---- small steps ----
 
+/// `null` is what the wire shows of some fields that nobody set.
 fn fill(object: &mut Object, field: &str, value: impl FnOnce() -> Value) {
-    if !object.contains_key(field) {
+    if object.get(field).is_none_or(Value::is_null) {
         object.insert(field.to_owned(), value());
     }
 }

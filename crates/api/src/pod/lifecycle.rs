@@ -19,7 +19,9 @@ pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.entry("priority").or_insert_with(|| 0.into());
+        let class = spec.get("priorityClassName").and_then(Value::as_str).and_then(system_class);
+        let priority = class.map_or(Value::from(0), |mut class| class["value"].take());
+        spec.entry("priority").or_insert(priority);
         spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
     }
     if let Some(pod) = pod.as_object_mut() {

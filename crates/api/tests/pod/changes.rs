@@ -44,6 +44,14 @@ fn the_server_decides_status_class_and_tolerations() {
         pod["spec"]["containers"][0]["resources"],
         json!({ "limits": { "cpu": "1m" }, "requests": { "cpu": "1m" } })
     );
+    let probe = json!({ "grpc": { "port": 1 } });
+    pod = received(&written(json!({
+        "containers": [{ "name": "c", "image": "i", "startupProbe": probe, "resources": { "requests": { "cpu": "1" } } }],
+        "resources": { "limits": { "cpu": "2", "memory": "1Gi" } },
+    })));
+    assert_eq!(pod["spec"]["containers"][0]["startupProbe"]["grpc"]["service"], "");
+    let requests = json!({ "cpu": "1", "memory": "1Gi" });
+    assert_eq!(pod["spec"]["resources"]["requests"], requests, "of the containers together, else the limit");
     let again = pod.clone();
     PodRules.default(&mut pod);
     assert_eq!(pod, again, "filling in twice changes nothing");
