@@ -140,7 +140,8 @@ pub(super) fn app_armor_fields(pod: &mut Value) {
     let annotations = annotations.clone();
     let of_pod = pod.pointer("/spec/securityContext/appArmorProfile").cloned();
     for list in LISTS {
-        for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        let containers = pod.get_mut("spec").and_then(|spec| spec.get_mut(list)).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
             let key = format!("{APP_ARMOR}{}", container["name"].as_str().unwrap_or_default());
             let profile = annotations.get(&key).and_then(Value::as_str).and_then(app_armor_profile);
             let has_own = container.pointer("/securityContext/appArmorProfile").is_some();
