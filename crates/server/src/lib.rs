@@ -18,6 +18,7 @@ mod metrics;
 mod negotiate;
 mod objects;
 pub mod pki;
+mod protobuf;
 mod reviews;
 mod route;
 mod tokens;

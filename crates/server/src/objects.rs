@@ -12,7 +12,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, USER_AGENT};
 use tally_api::decode::{MAX_BODY, decode_as};
 use tally_api::failure::{Details, Failure};
-use tally_api::options::{DeleteOptions, FieldValidation, ListOptions, Query, ReadAt, Write, WriteOptions};
+use tally_api::options::{DeleteOptions, FieldValidation, Format, ListOptions, Query, ReadAt, Write, WriteOptions};
 use tally_api::table::IncludeObject;
 use tally_registry::{Deleted, Registry, Target, Written};
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ use crate::door::Door;
 use crate::forms::{self, Answer, Dress};
 use crate::negotiate::{self, View, Wish};
 use crate::route::{Place, Verb};
-use crate::{extras, reviews, watching};
+use crate::{extras, protobuf, reviews, watching};
 
 /// How long a client may take to send a body. It holds a place among the requests at work meanwhile.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
@@ -46,8 +46,8 @@ pub struct Refusal {
 }
 
 impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        Self { failure, warnings: Vec::new() }
+    fn from(mut failure: Failure) -> Self {
+        Self { warnings: std::mem::take(&mut failure.warnings), failure }
     }
 }
 
@@ -142,6 +142,7 @@ impl Ask<'_> {
             Verb::Create | Verb::Update => {
                 let format = negotiate::input(self.headers)?;
                 let body = read_body(body).await?;
+                let (body, format) = self.legible(body, format)?;
                 let write = if self.verb == Verb::Create { Write::Create } else { Write::Update };
                 let options = self.write_options(write)?;
                 if let Some(question) = reviews::Question::of(self.place) {
@@ -214,9 +215,21 @@ impl Ask<'_> {
         if body.is_empty() {
             return DeleteOptions::of_query(self.query);
         }
-        let format = negotiate::input(self.headers)?;
-        let decoded = decode_as("", "v1", "DeleteOptions", &body, format, FieldValidation::Ignore)?;
+        let wanted = ("", "v1", "DeleteOptions");
+        let (body, format) = legible(body, negotiate::input(self.headers)?, wanted)?;
+        let decoded = decode_as(wanted.0, wanted.1, wanted.2, &body, format, FieldValidation::Ignore)?;
         DeleteOptions::of_body(&decoded.object)
+    }
+
+    /// A body as text.
+    fn legible(&self, body: Bytes, format: Option<Format>) -> Result<(Bytes, Format), Failure> {
+        let resource = self.place.resource;
+        let (mut group, mut version, mut kind) = (resource.group, resource.version, resource.kind);
+        if let Some(subresource) = self.place.subresource {
+            (group, version) = subresource.group_version.unwrap_or((group, version));
+            kind = subresource.kind;
+        }
+        legible(body, format, (group, version, kind))
     }
 
     fn written(&self, written: Written, wish: Wish) -> Result<Answer, Refusal> {
@@ -225,6 +238,14 @@ impl Ask<'_> {
         let mut answer = dress.object(code, &written.object);
         forms::warn(answer.headers_mut(), &written.warnings);
         Ok(answer)
+    }
+}
+
+/// The binary form is turned into JSON here, so that nobody further in needs to know it.
+fn legible(body: Bytes, format: Option<Format>, wanted: (&str, &str, &str)) -> Result<(Bytes, Format), Failure> {
+    match format {
+        Some(format) => Ok((body, format)),
+        None => Ok((protobuf::to_json(&body, wanted)?.to_string().into(), Format::Json)),
     }
 }
 
