@@ -61,10 +61,8 @@ impl Watcher {
     /// It may be one outside the prefix: then `take` gives nothing. May be dropped and called again at any time.
     pub async fn changed(&mut self) {
         loop {
+            // Listens from here on, before it is awaited: a bell that rings after the look below is heard.
             let rung = self.bell.notify.notified();
-            tokio::pin!(rung);
-            // Listen first, then look: a bell that rings in between is heard.
-            rung.as_mut().enable();
             if self.bell.newest.load(Ordering::Acquire) > self.position {
                 return;
             }
