@@ -88,6 +88,10 @@ async fn many_are_deleted_by_name_label_file_and_all() {
         assert_eq!(kubectl.ok("get jobs -o name"), "");
         assert_eq!(kubectl.fails("delete job a"), "Error from server (NotFound): jobs.batch \"a\" not found\n");
         assert_eq!(kubectl.ok("delete job a --ignore-not-found"), "");
+        // Older ones ask an OpenAPI document whether the server can do it.
+        if kubectl.minor < 27 {
+            return;
+        }
         kubectl.ok("create job h --image=i");
         let dry = kubectl.ok("delete job h --dry-run=server");
         assert!(dry.contains("(server dry run)"), "{dry}");
@@ -103,7 +107,12 @@ async fn a_terminating_namespace_takes_nothing_new() {
         kubectl.ok("delete namespace leaving --wait=false");
         assert_eq!(kubectl.table("get namespace leaving")[1][..2], ["leaving", "Terminating"]);
         let refused = kubectl.fails("create job late --image=i -n leaving");
-        assert!(refused.contains("(Forbidden)") && refused.contains("because it is being terminated"), "{refused}");
+        assert!(
+            refused.contains(
+                "is forbidden: unable to create new content in namespace leaving because it is being terminated"
+            ),
+            "{refused}"
+        );
     })
     .await;
 }

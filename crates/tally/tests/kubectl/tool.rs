@@ -144,6 +144,7 @@ impl Kubectl {
             .env("KUBECONFIG", self.server.kubeconfig())
             // Caches and settings of whoever runs the tests stay out of it.
             .env("HOME", self.directory.path())
+            .env("TMPDIR", self.directory.path())
             .env("KUBECACHEDIR", self.directory.path().join("cache"))
             .stdin(Stdio::null());
         command
