@@ -32,8 +32,9 @@ pub struct Decoded {
     pub object: Value,
     /// For the Warning header: unknown and duplicate fields, where the client wants to be warned.
     pub warnings: Vec<String>,
-    /// Some time has digits below the second. Validation sees them, storage does not: see [`truncate_times`].
-    pub fractions: bool,
+    /// Some time has digits below the second, or a list that is always shown is empty. Validation sees them, storage
+    /// does not: see [`settle`].
+    pub unsettled: bool,
 }
 
 /// Reads a body that must be an object of the resource's kind. The object has its `apiVersion` and `kind`.
@@ -78,7 +79,7 @@ pub fn decode_as(
                 let text = format!("strict decoding error: {}", told.join(", "));
                 return Err(cannot_handle(version, kind, kind, &text));
             }
-            Ok(Decoded { object: Value::Object(read.object), warnings: told, fractions: read.fractions })
+            Ok(Decoded { object: Value::Object(read.object), warnings: told, unsettled: read.unsettled })
         }
         Err(Refusal::Unrecognized(why)) => Err(unrecognized(why)),
         Err(Refusal::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, target.2, &why)),
@@ -119,7 +120,7 @@ pub(crate) fn accept(
     if validation == FieldValidation::Strict && !told.is_empty() {
         return Err(bad_patch(&shown(), format!("strict decoding error: {}", told.join(", "))));
     }
-    Ok(Decoded { object: read.object.into(), warnings: told, fractions: read.fractions })
+    Ok(Decoded { object: read.object.into(), warnings: told, unsettled: read.unsettled })
 }
 
 /// The answer to a patch whose result is no object of the kind.
@@ -129,29 +130,30 @@ pub(crate) fn bad_patch(shown: &str, why: String) -> Failure {
     Failure::invalid("", "", "", &[error])
 }
 
-/// Cuts every time to the second, as storage does.
-pub fn truncate_times(resource: &Resource, object: &mut Value) {
+/// What storage makes of an object: times to the second, and no list where there is an empty one.
+pub fn settle(resource: &Resource, object: &mut Value) {
     if let (Some(structure), Value::Object(map)) =
         (schema().kind(resource.group, resource.version, resource.kind), object)
     {
-        truncate_fields(structure, map);
+        settle_fields(structure, map);
     }
 }
 
-fn truncate_fields(structure: &Struct, map: &mut serde_json::Map<String, Value>) {
+fn settle_fields(structure: &Struct, map: &mut serde_json::Map<String, Value>) {
     for (key, value) in map {
         if let Some(field) = structure.field(key) {
-            truncate_value(&field.ty, value);
+            settle_value(&field.ty, value);
         }
     }
 }
 
-fn truncate_value(ty: &Type, value: &mut Value) {
+fn settle_value(ty: &Type, value: &mut Value) {
     match (&ty.shape, value) {
         (Shape::Time, Value::String(text)) => times::truncate(text),
-        (Shape::Struct(id), Value::Object(map)) => truncate_fields(schema().get(*id), map),
-        (Shape::List(inner), Value::Array(items)) => items.iter_mut().for_each(|item| truncate_value(inner, item)),
-        (Shape::Map(inner), Value::Object(map)) => map.values_mut().for_each(|item| truncate_value(inner, item)),
+        (Shape::Struct(id), Value::Object(map)) => settle_fields(schema().get(*id), map),
+        (Shape::List(_), value @ Value::Array(_)) if value.as_array().is_some_and(Vec::is_empty) => *value = Value::Null,
+        (Shape::List(inner), Value::Array(items)) => items.iter_mut().for_each(|item| settle_value(inner, item)),
+        (Shape::Map(inner), Value::Object(map)) => map.values_mut().for_each(|item| settle_value(inner, item)),
         _ => {}
     }
 }

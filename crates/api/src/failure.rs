@@ -12,6 +12,8 @@ pub struct Failure {
     pub reason: &'static str,
     pub message: String,
     pub details: Option<Details>,
+    /// What the client is told besides: for the Warning header.
+    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,7 +43,7 @@ impl Details {
 
 impl Failure {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
     }
 
     pub fn with(mut self, details: Details) -> Self {

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use tally_api::catalog;
-use tally_api::decode::{Decoded, conform, decode, decode_as, truncate_times};
+use tally_api::decode::{Decoded, conform, decode, decode_as, settle};
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{FieldValidation, Format};
@@ -258,9 +258,18 @@ fn what_is_empty_is_left_out_and_what_cannot_be_is_shown() {
         "jobs",
         json!({"spec": {"podFailurePolicy": {"rules": []}}, "status": {"conditions": [{"type": "Complete"}], "active": 0}}),
         json!({"metadata": {},
-            "spec": {"podFailurePolicy": {"rules": null}, "template": {"metadata": {}, "spec": {"containers": null}}},
+            "spec": {"podFailurePolicy": {"rules": []}, "template": {"metadata": {}, "spec": {"containers": null}}},
             "status": {"conditions": [{"type": "Complete", "status": "", "lastProbeTime": null, "lastTransitionTime": null}]}}),
     );
+}
+
+#[test]
+fn an_empty_list_is_told_from_none_until_storage_makes_it_none() {
+    let mut read = read("jobs", r#"{"spec":{"podFailurePolicy":{"rules":[]}}}"#).unwrap();
+    assert!(read.unsettled);
+    assert_eq!(read.object["spec"]["podFailurePolicy"], json!({"rules": []}));
+    settle(resource("jobs"), &mut read.object);
+    assert_eq!(read.object["spec"]["podFailurePolicy"], json!({"rules": null}));
 }
 
 #[test]
@@ -300,16 +309,16 @@ fn quantities_times_and_bytes_are_written_in_one_way() {
 fn times_keep_their_fractions_until_storage_cuts_them() {
     let body = r#"{"status":{"startTime":"2024-01-01T00:00:00.950+01:00"}}"#;
     let read_job = read("jobs", body).unwrap();
-    assert!(read_job.fractions);
+    assert!(read_job.unsettled);
     let mut object = read_job.object;
     assert_eq!(object["status"]["startTime"], "2023-12-31T23:00:00.95Z");
-    truncate_times(resource("jobs"), &mut object);
+    settle(resource("jobs"), &mut object);
     assert_eq!(object["status"]["startTime"], "2023-12-31T23:00:00Z");
 
-    assert!(!read("jobs", r#"{"status":{"startTime":"2024-01-01T00:00:00.000Z"}}"#).unwrap().fractions);
+    assert!(!read("jobs", r#"{"status":{"startTime":"2024-01-01T00:00:00.000Z"}}"#).unwrap().unsettled);
     let mut lease = read("leases", r#"{"spec":{"renewTime":"2024-01-01T00:00:00.123456Z"}}"#).unwrap();
-    assert!(!lease.fractions, "microseconds are kept");
-    truncate_times(resource("leases"), &mut lease.object);
+    assert!(!lease.unsettled, "microseconds are kept");
+    settle(resource("leases"), &mut lease.object);
     assert_eq!(lease.object["spec"]["renewTime"], "2024-01-01T00:00:00.123456Z");
 }
 
@@ -525,6 +534,6 @@ proptest! {
         prop_assert_eq!(&second.object, &first.object);
         let third = conform(resource("jobs"), first.object.clone(), FieldValidation::Strict).unwrap();
         prop_assert_eq!(third.object, first.object);
-        prop_assert_eq!(third.fractions, first.fractions);
+        prop_assert_eq!(third.unsettled, first.unsettled);
     }
 }

@@ -169,7 +169,9 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
 /// What an answered request means: `object` is the object in the answer, None if it was a Status (removed at once).
 pub fn done(action: &Action, object: Option<&[u8]>) -> Answer {
     let Some(bytes) = object else { return Answer::Gone };
-    if matches!(action, Action::DeletePod { .. }) && nothing_holds(bytes) {
+    // Also for patches: the removal of the last finalizer takes a deleted Pod with it, and the answer shows it with the
+    // revision it had before. Taken for the Pod's newest state, it would let an older event revive it.
+    if matches!(action, Action::DeletePod { .. } | Action::PatchPod { .. }) && nothing_holds(bytes) {
         return Answer::Gone;
     }
     let read = match call(action).resource {
@@ -183,8 +185,8 @@ pub fn done(action: &Action, object: Option<&[u8]>) -> Answer {
     }
 }
 
-/// Whether a deleted Pod in an answer has gone at once: an API server shows it all the same, without grace period and
-/// finalizers (API-10).
+/// Whether a Pod in an answer has gone at once: an API server shows it all the same, deleted, without grace period and
+/// finalizers (API-8, API-10).
 fn nothing_holds(pod: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct Pod {
@@ -193,11 +195,14 @@ fn nothing_holds(pod: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata {
+        deletion_timestamp: Option<String>,
         deletion_grace_period_seconds: Option<i64>,
         finalizers: Option<Vec<String>>,
     }
-    serde_json::from_slice::<Pod>(pod).is_ok_and(|pod| {
-        pod.metadata.deletion_grace_period_seconds == Some(0) && pod.metadata.finalizers.is_none_or(|list| list.is_empty())
+    serde_json::from_slice::<Pod>(pod).is_ok_and(|Pod { metadata }| {
+        metadata.deletion_timestamp.is_some()
+            && metadata.deletion_grace_period_seconds.unwrap_or(0) == 0
+            && metadata.finalizers.is_none_or(|finalizers| finalizers.is_empty())
     })
 }
 
@@ -241,6 +246,31 @@ mod tests {
         assert_eq!(body["status"]["uncountedTerminatedPods"], json!({"succeeded": null, "failed": null}));
         let named: Vec<_> = body["status"].as_object().unwrap().keys().collect();
         assert_eq!(named.len(), STATUS_FIELDS.len(), "every field of the status is named: {named:?}");
+    }
+
+    /// Found by the simulator once it ran on the registry: the answer's revision is the old one, and the event of that
+    /// revision, still to come, shows the Pod with its finalizer.
+    #[test]
+    fn a_deleted_pod_that_is_released_is_gone_whatever_the_answer_shows() {
+        let release = Action::PatchPod {
+            namespace: "ns".into(),
+            name: "p".into(),
+            uid: None,
+            revision: None,
+            change: PodChange::Release,
+        };
+        let pod = |metadata: Value| json!({"metadata": metadata, "status": {"phase": "Failed"}}).to_string();
+        let deleted = json!({
+            "name": "p", "uid": "u", "resourceVersion": "50", "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 0,
+        });
+        assert!(matches!(done(&release, Some(pod(deleted.clone()).as_bytes())), Answer::Gone));
+        let mut waits = deleted.clone();
+        waits["deletionGracePeriodSeconds"] = 30.into();
+        assert!(matches!(done(&release, Some(pod(waits).as_bytes())), Answer::Done(_)), "its node has not confirmed");
+        let mut held = deleted;
+        held["finalizers"] = json!(["example.com/other"]);
+        assert!(matches!(done(&release, Some(pod(held).as_bytes())), Answer::Done(_)), "somebody else holds it");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Create: fill in, check, store under a name that nobody has.
 
 use serde_json::Value;
-use tally_api::decode::{Decoded, decode, truncate_times};
+use tally_api::decode::{Decoded, decode, settle};
 use tally_api::failure::{Cause, Failure};
 use tally_api::kinds::Resource;
 use tally_api::meta;
@@ -33,7 +33,7 @@ impl Registry {
 
     pub(crate) async fn create_object(&self, target: Target<'_>, decoded: Decoded, options: &WriteOptions) -> Result<Written> {
         let Target { resource, namespace, .. } = target;
-        let Decoded { mut object, mut warnings, fractions } = decoded;
+        let Decoded { mut object, mut warnings, unsettled } = decoded;
         take_namespace(resource, namespace, &mut object)?;
         if !matches!(text::text(&object, "/metadata/resourceVersion"), "" | "0") {
             return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
@@ -41,6 +41,10 @@ impl Registry {
         self.admit(target, text::text(&object, "/metadata/name"))?;
         resource.rules.default(&mut object);
         self.give_identity(&mut object);
+        if resource.plural == "pods" && resource.group.is_empty() {
+            let name = text::text(&object, "/metadata/name").to_owned();
+            self.admit_priority(&mut object).map_err(|why| Failure::forbidden(resource, &name, &why))?;
+        }
         let prefix = text::text(&object, "/metadata/generateName").to_owned();
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
         for attempt in 1.. {
@@ -54,12 +58,12 @@ impl Registry {
             let mut errors = meta::validate_create(resource, &candidate);
             errors.extend(resource.rules.validate_create(&candidate));
             if !errors.is_empty() {
-                return Err(Failure::invalid(resource.group, resource.kind, &name, &errors));
+                return Err(Failure { warnings, ..view::invalid(resource, &name, &errors) });
             }
             told.extend(resource.rules.create_warnings(&candidate));
             resource.rules.complete(&mut candidate);
-            if fractions {
-                truncate_times(resource, &mut candidate);
+            if unsettled {
+                settle(resource, &mut candidate);
             }
             let stored = view::to_stored(resource, candidate);
             let key = key(resource, namespace, &name);

@@ -23,6 +23,7 @@ impl Registry {
     ) -> Result<Written> {
         let decoded = decode_as("", "v1", "Binding", body, format, options.field_validation)?;
         let binding = decoded.object;
+        pod::validate_binding(&binding)?;
         let named = text::text(&binding, "/metadata/name");
         let name = if target.name.is_empty() { named } else { target.name };
         if !named.is_empty() && named != name {
@@ -62,6 +63,17 @@ impl Registry {
         .await?;
         self.delete(pod, &delete).await?;
         Ok(success(decoded.warnings))
+    }
+
+    /// The priority of a new Pod is its class's.
+    pub(crate) fn admit_priority(&self, pod: &mut Value) -> std::result::Result<(), String> {
+        const CLASSES: &str = "priorityclasses/";
+        let named = |name: &str| self.store.get(&format!("{CLASSES}{name}")).map(|entry| text::parse(&entry.value));
+        let by_default = || {
+            let classes = self.store.range(CLASSES, None, None, None).ok()?.entries;
+            classes.iter().map(|entry| text::parse(&entry.value)).find(|class| class["globalDefault"] == true)
+        };
+        pod::admit_priority(pod, named, by_default)
     }
 
     async fn change_pod(

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use tally_api::decode::{Decoded, conform, decode, truncate_times};
+use tally_api::decode::{Decoded, decode, settle};
 use tally_api::failure::Failure;
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{Format, PatchKind, WriteOptions};
@@ -80,15 +80,14 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
     let resource = target.resource;
     let stored = text::parse(&entry.value);
     let old = view::from_stored(resource, stored.clone());
-    let (mut new, mut warnings, fractions) = match wish {
-        Wish::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.fractions),
+    let (mut new, mut warnings, unsettled) = match wish {
+        Wish::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.unsettled),
         Wish::Patch(kind, body) => {
             let mut current = old.clone();
             current["apiVersion"] = resource.api_version().into();
             current["kind"] = resource.kind.into();
-            let patched = patch::apply(resource, *kind, &current, body)?;
-            let decoded = conform(resource, patched, options.field_validation)?;
-            (decoded.object, decoded.warnings, decoded.fractions)
+            let decoded = patch::patched(resource, *kind, &current, body, options.field_validation)?;
+            (decoded.object, decoded.warnings, decoded.unsettled)
         }
     };
     text::remove_type(&mut new);
@@ -118,13 +117,13 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
         let mut errors = meta::validate_update(resource, &new, &old);
         errors.extend(resource.rules.validate_update(&new, &old, part));
         if !errors.is_empty() {
-            return Err(Failure::invalid(resource.group, resource.kind, target.name, &errors));
+            return Err(Failure { warnings, ..view::invalid(resource, target.name, &errors) });
         }
         warnings.extend(resource.rules.update_warnings(&new, &old, part));
         resource.rules.complete(&mut new);
     }
-    if fractions {
-        truncate_times(resource, &mut new);
+    if unsettled {
+        settle(resource, &mut new);
     }
     let new = view::to_stored(resource, new);
     let outcome = if new == stored {

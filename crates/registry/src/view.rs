@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 use serde_json::Value;
+use tally_api::failure::Failure;
+use tally_api::field::FieldError;
 use tally_api::kinds::Resource;
 use tally_api::others::event;
 
@@ -22,4 +24,10 @@ pub fn from_stored(resource: &Resource, object: Value) -> Value {
 /// Stored text as this resource shows it.
 pub fn shown(resource: &Resource, bytes: Bytes) -> Bytes {
     if is_second_view(resource) { text::unstored(&event::to_events(&text::parse(&bytes))) } else { bytes }
+}
+
+/// The refusal of an object that breaks rules. Both views speak of it by its stored kind.
+pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Failure {
+    let group = if is_second_view(resource) { "" } else { resource.group };
+    Failure::invalid(group, resource.kind, name, errors)
 }

@@ -1,14 +1,12 @@
 //! Everybody but the controllers: the node, the garbage collector, users and the monkeys among them.
 
-use std::sync::Arc;
-
 use tally_core::ids::JobUid;
 use tally_core::job::JobSpec;
 use tally_core::mutation::Soundness;
 use tally_core::pod::{Exit, Phase, PodView};
 use tally_core::selector::Labels;
 
-use crate::api::{Actor, Api, Key, Propagation, plain_pod};
+use crate::api::{Actor, Api, Hold, Key, Propagation, plain_pod};
 use crate::counters::Sometimes;
 use crate::oracle::Context;
 use crate::setup::{JobSetup, NAMESPACE};
@@ -195,7 +193,7 @@ impl<S: Soundness> World<S> {
                     self.trace.say(|| format!("gc orphans {}", child.1));
                     self.api.edit_pod(&child, Actor::Collector, |pod| pod.controller = None);
                 }
-                None => self.api.unhold_job(&key, Actor::Collector, |stored| stored.orphan = false),
+                None => self.api.unhold_job(&key, Actor::Collector, Hold::Orphan),
             }
             return true;
         }
@@ -207,7 +205,7 @@ impl<S: Soundness> World<S> {
         };
         self.trace.say(|| format!("gc finishes the deletion of {}", job.name));
         let key = (job.namespace.clone(), job.name.clone());
-        self.api.unhold_job(&key, Actor::Collector, |stored| stored.foreground = false);
+        self.api.unhold_job(&key, Actor::Collector, Hold::Foreground);
         true
     }
 
@@ -218,7 +216,7 @@ impl<S: Soundness> World<S> {
             return false;
         };
         self.trace.say(|| format!("somebody annotates {}", key.1));
-        self.api.edit_job(&key, Actor::User, |_| {});
+        self.api.touch_job(&key, Actor::User);
         self.settle_changes(Context::default());
         true
     }
@@ -400,10 +398,9 @@ impl<S: Soundness> World<S> {
 
     fn edit_spec(&mut self, key: &Key, verb: &str, change: impl FnOnce(&mut JobSpec)) {
         self.trace.say(|| format!("user {verb} {}", key.1));
-        self.api.edit_job(key, Actor::User, |job| {
-            job.generation += 1;
-            change(Arc::make_mut(&mut job.spec));
-        });
+        if !self.api.edit_job(key, Actor::User, change) {
+            self.trace.say(|| "  ... and is refused".to_owned());
+        }
     }
 
     fn user_deletes_job(&mut self, key: &Key, propagation: Propagation) {
@@ -413,7 +410,7 @@ impl<S: Soundness> World<S> {
             Propagation::Foreground => Sometimes::JobDeletedForeground,
             Propagation::Orphan => Sometimes::JobDeletedOrphan,
         });
-        let gone = self.api.delete_job(key, Actor::User, propagation).is_some_and(|(_, gone)| gone);
+        let gone = self.api.delete_job(key, Actor::User, propagation);
         self.settle_changes(Context::default());
         if gone && self.choices.below(2) == 1 {
             self.counters.hit(Sometimes::JobRecreated);
@@ -430,7 +427,7 @@ impl<S: Soundness> World<S> {
         let keys: Vec<Key> = self.api.jobs.keys().cloned().collect();
         for key in keys {
             if self.api.jobs[&key].held {
-                self.api.unhold_job(&key, Actor::User, |stored| stored.held = false);
+                self.api.unhold_job(&key, Actor::User, Hold::Other);
                 self.settle_changes(Context::default());
             }
             let Some(stored) = self.api.jobs.get(&key) else {

@@ -1,19 +1,33 @@
-//! A model of the Kubernetes API, as far as Jobs and their Pods need it: one revision space, conditional writes,
-//! finalizers, graceful deletion, owner references, status validation, and a log that watches read.
+//! The API of the simulated world: the production registry on a store in memory, and what the world wants to know of it.
 //!
-//! It is deliberately small and has no faults of its own; the world around it delays, loses and reorders. The door is
-//! `perform`: a registry with real storage can take this place without the world noticing.
+//! Controllers come in through `perform` with the very requests a driver would send; nodes, users and the garbage
+//! collector use the registry's other verbs. It has no faults of its own: the world around it delays, loses and
+//! reorders. Every committed write is read back from the store's watch, in order, into the logs that streams and lists
+//! are served from and into `changes` for the oracle.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use compact_str::CompactString;
-use tally_controllers::machine::{Action, Answer, Object, PodChange};
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use tally_api::catalog;
+use tally_api::failure::Failure;
+use tally_api::kinds::Resource;
+use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
+use tally_controllers::machine::{self, Action, Answer};
+use tally_controllers::wire::{self, Refusal, Verb};
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::job::JobView;
-use tally_core::pod::{ControllerRef, Phase, PodView};
-use tally_core::status_rules;
+use tally_core::job::{JobSpec, JobView};
+use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
+use tally_registry::{Deleted, Object, Registry, Target};
+use tally_store::{Change as StoreChange, Event, Expect, Options, Store, Watcher, Write};
+
+pub use tally_api::options::Propagation;
+
+use crate::render;
 
 pub type Key = (CompactString, CompactString);
 
@@ -37,8 +51,6 @@ pub struct StoredJob {
 #[derive(Clone, Debug)]
 pub struct StoredPod {
     pub view: Arc<PodView>,
-    /// Somebody else's finalizer.
-    pub held: bool,
     /// Deleted with a grace period: gone only once the node says so.
     pub awaits_node: bool,
     /// Refuses the removal of its tracking finalizer for now, as a webhook might.
@@ -59,311 +71,469 @@ pub enum Change {
     Pod { before: Option<Arc<PodView>>, after: Arc<PodView>, gone: bool, actor: Actor },
 }
 
-#[derive(Default)]
+/// What keeps a Job that is being deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    Foreground,
+    Orphan,
+    Other,
+}
+
 pub struct Api {
     pub now: Timestamp,
-    revision: u64,
+    registry: Registry,
+    world: Arc<Mutex<Given>>,
+    watchers: [Watcher; 2],
     pub jobs: BTreeMap<Key, StoredJob>,
     pub pods: BTreeMap<Key, StoredPod>,
     pub job_log: Vec<LogEntry<JobView>>,
     pub pod_log: Vec<LogEntry<PodView>>,
     /// Revisions up to here can no longer be watched from or listed at.
     pub compacted: Revision,
-    next_uid: u128,
     /// Committed since the oracle last looked.
     pub changes: Vec<Change>,
+    touches: u64,
+}
+
+/// What the registry takes from the world around it.
+#[derive(Default)]
+struct Given {
+    now: Timestamp,
+    next_uid: u128,
+    /// The UID that the next object gets, where a test has said so.
+    uid: Option<String>,
+}
+
+struct SimWorld(Arc<Mutex<Given>>);
+
+impl SimWorld {
+    fn given(&self) -> std::sync::MutexGuard<'_, Given> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl tally_registry::World for SimWorld {
+    fn now(&self) -> Timestamp {
+        self.given().now
+    }
+
+    fn new_uid(&self) -> String {
+        let mut given = self.given();
+        given.uid.take().unwrap_or_else(|| given.draw())
+    }
+
+    fn random(&self, limit: u32) -> u32 {
+        (self.given().next_uid % u128::from(limit.max(1))) as u32
+    }
+}
+
+impl Given {
+    fn draw(&mut self) -> String {
+        self.next_uid += 1;
+        PodUid::from_u128(self.next_uid).to_string()
+    }
+}
+
+/// The memory store answers at once; a future that does not would be a bug of the simulator's own making.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match future.now_or_never() {
+        Some(done) => done,
+        None => unreachable!("the memory store never waits"),
+    }
+}
+
+fn resource(group: &str, plural: &str) -> &'static Resource {
+    match catalog::find(group, "v1", plural) {
+        Some(resource) => resource,
+        None => unreachable!("{plural} are served"),
+    }
+}
+
+fn pods() -> &'static Resource {
+    resource("", "pods")
+}
+
+fn jobs() -> &'static Resource {
+    resource("batch", "jobs")
+}
+
+fn key_of(namespace: &str, name: &str) -> Key {
+    (namespace.into(), name.into())
 }
 
 impl Api {
     pub fn starting_at(now: Timestamp) -> Self {
-        Self { now, ..Self::default() }
+        let store = Store::memory(Options::default());
+        let world = Arc::new(Mutex::new(Given { now, ..Given::default() }));
+        let watch = |prefix| match store.watch(prefix, store.revision()) {
+            Ok(watcher) => watcher,
+            Err(too_old) => unreachable!("a new store has all of its history: {too_old}"),
+        };
+        Self {
+            now,
+            watchers: [watch("jobs/"), watch("pods/")],
+            registry: Registry::new(store, Box::new(SimWorld(world.clone()))),
+            world,
+            jobs: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            job_log: Vec::new(),
+            pod_log: Vec::new(),
+            compacted: Revision(0),
+            changes: Vec::new(),
+            touches: 0,
+        }
     }
 
     pub fn head(&self) -> Revision {
-        Revision(self.revision)
-    }
-
-    fn next(&mut self) -> Revision {
-        self.revision += 1;
-        Revision(self.revision)
+        Revision(self.registry.store.revision())
     }
 
     pub fn new_uid(&mut self) -> u128 {
-        self.next_uid += 1;
-        self.next_uid
+        let mut given = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        given.next_uid += 1;
+        given.next_uid
     }
 
-    // ---- writes ----
-
-    fn commit_job(&mut self, key: &Key, mut view: JobView, actor: Actor, gone: bool) -> Arc<JobView> {
-        view.revision = self.next();
-        let after = Arc::new(view);
-        let before = self.jobs.get(key).map(|stored| stored.view.clone());
-        self.job_log.push(LogEntry { at: after.revision, object: after.clone(), gone });
-        if gone {
-            self.jobs.remove(key);
-        } else if let Some(stored) = self.jobs.get_mut(key) {
-            stored.view = after.clone();
-        }
-        self.changes.push(Change::Job { before, after: after.clone(), gone, actor });
-        after
+    /// The registry, told what time it is.
+    fn door(&self) -> &Registry {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner).now = self.now;
+        &self.registry
     }
 
-    fn commit_pod(&mut self, key: &Key, mut view: PodView, actor: Actor) -> (Arc<PodView>, bool) {
-        view.revision = self.next();
-        let after = Arc::new(view);
-        let stored = self.pods.get_mut(key);
-        let before = stored.as_ref().map(|stored| stored.view.clone());
-        // API-8: the last finalizer of a deleted object takes the object with it.
-        let gone = stored.is_some_and(|stored| {
-            stored.view = after.clone();
-            after.deleting() && !after.tracked && !stored.held && !stored.awaits_node
-        });
-        self.pod_log.push(LogEntry { at: after.revision, object: after.clone(), gone });
-        if gone {
-            self.pods.remove(key);
-        }
-        self.changes.push(Change::Pod { before, after: after.clone(), gone, actor });
-        (after, gone)
-    }
+    // ---- what was written ----
 
-    pub fn create_job(&mut self, mut view: JobView, held: bool) -> Option<Arc<JobView>> {
-        let key = (view.namespace.clone(), view.name.clone());
-        if self.jobs.contains_key(&key) {
-            return None;
-        }
-        view.created_at = self.now.truncated();
-        let stored = StoredJob { view: Arc::new(view.clone()), foreground: false, orphan: false, held };
-        view.revision = self.next();
-        let after = Arc::new(view);
-        self.jobs.insert(key, StoredJob { view: after.clone(), ..stored });
-        self.job_log.push(LogEntry { at: after.revision, object: after.clone(), gone: false });
-        self.changes.push(Change::Job { before: None, after: after.clone(), gone: false, actor: Actor::User });
-        Some(after)
-    }
-
-    pub fn insert_pod(&mut self, mut view: PodView, actor: Actor) -> Option<Arc<PodView>> {
-        let key = (view.namespace.clone(), view.name.clone());
-        if self.pods.contains_key(&key) {
-            return None;
-        }
-        view.created_at = self.now.truncated();
-        view.finished_at = view.created_at;
-        view.revision = self.next();
-        let after = Arc::new(view);
-        let stored = StoredPod { view: after.clone(), held: false, awaits_node: false, refuses: false };
-        self.pods.insert(key, stored);
-        self.pod_log.push(LogEntry { at: after.revision, object: after.clone(), gone: false });
-        self.changes.push(Change::Pod { before: None, after: after.clone(), gone: false, actor });
-        Some(after)
-    }
-
-    /// Changes a Job's spec or metadata, as users and third parties do.
-    pub fn edit_job(&mut self, key: &Key, actor: Actor, change: impl FnOnce(&mut JobView)) {
-        if let Some(stored) = self.jobs.get(key) {
-            let mut view = (*stored.view).clone();
-            change(&mut view);
-            self.commit_job(key, view, actor, false);
-        }
-    }
-
-    pub fn edit_pod(&mut self, key: &Key, actor: Actor, change: impl FnOnce(&mut PodView)) {
-        if let Some(stored) = self.pods.get(key) {
-            let mut view = (*stored.view).clone();
-            change(&mut view);
-            self.commit_pod(key, view, actor);
-        }
-    }
-
-    /// API-10: a Pod that runs somewhere is given time; others go at once unless a finalizer holds them.
-    pub fn delete_pod(&mut self, key: &Key, actor: Actor, force: bool) -> Option<(Arc<PodView>, bool)> {
-        let now = self.now;
-        let stored = self.pods.get_mut(key)?;
-        let graceful = !force && stored.view.scheduled && !stored.view.phase.is_terminal();
-        if stored.view.deleting() && (graceful || !stored.awaits_node) {
-            return Some((stored.view.clone(), false));
-        }
-        stored.awaits_node = graceful;
-        let mut view = (*stored.view).clone();
-        if view.deletion_asked_at.is_none() {
-            view.deletion_asked_at = Some(now.truncated());
-            if !view.phase.is_terminal() {
-                view.finished_at = now.truncated();
+    /// Reads back what has been committed since, in the order of the revisions.
+    fn drain(&mut self, actor: Actor) {
+        let mut events: Vec<Event> = Vec::new();
+        for watcher in &mut self.watchers {
+            match watcher.take(usize::MAX) {
+                Ok(batch) => events.extend(batch.events),
+                Err(too_old) => unreachable!("read after every write: {too_old}"),
             }
         }
-        Some(self.commit_pod(key, view, actor))
+        events.sort_by_key(|event| event.revision);
+        for event in events {
+            if event.entry.key.starts_with("jobs/") {
+                self.note_job(&event, actor);
+            } else {
+                self.note_pod(&event, actor);
+            }
+        }
+    }
+
+    fn note_job(&mut self, event: &Event, actor: Actor) {
+        let view = match JobView::from_json(&event.entry.value) {
+            Ok(view) => Arc::new(view),
+            Err(error) => unreachable!("the registry stored a Job that does not decode: {error}"),
+        };
+        let key = key_of(&view.namespace, &view.name);
+        let before = self.jobs.get(&key).map(|stored| stored.view.clone());
+        let at = Revision(event.revision);
+        self.job_log.push(LogEntry { at, object: view.clone(), gone: event.deleted });
+        if event.deleted {
+            self.jobs.remove(&key);
+        } else {
+            let finalizers = finalizers(&event.entry.value);
+            let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+            let (foreground, orphan) = (has("foregroundDeletion"), has("orphan"));
+            let held = finalizers.len() > usize::from(foreground) + usize::from(orphan);
+            self.jobs.insert(key, StoredJob { view: view.clone(), foreground, orphan, held });
+        }
+        self.changes.push(Change::Job { before, after: view, gone: event.deleted, actor });
+    }
+
+    fn note_pod(&mut self, event: &Event, actor: Actor) {
+        let view = match PodView::from_json(&event.entry.value) {
+            Ok(view) => Arc::new(view),
+            Err(error) => unreachable!("the registry stored a Pod that does not decode: {error}"),
+        };
+        let key = key_of(&view.namespace, &view.name);
+        let before = self.pods.get(&key).cloned();
+        self.pod_log.push(LogEntry { at: Revision(event.revision), object: view.clone(), gone: event.deleted });
+        let mut after = view.clone();
+        if event.deleted {
+            self.pods.remove(&key);
+            // Watchers are shown the last state before the removal. To the oracle, what is gone holds nothing.
+            Arc::make_mut(&mut after).tracked = false;
+        } else {
+            let awaits_node = view.deleting() && grace(&event.entry.value) > 0;
+            let refuses = before.as_ref().is_some_and(|before| before.refuses && before.view.uid == view.uid);
+            self.pods.insert(key, StoredPod { view, awaits_node, refuses });
+        }
+        let before = before.map(|before| before.view);
+        self.changes.push(Change::Pod { before, after, gone: event.deleted, actor });
+    }
+
+    // ---- creating ----
+
+    /// Everything lives in a namespace; the first object in one brings it along.
+    fn ensure_namespace(&self, name: &str) {
+        if self.registry.store.get(&format!("namespaces/{name}")).is_none() {
+            let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
+            let target = Target::new(resource("", "namespaces"), "", "");
+            let created = now(self.door().create(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
+            if let Err(failure) = created {
+                unreachable!("a namespace was refused: {}", failure.message);
+            }
+        }
+    }
+
+    fn create(&mut self, resource: &'static Resource, object: &Value, actor: Actor) -> Result<Object, Failure> {
+        let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        self.ensure_namespace(namespace);
+        let target = Target::new(resource, namespace, "");
+        let body = object.to_string();
+        let written = now(self.door().create(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
+        self.drain(actor);
+        written.map(|written| written.object)
+    }
+
+    /// A Job as a user sends it. None: the name is taken.
+    pub fn create_job(&mut self, job: &Value) -> Option<Arc<JobView>> {
+        match self.create(jobs(), job, Actor::User) {
+            Ok(_) => {
+                let text = |pointer| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+                let key = key_of(text("/metadata/namespace"), text("/metadata/name"));
+                self.jobs.get(&key).map(|stored| stored.view.clone())
+            }
+            Err(failure) if failure.reason == "AlreadyExists" => None,
+            Err(failure) => unreachable!("the simulator made a Job that is refused: {}\n{job}", failure.message),
+        }
+    }
+
+    /// A Job as it may stand in a store: with any status, and with a spec that another version may have let pass.
+    pub fn plant_job(&mut self, mut job: Value) -> Option<Arc<JobView>> {
+        let text = |job: &Value, pointer| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (namespace, name) = (text(&job, "/metadata/namespace"), text(&job, "/metadata/name"));
+        self.ensure_namespace(&namespace);
+        let status = job["status"].take();
+        jobs().rules.default(&mut job);
+        jobs().rules.prepare_create(&mut job, self.now);
+        job["status"] = status;
+        job["metadata"]["creationTimestamp"] = self.now.truncated().to_string().into();
+        let write = Write {
+            key: format!("jobs/{namespace}/{name}"),
+            expect: Expect::Absent,
+            change: StoreChange::Put(tally_registry::stored_form(&job)),
+        };
+        now(self.registry.store.commit(write)).ok()?;
+        self.drain(Actor::User);
+        self.jobs.get(&key_of(&namespace, &name)).map(|stored| stored.view.clone())
+    }
+
+    /// A Pod as somebody makes one by hand: created, bound and reported on. None: the name is taken.
+    pub fn insert_pod(&mut self, view: PodView, actor: Actor) -> Option<Arc<PodView>> {
+        let key = key_of(&view.namespace, &view.name);
+        self.world.lock().unwrap_or_else(PoisonError::into_inner).uid = Some(view.uid.to_string());
+        match self.create(pods(), &render::new_pod(&view), actor) {
+            Ok(_) => {}
+            Err(failure) if failure.reason == "AlreadyExists" => return None,
+            Err(failure) => unreachable!("the simulator made a Pod that is refused: {}", failure.message),
+        }
+        self.edit_pod(&key, actor, |pod| {
+            let (revision, created_at) = (pod.revision, pod.created_at);
+            *pod = PodView { revision, created_at, ..view };
+        });
+        self.pods.get(&key).map(|stored| stored.view.clone())
+    }
+
+    // ---- changing ----
+
+    fn get(&self, resource: &'static Resource, key: &Key) -> Option<Value> {
+        self.door().get(Target::new(resource, &key.0, &key.1), ReadAt::Newest).ok().map(|object| object.parse())
+    }
+
+    /// Writes the object back, its main part or its status.
+    fn put(&mut self, resource: &'static Resource, key: &Key, object: &Value, status: bool, actor: Actor) -> Result<(), Failure> {
+        let subresource = if status { resource.subresource("status") } else { None };
+        let target = Target { subresource, ..Target::new(resource, &key.0, &key.1) };
+        let body = object.to_string();
+        let written = now(self.door().update(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
+        self.drain(actor);
+        written.map(|_| ())
+    }
+
+    /// Changes what is given of a Job's spec, as users do. False: the API refused it.
+    pub fn edit_job(&mut self, key: &Key, actor: Actor, change: impl FnOnce(&mut JobSpec)) -> bool {
+        let Some(stored) = self.jobs.get(key) else { return false };
+        let mut spec = (*stored.view.spec).clone();
+        change(&mut spec);
+        let patch = json!({"spec": render::spec_patch(&stored.view.spec, &spec)}).to_string();
+        let target = Target::new(jobs(), &key.0, &key.1);
+        let written = now(self.door().patch(target, patch.as_bytes(), PatchKind::Merge, &WriteOptions::default()));
+        self.drain(actor);
+        written.is_ok()
+    }
+
+    /// Changes a Job in a way that means nothing to anybody, as third parties do.
+    pub fn touch_job(&mut self, key: &Key, actor: Actor) {
+        self.touches += 1;
+        let patch = json!({"metadata": {"annotations": {"touched": self.touches.to_string()}}}).to_string();
+        let status = jobs().subresource("status");
+        let target = Target { subresource: status, ..Target::new(jobs(), &key.0, &key.1) };
+        let written = now(self.door().patch(target, patch.as_bytes(), PatchKind::Merge, &WriteOptions::default()));
+        self.drain(actor);
+        if let Err(failure) = written {
+            unreachable!("an annotation was refused: {}", failure.message);
+        }
+    }
+
+    /// Makes a Pod look like the changed view: its metadata, its node, its status, as far as they differ.
+    pub fn edit_pod(&mut self, key: &Key, actor: Actor, change: impl FnOnce(&mut PodView)) {
+        let Some(stored) = self.pods.get(key) else { return };
+        let old = stored.view.clone();
+        let mut new = (*old).clone();
+        change(&mut new);
+        if (&new.labels, &new.controller, new.tracked) != (&old.labels, &old.controller, old.tracked) {
+            self.edit_metadata(key, &new, actor);
+        }
+        if new.scheduled && !old.scheduled && !old.deleting() {
+            self.bind(key, actor);
+        }
+        if render::pod_status(&new) != render::pod_status(&old) {
+            self.report(key, &new, actor);
+        }
+    }
+
+    fn edit_metadata(&mut self, key: &Key, new: &PodView, actor: Actor) {
+        let Some(mut object) = self.get(pods(), key) else { return };
+        let metadata = &mut object["metadata"];
+        metadata["labels"] = render::labels(new);
+        metadata["ownerReferences"] = render::owners(new);
+        let mut finalizers: Vec<Value> = metadata["finalizers"].as_array().cloned().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != TRACKING_FINALIZER);
+        if new.tracked {
+            finalizers.push(TRACKING_FINALIZER.into());
+        }
+        metadata["finalizers"] = finalizers.into();
+        // A finalizer that comes too late is refused: then nothing changes.
+        let _ = self.put(pods(), key, &object, false, actor);
+    }
+
+    fn bind(&mut self, key: &Key, actor: Actor) {
+        let binding = json!({"metadata": {"name": key.1.as_str()}, "target": {"kind": "Node", "name": render::NODE}});
+        let target = Target { subresource: pods().subresource("binding"), ..Target::new(pods(), &key.0, &key.1) };
+        let body = binding.to_string();
+        let bound = now(self.door().create(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
+        self.drain(actor);
+        if let Err(failure) = bound {
+            unreachable!("{} could not be bound: {}", key.1, failure.message);
+        }
+    }
+
+    fn report(&mut self, key: &Key, new: &PodView, actor: Actor) {
+        let Some(mut object) = self.get(pods(), key) else { return };
+        if let (Value::Object(reported), Value::Object(status)) = (render::pod_status(new), &mut object["status"]) {
+            status.extend(reported);
+        }
+        if let Err(failure) = self.put(pods(), key, &object, true, actor) {
+            unreachable!("the status of {} was refused: {}", key.1, failure.message);
+        }
+    }
+
+    // ---- deleting ----
+
+    /// API-10: a Pod that runs somewhere is given time; others go at once unless a finalizer holds them.
+    pub fn delete_pod(&mut self, key: &Key, actor: Actor, force: bool) {
+        let options = DeleteOptions {
+            grace_period_seconds: force.then_some(0),
+            propagation: Some(Propagation::Background),
+            ..DeleteOptions::default()
+        };
+        let _ = now(self.door().delete(Target::new(pods(), &key.0, &key.1), &options));
+        self.drain(actor);
     }
 
     /// The node has ended the Pod for good.
     pub fn node_confirms(&mut self, key: &Key) {
-        if let Some(stored) = self.pods.get_mut(key) {
-            stored.awaits_node = false;
-            let view = (*stored.view).clone();
-            self.commit_pod(key, view, Actor::Node);
+        self.delete_pod(key, Actor::Node, true);
+    }
+
+    /// True: it is gone at once.
+    pub fn delete_job(&mut self, key: &Key, actor: Actor, propagation: Propagation) -> bool {
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
+        let _ = now(self.door().delete(Target::new(jobs(), &key.0, &key.1), &options));
+        self.drain(actor);
+        !self.jobs.contains_key(key)
+    }
+
+    /// Removes what keeps a Job; the last one takes the Job with it.
+    pub fn unhold_job(&mut self, key: &Key, actor: Actor, hold: Hold) {
+        let Some(mut object) = self.get(jobs(), key) else { return };
+        let kept = |finalizer: &Value| match finalizer.as_str() {
+            Some("foregroundDeletion") => hold != Hold::Foreground,
+            Some("orphan") => hold != Hold::Orphan,
+            _ => hold != Hold::Other,
+        };
+        let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        object["metadata"]["finalizers"] = finalizers.into_iter().filter(kept).collect();
+        if let Err(failure) = self.put(jobs(), key, &object, false, actor) {
+            unreachable!("a finalizer could not be removed: {}", failure.message);
         }
     }
 
-    pub fn delete_job(&mut self, key: &Key, actor: Actor, propagation: Propagation) -> Option<(Arc<JobView>, bool)> {
-        let stored = self.jobs.get_mut(key)?;
-        stored.foreground = propagation == Propagation::Foreground;
-        stored.orphan = propagation == Propagation::Orphan;
-        let gone = !stored.foreground && !stored.orphan && !stored.held;
-        let mut view = (*stored.view).clone();
-        if view.deleting && !gone {
-            return Some((stored.view.clone(), false));
-        }
-        view.deleting = true;
-        Some((self.commit_job(key, view, actor, gone), gone))
-    }
-
-    /// Removes a finalizer of a Job; the last one takes the Job with it.
-    pub fn unhold_job(&mut self, key: &Key, actor: Actor, change: impl FnOnce(&mut StoredJob)) {
-        if let Some(stored) = self.jobs.get_mut(key) {
-            change(stored);
-            let gone = stored.view.deleting && !stored.foreground && !stored.orphan && !stored.held;
-            let view = (*stored.view).clone();
-            self.commit_job(key, view, actor, gone);
-        }
-    }
-
-    // ---- the door ----
+    // ---- the door of the controllers ----
 
     /// Carries out a request as an API server would.
     pub fn perform(&mut self, action: &Action, actor: Actor) -> Answer {
-        match action {
-            Action::CreatePod { namespace, name, body } => self.create(namespace, name, body, actor),
-            Action::PatchPod { namespace, name, uid, revision, change } => {
-                self.patch((namespace.clone(), name.clone()), uid.as_ref(), *revision, change, actor)
-            }
-            Action::DeletePod { namespace, name, uid } => {
-                let key = (namespace.clone(), name.clone());
-                match self.pods.get(&key) {
-                    Some(stored) if uid.as_ref().is_none_or(|uid| *uid == stored.view.uid) => {}
-                    _ => return Answer::Gone,
-                }
-                match self.delete_pod(&key, actor, false) {
-                    Some((_, true)) | None => Answer::Gone,
-                    Some((pod, false)) => Answer::Done(Object::Pod(pod)),
-                }
-            }
-            Action::GetPod { namespace, name } => match self.pods.get(&(namespace.clone(), name.clone())) {
-                Some(stored) => Answer::Done(Object::Pod(stored.view.clone())),
-                None => Answer::Gone,
-            },
-            Action::ListPods { namespace, job } => {
-                let ours = |pod: &&StoredPod| pod.view.namespace == *namespace && pod.view.job() == Some(job);
-                let pods = self.pods.values().filter(ours).map(|stored| stored.view.clone()).collect();
-                Answer::Pods { pods, at: self.head() }
-            }
-            Action::GetJob { namespace, name } => match self.jobs.get(&(namespace.clone(), name.clone())) {
-                Some(stored) => Answer::Done(Object::Job(stored.view.clone())),
-                None => Answer::Gone,
-            },
-            Action::WriteJobStatus { namespace, name, uid, revision, status } => {
-                let key = (namespace.clone(), name.clone());
-                let Some(stored) = self.jobs.get(&key).filter(|stored| stored.view.uid == *uid) else {
-                    return Answer::Gone;
-                };
-                if revision.is_some_and(|revision| revision != stored.view.revision) {
-                    return Answer::Conflict;
-                }
-                let problems = status_rules::check(&stored.view.spec, &stored.view.status, status);
-                if let Some(problem) = problems.first() {
-                    let message = problem.to_string();
-                    return Answer::Refused { code: 422, namespace_terminating: false, message };
-                }
-                let mut view = (*stored.view).clone();
-                view.status = (**status).clone();
-                Answer::Done(Object::Job(self.commit_job(&key, view, actor, false)))
-            }
-            Action::DeleteJob { namespace, name, uid, revision } => {
-                let key = (namespace.clone(), name.clone());
-                match self.jobs.get(&key) {
-                    Some(stored) if stored.view.uid == *uid => {
-                        if stored.view.revision != *revision {
-                            return Answer::Conflict;
-                        }
-                    }
-                    _ => return Answer::Gone,
-                }
-                match self.delete_job(&key, actor, Propagation::Foreground) {
-                    Some((_, true)) | None => Answer::Gone,
-                    Some((job, false)) => Answer::Done(Object::Job(job)),
-                }
-            }
-        }
-    }
-
-    fn create(&mut self, namespace: &str, name: &str, body: &[u8], actor: Actor) -> Answer {
-        let key: Key = (namespace.into(), name.into());
-        if self.pods.contains_key(&key) {
-            return Answer::AlreadyExists;
-        }
-        let uid = PodUid::from_u128(self.new_uid());
-        // System metadata goes in where a server would put it, so that the production decoder reads the Pod.
-        let text = std::str::from_utf8(body).unwrap_or_default();
-        let marker = "\"metadata\":{";
-        let Some(at) = text.find(marker).map(|at| at + marker.len()) else {
-            return refused("the body has no metadata");
-        };
-        let (head, tail) = text.split_at(at);
-        let body = format!("{head}\"uid\":\"{uid}\",\"resourceVersion\":\"1\",{tail}");
-        match PodView::from_json(body.as_bytes()) {
-            Ok(view) => match self.insert_pod(view, actor) {
-                Some(pod) => Answer::Done(Object::Pod(pod)),
-                None => Answer::AlreadyExists,
-            },
-            Err(error) => refused(&error.to_string()),
-        }
-    }
-
-    fn patch(
-        &mut self,
-        key: Key,
-        uid: Option<&PodUid>,
-        revision: Option<Revision>,
-        change: &PodChange,
-        actor: Actor,
-    ) -> Answer {
-        let Some(stored) = self.pods.get(&key) else {
-            return Answer::Gone;
-        };
-        if uid.is_some_and(|uid| *uid != stored.view.uid) {
-            return Answer::Gone;
-        }
-        if revision.is_some_and(|revision| revision != stored.view.revision) {
-            return Answer::Conflict;
-        }
-        if stored.refuses {
+        if self.webhook_denies(action) {
             return refused("denied the request: policy");
         }
-        let mut view = (*stored.view).clone();
-        match change {
-            PodChange::Release => {
-                if !view.tracked {
-                    return Answer::Done(Object::Pod(stored.view.clone()));
-                }
-                view.tracked = false;
-            }
-            PodChange::Adopt { job, job_name } => {
-                if view.controller.is_some() {
-                    return refused("Only one reference can have Controller set to true");
-                }
-                if view.deleting() && !view.tracked {
-                    return refused("no new finalizers can be added if the object is being deleted");
-                }
-                view.controller = Some(ControllerRef { uid: job.clone(), name: job_name.clone(), is_job: true });
-                view.tracked = true;
-            }
-            PodChange::Disown { job } => {
-                if view.job() == Some(job) {
-                    view.controller = None;
-                    view.tracked = false;
-                }
-            }
+        if let Action::ListPods { namespace, job } = action {
+            return self.list_pods(namespace, job);
         }
-        let (pod, _) = self.commit_pod(&key, view, actor);
-        Answer::Done(Object::Pod(pod))
+        let call = wire::call(action);
+        let resource = match call.resource {
+            machine::Resource::Jobs => jobs(),
+            machine::Resource::Pods => pods(),
+        };
+        if call.verb == Verb::Create {
+            self.ensure_namespace(call.namespace);
+        }
+        let subresource = if call.status { resource.subresource("status") } else { None };
+        let target = Target { subresource, ..Target::new(resource, call.namespace, call.name) };
+        let (door, options) = (self.door(), WriteOptions::default());
+        let patch = |kind| now(door.patch(target, &call.body, kind, &options)).map(|written| Some(written.object));
+        let outcome = match call.verb {
+            Verb::Create => now(door.create(target, &call.body, Format::Json, &options)).map(|done| Some(done.object)),
+            Verb::Get | Verb::List => door.get(target, ReadAt::Newest).map(Some),
+            Verb::MergePatch => patch(PatchKind::Merge),
+            Verb::StrategicPatch => patch(PatchKind::Strategic),
+            Verb::Delete => serde_json::from_slice(&call.body)
+                .map_err(|error| Failure::bad_request(error.to_string()))
+                .and_then(|body| DeleteOptions::of_body(&body))
+                .and_then(|options| now(door.delete(target, &options)))
+                .map(|deleted| match deleted {
+                    Deleted::Object(object) => Some(object),
+                    Deleted::Status { .. } => None,
+                }),
+        };
+        self.drain(actor);
+        match outcome {
+            Ok(object) => wire::done(action, object.as_ref().map(|object| &*object.bytes)),
+            Err(failure) => wire::refusal(action, &refusal(failure)),
+        }
+    }
+
+    /// A webhook sees requests that would change the Pod they mean.
+    fn webhook_denies(&self, action: &Action) -> bool {
+        let Action::PatchPod { namespace, name, uid, revision, .. } = action else { return false };
+        self.pods.get(&(namespace.clone(), name.clone())).is_some_and(|stored| {
+            stored.refuses
+                && uid.as_ref().is_none_or(|uid| *uid == stored.view.uid)
+                && revision.is_none_or(|revision| revision == stored.view.revision)
+        })
+    }
+
+    fn list_pods(&self, namespace: &str, job: &JobUid) -> Answer {
+        let target = Target::new(pods(), namespace, "");
+        let listing = match self.door().list(target, &ListOptions::default()) {
+            Ok(listing) => listing,
+            Err(failure) => unreachable!("a list was refused: {}", failure.message),
+        };
+        let views = listing.items.iter().filter_map(|object| PodView::from_json(&object.bytes).ok());
+        let pods = views.filter(|pod| pod.job() == Some(job)).map(Arc::new).collect();
+        Answer::Pods { pods, at: Revision(listing.revision) }
     }
 
     // ---- reading the past ----
@@ -404,15 +574,29 @@ impl Api {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
-}
-
 fn refused(message: &str) -> Answer {
     Answer::Refused { code: 403, namespace_terminating: false, message: message.to_owned() }
+}
+
+fn refusal(failure: Failure) -> Refusal {
+    let causes = failure.details.map(|details| details.causes).unwrap_or_default();
+    Refusal {
+        code: failure.code,
+        reason: failure.reason.to_owned(),
+        message: failure.message,
+        causes: causes.into_iter().map(|cause| (cause.field, cause.reason)).collect(),
+    }
+}
+
+fn finalizers(object: &[u8]) -> Vec<String> {
+    let object: Value = serde_json::from_slice(object).unwrap_or_default();
+    let list = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn grace(object: &[u8]) -> i64 {
+    let object: Value = serde_json::from_slice(object).unwrap_or_default();
+    object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0)
 }
 
 fn state_at<T, U: Ord>(log: &[LogEntry<T>], at: Revision, uid: impl Fn(&T) -> U) -> Vec<Arc<T>> {

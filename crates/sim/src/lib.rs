@@ -8,6 +8,7 @@ mod heal;
 pub mod model;
 pub mod mutants;
 pub mod oracle;
+mod render;
 pub mod run;
 pub mod scenarios;
 pub mod setup;

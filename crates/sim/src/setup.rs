@@ -1,7 +1,7 @@
 //! What a run is about: how many instances, which Jobs, which faults and how often. Drawn from the seed, then bent by a
 //! named scenario.
 
-use tally_core::job::JobView;
+use serde_json::{Value, json};
 use tally_core::ledger::Limits;
 
 use crate::choices::Choices;
@@ -162,19 +162,21 @@ impl JobSetup {
             _ => FailurePolicyKind::None,
         };
         let hangs = choices.one_in(10);
+        // SPECVAL-15 and -20: what exceeds the completions is refused.
+        let most = completions.unwrap_or(0);
         Self {
             indexed,
             completions,
             parallelism: *choices.pick(&[1, 2, 3, 4, 0]),
             backoff_limit: if per_index.is_some() { i32::MAX } else { *choices.pick(&[6, 1, 0, 3]) },
             per_index,
-            max_failed_indexes: (per_index.is_some() && choices.one_in(3)).then(|| choices.below(2) as i32),
+            max_failed_indexes: (per_index.is_some() && choices.one_in(3)).then(|| most.min(choices.below(2) as i32)),
             deadline: (hangs || choices.one_in(8)).then(|| *choices.pick(&[30, 600, 5])),
             ttl: choices.one_in(5).then(|| *choices.pick(&[0, 20, 300])),
             suspend: choices.one_in(8),
             replace_when_failed: choices.one_in(3),
             failure_policy,
-            success_count: (indexed && choices.one_in(5)).then(|| 1 + choices.below(2) as i32),
+            success_count: (indexed && choices.one_in(5)).then(|| most.min(1 + choices.below(2) as i32)),
             managed_elsewhere: choices.one_in(25),
             on_failure: failure_policy == FailurePolicyKind::None && choices.one_in(6),
             fail_percent: *choices.pick(&[10, 0, 40, 100]),
@@ -183,61 +185,47 @@ impl JobSetup {
         }
     }
 
-    /// The Job as a client would send it and a server would store it.
-    pub fn view(&self, number: usize, uid: u128) -> JobView {
-        let uid = tally_core::ids::JobUid::from_u128(uid);
-        let mut spec = vec![format!("\"parallelism\":{}", self.parallelism)];
-        let mut optional = |name: &str, value: Option<i64>| {
-            spec.extend(value.map(|value| format!("\"{name}\":{value}")));
+    /// The Job as a client sends it.
+    pub fn job(&self, number: usize) -> Value {
+        let codes = json!({"operator": "In", "values": [3]});
+        let rule = |action: &str| json!({"rules": [{"action": action, "onExitCodes": codes}]});
+        let failure_policy = match self.failure_policy {
+            FailurePolicyKind::None => Value::Null,
+            FailurePolicyKind::FailJob => rule("FailJob"),
+            FailurePolicyKind::FailIndex => rule("FailIndex"),
+            FailurePolicyKind::Count => rule("Count"),
+            FailurePolicyKind::Ignore => {
+                let condition = json!({"type": "DisruptionTarget", "status": "True"});
+                json!({"rules": [{"action": "Ignore", "onPodConditions": [condition]}]})
+            }
         };
-        optional("completions", self.completions.map(i64::from));
-        optional("backoffLimit", Some(i64::from(self.backoff_limit)));
-        optional("backoffLimitPerIndex", self.per_index.map(i64::from));
-        optional("maxFailedIndexes", self.max_failed_indexes.map(i64::from));
-        optional("activeDeadlineSeconds", self.deadline);
-        optional("ttlSecondsAfterFinished", self.ttl.map(i64::from));
-        spec.push(format!("\"suspend\":{}", self.suspend));
-        if self.indexed {
-            spec.push("\"completionMode\":\"Indexed\"".to_owned());
-        }
-        if self.replace_when_failed {
-            spec.push("\"podReplacementPolicy\":\"Failed\"".to_owned());
-        }
-        if self.managed_elsewhere {
-            spec.push("\"managedBy\":\"example.com/other\"".to_owned());
-        }
-        if let Some(count) = self.success_count {
-            spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{count}}}]}}"));
-        }
-        let codes = |action: &str| {
-            format!(
-                "\"podFailurePolicy\":{{\"rules\":[{{\"action\":\"{action}\",\
-                 \"onExitCodes\":{{\"operator\":\"In\",\"values\":[3]}}}}]}}"
-            )
-        };
-        match self.failure_policy {
-            FailurePolicyKind::None => {}
-            FailurePolicyKind::FailJob => spec.push(codes("FailJob")),
-            FailurePolicyKind::FailIndex => spec.push(codes("FailIndex")),
-            FailurePolicyKind::Count => spec.push(codes("Count")),
-            FailurePolicyKind::Ignore => spec.push(
-                "\"podFailurePolicy\":{\"rules\":[{\"action\":\"Ignore\",\
-                 \"onPodConditions\":[{\"type\":\"DisruptionTarget\",\"status\":\"True\"}]}]}"
-                    .to_owned(),
-            ),
-        }
-        let restart = if self.on_failure { "OnFailure" } else { "Never" };
-        let text = format!(
-            "{{\"metadata\":{{\"name\":\"job-{number}\",\"namespace\":\"{NAMESPACE}\",\"uid\":\"{uid}\",\
-             \"resourceVersion\":\"1\",\"generation\":1}},\"spec\":{{{},\
-             \"selector\":{{\"matchLabels\":{{\"batch.kubernetes.io/controller-uid\":\"{uid}\"}}}},\
-             \"template\":{{\"metadata\":{{\"labels\":{{\"batch.kubernetes.io/controller-uid\":\"{uid}\"}}}},\
-             \"spec\":{{\"restartPolicy\":\"{restart}\",\"containers\":[{{\"name\":\"c\",\"image\":\"i\"}}]}}}}}}}}",
-            spec.join(",")
-        );
-        match JobView::from_json(text.as_bytes()) {
-            Ok(view) => view,
-            Err(error) => panic!("the simulator made a Job that does not decode: {error}\n{text}"),
-        }
+        json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": format!("job-{number}"),
+                "namespace": NAMESPACE,
+                "finalizers": if self.held { json!(["example.com/hold"]) } else { Value::Null },
+            },
+            "spec": {
+                "parallelism": self.parallelism,
+                "completions": self.completions,
+                "backoffLimit": self.backoff_limit,
+                "backoffLimitPerIndex": self.per_index,
+                "maxFailedIndexes": self.max_failed_indexes,
+                "activeDeadlineSeconds": self.deadline,
+                "ttlSecondsAfterFinished": self.ttl,
+                "suspend": self.suspend,
+                "completionMode": self.indexed.then_some("Indexed"),
+                "podReplacementPolicy": self.replace_when_failed.then_some("Failed"),
+                "managedBy": self.managed_elsewhere.then_some("example.com/other"),
+                "successPolicy": self.success_count.map(|count| json!({"rules": [{"succeededCount": count}]})),
+                "podFailurePolicy": failure_policy,
+                "template": {"spec": {
+                    "restartPolicy": if self.on_failure { "OnFailure" } else { "Never" },
+                    "containers": [{"name": "c", "image": "i"}],
+                }},
+            },
+        })
     }
 }

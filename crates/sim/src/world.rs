@@ -127,14 +127,12 @@ impl<S: Soundness> World<S> {
     }
 
     pub(crate) fn create_job(&mut self, number: usize) {
-        let uid = self.api.new_uid();
         let setup = self.setup.jobs[number].clone();
-        let view = setup.view(number, uid);
         if setup.managed_elsewhere {
             self.counters.hit(Sometimes::ManagedElsewhere);
         }
-        self.fates.insert(view.uid.clone(), setup.clone());
-        if let Some(job) = self.api.create_job(view, setup.held) {
+        if let Some(job) = self.api.create_job(&setup.job(number)) {
+            self.fates.insert(job.uid.clone(), setup);
             self.trace.say(|| format!("user creates Job {} {}", job.name, describe_job(&job)));
         }
         self.settle_changes(Context::default());

@@ -196,7 +196,7 @@ fn s07_the_end_is_announced_once_also_after_a_conflict_k8s_112948() {
     let mut conflicts = 0;
     for _ in 0..100 {
         if cluster.in_flight(finishing) > 0 && conflicts < 3 {
-            cluster.api.edit_job(&key("j"), Actor::User, |job| job.generation += 1);
+            cluster.api.touch_job(&key("j"), Actor::User);
             conflicts += 1;
         }
         cluster.perform(0);
@@ -650,7 +650,7 @@ fn s33_after_a_conflict_nobody_waits_for_an_event_k8s_111026() {
     cluster.end(&key("a"), Phase::Succeeded, 0);
     cluster.deliver_all(0);
     assert_eq!(cluster.in_flight(is_status), 1);
-    cluster.api.edit_job(&key("j"), Actor::User, |job| job.generation += 1);
+    cluster.api.touch_job(&key("j"), Actor::User);
     cluster.replicas[0].deaf = [true, false];
     cluster.pass(5);
     assert_eq!(cluster.summary(), "create 1; release 1; active 1 succeeded 1");
@@ -664,7 +664,7 @@ fn s34_neither_restarts_nor_events_shorten_the_back_off_k8s_114391_114650() {
         cluster.pass(1);
         match second % 3 {
             0 => cluster.restart(),
-            1 => cluster.api.edit_job(&key("j"), Actor::User, |job| job.generation += 1),
+            1 => cluster.api.touch_job(&key("j"), Actor::User),
             _ => cluster.edit_spec(|spec| spec.backoff_limit += 1),
         }
     }

@@ -25,13 +25,13 @@ pub struct Conformed {
     /// `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
     pub told: Vec<String>,
     /// A time had digits below the second.
-    pub fractions: bool,
+    pub unsettled: bool,
 }
 
 /// The object, or why it is none of this kind. Of several wrong types the first is told, except that text which cannot
 /// be read as a time or a quantity stops the reading at once.
 pub fn conform(structure: &'static Struct, node: &Node<'_>, words: Words, tell: bool) -> Result<Conformed, String> {
-    let mut pass = Pass { words, tell, steps: Vec::new(), told: Vec::new(), wrong: None, fractions: false };
+    let mut pass = Pass { words, tell, steps: Vec::new(), told: Vec::new(), wrong: None, unsettled: false };
     let object = match node {
         Node::Map(entries) => pass.structure(structure, entries)?,
         _ => structure.zero(),
@@ -39,7 +39,7 @@ pub fn conform(structure: &'static Struct, node: &Node<'_>, words: Words, tell: 
     if let Some(wrong) = pass.wrong {
         return Err(wrong);
     }
-    Ok(Conformed { object, told: pass.told, fractions: pass.fractions })
+    Ok(Conformed { object, told: pass.told, unsettled: pass.unsettled })
 }
 
 /// The way to the value at hand.
@@ -56,7 +56,7 @@ struct Pass<'n> {
     told: Vec<String>,
     /// The first value of a wrong type. The reading goes on, because something worse may follow.
     wrong: Option<String>,
-    fractions: bool,
+    unsettled: bool,
 }
 
 /// Reading stops with this text.
@@ -86,6 +86,11 @@ impl<'n> Pass<'n> {
             self.steps.pop();
             match value.map(|value| shown(field, value)) {
                 Some(Shown::Value(value)) => drop(out.insert(field.name.to_owned(), value)),
+                Some(Shown::LeftOut) if matches!(field.ty.shape, Shape::List(_)) && !field.omit_empty => {
+                    // Validation tells a list that is empty from none; storage does not.
+                    self.unsettled = true;
+                    out.insert(field.name.to_owned(), Value::Array(Vec::new()));
+                }
                 Some(Shown::LeftOut) => drop(out.remove(field.name)),
                 None => {}
             }
@@ -149,7 +154,7 @@ impl<'n> Pass<'n> {
             }
             (Shape::Time | Shape::MicroTime, Node::Text(text)) => {
                 let time = times::read(text, ty.shape == Shape::MicroTime)?;
-                self.fractions |= time.as_ref().is_some_and(|time| time.below_second) && ty.shape == Shape::Time;
+                self.unsettled |= time.as_ref().is_some_and(|time| time.below_second) && ty.shape == Shape::Time;
                 time.map(|time| Value::String(time.text))
             }
             (Shape::IntOrString, Node::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
