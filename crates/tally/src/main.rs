@@ -1,5 +1,7 @@
 //! Tally: runs Kubernetes Jobs and counts every Pod exactly once.
 
+mod bench;
+mod client;
 mod model;
 mod sim;
 mod up;
@@ -17,6 +19,8 @@ struct Cli {
 enum Command {
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
+    /// Load an API server and print what it does, one line of figures a case
+    Bench(bench::Args),
     /// Run the deterministic simulator: controllers under faults, judged by an oracle at every write
     Sim(sim::Args),
     /// Search every interleaving of a small world: the counting rule must be safe, its rivals must be found wanting
@@ -26,6 +30,7 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Model(args) => model::run(&args),
     };

@@ -6,5 +6,6 @@
 // Every test binary uses a part of this.
 #![allow(dead_code)]
 
+#[path = "../../src/client.rs"]
 pub mod client;
 pub mod server;

@@ -1,0 +1,205 @@
+//! What an API server does in a second, with Pods as clients of Jobs make them.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args as ClapArgs;
+use http_body_util::BodyExt;
+
+use super::server::Server;
+use crate::client::{Api, Call, Connection};
+
+#[derive(ClapArgs)]
+pub struct Args {
+    /// Measure the server of this kubeconfig instead of one of its own
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Requests under way at the same time, each on a connection of its own
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    clients: u16,
+    /// Pods to create
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pods: u32,
+    /// Streams that watch while Pods are changed
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    watchers: u16,
+    /// Where the server of its own keeps its data: the disk that is measured
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+pub fn run(args: &Args) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(measure(args)).map(|()| true)
+}
+
+const COLLECTION: &str = "/api/v1/namespaces/bench/pods";
+
+async fn measure(args: &Args) -> Result<()> {
+    let own = match &args.kubeconfig {
+        Some(_) => None,
+        None => Some(Server::start(&args.directory.clone().unwrap_or_else(std::env::temp_dir)).await?),
+    };
+    let api = match (&own, &args.kubeconfig) {
+        (Some(server), _) => server.api.clone(),
+        (None, Some(path)) => Api::from_kubeconfig(path)
+            .with_context(|| format!("{} is not a kubeconfig with a client certificate", path.display()))?,
+        (None, None) => bail!("no server"),
+    };
+    let memory = || own.as_ref().and_then(Server::memory);
+    let (clients, pods) = (usize::from(args.clients), args.pods as usize);
+    let namespace = Call::new("POST", "/api/v1/namespaces").body(&serde_json::json!({"metadata": {"name": "bench"}}));
+    let made = api.connection().call(&namespace).await?;
+    if !matches!(made.code, 201 | 409) {
+        bail!("cannot make the namespace bench: {} {}", made.code, made.text);
+    }
+    let load = Load { api: &api, clients, server: own.as_ref() };
+    println!("{clients} clients, {pods} Pods, {} watchers, HTTP/1.1 over TLS", args.watchers);
+
+    let before = memory();
+    load.run("create", pods, 201, |number| Call::new("POST", COLLECTION).body(&pod(number))).await?;
+    if let (Some(before), Some(after)) = (before, memory()) {
+        let each = after.saturating_sub(before) / pods as u64;
+        println!("memory    {each} bytes per Pod ({} MB with {pods} Pods)", after / 1_000_000);
+    }
+    load.run("get", pods, 200, |number| Call::get(format!("{COLLECTION}/p{number}"))).await?;
+    load.run("update", pods, 200, |number| status(number, "Running")).await?;
+    list(&api, pods).await?;
+    watch(&load, usize::from(args.watchers), pods.min(5_000)).await?;
+    load.run("delete", pods, 200, |number| {
+        let now = serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
+        Call::new("DELETE", format!("{COLLECTION}/p{number}")).body(&now)
+    })
+    .await?;
+    Ok(())
+}
+
+/// The kind of Pod a Job makes: small, with an owner and a finalizer's worth of metadata.
+fn pod(number: usize) -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("p{number}"),
+            "labels": {"batch.kubernetes.io/job-name": "bench", "job-name": "bench"},
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "busybox:1.36", "command": ["sh", "-c", "true"]}],
+        },
+    })
+}
+
+fn status(number: usize, phase: &str) -> Call {
+    Call::new("PATCH", format!("{COLLECTION}/p{number}/status"))
+        .header("content-type", "application/merge-patch+json")
+        .body(&serde_json::json!({"status": {"phase": phase}}))
+}
+
+struct Load<'a> {
+    api: &'a Api,
+    clients: usize,
+    server: Option<&'a Server>,
+}
+
+impl Load<'_> {
+    /// Sends `count` requests, as many at a time as there are clients, and prints how that went.
+    async fn run(&self, name: &str, count: usize, expected: u16, call: impl Fn(usize) -> Call + Sync) -> Result<f64> {
+        let next = AtomicUsize::new(0);
+        let cpu = self.server.and_then(Server::cpu);
+        let began = Instant::now();
+        let client = || async {
+            let mut connection = self.api.connection();
+            let mut took = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return Ok(took);
+                }
+                let asked = Instant::now();
+                let answer = connection.call(&call(number)).await?;
+                if answer.code != expected {
+                    bail!("{name} {number}: {} {} {}", answer.code, answer.text, answer.warnings.join("; "));
+                }
+                took.push(asked.elapsed());
+            }
+        };
+        let mut took: Vec<Duration> = all((0..self.clients).map(|_| client())).await?.into_iter().flatten().collect();
+        let elapsed = began.elapsed();
+        took.sort_unstable();
+        let at = |percent: usize| took.get(took.len() * percent / 100).map_or(0.0, |took| took.as_secs_f64() * 1e3);
+        let rate = count as f64 / elapsed.as_secs_f64();
+        print!("{name:<9} {rate:.0}/s, half within {:.2} ms, 99 of 100 within {:.2} ms", at(50), at(99));
+        if let (Some(before), Some(after)) = (cpu, self.server.and_then(Server::cpu)) {
+            print!(", {:.0} us of the server's processor each", (after - before) / count as f64 * 1e6);
+        }
+        println!();
+        Ok(rate)
+    }
+}
+
+/// Runs all of them in this task: requests wait on sockets, not on each other.
+async fn all<T, F: Future<Output = Result<T>>>(futures: impl Iterator<Item = F>) -> Result<Vec<T>> {
+    futures_util::future::try_join_all(futures).await
+}
+
+async fn list(api: &Api, pods: usize) -> Result<()> {
+    let mut connection = api.connection();
+    let mut took = Vec::new();
+    let mut size = 0;
+    for _ in 0..5 {
+        let asked = Instant::now();
+        let answer = connection.call(&Call::get(COLLECTION)).await?;
+        took.push(asked.elapsed());
+        size = answer.text.len();
+        if answer.code != 200 {
+            bail!("list: {} {}", answer.code, answer.text);
+        }
+    }
+    took.sort_unstable();
+    let middle = took[took.len() / 2].as_secs_f64();
+    println!("list      {:.1} ms for {pods} Pods ({:.1} MB), the middle of five", middle * 1e3, size as f64 / 1e6);
+    Ok(())
+}
+
+/// How fast changes reach everybody who watches.
+async fn watch(load: &Load<'_>, watchers: usize, changes: usize) -> Result<()> {
+    let mut streams = Vec::new();
+    for _ in 0..watchers {
+        let mut connection = load.api.connection();
+        let newest = connection.call(&Call::get(format!("{COLLECTION}?limit=1"))).await?.value();
+        let at = newest["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let call = Call::get(format!("{COLLECTION}?watch=true&resourceVersion={at}"));
+        streams.push((connection, call));
+    }
+    let delivered = Arc::new(AtomicUsize::new(0));
+    let mut readers = Vec::new();
+    for (mut connection, call) in streams {
+        let delivered = delivered.clone();
+        readers.push(tokio::spawn(async move { read(&mut connection, &call, changes, &delivered).await }));
+    }
+    let began = Instant::now();
+    load.run("change", changes, 200, |number| status(number, "Succeeded")).await?;
+    for reader in readers {
+        reader.await.context("a reader stopped")??;
+    }
+    let elapsed = began.elapsed().as_secs_f64();
+    let count = delivered.load(Ordering::Relaxed);
+    println!("watch     {:.0} deliveries/s ({count} to {watchers} streams in {elapsed:.2} s)", count as f64 / elapsed);
+    Ok(())
+}
+
+async fn read(connection: &mut Connection, call: &Call, changes: usize, delivered: &AtomicUsize) -> Result<()> {
+    let mut body = connection.open(call).await?.into_body();
+    let mut seen = 0;
+    while seen < changes {
+        let frame = body.frame().await.context("the stream ended early")??;
+        let lines = frame.data_ref().map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
+        seen += lines;
+        delivered.fetch_add(lines, Ordering::Relaxed);
+    }
+    Ok(())
+}
