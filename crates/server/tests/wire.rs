@@ -1,0 +1,260 @@
+//! What clients see on the wire: forms, limits, streams, and the end.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{Full, StreamBody};
+use hyper::Request;
+use hyper::body::Frame;
+use serde_json::{Value, json};
+use support::{Lines, Running, collect, get, request};
+use tally_store::Options;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+fn config_map(name: &str, size: usize) -> Value {
+    json!({"metadata": {"name": name}, "data": {"k": "x".repeat(size)}})
+}
+
+fn with(mut request: Request<Full<Bytes>>, name: &'static str, value: &str) -> Request<Full<Bytes>> {
+    request.headers_mut().insert(name, value.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn every_answer_can_be_traced_and_is_nobody_elses() {
+    let server = Running::start().await;
+    let answer = server.call(&server.admin(), get("/api/v1/namespaces/default")).await;
+    assert_eq!(answer.headers["cache-control"], "no-cache, private");
+    assert_eq!(answer.headers["content-type"], "application/json");
+    assert_eq!(answer.headers["audit-id"].len(), 36);
+    assert!(
+        answer.body.starts_with(b"{\"kind\":\"Namespace\",\"apiVersion\":\"v1\",\"metadata\":{"),
+        "{}",
+        answer.value()
+    );
+    assert!(answer.body.ends_with(b"}\n"));
+    let own = with(get("/healthz"), "audit-id", "mine");
+    assert_eq!(server.call(&server.admin(), own).await.headers["audit-id"], "mine");
+}
+
+#[tokio::test]
+async fn unknown_fields_are_warned_of() {
+    let server = Running::start().await;
+    let object = json!({"metadata": {"name": "a"}, "frob": "\"x\""});
+    let answer = server.create(CONFIG_MAPS, &object).await;
+    assert_eq!(answer.code, 201);
+    assert_eq!(answer.headers["warning"], r#"299 - "unknown field \"frob\"""#);
+}
+
+#[tokio::test]
+async fn bodies_have_a_limit() {
+    let server = Running::start().await;
+    for (length, refused) in [(MAX_BODY, false), (MAX_BODY + 1, true)] {
+        let answer = server.call(&server.admin(), request("POST", CONFIG_MAPS, "x".repeat(length))).await;
+        assert_eq!(answer.code, if refused { 413 } else { 400 }, "{length} bytes");
+        if refused {
+            assert_eq!(answer.value()["message"], format!("Request entity too large: limit is {MAX_BODY}"));
+            assert_eq!(answer.value()["reason"], "RequestEntityTooLarge");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_unknown_length_has_the_same_limit() {
+    let server = Running::start().await;
+    let mut client = server.http2(&server.admin()).await;
+    // Without a length, the server must count.
+    let pieces = (0..=MAX_BODY / 1024).map(|_| Ok(Frame::data(Bytes::from_static(&[b'x'; 1024]))));
+    let body = StreamBody::new(stream::iter(pieces));
+    let mut asked =
+        Request::builder().method("POST").uri(format!("https://localhost{CONFIG_MAPS}")).body(body).unwrap();
+    asked.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    let answer = collect(client.send_request(asked).await.unwrap()).await;
+    assert_eq!(answer.code, 413);
+}
+
+#[tokio::test]
+async fn long_lists_arrive_whole_over_both_protocols() {
+    let server = Running::start().await;
+    for number in 0..300 {
+        server.store(&config_map(&format!("c{number:03}"), 1_000)).await;
+    }
+    let whole = server.call(&server.admin(), get(CONFIG_MAPS)).await;
+    assert_eq!(whole.headers["content-length"], whole.body.len().to_string());
+    let listed = whole.value();
+    assert_eq!((&listed["kind"], &listed["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
+    let names: Vec<&str> =
+        listed["items"].as_array().unwrap().iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
+    assert_eq!(names, (0..300).map(|number| format!("c{number:03}")).collect::<Vec<_>>());
+    assert!(listed["items"][0].get("kind").is_none());
+
+    let mut client = server.http2(&server.admin()).await;
+    let asked = Request::builder().uri(format!("https://localhost{CONFIG_MAPS}")).body(Full::default()).unwrap();
+    let answer = collect(client.send_request(asked).await.unwrap()).await;
+    assert_eq!(answer.body, whole.body);
+
+    let page = server.call(&server.admin(), get(&format!("{CONFIG_MAPS}?limit=100"))).await.value();
+    assert_eq!(page["metadata"]["remainingItemCount"], 200);
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let next = server.call(&server.admin(), get(&format!("{CONFIG_MAPS}?limit=100&continue={token}"))).await.value();
+    assert_eq!(next["items"][0]["metadata"]["name"], "c100");
+}
+
+#[tokio::test]
+async fn objects_can_be_had_as_yaml_and_with_line_breaks() {
+    let server = Running::start().await;
+    server.create(CONFIG_MAPS, &json!({"metadata": {"name": "c"}, "data": {"a": "1", "b": "x: y"}})).await;
+    let path = format!("{CONFIG_MAPS}/c");
+    let yaml = server.call(&server.admin(), with(get(&path), "accept", "application/yaml")).await;
+    assert_eq!(yaml.headers["content-type"], "application/yaml");
+    let text = String::from_utf8_lossy(&yaml.body).into_owned();
+    assert!(text.starts_with("apiVersion: v1\ndata:\n  a: \"1\"\n  b: \"x: y\"\nkind: ConfigMap\n"), "{text}");
+
+    let back = text.replace("name: c", "name: d").replace("resourceVersion", "# ").replace("uid", "# ");
+    let back = with(request("POST", CONFIG_MAPS, back), "content-type", "application/yaml");
+    assert_eq!(server.call(&server.admin(), back).await.code, 201);
+
+    let missing = with(get(&format!("{CONFIG_MAPS}/e")), "accept", "application/yaml");
+    let missing = server.call(&server.admin(), missing).await;
+    assert!(missing.code == 404 && missing.body.starts_with(b"apiVersion: v1\ncode: 404\n"), "{}", missing.value());
+
+    let pretty = server.call(&server.admin(), get(&format!("{path}?pretty=true"))).await;
+    assert!(pretty.body.starts_with(b"{\n  \""), "{}", pretty.value());
+    assert_eq!(pretty.value(), server.call(&server.admin(), get(&path)).await.value());
+}
+
+#[tokio::test]
+async fn protobuf_is_read_and_json_is_answered() {
+    let server = Running::start().await;
+    // A ConfigMap `p` with a=b, as Go clients write it.
+    let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0f\x0a\x03\x0a\x01p\x12\x08\x0a\x01a\x12\x03b c";
+    let asked = with(request("POST", CONFIG_MAPS, &body[..]), "content-type", "application/vnd.kubernetes.protobuf");
+    let asked = with(asked, "accept", "application/vnd.kubernetes.protobuf,application/json");
+    let answer = server.call(&server.admin(), asked).await;
+    assert_eq!(answer.code, 201, "{}", answer.value());
+    assert_eq!(answer.headers["content-type"], "application/json");
+    assert_eq!(answer.value()["data"], json!({"a": "b c"}));
+
+    let only = with(get(CONFIG_MAPS), "accept", "application/vnd.kubernetes.protobuf");
+    assert_eq!(server.call(&server.admin(), only).await.code, 406);
+}
+
+fn watch(query: &str) -> Request<Full<Bytes>> {
+    get(&format!("{CONFIG_MAPS}?watch=1&{query}"))
+}
+
+#[tokio::test]
+async fn events_arrive_while_the_watch_is_open() {
+    let server = Running::start().await;
+    let mut lines = Lines::of(server.open(&server.admin(), watch("")).await);
+    for name in ["a", "b"] {
+        server.create(CONFIG_MAPS, &config_map(name, 1)).await;
+        let event = lines.next().await.unwrap();
+        assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("ADDED"), &json!(name)));
+        assert_eq!(event["object"]["kind"], "ConfigMap");
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_watches_share_a_connection() {
+    let server = Running::start().await;
+    let mut client = server.http2(&server.admin()).await;
+    let mut streams = Vec::new();
+    for _ in 0..100 {
+        let asked = Request::builder().uri(format!("https://localhost{CONFIG_MAPS}?watch=1"));
+        streams.push(Lines::of(client.send_request(asked.body(Full::default()).unwrap()).await.unwrap()));
+    }
+    server.create(CONFIG_MAPS, &config_map("a", 1)).await;
+    for lines in &mut streams {
+        assert_eq!(lines.next().await.unwrap()["object"]["metadata"]["name"], "a");
+    }
+}
+
+#[tokio::test]
+async fn open_watches_end_cleanly_when_the_server_stops() {
+    let mut server = Running::start().await;
+    let mut one = Lines::of(server.open(&server.admin(), watch("")).await);
+    let mut client = server.http2(&server.admin()).await;
+    let asked =
+        Request::builder().uri(format!("https://localhost{CONFIG_MAPS}?watch=1")).body(Full::default()).unwrap();
+    let mut other = Lines::of(client.send_request(asked).await.unwrap());
+    let stopped = server.stop();
+    assert_eq!((one.next().await, other.next().await), (None, None));
+    tokio::time::timeout(support::PATIENCE, stopped).await.expect("it stops").unwrap();
+    assert!(tokio::net::TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
+}
+
+/// A reader that does not read: the history moves on, nothing is kept for it, and it is told to begin again.
+#[tokio::test]
+async fn a_reader_that_does_not_read_is_cut_off_and_can_resume() {
+    let server = Running::with(Options { history: 16, ..Options::default() }).await;
+    let mut lines = Lines::of(server.open(&server.admin(), watch("")).await);
+    server.create(CONFIG_MAPS, &config_map("first", 1)).await;
+    assert_eq!(lines.next().await.unwrap()["object"]["metadata"]["name"], "first");
+    // Far more than the sockets between us hold.
+    for number in 0..120 {
+        server.store(&config_map(&format!("c{number:03}"), 200_000)).await;
+    }
+    let (mut got, mut last) = (0, Value::Null);
+    while let Some(event) = lines.next().await {
+        last = event;
+        got += 1;
+    }
+    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "after {got} events");
+    assert_eq!(last["object"]["reason"], "Expired");
+    assert!(got < 120, "{got} events were kept for it");
+
+    let listed = server.call(&server.admin(), get(&format!("{CONFIG_MAPS}?limit=1"))).await.value();
+    let revision = listed["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let mut lines = Lines::of(server.open(&server.admin(), watch(&format!("resourceVersion={revision}"))).await);
+    server.create(CONFIG_MAPS, &config_map("later", 1)).await;
+    assert_eq!(lines.next().await.unwrap()["object"]["metadata"]["name"], "later");
+}
+
+#[tokio::test]
+async fn a_watch_from_a_forgotten_revision_says_so_in_the_stream() {
+    let server = Running::with(Options { history: 8, ..Options::default() }).await;
+    for number in 0..40 {
+        server.store(&config_map(&format!("c{number}"), 1)).await;
+    }
+    let mut lines = Lines::of(server.open(&server.admin(), watch("resourceVersion=2")).await);
+    let event = lines.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert_eq!(lines.next().await, None);
+}
+
+#[tokio::test]
+async fn health_says_what_it_looked_at() {
+    let server = Running::start().await;
+    let text = async |path: &str| {
+        let answer = server.call(&server.admin(), get(path)).await;
+        (answer.code, String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    assert_eq!(text("/healthz").await, (200, "ok".to_owned()));
+    assert_eq!(text("/livez?verbose").await, (200, "[+]ping ok\nlivez check passed\n".to_owned()));
+    let excluded = "[+]ping ok\n[+]shutdown excluded: ok\nreadyz check passed\n";
+    assert_eq!(text("/readyz?verbose&exclude=shutdown").await, (200, excluded.to_owned()));
+    assert_eq!(text("/livez/shutdown").await.0, 404);
+    assert_eq!(text("/readyz/nope").await.0, 404);
+}
+
+#[tokio::test]
+async fn metrics_count_what_was_asked() {
+    let server = Running::start().await;
+    server.call(&server.admin(), get(&format!("{CONFIG_MAPS}/none"))).await;
+    let _open = server.open(&server.admin(), watch("")).await;
+    let page = server.call(&server.admin(), get("/metrics")).await;
+    let page = String::from_utf8_lossy(&page.body).into_owned();
+    let asked =
+        "apiserver_request_total{verb=\"GET\",group=\"\",resource=\"configmaps\",subresource=\"\",code=\"404\"} 1";
+    for line in
+        [asked, "apiserver_longrunning_requests 1", "apiserver_current_inflight_requests 1", "tally_store_revision "]
+    {
+        assert!(page.contains(line), "{line} is not in\n{page}");
+    }
+}
