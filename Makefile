@@ -49,6 +49,8 @@ lint:
 
 bench:
 	$(CARGO) bench -p tally-core --bench ledger
+	$(CARGO) bench -p tally-store --bench store
+	$(TALLY) bench api
 
 # cargo-fuzz wants instrumentation that the stable toolchain only gives when told so.
 fuzz:
