@@ -444,3 +444,65 @@ async fn read_lines(mut body: hyper::body::Incoming, lines: mpsc::UnboundedSende
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(uid: &str, revision: u64, number: u64) -> Option<Stored> {
+        Some(Stored { uid: uid.to_owned(), revision, number })
+    }
+
+    /// Whether a writer that was told one thing, and cut off in another, is content with what is found.
+    fn settles(told: Option<Stored>, cut_off: Option<Write>, found: Option<Stored>) -> bool {
+        let mut writer = Writer::new(0);
+        writer.told.insert("w0-1".to_owned(), told);
+        writer.cut_off = cut_off.map(|write| ("w0-1".to_owned(), write));
+        let objects = found.into_iter().map(|found| ("w0-1".to_owned(), found)).collect();
+        writer.settle(&mut List { revision: 9, objects }).is_ok()
+    }
+
+    #[test]
+    fn a_lost_or_undone_write_is_noticed() {
+        let old = stored("a", 5, 7);
+        assert!(settles(old.clone(), None, old.clone()));
+        assert!(!settles(old.clone(), None, None), "lost");
+        assert!(!settles(old.clone(), None, stored("a", 4, 6)), "gone back");
+        assert!(!settles(old.clone(), None, stored("a", 6, 7)), "written again");
+        assert!(!settles(old.clone(), None, stored("b", 5, 7)), "another object");
+        assert!(!settles(None, None, old), "a delete undone");
+    }
+
+    #[test]
+    fn a_write_cut_off_happened_or_did_not() {
+        let old = stored("a", 5, 7);
+        for found in [&old, &stored("a", 6, 8)] {
+            assert!(settles(old.clone(), Some(Write::Patch(8)), found.clone()), "{found:?}");
+        }
+        for found in [None, stored("a", 6, 9), stored("b", 6, 8), stored("a", 5, 8)] {
+            assert!(!settles(old.clone(), Some(Write::Patch(8)), found.clone()), "{found:?}");
+        }
+        assert!(settles(old.clone(), Some(Write::Delete), None));
+        assert!(settles(old.clone(), Some(Write::Delete), old.clone()));
+        assert!(!settles(old, Some(Write::Delete), stored("a", 6, 7)));
+        assert!(settles(None, Some(Write::Create(1)), None));
+        assert!(settles(None, Some(Write::Create(1)), stored("a", 6, 1)));
+        assert!(!settles(None, Some(Write::Create(1)), stored("a", 6, 2)));
+    }
+
+    #[test]
+    fn half_of_a_write_is_noticed() {
+        for kind in [Kind::ConfigMap, Kind::Job] {
+            let whole = kind.object("w0-1", 1_203);
+            assert_eq!(kind.number(&whole), Ok(1_203));
+            let other = kind.object("w0-1", 1_204);
+            for pointer in ["/metadata/annotations", "/metadata/labels", "/data", "/spec"] {
+                if let Some(part) = other.pointer(pointer) {
+                    let mut half = whole.clone();
+                    *half.pointer_mut(pointer).expect("both have it") = part.clone();
+                    assert!(kind.number(&half).is_err(), "{kind:?} {pointer}");
+                }
+            }
+        }
+    }
+}
