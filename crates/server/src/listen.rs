@@ -58,7 +58,7 @@ pub struct Server {
 pub enum ServerError {
     #[error(transparent)]
     Gate(#[from] GateError),
-    #[error("cannot set up TLS: {0}")]
+    #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
 }
 
@@ -144,7 +144,12 @@ impl Connection {
         // Answers are written whole; waiting for more to send with them only delays.
         let _ = stream.set_nodelay(true);
         // A client that fails here sees why on its side; there is nobody else to tell.
-        let Ok(Ok(stream)) = timeout(HANDSHAKE_WITHIN, self.tls.accept(stream)).await else { return };
+        let mut stopping = self.door.stopping.clone();
+        let stream = tokio::select! {
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            secured = timeout(HANDSHAKE_WITHIN, self.tls.accept(stream)) => secured,
+        };
+        let Ok(Ok(stream)) = stream else { return };
         let now = self.door.registry.world.now().seconds();
         let peer = Arc::new(self.door.gate.peer(stream.get_ref().1.peer_certificates(), now));
         self.door.metrics.connections.up();

@@ -50,11 +50,11 @@ pub struct Pki {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    #[error("cannot keep keys in {path}: {source}")]
+    #[error("cannot keep keys in {path}")]
     Directory { path: PathBuf, source: io::Error },
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("cannot write {path}: {source}")]
+    #[error("cannot write {path}")]
     Write { path: PathBuf, source: io::Error },
     #[error(
         "{path} is not what was written there: {why}; restore it, or remove the directory {} to have new keys made \
@@ -62,7 +62,7 @@ pub enum PkiError {
         .path.parent().unwrap_or(.path).display()
     )]
     Broken { path: PathBuf, why: String },
-    #[error("cannot make a certificate: {0}")]
+    #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
     #[error("the system gives no random numbers")]
     NoRandomness,

@@ -1,0 +1,217 @@
+//! `tally up` as a person meets it: what it prints, what it leaves behind, and how it ends.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
+}
+
+fn up(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    command.arg("up").args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("test directories have plain names")
+}
+
+/// A server that has said it is ready. Killed if the test forgets it.
+struct Running {
+    child: Child,
+    said: String,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        // The block ends with the command to try.
+        while !said.contains("get jobs\n") {
+            if out.read_line(&mut said).unwrap() == 0 {
+                child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+                panic!("it ended with {:?}: {said}", child.wait());
+            }
+        }
+        Running { child, said }
+    }
+
+    fn address(&self) -> String {
+        let at = self.said.find("https://").unwrap();
+        self.said[at + 8..].lines().next().unwrap().to_owned()
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn end(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// It must not start: exit code, and everything it said.
+fn refused(command: &mut Command) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+}
+
+#[test]
+fn it_says_where_it_is_and_stops_cleanly() {
+    for signal in ["INT", "TERM"] {
+        let directory = directory();
+        let data = directory.path().join("data");
+        let server = Running::start(&mut up(&["--data-dir", text(&data), "--listen", "127.0.0.1:0"]));
+        let kubeconfig = data.join("kubeconfig");
+        assert!(
+            server.said.contains(&format!("kubectl --kubeconfig {} get jobs", kubeconfig.display())),
+            "{}",
+            server.said
+        );
+        assert_eq!(fs::metadata(&kubeconfig).unwrap().permissions().mode() & 0o777, 0o600);
+        for private in [&data, &data.join("pki")] {
+            assert_eq!(fs::metadata(private).unwrap().permissions().mode() & 0o777, 0o700, "{private:?}");
+        }
+        // A connection that says nothing does not hold it up.
+        let _silent = TcpStream::connect(server.address()).unwrap();
+        server.signal(signal);
+        assert_eq!(server.end().code(), Some(0), "SIG{signal}");
+    }
+}
+
+#[test]
+fn objects_keys_and_addresses_survive_a_restart() {
+    let directory = directory();
+    let arguments = ["--data-dir", text(directory.path()), "--listen", "127.0.0.1:0"];
+    let key = directory.path().join("pki/ca.key");
+    let mut kept = None;
+    for _ in 0..2 {
+        let server = Running::start(&mut up(&arguments));
+        let now = fs::read(&key).unwrap();
+        assert_eq!(kept.get_or_insert_with(|| now.clone()), &now);
+        server.signal("TERM");
+        assert_eq!(server.end().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_port_in_use_leaves_nothing_behind() {
+    let directory = directory();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (data, kubeconfig) = (directory.path().join("data"), directory.path().join("kubeconfig"));
+    let (code, said) =
+        refused(&mut up(&["--data-dir", text(&data), "--kubeconfig", text(&kubeconfig), "--listen", &address]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&address) && said.contains("--listen"), "{said}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was made");
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_explained() {
+    let directory = directory();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    for data in [file.clone(), file.join("below"), PathBuf::from("/proc/tally")] {
+        let (code, said) = refused(&mut up(&["--data-dir", text(&data), "--listen", "127.0.0.1:0"]));
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(text(&data)) && said.contains("--data-dir"), "{said}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_written_takes_back_what_was_made() {
+    let directory = directory();
+    let data = directory.path().join("deep/data");
+    let nowhere = directory.path().join("no/such/kubeconfig");
+    let (code, said) =
+        refused(&mut up(&["--data-dir", text(&data), "--kubeconfig", text(&nowhere), "--listen", "127.0.0.1:0"]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(text(&nowhere)), "{said}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left");
+}
+
+#[test]
+fn the_kubeconfig_of_somebody_else_stays() {
+    let directory = directory();
+    let (data, kubeconfig) = (directory.path().join("data"), directory.path().join("config"));
+    fs::write(&kubeconfig, "apiVersion: v1\n").unwrap();
+    let (code, said) =
+        refused(&mut up(&["--data-dir", text(&data), "--kubeconfig", text(&kubeconfig), "--listen", "127.0.0.1:0"]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("--kubeconfig"), "{said}");
+    assert_eq!(fs::read_to_string(&kubeconfig).unwrap(), "apiVersion: v1\n");
+    assert!(!data.exists());
+}
+
+#[test]
+fn two_cannot_share_a_directory() {
+    let directory = directory();
+    let arguments = ["--data-dir", text(directory.path()), "--listen", "127.0.0.1:0"];
+    let first = Running::start(&mut up(&arguments));
+    let kubeconfig = fs::read(directory.path().join("kubeconfig")).unwrap();
+    let (code, said) = refused(&mut up(&arguments));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("in use by another process"), "{said}");
+    assert_eq!(fs::read(directory.path().join("kubeconfig")).unwrap(), kubeconfig, "the first one's kubeconfig");
+    TcpStream::connect(first.address()).expect("the first still serves");
+}
+
+#[test]
+fn an_ephemeral_server_leaves_nothing() {
+    let directory = directory();
+    let mut command = up(&["--ephemeral", "--listen", "127.0.0.1:0"]);
+    let server = Running::start(command.env("TMPDIR", directory.path()));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    server.signal("TERM");
+    assert_eq!(server.end().code(), Some(0));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn data_is_kept_where_the_system_says() {
+    let (home, data) = (directory(), directory());
+    for (xdg, place) in [(None, home.path().join(".local/share/tally")), (Some(data.path()), data.path().join("tally"))]
+    {
+        let mut command = up(&["--listen", "127.0.0.1:0"]);
+        command.env("HOME", home.path()).env_remove("XDG_DATA_HOME");
+        if let Some(xdg) = xdg {
+            command.env("XDG_DATA_HOME", xdg);
+        }
+        let server = Running::start(&mut command);
+        assert!(place.join("kubeconfig").exists(), "{}", server.said);
+    }
+}
+
+#[test]
+fn bad_usage_exits_with_2_and_says_what_is_right() {
+    for (arguments, hint) in [
+        (&["--listen", "nowhere"][..], "127.0.0.1:6443"),
+        (&["--controllers", "job,bob"], "there are cronjob, gc, job"),
+        (&["--ephemeral", "--data-dir", "x"], "cannot be used with"),
+        (&["--frob"], "--help"),
+    ] {
+        let (code, said) = refused(&mut up(arguments));
+        assert_eq!(code, Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(hint), "{arguments:?}: {said}");
+    }
+    let (code, said) = refused(&mut up(&["--help"]));
+    assert!(code == Some(0) && said.contains("Examples:"), "{said}");
+}
