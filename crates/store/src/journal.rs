@@ -214,10 +214,9 @@ impl Journal {
         self.file.seek(SeekFrom::Start(self.whole))?;
         self.file.read_exact(&mut self.item)?;
         let rest = &self.item;
-        // Every group has one account and one trailer, with bytes in them that no text holds: either tells of a group,
-        // should the other be what is damaged.
+        // Every group has one account, which begins with bytes that no text holds.
         let accounts: Vec<usize> = occurrences(rest, ACCOUNT_MAGIC).collect();
-        let groups = accounts.len().max(occurrences(rest, TRAILER).count());
+        let groups = accounts.len();
         let account = accounts.first().and_then(|at| decode_account(rest.get(*at..at + ACCOUNT_LEN)?));
         Ok(Some(Traces { groups, follows: account.map(|account| account.follows) }))
     }
