@@ -79,8 +79,12 @@ async fn what_is_refused_is_said_in_the_words_people_search_for() {
         assert_eq!(lost, "error: failed to create job: namespaces \"nowhere\" not found\n");
         let scale = kubectl.fails("scale job pi --replicas=3");
         assert!(!scale.is_empty(), "Jobs do not scale");
-        let logs = kubectl.say("logs job/pi");
-        assert_eq!(logs.code, Some(1), "no node, no logs: {logs:?}");
+        kubectl.ok("run p --image=i --restart=Never");
+        assert_eq!(kubectl.ok("logs p"), "", "a Pod that has no node yet has printed nothing yet");
+        let bound = r#"--overrides={"apiVersion":"v1","spec":{"nodeName":"n1"}}"#;
+        kubectl.run(&["run", "lost", "--image=i", "--restart=Never", bound]);
+        let logs = kubectl.fails("logs lost");
+        assert!(logs.starts_with("Error from server"), "nobody there to ask: {logs}");
         assert_eq!(kubectl.ok("get jobs -o name"), "job.batch/pi\n", "nothing that was refused is there");
     })
     .await;
