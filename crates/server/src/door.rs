@@ -106,6 +106,7 @@ impl Door {
             Route::Index => Ok(forms::document(200, &extras::index(), Wish { pretty: true, ..Wish::PLAIN })),
             Route::CoreVersions => extras::groups(headers, &query, Some(&self.address)),
             Route::Groups => extras::groups(headers, &query, None),
+            Route::OpenApi(path) => extras::openapi(headers, path),
             Route::Group(name) => extras::listing(headers, &query, discovery::api_group(name)),
             Route::Resources { group, version } => {
                 extras::listing(headers, &query, discovery::resource_list(group, version))
@@ -146,7 +147,7 @@ fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) 
     let is_allowed = match route {
         _ if user.is_master() => true,
         Route::Health { .. } | Route::Version | Route::Index => true,
-        Route::CoreVersions | Route::Groups | Route::Group(_) | Route::Resources { .. } => true,
+        Route::CoreVersions | Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_) => true,
         Route::Objects(place) => Question::of(place).is_some_and(Question::is_about_oneself),
         Route::Metrics | Route::Nothing | Route::NoPage => false,
     };

@@ -11,6 +11,7 @@ use crate::door::Door;
 use crate::forms::{self, Answer};
 use crate::negotiate::{self, Wish};
 use crate::objects::Ask;
+use crate::openapi;
 
 /// The API that is spoken: what it offers is that of this Kubernetes.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
@@ -77,8 +78,20 @@ pub fn version(method: &Method, wish: Wish) -> Answer {
 
 /// `/`: where one can look.
 pub fn index() -> Value {
-    let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"].map(str::to_owned).into();
+    let mut paths: Vec<String> = [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .into();
     for group in catalog::groups() {
         paths.push(format!("/apis/{group}"));
         paths.push(format!("/apis/{group}/v1"));
@@ -117,6 +130,20 @@ pub fn listing(headers: &hyper::HeaderMap, query: &Query<'_>, document: Option<V
     negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
     let (wish, _) = negotiate::discovery(headers, query)?;
     Ok(forms::document(200, &document.ok_or_else(forms::no_resource)?, wish))
+}
+
+/// `/openapi/...`
+pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<Answer, Failure> {
+    let document = match path {
+        "v2" if negotiate::accept(headers)?.contains(openapi::V2_BINARY_WANTED) => {
+            let body = crate::body::Body::Whole(openapi::second_in_binary().into());
+            return Ok(forms::answer(200, openapi::V2_BINARY, body));
+        }
+        "v2" => Some(openapi::second()),
+        "v3" => Some(openapi::index()),
+        path => path.strip_prefix("v3/").and_then(openapi::document),
+    };
+    Ok(document.map_or_else(not_found, |document| forms::document(200, &document, Wish::PLAIN)))
 }
 
 pub fn metrics(door: &Door) -> Answer {

@@ -17,6 +17,7 @@ mod listen;
 mod metrics;
 mod negotiate;
 mod objects;
+mod openapi;
 pub mod pki;
 mod protobuf;
 mod reviews;

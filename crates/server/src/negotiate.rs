@@ -100,7 +100,7 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
-fn accept(headers: &HeaderMap) -> Result<&str, Failure> {
+pub fn accept(headers: &HeaderMap) -> Result<&str, Failure> {
     let header = headers.get(ACCEPT).map_or(Ok("*/*"), |value| value.to_str());
     let header = header.map_err(|_| only_accepted(""))?;
     Ok(if header.trim().is_empty() { "*/*" } else { header })
@@ -223,18 +223,23 @@ pub fn input(headers: &HeaderMap) -> Result<Option<Format>, Failure> {
     }
 }
 
+/// The media types of patches.
+pub const PATCHES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
 /// Which kind of patch was sent.
 pub fn patch(headers: &HeaderMap) -> Result<PatchKind, Failure> {
-    match content_type(headers).0.as_str() {
-        "application/json-patch+json" => Ok(PatchKind::Json),
-        "application/merge-patch+json" => Ok(PatchKind::Merge),
-        "application/strategic-merge-patch+json" => Ok(PatchKind::Strategic),
-        "application/apply-patch+yaml" => Ok(PatchKind::Apply),
-        _ => {
-            let failure = Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
-            Err(failure.with(Details::default()))
-        }
-    }
+    let kinds = [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic, PatchKind::Apply];
+    let media = content_type(headers).0;
+    let found = PATCHES.iter().zip(kinds).find(|(name, _)| **name == media);
+    found.map(|(_, kind)| kind).ok_or_else(|| {
+        let failure = Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+        failure.with(Details::default())
+    })
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub enum Route<'a> {
         version: &'a str,
     },
     Objects(Place<'a>),
+    /// `/openapi/v2`, `/openapi/v3` and below: what follows `/openapi/`.
+    OpenApi(&'a str),
     /// Below a path that is served, but nothing: answered with a Status.
     Nothing,
     /// Nowhere near: answered with a line of text.
@@ -91,6 +93,7 @@ impl<'a> Route<'a> {
             "version" if rest.is_empty() => Self::Version,
             "version" => Self::Nothing,
             "metrics" if rest.is_empty() => Self::Metrics,
+            "openapi" => Self::OpenApi(rest.trim_end_matches('/')),
             "api" => below("", rest.trim_end_matches('/')),
             "apis" => {
                 let rest = rest.trim_end_matches('/');
