@@ -126,7 +126,7 @@ pub(crate) fn accept(
 /// The answer to a patch whose result is no object of the kind.
 pub(crate) fn bad_patch(shown: &str, why: String) -> Failure {
     let (path, value) = ("patch".to_owned(), Some(Value::from(shown).to_string()));
-    let error = FieldError { kind: ErrorKind::Invalid, path, value, detail: why };
+    let error = FieldError::new(ErrorKind::Invalid, path, value, why);
     Failure::invalid("", "", "", &[error])
 }
 

@@ -3,10 +3,9 @@
 //! Validation walks an object with [`At`]: a value together with the way to it. The way is a chain of borrowed steps
 //! and becomes text only when there is something to complain about, so that checking a sound object allocates nothing.
 
-use std::fmt;
-
 use serde::Serialize;
 use serde_json::{Map, Value};
+pub use tally_core::field_error::{ErrorKind, FieldError};
 
 /// A place in an object, and the value there if any. `null` counts as absent.
 #[derive(Clone, Copy)]
@@ -188,88 +187,4 @@ impl<'p, 'v> At<'p, 'v> {
 
 fn json(value: impl Serialize) -> String {
     serde_json::to_string(&value).unwrap_or_else(|error| format!("(not JSON: {error})"))
-}
-
-/// One broken rule. Its `Display` is the text the API answers with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldError {
-    pub kind: ErrorKind,
-    /// Such as `spec.template.spec.containers[0].name`.
-    pub path: String,
-    /// The offending value as JSON text. None where the API prints no value.
-    pub value: Option<String>,
-    /// Empty where the kind says it all.
-    pub detail: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    Required,
-    Invalid,
-    NotSupported,
-    Duplicate,
-    Forbidden,
-    NotFound,
-    TooMany,
-    TooLong,
-    TypeInvalid,
-}
-
-impl ErrorKind {
-    /// The `reason` of a cause in the API's answer, and the words its message begins with.
-    fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Required => ("FieldValueRequired", "Required value"),
-            Self::Invalid => ("FieldValueInvalid", "Invalid value"),
-            Self::NotSupported => ("FieldValueNotSupported", "Unsupported value"),
-            Self::Duplicate => ("FieldValueDuplicate", "Duplicate value"),
-            Self::Forbidden => ("FieldValueForbidden", "Forbidden"),
-            Self::NotFound => ("FieldValueNotFound", "Not found"),
-            Self::TooMany => ("FieldValueTooMany", "Too many"),
-            Self::TooLong => ("FieldValueTooLong", "Too long"),
-            Self::TypeInvalid => ("FieldValueTypeInvalid", "Invalid value"),
-        }
-    }
-
-    pub fn reason(self) -> &'static str {
-        self.names().0
-    }
-}
-
-impl FieldError {
-    pub fn new(kind: ErrorKind, path: impl Into<String>, value: Option<String>, detail: impl Into<String>) -> Self {
-        Self { kind, path: path.into(), value, detail: detail.into() }
-    }
-
-    /// The text without the path: the `message` of a cause in the API's answer.
-    pub fn message(&self) -> impl fmt::Display + '_ {
-        fmt::from_fn(|f| {
-            f.write_str(self.kind.names().1)?;
-            if let Some(value) = &self.value {
-                write!(f, ": {value}")?;
-            }
-            if !self.detail.is_empty() {
-                write!(f, ": {}", self.detail)?;
-            }
-            Ok(())
-        })
-    }
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message())
-    }
-}
-
-impl From<tally_core::status_rules::FieldError> for FieldError {
-    fn from(error: tally_core::status_rules::FieldError) -> Self {
-        use tally_core::status_rules::ErrorKind as Core;
-        let kind = match error.kind {
-            Core::Required => ErrorKind::Required,
-            Core::Invalid => ErrorKind::Invalid,
-            Core::Duplicate => ErrorKind::Duplicate,
-        };
-        Self { kind, path: error.path, value: error.value, detail: error.detail }
-    }
 }

@@ -4,6 +4,7 @@ pub mod accounting;
 pub mod backoff;
 pub mod blueprint;
 pub mod conditions;
+pub mod field_error;
 pub mod ids;
 pub mod indexes;
 pub mod job;

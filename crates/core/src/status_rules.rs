@@ -12,6 +12,7 @@ use std::fmt;
 
 use foldhash::fast::FixedState;
 
+pub use crate::field_error::{ErrorKind, FieldError};
 use crate::ids::PodUid;
 use crate::indexes::{fragments, interval, strict_intervals};
 use crate::job::{JobSpec, JobStatus, Uncounted, condition};
@@ -19,68 +20,6 @@ use crate::time::Timestamp;
 
 /// Up to this many UIDs are compared pair by pair: cheaper than hashing them, and without an allocation.
 const FEW_UIDS: usize = 16;
-
-/// One broken rule. Its `Display` is the text the API answers with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldError {
-    /// Such as `STATUSVAL-17`.
-    pub rule: &'static str,
-    /// Such as `status.failedIndexes`.
-    pub path: String,
-    pub kind: ErrorKind,
-    /// The offending value as JSON text. None where the API prints no value.
-    pub value: Option<String>,
-    /// Empty where the kind says it all.
-    pub detail: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    Required,
-    Invalid,
-    Duplicate,
-}
-
-impl ErrorKind {
-    /// The `reason` of a cause in the API's answer.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Required => "FieldValueRequired",
-            Self::Invalid => "FieldValueInvalid",
-            Self::Duplicate => "FieldValueDuplicate",
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Required => "Required value",
-            Self::Invalid => "Invalid value",
-            Self::Duplicate => "Duplicate value",
-        }
-    }
-}
-
-impl FieldError {
-    /// The text without the path: the `message` of a cause in the API's answer.
-    pub fn message(&self) -> impl fmt::Display + '_ {
-        fmt::from_fn(|f| {
-            f.write_str(self.kind.words())?;
-            if let Some(value) = &self.value {
-                write!(f, ": {value}")?;
-            }
-            if !self.detail.is_empty() {
-                write!(f, ": {}", self.detail)?;
-            }
-            Ok(())
-        })
-    }
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message())
-    }
-}
 
 /// Which rules the change from `old` to `new` breaks, in the order the API lists them. Empty: the change is fine.
 pub fn check(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Vec<FieldError> {

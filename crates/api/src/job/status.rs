@@ -16,10 +16,7 @@ pub(super) fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     let (new_root, old_root) = (At::root(new), At::root(old));
     let (status, before) = (new_root.at("status"), old_root.at("status"));
     match (read(&status), read(&before)) {
-        (Ok(new), Ok(old)) => {
-            let errors = status_rules::check(&spec(&new_root.at("spec")), &old, &new);
-            errors.into_iter().map(FieldError::from).collect()
-        }
+        (Ok(new), Ok(old)) => status_rules::check(&spec(&new_root.at("spec")), &old, &new),
         // Objects have been held to their schema, so this is for what a schema cannot say.
         (Err(problem), _) | (_, Err(problem)) => vec![status.invalid_unprinted(problem)],
     }
