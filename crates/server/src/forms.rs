@@ -51,6 +51,7 @@ pub fn failure(failure: &Failure, wish: Wish) -> Answer {
     if seconds > 0 {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    warn(answer.headers_mut(), &failure.warnings);
     answer
 }
 

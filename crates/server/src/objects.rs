@@ -39,18 +39,6 @@ pub struct Ask<'a> {
     pub verb: Verb,
 }
 
-/// What went wrong, and what the client is to be warned of all the same.
-pub struct Refusal {
-    pub failure: Failure,
-    pub warnings: Vec<String>,
-}
-
-impl From<Failure> for Refusal {
-    fn from(mut failure: Failure) -> Self {
-        Self { warnings: std::mem::take(&mut failure.warnings), failure }
-    }
-}
-
 /// The methods that would have been allowed.
 pub fn method_not_allowed(place: &Place<'_>) -> Answer {
     let mut answer = forms::failure(&forms::no_method(), Wish::PLAIN);
@@ -66,14 +54,7 @@ impl Ask<'_> {
     pub async fn serve(&self, body: Incoming) -> Answer {
         match self.wish() {
             Err(failure) => forms::failure(&failure, Wish::PLAIN),
-            Ok(wish) => match self.act(wish, body).await {
-                Ok(answer) => answer,
-                Err(refusal) => {
-                    let mut answer = forms::failure(&refusal.failure, wish);
-                    forms::warn(answer.headers_mut(), &refusal.warnings);
-                    answer
-                }
-            },
+            Ok(wish) => self.act(wish, body).await.unwrap_or_else(|failure| forms::failure(&failure, wish)),
         }
     }
 
@@ -117,20 +98,20 @@ impl Ask<'_> {
         Ok(Dress { resource, kind: None, wish, include, now })
     }
 
-    async fn act(&self, wish: Wish, body: Incoming) -> Result<Answer, Refusal> {
+    async fn act(&self, wish: Wish, body: Incoming) -> Result<Answer, Failure> {
         if self.verb == Verb::Watch {
-            return Ok(watching::serve(self, wish)?);
+            return watching::serve(self, wish);
         }
         // A request that waits for its turn has not sent its body yet and costs little.
         let turn = timeout(TURN_WITHIN, self.door.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
             let details = Details { retry_after_seconds: 1, ..Details::default() };
             let text = "Too many requests, please try again later.";
-            return Err(Failure::new(429, "TooManyRequests", text).with(details).into());
+            return Err(Failure::new(429, "TooManyRequests", text).with(details));
         };
         let (registry, target) = (self.registry(), self.target());
         match self.verb {
-            Verb::Get if self.is_log() => Ok(extras::log(self)?),
+            Verb::Get if self.is_log() => extras::log(self),
             Verb::Get => {
                 let object = registry.get(target, ReadAt::of_get(self.query)?)?;
                 Ok(self.dress(wish)?.object(200, &object))
@@ -180,7 +161,7 @@ impl Ask<'_> {
                         let status = forms::success(self.place.resource, &self.place.name, &uid);
                         forms::document(200, &status, wish)
                     }
-                    Err(failure) => return Err(Refusal { failure, warnings }),
+                    Err(failure) => return Err(Failure { warnings, ..failure }),
                 };
                 forms::warn(answer.headers_mut(), &warnings);
                 Ok(answer)
@@ -191,13 +172,13 @@ impl Ask<'_> {
                 let warnings = Registry::delete_warnings(self.place.resource, &options);
                 let listing = match registry.delete_collection(target, &listed, &options).await {
                     Ok(listing) => listing,
-                    Err(failure) => return Err(Refusal { failure, warnings }),
+                    Err(failure) => return Err(Failure { warnings, ..failure }),
                 };
                 let mut answer = self.dress(wish)?.list(listing);
                 forms::warn(answer.headers_mut(), &warnings);
                 Ok(answer)
             }
-            Verb::Watch => Err(forms::no_method().into()),
+            Verb::Watch => Err(forms::no_method()),
         }
     }
 
@@ -232,7 +213,7 @@ impl Ask<'_> {
         legible(body, format, (group, version, kind))
     }
 
-    fn written(&self, written: Written, wish: Wish) -> Result<Answer, Refusal> {
+    fn written(&self, written: Written, wish: Wish) -> Result<Answer, Failure> {
         let code = if self.verb == Verb::Create || written.created { 201 } else { 200 };
         let dress = Dress { kind: written.kind, ..self.dress(wish)? };
         let mut answer = dress.object(code, &written.object);

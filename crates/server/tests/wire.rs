@@ -49,6 +49,12 @@ async fn unknown_fields_are_warned_of() {
     let answer = server.create(CONFIG_MAPS, &object).await;
     assert_eq!(answer.code, 201);
     assert_eq!(answer.headers["warning"], r#"299 - "unknown field \"frob\"""#);
+    let refused = server.create(CONFIG_MAPS, &json!({"metadata": {"name": "NO"}, "frob": 1})).await;
+    assert_eq!(refused.code, 422);
+    assert_eq!(refused.headers["warning"], r#"299 - "unknown field \"frob\"""#);
+    let mut lax = request("POST", &format!("{CONFIG_MAPS}?fieldValidation=Ignore"), object.to_string());
+    lax.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    assert_eq!(server.call(&server.admin(), lax).await.headers.get("warning"), None);
 }
 
 #[tokio::test]
