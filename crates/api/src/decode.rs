@@ -151,7 +151,9 @@ fn settle_value(ty: &Type, value: &mut Value) {
     match (&ty.shape, value) {
         (Shape::Time, Value::String(text)) => times::truncate(text),
         (Shape::Struct(id), Value::Object(map)) => settle_fields(schema().get(*id), map),
-        (Shape::List(_), value @ Value::Array(_)) if value.as_array().is_some_and(Vec::is_empty) => *value = Value::Null,
+        (Shape::List(_), value @ Value::Array(_)) if value.as_array().is_some_and(Vec::is_empty) => {
+            *value = Value::Null
+        }
         (Shape::List(inner), Value::Array(items)) => items.iter_mut().for_each(|item| settle_value(inner, item)),
         (Shape::Map(inner), Value::Object(map)) => map.values_mut().for_each(|item| settle_value(inner, item)),
         _ => {}

@@ -87,7 +87,8 @@ impl Failure {
 
     pub fn method_not_allowed(resource: &Resource, verb: &str) -> Self {
         let text = format!("{verb} is not supported on resources of kind \"{}\"", resource.qualified());
-        let details = Details { group: resource.group.to_owned(), kind: resource.plural.to_owned(), ..Details::default() };
+        let details =
+            Details { group: resource.group.to_owned(), kind: resource.plural.to_owned(), ..Details::default() };
         Self::new(405, "MethodNotAllowed", text).with(details)
     }
 

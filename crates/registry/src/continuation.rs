@@ -26,7 +26,8 @@ pub fn write(revision: u64, after: &str) -> String {
 
 /// The revision, and the key (without the list's prefix) after which the page begins.
 pub fn read(token: &str) -> Result<(u64, String), Failure> {
-    let refuse = |why: String| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let refuse =
+        |why: String| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = URL_SAFE_NO_PAD
         .decode(token)
         .or_else(|_| URL_SAFE.decode(token))
@@ -36,7 +37,8 @@ pub fn read(token: &str) -> Result<(u64, String), Failure> {
         return Err(refuse(format!("server does not recognize this encoded version {}", token.v)));
     }
     let revision = u64::try_from(token.rv).ok().filter(|revision| *revision > 0);
-    let revision = revision.ok_or_else(|| refuse("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()))?;
+    let revision = revision
+        .ok_or_else(|| refuse("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()))?;
     let start = token.start.trim_end_matches('\u{0}');
     if start.is_empty() {
         return Err(refuse("empty start key (version meta.k8s.io/v1)".to_owned()));

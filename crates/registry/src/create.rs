@@ -17,7 +17,13 @@ const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 
 impl Registry {
-    pub async fn create(&self, target: Target<'_>, body: &[u8], format: Format, options: &WriteOptions) -> Result<Written> {
+    pub async fn create(
+        &self,
+        target: Target<'_>,
+        body: &[u8],
+        format: Format,
+        options: &WriteOptions,
+    ) -> Result<Written> {
         if target.resource.plural == "bindings" {
             return self.bind(target, body, format, options).await;
         }
@@ -31,7 +37,12 @@ impl Registry {
         self.create_object(target, decoded, options).await
     }
 
-    pub(crate) async fn create_object(&self, target: Target<'_>, decoded: Decoded, options: &WriteOptions) -> Result<Written> {
+    pub(crate) async fn create_object(
+        &self,
+        target: Target<'_>,
+        decoded: Decoded,
+        options: &WriteOptions,
+    ) -> Result<Written> {
         let Target { resource, namespace, .. } = target;
         let Decoded { mut object, mut warnings, unsettled } = decoded;
         take_namespace(resource, namespace, &mut object)?;
@@ -61,7 +72,7 @@ impl Registry {
                 return Err(Failure { warnings, ..view::invalid(resource, &name, &errors) });
             }
             told.extend(resource.rules.create_warnings(&candidate));
-            resource.rules.complete(&mut candidate);
+            let incomplete = resource.rules.complete(&mut candidate);
             if unsettled {
                 settle(resource, &mut candidate);
             }
@@ -73,7 +84,9 @@ impl Registry {
                     None => Ok(text::unstored(&stored)),
                 }
             } else {
-                let write = Write { key, expect: Expect::Absent, change: Change::Put(text::body(&stored)) };
+                let body = text::body(&stored);
+                let body = if incomplete { text::mark_incomplete(body) } else { body };
+                let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
                 self.store.commit(write).await.map(|entry| entry.value.clone())
             };
             match written {

@@ -50,12 +50,10 @@ impl Registry {
                 Plan::Mark { object, then_remove: false } if options.dry_run => {
                     return Ok(Deleted::Object(shown(resource, text::unstored(&object))));
                 }
-                Plan::Mark { object, then_remove: false } => {
-                    match self.put(&key, expect, &object).await? {
-                        Some(entry) => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
-                        None => continue,
-                    }
-                }
+                Plan::Mark { object, then_remove: false } => match self.put(&key, expect, &object).await? {
+                    Some(entry) => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
+                    None => continue,
+                },
                 Plan::Mark { object, then_remove: true } if options.dry_run => (Some(text::unstored(&object)), object),
                 Plan::Mark { object, then_remove: true } => match self.put(&key, expect, &object).await? {
                     Some(entry) => {
@@ -121,7 +119,12 @@ fn shown(resource: &Resource, bytes: Bytes) -> Object {
 /// Kinds whose deletion is answered with what was deleted, not with a Status.
 fn answers_with_object(resource: &Resource) -> bool {
     let plurals = [
-        "pods", "namespaces", "podtemplates", "resourcequotas", "serviceaccounts", "persistentvolumes",
+        "pods",
+        "namespaces",
+        "podtemplates",
+        "resourcequotas",
+        "serviceaccounts",
+        "persistentvolumes",
         "persistentvolumeclaims",
     ];
     resource.group.is_empty() && plurals.contains(&resource.plural)
@@ -262,7 +265,11 @@ pub fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
 
 /// Preconditions speak of the kind, where other conflicts speak of the resource.
 fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Failure {
-    let kind = if resource.group.is_empty() { resource.kind.to_owned() } else { format!("{}.{}", resource.kind, resource.group) };
+    let kind = if resource.group.is_empty() {
+        resource.kind.to_owned()
+    } else {
+        format!("{}.{}", resource.kind, resource.group)
+    };
     let text = format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}");
     let details = Details { kind: resource.kind.to_owned(), ..Details::of(resource, name) };
     Failure::new(409, "Conflict", text).with(details)

@@ -134,7 +134,8 @@ impl Object {
 fn refused(error: WriteError) -> Failure {
     match error {
         WriteError::Overloaded => {
-            let mut failure = Failure::new(429, "TooManyRequests", "the store has too many writes waiting, try again later");
+            let mut failure =
+                Failure::new(429, "TooManyRequests", "the store has too many writes waiting, try again later");
             failure.details = Some(tally_api::failure::Details { retry_after_seconds: 1, ..Default::default() });
             failure
         }

@@ -32,9 +32,10 @@ impl Registry {
         let everything = filter.is_everything();
         // With a selector, one cannot know how much must be read for a full page.
         let page_limit = if everything { options.limit } else { None };
-        let page = self.store.range(&prefix, after.as_deref(), page_limit, at).map_err(|too_old| {
-            if options.continue_token.is_empty() { gone(too_old) } else { continue_is_gone() }
-        })?;
+        let page = self
+            .store
+            .range(&prefix, after.as_deref(), page_limit, at)
+            .map_err(|too_old| if options.continue_token.is_empty() { gone(too_old) } else { continue_is_gone() })?;
         let mut remaining = (everything && page.more).then_some(page.remaining);
         let mut more = page.more;
         let mut items: Vec<Entry> = page.entries;

@@ -23,7 +23,8 @@ impl Registry {
     }
 
     async fn ensure(&self, plural: &str, namespace: &str, object: &Value) -> Result<()> {
-        let resource = catalog::find("", "v1", plural).ok_or_else(|| Failure::internal(format!("no {plural} served")))?;
+        let resource =
+            catalog::find("", "v1", plural).ok_or_else(|| Failure::internal(format!("no {plural} served")))?;
         let target = Target::new(resource, namespace, "");
         match self.create(target, object.to_string().as_bytes(), Format::Json, &WriteOptions::default()).await {
             Ok(_) => Ok(()),

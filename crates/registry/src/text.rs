@@ -12,14 +12,25 @@ const HEAD: &str = r#"{"metadata":{"resourceVersion":""#;
 
 /// The text of an object that is about to be written, with a gap for its revision.
 pub fn body(object: &Value) -> Body {
-    let (bytes, _) = encode(object, "");
-    Body { bytes, stamp_at: HEAD.len() }
+    Body { bytes: encode(object, ""), stamp_at: HEAD.len() }
+}
+
+/// Marks a text whose object the reference would hold without something that it shows (`Rules::complete`). There the next
+/// update writes it down, though nothing changes for a reader (LABEL-6). A space at the end means nothing to JSON, and
+/// survives a restart.
+pub fn mark_incomplete(mut body: Body) -> Body {
+    body.bytes.push(b' ');
+    body
+}
+
+pub fn is_incomplete(bytes: &[u8]) -> bool {
+    bytes.ends_with(b" ")
 }
 
 /// The text of an object that is not written (a dry run). A new object has no revision to show.
 pub fn unstored(object: &Value) -> Bytes {
     let text = match object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-        Some(revision) => encode(object, revision).0,
+        Some(revision) => encode(object, revision),
         None => {
             let mut object = object.clone();
             remove_type(&mut object);
@@ -29,7 +40,7 @@ pub fn unstored(object: &Value) -> Bytes {
     Bytes::from(text)
 }
 
-fn encode(object: &Value, revision: &str) -> (Vec<u8>, usize) {
+fn encode(object: &Value, revision: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(HEAD.as_bytes());
     out.extend_from_slice(revision.as_bytes());
@@ -49,8 +60,7 @@ fn encode(object: &Value, revision: &str) -> (Vec<u8>, usize) {
         }
     }
     out.push(b'}');
-    let length = out.len();
-    (out, length)
+    out
 }
 
 fn write_field(out: &mut Vec<u8>, name: &str, value: &Value) {
@@ -114,7 +124,8 @@ mod tests {
 
     #[test]
     fn the_gap_is_where_the_revision_belongs() {
-        let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "resourceVersion": "9"}, "spec": {}});
+        let object =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "resourceVersion": "9"}, "spec": {}});
         let Body { mut bytes, stamp_at } = body(&object);
         bytes.splice(stamp_at..stamp_at, b"17".iter().copied());
         assert_eq!(parse(&bytes), json!({"metadata": {"name": "p", "resourceVersion": "17"}, "spec": {}}));

@@ -20,7 +20,13 @@ enum Wish<'a> {
 }
 
 impl Registry {
-    pub async fn update(&self, target: Target<'_>, body: &[u8], format: Format, options: &WriteOptions) -> Result<Written> {
+    pub async fn update(
+        &self,
+        target: Target<'_>,
+        body: &[u8],
+        format: Format,
+        options: &WriteOptions,
+    ) -> Result<Written> {
         let mut decoded = decode(target.resource, body, format, options.field_validation)?;
         take_name(&target, &mut decoded.object)?;
         if self.store.get(&target.key()).is_none() && target.resource.create_on_update && target.subresource.is_none() {
@@ -30,7 +36,13 @@ impl Registry {
         self.modify(target, Wish::Replace(decoded), options).await
     }
 
-    pub async fn patch(&self, target: Target<'_>, body: &[u8], kind: PatchKind, options: &WriteOptions) -> Result<Written> {
+    pub async fn patch(
+        &self,
+        target: Target<'_>,
+        body: &[u8],
+        kind: PatchKind,
+        options: &WriteOptions,
+    ) -> Result<Written> {
         self.modify(target, Wish::Patch(kind, body), options).await
     }
 
@@ -73,7 +85,10 @@ enum Outcome {
     /// It is that already.
     Nothing,
     Put(Value),
-    Remove { new: Value, old: Value },
+    Remove {
+        new: Value,
+        old: Value,
+    },
 }
 
 fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOptions) -> Result<Decision> {
@@ -126,7 +141,7 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
         settle(resource, &mut new);
     }
     let new = view::to_stored(resource, new);
-    let outcome = if new == stored {
+    let outcome = if new == stored && !text::is_incomplete(&entry.value) {
         Outcome::Nothing
     } else if is_deleting(&new) && may_go(resource, &new) {
         Outcome::Remove { new, old: stored }

@@ -25,7 +25,10 @@ pub enum WatchEvent {
     Modified(Object),
     Deleted(Object),
     /// The stream has reached this revision. `initial_events_end`: the state asked for is complete.
-    Bookmark { revision: u64, initial_events_end: bool },
+    Bookmark {
+        revision: u64,
+        initial_events_end: bool,
+    },
     /// The last event of a stream: why it ended.
     Failed(Failure),
 }
@@ -108,9 +111,12 @@ impl WatchStream {
                 self.next_bookmark = Some(now + BOOKMARK_EVERY);
                 return Some(self.bookmark());
             }
+            // Behind, it is known already that the store has moved on: then only the time for a bookmark is awaited, so
+            // that a busy store wakes a quiet stream no more often than that.
             let wake = if behind { self.next_bookmark } else { None };
             tokio::select! {
                 () = self.watcher.changed() => {}
+                () = self.watcher.moved(), if self.bookmarks && !behind => {}
                 () = at(wake) => {}
                 () = at(self.ends) => return None,
             }

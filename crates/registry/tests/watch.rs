@@ -14,16 +14,33 @@ use tally_registry::{Object, WatchEvent, WatchStream};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Create { name: u8, label: u8 },
-    Relabel { name: u8, label: u8 },
-    Finalize { name: u8 },
-    Unfinalize { name: u8 },
-    Delete { name: u8 },
+    Create {
+        name: u8,
+        label: u8,
+    },
+    Relabel {
+        name: u8,
+        label: u8,
+    },
+    Finalize {
+        name: u8,
+    },
+    Unfinalize {
+        name: u8,
+    },
+    Delete {
+        name: u8,
+    },
     /// A write that no stream here is about.
     Elsewhere,
     Compact,
-    Read { stream: usize, events: usize },
-    Reconnect { stream: usize },
+    Read {
+        stream: usize,
+        events: usize,
+    },
+    Reconnect {
+        stream: usize,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

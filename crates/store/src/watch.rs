@@ -59,11 +59,23 @@ impl Watcher {
 
     /// Waits until there was a write after the position among the keys of the same kind (the prefix's first segment).
     /// It may be one outside the prefix: then `take` gives nothing. May be dropped and called again at any time.
-    pub async fn changed(&mut self) {
+    pub async fn changed(&self) {
         loop {
             // Listens from here on, before it is awaited: a bell that rings after the look below is heard.
             let rung = self.bell.notify.notified();
             if self.bell.newest.load(Ordering::Acquire) > self.position {
+                return;
+            }
+            rung.await;
+        }
+    }
+
+    /// Waits until there was a write after the position, of any kind: `take` will move the position, if only for a
+    /// bookmark. Every write wakes it, so it is not for waiting all the time.
+    pub async fn moved(&self) {
+        loop {
+            let rung = self.shared.bells.all.notify.notified();
+            if self.shared.revision.load(Ordering::Acquire) > self.position {
                 return;
             }
             rung.await;
