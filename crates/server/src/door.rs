@@ -92,7 +92,7 @@ impl Door {
             return forms::failure(&refusal, Wish::PLAIN);
         }
         let served = match &route {
-            Route::Health { page, check } => return extras::health(self, page, check, &query),
+            Route::Health { page, check } => return extras::health(page, check, &query),
             Route::NoPage => return extras::not_found(),
             Route::Nothing => Err(forms::no_resource()),
             Route::Objects(place) => {
@@ -102,7 +102,7 @@ impl Door {
             }
             Route::Metrics => return extras::metrics(self),
             _ if method != Method::GET => Err(forms::no_method()),
-            Route::Version => negotiate::output(headers, &query).map(|wish| extras::version(method, wish)),
+            Route::Version => negotiate::output(headers, &query).map(extras::version),
             Route::Index => Ok(forms::document(200, &extras::index(), Wish { pretty: true, ..Wish::PLAIN })),
             Route::CoreVersions => extras::groups(headers, &query, Some(&self.address)),
             Route::Groups => extras::groups(headers, &query, None),

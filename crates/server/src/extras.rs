@@ -1,6 +1,5 @@
 //! What is served besides objects: health, version, discovery, metrics, logs.
 
-use hyper::Method;
 use serde_json::{Value, json};
 use tally_api::catalog::{self, discovery};
 use tally_api::failure::Failure;
@@ -19,36 +18,13 @@ const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
 /// What a log can be wanted as.
 pub const LOG_FORMS: &[&str] = &["text/plain", "application/json", "application/yaml"];
 
-/// What is looked at. There is little that can be wrong with a process that answers at all.
-const CHECKS: [&str; 2] = ["ping", "shutdown"];
-
-/// `/healthz`, `/livez`, `/readyz`: any method, `?verbose`, `?exclude=CHECK`, and one check as `/readyz/CHECK`.
-pub fn health(door: &Door, page: &str, check: &str, query: &Query<'_>) -> Answer {
-    // Being about to stop is no illness, but no new work should be sent here.
-    let fails = |check: &str| check == "shutdown" && page == "readyz" && *door.stopping.borrow();
-    let is_served = |name: &str| name != "shutdown" || page == "readyz";
-    if !check.is_empty() {
-        return match CHECKS.into_iter().find(|name| *name == check && is_served(name)) {
-            Some(name) if fails(name) => forms::text(500, "internal server error: shutdown\n"),
-            Some(_) => forms::text(200, "ok"),
-            None => not_found(),
-        };
-    }
-    let (mut report, mut failed) = (String::new(), false);
-    for name in CHECKS.into_iter().filter(|name| is_served(name)) {
-        if query.get("exclude") == Some(name) {
-            report += &format!("[+]{name} excluded: ok\n");
-        } else if fails(name) {
-            failed = true;
-            report += &format!("[-]{name} failed: reason withheld\n");
-        } else {
-            report += &format!("[+]{name} ok\n");
-        }
-    }
-    match (failed, query.get("verbose").is_some()) {
-        (true, _) => forms::text(500, format!("{report}{page} check failed\n")),
-        (false, true) => forms::text(200, format!("{report}{page} check passed\n")),
-        (false, false) => forms::text(200, "ok"),
+/// `/healthz`, `/livez`, `/readyz`: any method, with `?verbose`, and its one check by itself as `/readyz/ping`. A process
+/// that answers at all is well: it is ready before it listens, and stops listening before it stops.
+pub fn health(page: &str, check: &str, query: &Query<'_>) -> Answer {
+    match (check, query.get("verbose")) {
+        ("", Some(_)) => forms::text(200, format!("[+]ping ok\n{page} check passed\n")),
+        ("" | "ping", _) => forms::text(200, "ok"),
+        _ => not_found(),
     }
 }
 
@@ -56,10 +32,7 @@ pub fn not_found() -> Answer {
     forms::text(404, "404 page not found\n")
 }
 
-pub fn version(method: &Method, wish: Wish) -> Answer {
-    if method != Method::GET {
-        return forms::failure(&forms::no_method(), wish);
-    }
+pub fn version(wish: Wish) -> Answer {
     let (major, minor, version) = KUBERNETES;
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::service::service_fn;
+use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::server::ServerConfig;
+use tally_api::failure::Failure;
 use tally_registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,9 +24,11 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Pki;
-use crate::auth::{Gate, GateError};
+use crate::auth::{Gate, GateError, Peer};
 use crate::door::{Door, MOST_AT_WORK};
+use crate::forms::{self, Answer};
 use crate::metrics::Metrics;
+use crate::negotiate::Wish;
 
 /// Connections at once. Systems give a process 1,024 files by default, and the store needs some of them; whoever comes
 /// when all are taken waits in the system's queue.
@@ -155,12 +160,25 @@ impl Connection {
         self.door.metrics.connections.up();
         let service = service_fn(|request| {
             let (door, peer) = (self.door.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(door.answer(&peer, request).await) }
+            async move { Ok::<_, Infallible>(answer(door, peer, request).await) }
         });
         let connection = self.builder.serve_connection(TokioIo::new(Unstalled::new(stream)), service);
         let _ = self.watcher.watch(connection).await;
         self.door.metrics.connections.down();
     }
+}
+
+async fn answer(door: Arc<Door>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return door.answer(&peer, request).await;
+    }
+    // A client that goes away takes its request with it, and a write of several steps must not stop between two of them:
+    // it goes on by itself.
+    let write = tokio::spawn(async move { door.answer(&peer, request).await });
+    write.await.unwrap_or_else(|_| {
+        let failure = Failure::internal("the request could not be finished; this is a bug in the server");
+        forms::failure(&failure, Wish::PLAIN)
+    })
 }
 
 /// A connection that gives up on a peer that takes nothing.

@@ -82,14 +82,14 @@ impl Verb {
 
 impl<'a> Route<'a> {
     pub fn parse(path: &'a str) -> Self {
-        let (first, rest) =
-            path.strip_prefix('/').unwrap_or(path).split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let (first, rest) = path.split_once('/').unwrap_or((path, ""));
         let page = ["healthz", "livez", "readyz"].into_iter().find(|page| *page == first);
         if let Some(page) = page {
             return Self::Health { page, check: rest.trim_end_matches('/') };
         }
         match first {
-            "" => Self::Index,
+            "" if rest.is_empty() => Self::Index,
             "version" if rest.is_empty() => Self::Version,
             "version" => Self::Nothing,
             "metrics" if rest.is_empty() => Self::Metrics,
@@ -245,6 +245,8 @@ mod tests {
             ("/apis/batch/v9/namespaces/n/jobs", "Nothing"),
             ("/apis/nope.example.com/v1/frobs", "NoPage"),
             ("/frob", "NoPage"),
+            ("//api/v1", "NoPage"),
+            ("/apis//v1/pods", "NoPage"),
             ("/version", "Version"),
             ("/version/x", "Nothing"),
             ("/healthz", "Health { page: \"healthz\", check: \"\" }"),
