@@ -235,6 +235,21 @@ async fn a_watch_from_a_forgotten_revision_says_so_in_the_stream() {
 }
 
 #[tokio::test]
+async fn a_watch_ends_with_its_client() {
+    let server = Running::start().await;
+    let count = async || {
+        let page = server.call(&server.admin(), get("/metrics")).await;
+        let page = String::from_utf8_lossy(&page.body).into_owned();
+        page.lines().find_map(|line| line.strip_prefix("apiserver_longrunning_requests ")).unwrap().to_owned()
+    };
+    let open = [server.open(&server.admin(), watch("")).await, server.open(&server.admin(), watch("")).await];
+    assert_eq!(count().await, "2");
+    drop(open);
+    let gone = async { while count().await != "0" {} };
+    tokio::time::timeout(support::PATIENCE, gone).await.expect("the server notices");
+}
+
+#[tokio::test]
 async fn health_says_what_it_looked_at() {
     let server = Running::start().await;
     let text = async |path: &str| {
