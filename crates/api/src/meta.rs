@@ -57,12 +57,28 @@ pub fn validate_create(resource: &Resource, object: &Value) -> Vec<FieldError> {
     if generation.int().is_some_and(|generation| generation < 0) {
         errors.push(generation.invalid("must be greater than or equal to 0"));
     }
-    errors.extend(validate_labels(meta.at("labels")));
+    errors.extend(validate_always(&meta));
+    errors.extend(validate_finalizer_domains(resource, meta.at("finalizers")));
+    errors
+}
+
+/// What holds of an object's metadata whether it is new or changed.
+fn validate_always(meta: &At<'_, '_>) -> Vec<FieldError> {
+    let mut errors = validate_labels(meta.at("labels"));
     errors.extend(validate_annotations(meta.at("annotations")));
     errors.extend(validate_owner_references(meta.at("ownerReferences")));
     errors.extend(validate_finalizers(meta.at("finalizers")));
-    errors.extend(validate_finalizer_domains(resource, meta.at("finalizers")));
     errors
+}
+
+/// The generateName of a changed object. It has done its work, and most kinds look at it no more; for those that do.
+pub fn validate_generate_name(object: &Value) -> Vec<FieldError> {
+    let root = At::root(object);
+    let meta = root.at("metadata");
+    let generate = meta.at("generateName");
+    let prefix = generate.text_or_empty();
+    let problems = if prefix.is_empty() { Vec::new() } else { name_is_dns_subdomain(prefix, true) };
+    problems.into_iter().map(|problem| generate.invalid(problem)).collect()
 }
 
 /// Everything wrong with a change of metadata, after `prepare_update`. Both objects have a resourceVersion: that of an
@@ -70,7 +86,7 @@ pub fn validate_create(resource: &Resource, object: &Value) -> Vec<FieldError> {
 pub fn validate_update(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
     let (new_root, old_root) = (At::root(new), At::root(old));
     let (meta, before) = (new_root.at("metadata"), old_root.at("metadata"));
-    let mut errors = Vec::new();
+    let mut errors = validate_always(&meta);
 
     if before.at("deletionTimestamp").is_set() {
         errors.extend(validate_no_new_finalizers(meta.at("finalizers"), before.at("finalizers")));
@@ -96,9 +112,6 @@ pub fn validate_update(resource: &Resource, new: &Value, old: &Value) -> Vec<Fie
             errors.push(at.invalid(IMMUTABLE));
         }
     }
-    errors.extend(validate_labels(meta.at("labels")));
-    errors.extend(validate_annotations(meta.at("annotations")));
-    errors.extend(validate_owner_references(meta.at("ownerReferences")));
     errors.extend(validate_finalizer_domains(resource, meta.at("finalizers")));
     errors
 }

@@ -208,6 +208,16 @@ fn update_refuses_what_never_changes() {
         ),
         (
             json!({}),
+            json!({"finalizers": ["x.io/a b"]}),
+            r#"metadata.finalizers: Invalid value: "x.io/a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#,
+        ),
+        (
+            json!({}),
+            json!({"finalizers": ["foregroundDeletion", "orphan"]}),
+            r#"metadata.finalizers: Invalid value: ["foregroundDeletion","orphan"]: finalizer orphan and foregroundDeletion cannot be both set"#,
+        ),
+        (
+            json!({}),
             json!({"finalizers": ["plain"]}),
             r#"metadata.finalizers[0]: Invalid value: "plain": name is neither a standard finalizer name nor is it fully qualified"#,
         ),
@@ -215,6 +225,13 @@ fn update_refuses_what_never_changes() {
     for (stored, sent, expected) in rows {
         assert_eq!(update(stored, sent).1, [expected]);
     }
+    // What is wrong by itself is told before what must not change, and domains of finalizers last.
+    let sent = json!({"uid": "v", "labels": {"b d": ""}, "annotations": {"b d": ""}, "finalizers": ["p", "x.io/a b"],
+        "ownerReferences": [owner(json!({"name": ""}))]});
+    let fields: Vec<String> =
+        update(json!({}), sent).1.iter().map(|it| it.split(':').next().unwrap().to_owned()).collect();
+    let expected = ["labels", "annotations", "ownerReferences.name", "finalizers", "uid", "finalizers[0]"];
+    assert_eq!(fields, expected.map(|field| format!("metadata.{field}")));
     // Removing and reordering is what finalizers are for.
     assert_eq!(update(deleting, json!({"finalizers": ["x.io/b"]})).1, Vec::<String>::new());
     assert_eq!(update(json!({}), json!({"finalizers": ["x.io/new"]})).1, Vec::<String>::new());

@@ -5,13 +5,16 @@ use tally_core::job::condition;
 
 use super::{identity, policies, spec};
 use crate::field::{At, FieldError};
+use crate::pod::same;
 
 const IMMUTABLE: &str = "field is immutable";
 
 pub(super) fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     let (new_root, old_root) = (At::root(new), At::root(old));
     let (spec, before) = (new_root.at("spec"), old_root.at("spec"));
-    let changed = |field: &str| spec.at(field).value != before.at(field).value;
+    let nothing = Value::Null;
+    let changed =
+        |field: &str| !same(spec.at(field).value.unwrap_or(&nothing), before.at(field).value.unwrap_or(&nothing));
     let mut errors = Vec::new();
     if changed("completions") {
         errors.extend(validate_completions(&spec));
@@ -59,7 +62,7 @@ fn validate_template(spec: &At<'_, '_>, old: &Value) -> Option<FieldError> {
     let pod = template.at("spec");
     let before = old.pointer("/spec/template/spec");
     match (pod.map(), before.and_then(Value::as_object)) {
-        (Some(new), Some(old)) if without_open_fields(new, old) == *new => None,
+        (Some(new), Some(old)) if same(&without_open_fields(new, old), &Value::Object(new.clone())) => None,
         (None, None) => None,
         _ => Some(pod.invalid(IMMUTABLE)),
     }
@@ -80,7 +83,7 @@ fn holds_still(job: &Value) -> bool {
 }
 
 /// The old Pod spec with the fields that are open taken from the new one: what is different then is not allowed to be.
-fn without_open_fields(new: &Map<String, Value>, old: &Map<String, Value>) -> Map<String, Value> {
+fn without_open_fields(new: &Map<String, Value>, old: &Map<String, Value>) -> Value {
     let mut pod = old.clone();
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
         put(&mut pod, field, new.get(field));
@@ -92,7 +95,7 @@ fn without_open_fields(new: &Map<String, Value>, old: &Map<String, Value>) -> Ma
             take_resources(to, from);
         }
     }
-    pod
+    Value::Object(pod)
 }
 
 /// The part of the affinity that is about nodes is open. The whole may only go if there was no other part.

@@ -16,7 +16,7 @@ use tally_core::time::Timestamp;
 
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
-use crate::meta::dns_label_problems;
+use crate::meta::{dns_label_problems, validate_generate_name};
 use crate::pod;
 
 pub(crate) use defaults::default_failure_policy;
@@ -51,7 +51,8 @@ impl Rules for JobRules {
     fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
         match part {
             Part::Main => {
-                let mut errors = validate(new, identity::has_prefixed_labels(old));
+                let mut errors = validate_generate_name(new);
+                errors.extend(validate(new, identity::has_prefixed_labels(old)));
                 errors.extend(changes::validate(new, old));
                 errors
             }
@@ -97,7 +98,8 @@ pub(crate) fn prepare_update(new: &mut Value, old: &Value, part: Part) {
     };
     let before = old.get(kept).cloned().unwrap_or_else(|| Value::Object(Map::new()));
     object.insert(kept.to_owned(), before);
-    let changed = object.get("spec") != old.get("spec");
+    let nothing = Value::Null;
+    let changed = !pod::same(object.get("spec").unwrap_or(&nothing), old.get("spec").unwrap_or(&nothing));
     if let Some(meta) = map_at(object, "metadata") {
         let generation = generation(old).saturating_add(i64::from(changed));
         meta.insert("generation".to_owned(), generation.into());

@@ -30,6 +30,7 @@ use crate::meta;
 
 pub use lifecycle::{add_disruption_target, admit_priority, bind, grace_period, validate_binding};
 use spec::Scope;
+pub(crate) use update::same;
 
 pub struct PodRules;
 
@@ -70,7 +71,7 @@ impl Rules for PodRules {
         let (metadata, spec) = (pod.at("metadata"), pod.at("spec"));
         let annotations = metadata.at("annotations");
         let mut errors = match part {
-            Part::Main => validate_pod(&pod),
+            Part::Main => meta::validate_generate_name(new).into_iter().chain(validate_pod(&pod)).collect(),
             Part::Status => Vec::new(),
         };
         annotations::validate_change(&annotations, old, &mut errors);

@@ -157,8 +157,8 @@ fn items<'v>(holder: &'v Value, list: &str) -> &'v [Value] {
     holder.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Whether two specs mean the same. Amounts are compared as such: `1Gi` is `1024Mi`.
-pub(super) fn same(left: &Value, right: &Value) -> bool {
+/// Whether two specs mean the same. Amounts are compared as such: `1Ki` is `1024`.
+pub(crate) fn same(left: &Value, right: &Value) -> bool {
     if left == right {
         return true;
     }
@@ -196,7 +196,8 @@ fn same_amounts(left: &Value, right: &Value) -> bool {
                         .is_some_and(|right| left == right || amount(left).is_some() && amount(left) == amount(right))
                 })
         }
-        _ => is_nothing(left) && is_nothing(right),
+        // Something else that is called so, such as a label.
+        _ => same(left, right),
     }
 }
 

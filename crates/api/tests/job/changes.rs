@@ -21,6 +21,35 @@ fn the_generation_counts_changes_of_the_spec() {
 }
 
 #[test]
+fn what_means_the_same_is_no_change() {
+    let policy = json!({"podFailurePolicy": {}, "template": {"metadata": {"annotations": {"limits": "none"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"memory": "1Ki"}}}]}}});
+    let stored = create(spec(policy)).unwrap();
+    let amount = |memory| {
+        let resources = json!({"limits": {"memory": memory}});
+        let mut containers = stored["spec"]["template"]["spec"]["containers"].clone();
+        containers[0]["resources"] = resources;
+        json!({"spec": {"podFailurePolicy": {"rules": []}, "template": {"spec": {"containers": containers}}}})
+    };
+    let updated = update(&stored, Part::Main, amount("1024")).unwrap();
+    assert_eq!(updated["metadata"]["generation"], 1, "LABEL-6");
+    assert!(update(&stored, Part::Main, amount("1025")).is_err(), "UPD-6");
+}
+
+#[test]
+fn a_change_of_generate_name_is_looked_at() {
+    let stored = create(job(json!({}))).unwrap();
+    let errors = update(&stored, Part::Main, json!({"metadata": {"generateName": "Bad_"}})).unwrap_err();
+    assert!(
+        errors[0].starts_with("metadata.generateName: Invalid value: \"Bad_\": a lowercase RFC 1123"),
+        "{errors:?}"
+    );
+    for (part, prefix) in [(Part::Main, "good-"), (Part::Main, ""), (Part::Status, "Bad_")] {
+        assert!(update(&stored, part, json!({"metadata": {"generateName": prefix}})).is_ok(), "{part:?} {prefix}");
+    }
+}
+
+#[test]
 fn each_door_changes_its_own_part() {
     let stored = create(job(json!({}))).unwrap();
     let patch = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"parallelism": 2}, "status": {"active": 1}});
