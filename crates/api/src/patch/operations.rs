@@ -1,5 +1,6 @@
 //! JSON patch (RFC 6902), with the liberties the reference takes: what stands before the first slash of a path is not
-//! looked at, a missing value is `null`, and negative positions count from the end of a list.
+//! looked at, a missing value is `null`, negative positions count from the end of a list, and a key that an object does
+//! not have can be replaced, and copied as `null`.
 
 use std::borrow::Cow;
 
@@ -71,16 +72,13 @@ pub fn apply(document: &mut Value, operation: &Node<'_>, copied: &mut usize) -> 
     match op {
         Some("add") => add(document, path, given(value)),
         Some("remove") => remove(document, path).map(drop),
-        Some("replace") => {
-            *find(document, path)? = given(value);
-            Ok(())
-        }
+        Some("replace") => replace(document, path, given(value)),
         Some("move") => {
             let value = remove(document, from.ok_or(Misfit)?)?;
             add(document, path, value)
         }
         Some("copy") => {
-            let value = find(document, from.ok_or(Misfit)?)?.clone();
+            let value = look(document, from.ok_or(Misfit)?)?.clone();
             // Copies of copies would double the object over and over.
             *copied = copied.saturating_add(weight(&value));
             if *copied > MAX_BODY {
@@ -88,12 +86,10 @@ pub fn apply(document: &mut Value, operation: &Node<'_>, copied: &mut usize) -> 
             }
             add(document, path, value)
         }
-        Some("test") => match (find(document, path), value) {
-            (Ok(found), value) if *found == given(value.clone()) => Ok(()),
-            // What is not there is as good as `null`, if what it should be in is there.
-            (Err(Misfit), None | Some(Value::Null)) => parent(document, path).map(drop),
-            _ => Err(Misfit),
-        },
+        Some("test") => {
+            let found = if path.is_empty() { document } else { look(document, path)? };
+            if *found == given(value) { Ok(()) } else { Err(Misfit) }
+        }
         _ => Err(Misfit),
     }
 }
@@ -109,12 +105,36 @@ fn parent<'d, 'p>(document: &'d mut Value, path: &'p str) -> Result<(&'d mut Val
     Ok((at, unescape(last)))
 }
 
-fn find<'d>(document: &'d mut Value, path: &str) -> Result<&'d mut Value, Misfit> {
-    if path.is_empty() {
-        return Ok(document);
+/// What stands at a path. What an object does not have is as good as `null`.
+fn look<'d>(document: &'d mut Value, path: &str) -> Result<&'d Value, Misfit> {
+    static NULL: Value = Value::Null;
+    match parent(document, path)? {
+        (Value::Object(map), key) => Ok(map.get(key.as_ref()).unwrap_or(&NULL)),
+        (list, step) => child(list, &step).map(|found| &*found),
     }
-    let (parent, last) = parent(document, path)?;
-    child(parent, &last)
+}
+
+/// The whole document, an element of a list, or a key of an object, whether it has it or not.
+fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), Misfit> {
+    if path.is_empty() {
+        // Only an object or a list can be a document.
+        return if value.is_object() || value.is_array() {
+            *document = value;
+            Ok(())
+        } else {
+            Err(Misfit)
+        };
+    }
+    match parent(document, path)? {
+        (Value::Object(map), key) => {
+            map.insert(key.into_owned(), value);
+            Ok(())
+        }
+        (list, step) => {
+            *child(list, &step)? = value;
+            Ok(())
+        }
+    }
 }
 
 fn child<'d>(parent: &'d mut Value, step: &str) -> Result<&'d mut Value, Misfit> {
