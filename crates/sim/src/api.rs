@@ -204,6 +204,11 @@ impl Api {
 
     /// Reads back what has been committed since, in the order of the revisions.
     fn drain(&mut self, actor: Actor) {
+        self.drain_answered(actor, None);
+    }
+
+    /// `answer`: the object as the writer was shown it.
+    fn drain_answered(&mut self, actor: Actor, answer: Option<&Object>) {
         let mut events: Vec<Event> = Vec::new();
         for watcher in &mut self.watchers {
             match watcher.take(usize::MAX) {
@@ -216,7 +221,7 @@ impl Api {
             if event.entry.key.starts_with("jobs/") {
                 self.note_job(&event, actor);
             } else {
-                self.note_pod(&event, actor);
+                self.note_pod(&event, actor, answer);
             }
         }
     }
@@ -242,7 +247,7 @@ impl Api {
         self.changes.push(Change::Job { before, after: view, gone: event.deleted, actor });
     }
 
-    fn note_pod(&mut self, event: &Event, actor: Actor) {
+    fn note_pod(&mut self, event: &Event, actor: Actor, answer: Option<&Object>) {
         let view = match PodView::from_json(&event.entry.value) {
             Ok(view) => Arc::new(view),
             Err(error) => unreachable!("the registry stored a Pod that does not decode: {error}"),
@@ -253,7 +258,10 @@ impl Api {
         let mut after = view.clone();
         if event.deleted {
             self.pods.remove(&key);
-            // Watchers are shown the last state before the removal. To the oracle, what is gone holds nothing.
+            // Watchers are shown the last state before the removal; the oracle judges what the write made of it.
+            if let Some(shown) = answer.and_then(|answer| PodView::from_json(&answer.bytes).ok()) {
+                after = Arc::new(PodView { revision: view.revision, ..shown });
+            }
             Arc::make_mut(&mut after).tracked = false;
         } else {
             let awaits_node = view.deleting() && grace(&event.entry.value) > 0;
@@ -349,7 +357,7 @@ impl Api {
         let target = Target { subresource, ..Target::new(resource, &key.0, &key.1) };
         let body = object.to_string();
         let written = now(self.door().update(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
-        self.drain(actor);
+        self.drain_answered(actor, written.as_ref().ok().map(|written| &written.object));
         written.map(|_| ())
     }
 
@@ -508,7 +516,7 @@ impl Api {
                     Deleted::Status { .. } => None,
                 }),
         };
-        self.drain(actor);
+        self.drain_answered(actor, outcome.as_ref().ok().and_then(Option::as_ref));
         match outcome {
             Ok(object) => wire::done(action, object.as_ref().map(|object| &*object.bytes)),
             Err(failure) => wire::refusal(action, &refusal(failure)),
