@@ -46,12 +46,15 @@ const DAYS_OF_WEEK: Field = Field { numbers: 0..=6, names: &["sun", "mon", "tue"
 
 const EVERY: &str = "@every ";
 
+/// What clients are told of a zone that nothing follows. The reference stumbles over it and tells how it fell.
+const NOTHING_AFTER_ZONE: &str = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
+
 impl Schedule {
     pub fn parse(text: &str) -> Result<Self, String> {
         let rest = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
             None => text,
             Some(rest) => {
-                let (zone, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+                let (zone, rest) = rest.split_once(' ').ok_or(NOTHING_AFTER_ZONE)?;
                 location(zone).map_err(|problem| format!("provided bad location {zone}: {problem}"))?;
                 rest.trim()
             }

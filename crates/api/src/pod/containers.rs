@@ -84,7 +84,12 @@ fn common(context: &Context<'_, '_>, container: &At<'_, '_>, errors: &mut Errors
 
 fn init_container<'v>(context: &Context<'_, 'v>, container: &At<'_, 'v>, names: &mut Seen<'v>, errors: &mut Errors) {
     common(context, container, errors);
-    restart_rules(container, errors);
+    let (policy, rules) = (container.at("restartPolicy"), container.at("restartPolicyRules"));
+    if policy.is_set() {
+        restart_rules(container, errors);
+    } else if !rules.is_empty() {
+        errors.push(policy.required(RULES_NEED_POLICY));
+    }
     let name = container.at("name");
     // Two init containers without a name are told that they need one, not that they are the same.
     if names.contains(name.text_or_empty()) {
@@ -92,8 +97,11 @@ fn init_container<'v>(context: &Context<'_, 'v>, container: &At<'_, 'v>, names: 
     } else if !name.text_or_empty().is_empty() {
         names.insert(name.text_or_empty());
     }
-    // They run one after the other, so only the ports of one container can be in each other's way.
-    host_ports(std::iter::once(*container), errors);
+    // They run one after the other, so only the ports of one container can be in each other's way. The reference looks
+    // at a list of that one, and so complains about the first of the list, whichever it is.
+    let list = context.spec.at("initContainers");
+    let place = list.index(0).path();
+    host_ports(std::iter::once(At::rooted(&place, container.value)), errors);
     let is_sidecar = container.at("restartPolicy").text_or_empty() == "Always";
     if is_sidecar {
         probes::of_container(context.spec, container, errors);
@@ -332,11 +340,13 @@ fn resize_policies(list: &At<'_, '_>, restart_policy: &str, errors: &mut Errors)
     }
 }
 
+const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
+
 /// A container's own restart policy and the exceptions to it.
 fn restart_rules(container: &At<'_, '_>, errors: &mut Errors) {
     let (policy, rules) = (container.at("restartPolicy"), container.at("restartPolicyRules"));
     if !policy.is_set() && !rules.is_empty() {
-        errors.push(policy.required("must specify restartPolicy when restart rules are used"));
+        errors.push(policy.required(RULES_NEED_POLICY));
     }
     one_of(&policy, &["Always", "Never", "OnFailure"], errors);
     if rules.len() > 20 {

@@ -82,8 +82,16 @@ fn system_class(name: &str) -> Option<Value> {
 
 /// The main resource leaves the status alone.
 pub(super) fn prepare_update(new: &mut Value, old: &Value) {
-    // Whoever takes the default tolerations away gets them back.
+    // Whoever takes the default tolerations away gets them back, and so with what the server computed: clients send
+    // the file they made the Pod from.
     scheduling::add_default_tolerations(new);
+    if let (Some(spec), Some(before)) = (new.get_mut("spec").and_then(Value::as_object_mut), old.get("spec")) {
+        for field in ["priority", "preemptionPolicy"] {
+            if let Some(computed) = before.get(field) {
+                spec.entry(field).or_insert_with(|| computed.clone());
+            }
+        }
+    }
     put_back(new, old, "status");
     let raised = i64::from(!same(&new["spec"], &old["spec"]));
     set_generation(new, old, raised);
@@ -95,6 +103,8 @@ pub(super) fn prepare_status_update(new: &mut Value, old: &Value) {
     set_generation(new, old, 0);
     if let (Some(metadata), Some(old)) = (new.get_mut("metadata"), old.get("metadata")) {
         put_back(metadata, old, "ownerReferences");
+        // Whether a Pod is being deleted is not for a status to say; the attempt is ignored, not refused.
+        put_back(metadata, old, "deletionTimestamp");
     }
     let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) else { return };
     let old = &old["status"];

@@ -278,7 +278,6 @@ pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut Errors) {
         "" => errors.push(os.at("name").required("")),
         "linux" => deny(
             spec,
-            &[],
             &["windowsOptions"],
             &["windowsOptions"],
             "windows options cannot be set for a linux pod",
@@ -286,14 +285,17 @@ pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut Errors) {
         ),
         "windows" => deny(
             spec,
-            &["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"],
             &[
                 "appArmorProfile",
                 "seLinuxOptions",
+                "hostUsers",
+                "hostPID",
+                "hostIPC",
                 "seccompProfile",
                 "fsGroup",
                 "fsGroupChangePolicy",
                 "sysctls",
+                "shareProcessNamespace",
                 "runAsUser",
                 "runAsGroup",
                 "supplementalGroups",
@@ -319,21 +321,24 @@ pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// Fields of the spec, of the Pod's security context and of each container's that must not be set.
-fn deny(spec: &At<'_, '_>, of_spec: &[&str], of_pod: &[&str], of_container: &[&str], told: &str, errors: &mut Errors) {
-    let mut refuse = |holder: &At<'_, '_>, fields: &[&str]| {
-        for field in fields {
-            let field = holder.at(field);
-            if field.is_set() {
-                errors.push(field.forbidden(told));
-            }
+/// Of the Pod's security, what stands in the spec itself.
+const OUTSIDE_OF_CONTEXT: [&str; 4] = ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"];
+
+/// Fields of the Pod's security and of each container's that must not be set.
+fn deny(spec: &At<'_, '_>, of_pod: &[&str], of_container: &[&str], told: &str, errors: &mut Errors) {
+    let mut refuse = |field: At<'_, '_>| {
+        if field.is_set() {
+            errors.push(field.forbidden(told));
         }
     };
-    refuse(spec, of_spec);
-    refuse(&spec.at("securityContext"), of_pod);
+    let context = spec.at("securityContext");
+    for field in of_pod {
+        refuse(if OUTSIDE_OF_CONTEXT.contains(field) { spec.at(field) } else { context.at(field) });
+    }
     for list in LISTS {
         for container in spec.at(list).items() {
-            refuse(&container.at("securityContext"), of_container);
+            let context = container.at("securityContext");
+            of_container.iter().for_each(|field| refuse(context.at(field)));
         }
     }
 }

@@ -241,9 +241,18 @@ fn what_a_status_may_not_say() {
 }
 
 #[test]
+fn a_pod_may_be_sent_again_as_it_was_written() {
+    let old = created(json!({}));
+    let mut new = received(&written(json!({})));
+    PodRules.prepare_update(&mut new, &old, Part::Main);
+    assert_eq!((&new["spec"], &new["metadata"]["generation"]), (&old["spec"], &json!(1)));
+}
+
+#[test]
 fn a_status_write_keeps_spec_owners_and_class() {
     let old = created(json!({}));
     let mut new = old.clone();
+    new["metadata"]["deletionTimestamp"] = "2024-05-01T10:00:00Z".into();
     new["spec"]["restartPolicy"] = "Never".into();
     new["metadata"]["ownerReferences"] = json!([{ "uid": "u" }]);
     new["metadata"]["labels"] = json!({ "a": "b" });
@@ -253,6 +262,7 @@ fn a_status_write_keeps_spec_owners_and_class() {
     assert_eq!(new["spec"], old["spec"]);
     assert_eq!(new["metadata"]["labels"], json!({ "a": "b" }));
     assert_eq!(new["metadata"].get("ownerReferences"), None);
+    assert_eq!(new["metadata"].get("deletionTimestamp"), None);
     let status =
         json!({ "phase": "Running", "podIP": "1.2.3.4", "podIPs": [{ "ip": "1.2.3.4" }], "qosClass": "BestEffort" });
     assert_eq!(new["status"], status);

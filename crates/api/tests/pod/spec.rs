@@ -47,6 +47,14 @@ fn containers_are_checked() {
             "spec.containers[0].restartPolicyRules[0].exitCodes.operator: Unsupported value: \"Is\": supported values: \"In\", \"NotIn\"",
         ],
     );
+    // Of an init container only the first is told.
+    let rules = json!([{ "action": "Restart", "exitCodes": { "operator": "Is" } }]);
+    check(
+        json!({ "initContainers": [{ "name": "n", "image": "i", "restartPolicyRules": rules }] }),
+        &[
+            "spec.initContainers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used",
+        ],
+    );
     check_container(
         json!({ "terminationMessagePolicy": "Tell", "resizePolicy": [{ "resourceName": "disk", "restartPolicy": "NotRequired" }] }),
         &[
@@ -73,6 +81,11 @@ fn ports_are_checked() {
         json!({ "containers": [{ "name": "a", "image": "i", "ports": [{ "containerPort": 1, "hostPort": 9 }] },
                                { "name": "b", "image": "i", "ports": [{ "containerPort": 2, "hostPort": 9 }] }] }),
         &["spec.containers[1].ports[0].hostPort: Duplicate value: \"TCP//9\""],
+    );
+    let ports = json!([{ "containerPort": 1, "hostPort": 9 }, { "containerPort": 2, "hostPort": 9 }]);
+    check(
+        json!({ "initContainers": [{ "name": "a", "image": "i" }, { "name": "b", "image": "i", "ports": ports }] }),
+        &["spec.initContainers[0].ports[1].hostPort: Duplicate value: \"TCP//9\""],
     );
     check(
         json!({ "hostNetwork": true, "containers": [{ "name": "a", "image": "i", "ports": [{ "containerPort": 1, "hostPort": 9 }, { "containerPort": 2 }] }] }),
@@ -417,6 +430,19 @@ fn the_rest_of_a_spec_is_checked() {
             "spec.dnsConfig.nameservers[3]: Invalid value: \"::ffff:1.2.3.4\": must not be an IPv4-mapped IPv6 address",
             "spec.dnsConfig.searches[2]: Invalid value: \"-\": a lowercase RFC 1123 subdomain must consist of...",
             "spec.dnsConfig.options[0]: Required value: must not be empty",
+        ],
+    );
+    check(
+        json!({ "os": { "name": "windows" }, "hostPID": true, "hostUsers": false, "shareProcessNamespace": false,
+            "securityContext": { "seLinuxOptions": {}, "fsGroup": 1, "runAsUser": 1 } }),
+        &[
+            "spec.HostPID: Forbidden: when `hostUsers` is false",
+            "spec.securityContext.seLinuxOptions: Forbidden: cannot be set for a windows pod",
+            "spec.hostUsers: Forbidden: cannot be set for a windows pod",
+            "spec.hostPID: Forbidden: cannot be set for a windows pod",
+            "spec.securityContext.fsGroup: Forbidden: cannot be set for a windows pod",
+            "spec.shareProcessNamespace: Forbidden: cannot be set for a windows pod",
+            "spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod",
         ],
     );
     check(
