@@ -10,9 +10,14 @@
 //! - a record that is missing, came back, or is older than it should be: the account has the number of objects and the
 //!   sum of their checksums;
 //! - an end cut off: the account's revision is below the head's. The engine cannot tell a cut end from a write that a
-//!   crash interrupted and goes on without it; the head can. After a power cut the head may lag by up to a second, and
-//!   then the rule of [`crate::journal`] remains: only the last group may be torn. So what could go unnoticed is only
-//!   the very last group, lost by a disk that had said it was safe, in a power cut.
+//!   crash interrupted and goes on without it; the head can.
+//!
+//! What can go unnoticed: in a power cut, a disk loses writes that it had said were safe. The head may lag behind by a
+//! second and a bit then ([`crate::head`]), and writes that are newer than it and lost from some point on, to the end,
+//! leave a store that looks like one to which they never came. Only the rule of [`crate::journal`] remains, which finds
+//! them out if traces of two groups are left, or of one that does not follow what is whole. A disk that keeps what it
+//! has synced loses nothing; and a lie about more than the last second is always found out, unless the disk lied about
+//! the head as well.
 //!
 //! Nothing is changed before all this has been checked, except that a group which nobody was told of is cut off, and
 //! that the engine, where it had to be asked, tidies up bookkeeping of its own.

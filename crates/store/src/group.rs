@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::record::{self, Entry};
 use crate::state::State;
-use crate::{Change, Expect, MAX_KEY, MAX_VALUE, Write, WriteError};
+use crate::{Body, Change, Expect, MAX_KEY, MAX_VALUE, Write, WriteError};
 
 /// A write that will happen if the disk takes it.
 #[derive(Clone, Debug)]
@@ -46,32 +46,49 @@ impl<'a> Group<'a> {
         Group { state, writes: Vec::new(), last: HashMap::new(), account }
     }
 
-    /// Plans a write; the entry it will make, or why it will not happen.
-    pub fn add(&mut self, write: Write) -> Result<Entry, WriteError> {
+    /// Plans a write; the entry it will make, or why it will not happen. `beside`: another entry that must still be there.
+    pub fn add(&mut self, write: Write, beside: Option<&Entry>) -> Result<Entry, WriteError> {
         let Write { key, expect, change } = write;
-        let (body, deleted) = match change {
-            Change::Put(body) => (body, false),
-            Change::Delete(body) => (body, true),
-        };
+        let (Change::Put(body) | Change::Delete(body) | Change::PutAndDelete(body)) = &change;
         for (size, limit) in [(key.len(), MAX_KEY), (body.bytes.len(), MAX_VALUE)] {
             if size > limit {
                 return Err(WriteError::TooLarge { size, limit });
             }
         }
-        let there = match self.last.get(&*key).and_then(|&at| self.writes.get(at)) {
-            Some(write) => (!write.deleted).then_some(&write.entry),
-            None => self.state.get(&key),
-        };
+        if beside.is_some_and(|beside| self.there(&beside.key).is_none_or(|there| there.revision != beside.revision)) {
+            return Err(WriteError::Moved);
+        }
+        let there = self.there(&key);
         let as_expected = match (expect, there) {
-            (Expect::Absent, None) => !deleted,
+            (Expect::Absent, None) => !matches!(change, Change::Delete(_)),
             (Expect::At(revision), Some(entry)) => entry.revision == revision,
             _ => false,
         };
         if !as_expected {
             return Err(WriteError::Conflict(there.cloned()));
         }
-        let was = there.map(|entry| entry.sum);
-        let (entry, record) = record::stamp(key, &body, self.account.revision + 1);
+        match change {
+            Change::Put(body) => Ok(self.plan(key, &body, false)),
+            Change::Delete(body) => Ok(self.plan(key, &body, true)),
+            Change::PutAndDelete(body) => {
+                let put = self.plan(key.clone(), &body, false);
+                self.plan(key, &body, true);
+                Ok(put)
+            }
+        }
+    }
+
+    /// What a key holds after the writes planned so far.
+    fn there(&self, key: &str) -> Option<&Entry> {
+        match self.last.get(key).and_then(|&at| self.writes.get(at)) {
+            Some(write) => (!write.deleted).then_some(&write.entry),
+            None => self.state.get(key),
+        }
+    }
+
+    fn plan(&mut self, key: String, body: &Body, deleted: bool) -> Entry {
+        let was = self.there(&key).map(|entry| entry.sum);
+        let (entry, record) = record::stamp(key, body, self.account.revision + 1);
 
         let account = &mut self.account;
         account.revision += 1;
@@ -83,7 +100,7 @@ impl<'a> Group<'a> {
             write.superseded = true;
         }
         self.writes.push(Planned { entry: entry.clone(), record, deleted, superseded: false });
-        Ok(entry)
+        entry
     }
 
     /// The planned writes in order, and the store's account of itself after them.

@@ -36,8 +36,9 @@ use writer::Writer;
 
 /// The longest key: a resource, a namespace and a name of at most 253 bytes each, with room to spare.
 pub const MAX_KEY: usize = 1024;
-/// The longest value: what a client of Kubernetes can store there, and no more than the request limit above it.
-pub const MAX_VALUE: usize = 3 * 1024 * 1024;
+/// The longest value: the 3 MiB that a client of Kubernetes may send, and room for what the server adds. Who lets clients
+/// have all of it cannot mark a large object as deleted any more.
+pub const MAX_VALUE: usize = 3 * 1024 * 1024 + 64 * 1024;
 
 /// The revision of an empty store. Not 0, which clients of Kubernetes send to mean "any".
 pub const FIRST: u64 = 1;
@@ -93,6 +94,8 @@ pub enum Change {
     Put(Body),
     /// Carries the last state, which watchers are shown. Deleting what must be absent is a conflict in itself.
     Delete(Body),
+    /// Both, with a revision and an event each, and no crash in between: a state that must be seen and must not last.
+    PutAndDelete(Body),
 }
 
 #[derive(Clone, Debug)]
@@ -139,6 +142,9 @@ pub enum WriteError {
     /// The key is not as expected. Carries what is there.
     #[error("{}", match .0 { Some(entry) => format!("{} is at revision {}", entry.key, entry.revision), None => "the key is absent".into() })]
     Conflict(Option<Entry>),
+    /// The entry that [`Store::commit_beside`] was given is no longer the newest of its key.
+    #[error("what the write depended on has changed")]
+    Moved,
     /// The disk failed: this write may or may not be there after a restart, and none is taken until then.
     #[error("the store takes no more writes since one failed ({reason}); check the disk, then restart")]
     Poisoned { reason: Arc<str> },
@@ -188,13 +194,13 @@ impl Shared {
     }
 
     /// A write with nothing to wait for.
-    fn commit(&self, write: Write) -> Result<Entry, WriteError> {
+    fn commit(&self, write: Write, beside: Option<Entry>) -> Result<Entry, WriteError> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(WriteError::Closed);
         }
         let state = self.write();
         let mut group = Group::new(&state);
-        let entry = group.add(write)?;
+        let entry = group.add(write, beside.as_ref())?;
         let (writes, _) = group.finish();
         self.publish(state, writes);
         Ok(entry)
@@ -245,6 +251,20 @@ impl Store {
         self.shared.revision.load(Ordering::Acquire)
     }
 
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.shared.read().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Why no write is taken any more, if one failed: see [`WriteError::Poisoned`].
+    pub fn poisoned(&self) -> Option<Arc<str>> {
+        self.writer.as_ref()?.poisoned()
+    }
+
     /// From this revision on, every read and watch is answered. An older one may be, if the kind it asks for has had
     /// few writes: the history is kept by kind.
     pub fn compacted(&self) -> u64 {
@@ -271,9 +291,19 @@ impl Store {
     /// Writes, and returns the new entry (of a delete: the last state) once it is durable. Dropping the future leaves
     /// open whether the write happened; it never happens by half.
     pub async fn commit(&self, write: Write) -> Result<Entry, WriteError> {
+        self.commit_if(write, None).await
+    }
+
+    /// Writes only if another entry is still the newest of its key when the write happens: what was decided by looking
+    /// at it - that a namespace stays, say - is then true of the moment of the write, and not only of one before.
+    pub async fn commit_beside(&self, write: Write, beside: Entry) -> Result<Entry, WriteError> {
+        self.commit_if(write, Some(beside)).await
+    }
+
+    async fn commit_if(&self, write: Write, beside: Option<Entry>) -> Result<Entry, WriteError> {
         match &self.writer {
-            Some(writer) => writer.commit(write).await,
-            None => self.shared.commit(write),
+            Some(writer) => writer.commit(write, beside).await,
+            None => self.shared.commit(write, beside),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::backend::Backend;
 use crate::group::Group;
 use crate::record::Entry;
-use crate::{Options, Shared, Write, WriteError};
+use crate::{Change, Options, Shared, Write, WriteError};
 
 /// The most writes in one group: an fsync is paid off long before, and the first one should not wait for the rest.
 const GROUP: usize = 1024;
@@ -29,6 +29,7 @@ type Answer = Result<Entry, WriteError>;
 
 struct Request {
     write: Write,
+    beside: Option<Entry>,
     size: usize,
     answer: oneshot::Sender<Answer>,
 }
@@ -71,7 +72,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, write: Write) -> Result<oneshot::Receiver<Answer>, WriteError> {
+    fn push(&self, write: Write, beside: Option<Entry>) -> Result<oneshot::Receiver<Answer>, WriteError> {
         let size = write.size();
         let (answer, receiver) = oneshot::channel();
         let mut waiting = self.lock();
@@ -84,7 +85,7 @@ impl Queue {
             return Err(WriteError::Overloaded);
         }
         waiting.bytes += size;
-        waiting.requests.push_back(Request { write, size, answer });
+        waiting.requests.push_back(Request { write, beside, size, answer });
         if std::mem::take(&mut waiting.asleep) {
             drop(waiting);
             self.wake.notify_one();
@@ -142,8 +143,11 @@ impl Queue {
 
 impl Write {
     fn size(&self) -> usize {
-        let (crate::Change::Put(body) | crate::Change::Delete(body)) = &self.change;
-        self.key.len() + body.bytes.len()
+        let (body, times) = match &self.change {
+            Change::Put(body) | Change::Delete(body) => (body, 1),
+            Change::PutAndDelete(body) => (body, 2),
+        };
+        times * (self.key.len() + body.bytes.len())
     }
 }
 
@@ -163,9 +167,16 @@ impl Writer {
         Ok(Writer { queue, thread: Mutex::new(Some(thread)) })
     }
 
-    pub async fn commit(&self, write: Write) -> Answer {
-        let answer = self.queue.push(write)?;
+    pub async fn commit(&self, write: Write, beside: Option<Entry>) -> Answer {
+        let answer = self.queue.push(write, beside)?;
         answer.await.unwrap_or_else(|_| Err(self.queue.broken_off()))
+    }
+
+    pub fn poisoned(&self) -> Option<Arc<str>> {
+        match &self.queue.lock().end {
+            Some(End::Poisoned(reason)) => Some(reason.clone()),
+            _ => None,
+        }
     }
 
     /// Finishes what was accepted, and waits for it.
@@ -207,7 +218,7 @@ fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request
         for request in requests {
             // Nobody waits any more: the disk is spared the write.
             if !request.answer.is_closed() {
-                answers.push((request.answer, group.add(request.write)));
+                answers.push((request.answer, group.add(request.write, request.beside.as_ref())));
             }
         }
         group.finish()

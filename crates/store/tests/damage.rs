@@ -158,9 +158,10 @@ fn journal_changed_anywhere_is_refused_or_does_not_matter() {
     }
 }
 
-/// After a power cut the head may lag. Then the last group may have been under way - but no other.
+/// After a power cut the head may lag. Then a file that ends early looks like one that never went on; but what is there is
+/// whole groups, and of damage with more behind it only that in the last group can pass for a write under way.
 #[test]
-fn with_a_head_that_lags_only_the_last_group_may_be_lost() {
+fn with_a_head_that_lags_there_are_whole_groups_and_no_holes() {
     let Picture { mut files, states } = picture(1 << 20, 6, 20);
     files.insert("head".into(), head(true, FIRST));
     let path = journal(&files);

@@ -13,16 +13,24 @@ const KEYS: [&str; 7] = ["jobs/a/1", "jobs/b/1", "pods/a-b/1", "pods/a/1", "pods
 const PREFIXES: [&str; 8] = ["", "pods", "pods/", "pods/a/", "pods/a", "jobs/", "podtemplates/", "none/"];
 const HISTORY: usize = 12;
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Put,
+    Delete,
+    PutAndDelete,
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     /// `slip` is added to the revision that is really there: 0 is what succeeds.
     Write {
         key: usize,
-        delete: bool,
+        kind: Kind,
         slip: u64,
     },
     Create {
         key: usize,
+        kind: Kind,
     },
     Range {
         prefix: usize,
@@ -44,11 +52,15 @@ enum Op {
     Reopen,
 }
 
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![6 => Just(Kind::Put), 3 => Just(Kind::Delete), 1 => Just(Kind::PutAndDelete)]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let slip = prop_oneof![9 => Just(0), 1 => 1..3_u64];
     prop_oneof![
-        8 => (0..KEYS.len(), any::<bool>(), slip).prop_map(|(key, delete, slip)| Op::Write { key, delete, slip }),
-        6 => (0..KEYS.len()).prop_map(|key| Op::Create { key }),
+        8 => (0..KEYS.len(), kind(), slip).prop_map(|(key, kind, slip)| Op::Write { key, kind, slip }),
+        6 => (0..KEYS.len(), kind()).prop_map(|(key, kind)| Op::Create { key, kind }),
         6 => (
             0..PREFIXES.len(),
             proptest::option::of(0..KEYS.len()),
@@ -158,10 +170,10 @@ fn check(ops: Vec<Op>, mut store: Store, reopen: impl Fn(Store) -> Store) {
         let now = model.revision();
         let ago = |back: i64| now.saturating_add_signed(-back);
         match op {
-            Op::Create { key } => write(&store, &mut model, KEYS[key], Expect::Absent, false, step),
-            Op::Write { key, delete, slip } => {
+            Op::Create { key, kind } => write(&store, &mut model, KEYS[key], Expect::Absent, kind, step),
+            Op::Write { key, kind, slip } => {
                 let there = model.at(now).get(KEYS[key]).map_or(now, |(revision, _)| *revision);
-                write(&store, &mut model, KEYS[key], Expect::At(there + slip), delete, step);
+                write(&store, &mut model, KEYS[key], Expect::At(there + slip), kind, step);
             }
             Op::Range { prefix, after, limit, back } => {
                 let (prefix, after, at) = (PREFIXES[prefix], after.map(|key| KEYS[key]), back.map(ago));
@@ -211,6 +223,7 @@ fn check(ops: Vec<Op>, mut store: Store, reopen: impl Fn(Store) -> Store) {
             }
         }
         assert_eq!(store.revision(), model.revision());
+        assert_eq!(store.len(), model.at(model.revision()).len());
         assert_eq!(store.compacted(), model.floors.values().copied().fold(model.floor, u64::max));
         for key in KEYS {
             let got = store.get(key).map(|entry| (entry.revision, String::from_utf8(entry.value.to_vec()).unwrap()));
@@ -219,20 +232,27 @@ fn check(ops: Vec<Op>, mut store: Store, reopen: impl Fn(Store) -> Store) {
     }
 }
 
-fn write(store: &Store, model: &mut Model, key: &'static str, expect: Expect, delete: bool, step: usize) {
+fn write(store: &Store, model: &mut Model, key: &'static str, expect: Expect, kind: Kind, step: usize) {
     let value = format!("step {step}");
-    let change = if delete { Change::Delete(body(&value)) } else { Change::Put(body(&value)) };
+    let change = match kind {
+        Kind::Put => Change::Put(body(&value)),
+        Kind::Delete => Change::Delete(body(&value)),
+        Kind::PutAndDelete => Change::PutAndDelete(body(&value)),
+    };
     let there = model.at(model.revision()).remove(key);
     let fits = match (expect, &there) {
-        (Expect::Absent, None) => !delete,
+        (Expect::Absent, None) => kind != Kind::Delete,
         (Expect::At(expected), Some((revision, _))) => expected == *revision,
         _ => false,
     };
     match commit(store, Write { key: key.into(), expect, change }) {
         Ok(entry) => {
             assert!(fits, "{expect:?} was accepted where {there:?}");
-            model.write(key, &value, delete);
+            model.write(key, &value, kind == Kind::Delete);
             assert_eq!((&*entry.key, entry.revision), (key, model.revision()));
+            if kind == Kind::PutAndDelete {
+                model.write(key, &value, true);
+            }
             assert_eq!(entry.value, text(&value, entry.revision));
         }
         Err(WriteError::Conflict(found)) => {

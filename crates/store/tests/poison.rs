@@ -37,6 +37,7 @@ fn nothing_is_written_after_a_failure_and_reads_go_on() {
         let (store, outcome, group) = scripted(Options::default());
         outcome.send(Ok(())).unwrap();
         let kept = commit(&store, put("pods/a/1", Expect::Absent, "kept")).unwrap();
+        assert_eq!(store.poisoned(), None);
         let before = dump(&store);
         let mut watcher = store.watch("pods/", store.revision()).unwrap();
 
@@ -48,7 +49,9 @@ fn nothing_is_written_after_a_failure_and_reads_go_on() {
         let later = commit(&store, delete("pods/a/1", kept.revision, "lost")).unwrap_err();
         assert!(matches!(later, WriteError::Poisoned { .. }), "{later}");
         assert_eq!(group.iter().count(), 2, "the disk is not asked again");
+        let reason = store.poisoned().expect("it says why");
         if failure != "panic" {
+            assert_eq!(&*reason, failure);
             assert!(later.to_string().contains(failure), "{later}");
         }
 
@@ -112,6 +115,54 @@ fn writes_of_one_group_see_each_other() {
     assert_eq!(outcomes, [Ok(next), Err(Some(next)), Ok(next + 1), Ok(next + 2), Err(None), Ok(next + 3)]);
     assert_eq!(group.recv().unwrap(), 4);
     first.join().unwrap();
+}
+
+#[test]
+fn write_beside_an_entry_happens_only_while_that_is_the_newest() {
+    let (store, outcome, group) = scripted(Options::default());
+    outcome.send(Ok(())).unwrap();
+    let old = commit(&store, put("namespaces/a", Expect::Absent, "stays")).unwrap();
+    group.recv().unwrap();
+    let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
+    group.recv().unwrap();
+    // The namespace changes in the very group that the second Pod is in.
+    let beside = |key: &str| store.commit_beside(put(key, Expect::Absent, "inside"), old.clone());
+    let mut in_time = Box::pin(beside("pods/a/1"));
+    let mut change = Box::pin(store.commit(put("namespaces/a", Expect::At(old.revision), "goes")));
+    let mut late = Box::pin(beside("pods/a/2"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(in_time.as_mut().poll(&mut context).is_pending());
+    assert!(change.as_mut().poll(&mut context).is_pending());
+    assert!(late.as_mut().poll(&mut context).is_pending());
+    outcome.send(Ok(())).unwrap();
+    outcome.send(Ok(())).unwrap();
+    first.join().unwrap();
+    wait(in_time).unwrap();
+    let changed = wait(change).unwrap();
+    assert!(matches!(wait(late), Err(WriteError::Moved)));
+    // The same when the group is another one, and when the entry is gone.
+    assert!(matches!(wait(beside("pods/a/2")), Err(WriteError::Moved)));
+    outcome.send(Ok(())).unwrap();
+    commit(&store, delete("namespaces/a", changed.revision, "gone")).unwrap();
+    assert!(matches!(wait(store.commit_beside(put("pods/a/2", Expect::Absent, "x"), changed)), Err(WriteError::Moved)));
+    assert_eq!(dump(&store).len(), 2, "the two Pods that came in time");
+}
+
+#[test]
+fn what_is_put_and_deleted_is_one_write_to_the_disk() {
+    let (store, outcome, group) = scripted(Options::default());
+    let mut watcher = store.watch("pods/", store.revision()).unwrap();
+    outcome.send(Ok(())).unwrap();
+    let made = commit(&store, put("pods/a/1", Expect::Absent, "made")).unwrap();
+    outcome.send(Ok(())).unwrap();
+    let change = Change::PutAndDelete(common::body("marked"));
+    let write = Write { key: "pods/a/1".into(), expect: Expect::At(made.revision), change };
+    let marked = commit(&store, write).unwrap();
+    assert_eq!(marked.revision, made.revision + 1);
+    assert_eq!(group.try_iter().collect::<Vec<_>>(), [1, 2], "the two changes are in one group");
+    let told: Vec<_> = watcher.take(9).unwrap().events.iter().map(|event| (event.revision, event.deleted)).collect();
+    let first = made.revision;
+    assert_eq!(told, [(first, false), (first + 1, false), (first + 2, true)]);
 }
 
 #[test]
