@@ -86,6 +86,22 @@ fn depth_is_bounded() {
     let failure = read("configmaps", &nested(512)).expect_err("too deep");
     assert!(failure.message.contains("exceeded max depth"), "{}", failure.message);
     assert!(read("configmaps", &"[".repeat(1_000_000)).is_err());
+    // A reader of YAML needs more stack; on that of a test it would die of what it does not refuse.
+    let told = |body: &str| yaml("configmaps", body, FieldValidation::Ignore).map(|_| ()).map_err(|it| it.message);
+    assert_eq!(told(&nested(49)), Ok(()));
+    for levels in [51, 500, 5_000] {
+        assert!(told(&nested(levels)).is_err(), "{levels}");
+        let indented: String = (0..levels).map(|level| format!("{}x:\n", " ".repeat(level))).collect();
+        assert!(told(&indented).is_err(), "{levels}");
+    }
+    let doubled = |times: usize| {
+        let lines = (1..times).map(|at| format!("a{at}: &a{at} [*a{before}, *a{before}]\n", before = at - 1));
+        format!("a0: &a0 x\n{}", lines.collect::<String>())
+    };
+    assert!(told(&doubled(60)).is_err(), "a document may not unfold to more than it is");
+    for endless in ["[".repeat(1_000_000), "{a: ".repeat(100_000), "- ".repeat(100_000), "? ".repeat(100_000)] {
+        assert!(told(&endless).is_err(), "{}", &endless[..4]);
+    }
 }
 
 #[test]

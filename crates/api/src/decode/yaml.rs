@@ -7,7 +7,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DuplicateKeyPolicy, Error, Options};
 
-use super::json::{MAX_DEPTH, Node};
+use super::json::Node;
+
+/// How deep a document may nest. Twice what the deepest object of the API needs, and less than JSON may: a level costs
+/// the reader of YAML twenty kilobytes of stack when built without optimisation, and a thread whose stack is used up
+/// takes the whole server with it.
+const MAX_DEPTH: usize = 50;
 
 pub struct Parsed {
     /// Keys in order of the alphabet, as the JSON form has them.
