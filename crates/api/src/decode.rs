@@ -130,6 +130,11 @@ pub(crate) fn bad_patch(shown: &str, why: String) -> Failure {
     Failure::invalid("", "", "", &[error])
 }
 
+/// What keeps a text from being JSON, in the words clients know.
+pub fn syntax_error(text: &[u8]) -> Option<String> {
+    json::parse(text).err().map(|error| error.to_string())
+}
+
 /// What storage makes of an object: times to the second, and no list where there is an empty one.
 pub fn settle(resource: &Resource, object: &mut Value) {
     if let (Some(structure), Value::Object(map)) =

@@ -14,6 +14,8 @@ pub struct Failure {
     pub details: Option<Details>,
     /// What the client is told besides: for the Warning header.
     pub warnings: Vec<String>,
+    /// Where a list that cannot go on as it began could go on. Empty: nowhere.
+    pub continue_token: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,7 +45,8 @@ impl Details {
 
 impl Failure {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
+        let (message, warnings, continue_token) = (message.into(), Vec::new(), String::new());
+        Self { code, reason, message, details: None, warnings, continue_token }
     }
 
     pub fn with(mut self, details: Details) -> Self {
@@ -132,6 +135,9 @@ impl Failure {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "code": self.code,
         });
+        if !self.continue_token.is_empty() {
+            status["metadata"]["continue"] = self.continue_token.as_str().into();
+        }
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
         }

@@ -179,9 +179,9 @@ fn revision_error(text: &str, why: String) -> FieldError {
     At::rooted("resourceVersion", None).invalid_value(text, why)
 }
 
-fn revision_of_read(text: &str) -> Result<u64, Failure> {
-    // The reference answers 500. It is the client's mistake, and told so.
-    parse_revision(text).map_err(|why| Failure::bad_request(revision_error(text, why).to_string()))
+fn revision_of_list(text: &str) -> Result<u64, Failure> {
+    let told = |why| format!("invalid resource version: {}", revision_error(text, why));
+    parse_revision(text).map_err(|why| Failure::bad_request(told(why)))
 }
 
 fn check(kind: &str, errors: Vec<FieldError>) -> Result<(), Failure> {
@@ -194,7 +194,10 @@ impl ReadAt {
         match query.get("resourceVersion").unwrap_or_default() {
             "" => Ok(Self::Newest),
             "0" => Ok(Self::Any),
-            text => revision_of_read(text).map(Self::NotOlderThan),
+            // The reference answers 500. It is the client's mistake, and told so.
+            text => parse_revision(text)
+                .map(Self::NotOlderThan)
+                .map_err(|why| Failure::bad_request(revision_error(text, why).to_string())),
         }
     }
 }
@@ -229,14 +232,16 @@ impl ListOptions {
         if !token.is_empty() && !matches!(version, "" | "0") {
             return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
         }
+        // Who takes any state takes all of it: the reference has it at hand, and does not cut it into pages.
+        let limit = limit.filter(|_| version != "0");
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
         let read_at = match (version, matching) {
             ("", _) => ReadAt::Newest,
             ("0", _) => ReadAt::Any,
-            (text, "Exact") => ReadAt::Exactly(revision_of_read(text)?),
+            (text, "Exact") => ReadAt::Exactly(revision_of_list(text)?),
             // Before there was a way to say so, a revision with a limit meant exactly that revision.
-            (text, "") if limit.is_some() => ReadAt::Exactly(revision_of_read(text)?),
-            (text, _) => ReadAt::NotOlderThan(revision_of_read(text)?),
+            (text, "") if limit.is_some() => ReadAt::Exactly(revision_of_list(text)?),
+            (text, _) => ReadAt::NotOlderThan(revision_of_list(text)?),
         };
         Ok(Self {
             label_selector: query.text("labelSelector"),
@@ -287,8 +292,8 @@ impl WatchOptions {
             from,
             bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
             initial_events,
-            // Zero and less mean that the server chooses.
-            timeout_seconds: timeout.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0),
+            // Zero means that the server chooses; less than that is over before it begins.
+            timeout_seconds: timeout.filter(|seconds| *seconds != 0).map(|seconds| u64::try_from(seconds).unwrap_or(0)),
         })
     }
 }
@@ -491,6 +496,12 @@ mod tests {
         }
         let limit = |query| ListOptions::parse(&Query::parse(query)).unwrap().limit;
         assert_eq!((limit("limit=3"), limit("limit=0"), limit("limit=-1")), (Some(3), None, None));
+        assert_eq!(limit("limit=3&resourceVersion=0"), None, "any state is shown whole");
+        let told = ReadAt::of_get(&Query::parse("resourceVersion=x")).unwrap_err();
+        assert_eq!(
+            told.message,
+            "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax"
+        );
     }
 
     #[test]
@@ -503,11 +514,11 @@ mod tests {
             ("continue=x&resourceVersion=0", ""),
             (
                 "resourceVersion=+5",
-                "resourceVersion: Invalid value: \" 5\": strconv.ParseUint: parsing \" 5\": invalid syntax",
+                "invalid resource version: resourceVersion: Invalid value: \" 5\": strconv.ParseUint: parsing \" 5\": invalid syntax",
             ),
             (
                 "resourceVersion=%2B5",
-                "resourceVersion: Invalid value: \"+5\": strconv.ParseUint: parsing \"+5\": invalid syntax",
+                "invalid resource version: resourceVersion: Invalid value: \"+5\": strconv.ParseUint: parsing \"+5\": invalid syntax",
             ),
             (
                 "resourceVersion=1&resourceVersionMatch=Some",
@@ -536,6 +547,10 @@ mod tests {
         ] {
             assert_eq!(told(WatchOptions::parse(&Query::parse(query), "batch", "jobs")), why, "{query}");
         }
+        let timeout = |query| WatchOptions::parse(&Query::parse(query), "batch", "jobs").unwrap().timeout_seconds;
+        let timeouts =
+            [timeout(""), timeout("timeoutSeconds=0"), timeout("timeoutSeconds=-1"), timeout("timeoutSeconds=7")];
+        assert_eq!(timeouts, [None, None, Some(0), Some(7)]);
     }
 
     #[test]

@@ -6,10 +6,10 @@ use tally_api::failure::{Cause, Failure};
 use tally_api::kinds::Resource;
 use tally_api::meta;
 use tally_api::options::{Format, WriteOptions};
-use tally_store::{Change, Expect, Write, WriteError};
+use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::text::{self, metadata};
-use crate::{Object, Registry, Result, Target, Written, key, refused, view};
+use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, key, refused, view};
 
 /// CONST-10, API-1: how many suffixes are tried for a generated name.
 const NAME_ATTEMPTS: usize = 8;
@@ -49,7 +49,7 @@ impl Registry {
         if !matches!(text::text(&object, "/metadata/resourceVersion"), "" | "0") {
             return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
         }
-        self.admit(target, text::text(&object, "/metadata/name"))?;
+        let mut namespace_seen = self.admit(target, text::text(&object, "/metadata/name"))?;
         resource.rules.default(&mut object);
         self.give_identity(&mut object);
         if resource.plural == "pods" && resource.group.is_empty() {
@@ -58,7 +58,8 @@ impl Registry {
         }
         let prefix = text::text(&object, "/metadata/generateName").to_owned();
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
-        for attempt in 1.. {
+        let mut attempt = 1;
+        for _ in 0..MOST_ROUNDS {
             let mut candidate = object.clone();
             if generated {
                 metadata(&mut candidate).insert("name".to_owned(), self.generate_name(&prefix).into());
@@ -87,7 +88,11 @@ impl Registry {
                 let body = text::body(&stored);
                 let body = if incomplete { text::mark_incomplete(body) } else { body };
                 let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
-                self.store.commit(write).await.map(|entry| entry.value.clone())
+                let committed = match &namespace_seen {
+                    Some(seen) => self.store.commit_beside(write, seen.clone()).await,
+                    None => self.store.commit(write).await,
+                };
+                committed.map(|entry| entry.value.clone())
             };
             match written {
                 Ok(bytes) => {
@@ -95,9 +100,18 @@ impl Registry {
                     let object = Object { bytes: view::shown(resource, bytes) };
                     return Ok(Written { object, kind: None, created: true, warnings });
                 }
-                Err(WriteError::Conflict(_)) if generated && attempt < NAME_ATTEMPTS => {}
+                // The namespace was written to since it was looked at. Nothing may come into one that is going.
+                Err(WriteError::Moved) => namespace_seen = self.admit(target, &name)?,
+                Err(WriteError::Conflict(_)) if generated && attempt < NAME_ATTEMPTS => attempt += 1,
                 Err(WriteError::Conflict(existing)) => {
                     let mut failure = Failure::already_exists(resource, &name);
+                    if !prefix.is_empty() {
+                        // Also where the client gave a name besides: it is not asked who made it.
+                        failure.message += ", the server was not able to generate a unique name for the object";
+                        if let Some(details) = &mut failure.details {
+                            details.retry_after_seconds = 1;
+                        }
+                    }
                     if existing.is_some_and(|entry| is_deleting(&text::parse(&entry.value))) {
                         failure.message.insert_str(0, "object is being deleted: ");
                     }
@@ -106,14 +120,14 @@ impl Registry {
                 Err(error) => return Err(refused(error)),
             }
         }
-        unreachable!("the last attempt returns")
+        Err(refused(WriteError::Overloaded))
     }
 
-    /// API-19: objects go into a namespace that exists and stays.
-    fn admit(&self, target: Target<'_>, name: &str) -> Result<()> {
+    /// API-19: objects go into a namespace that exists and stays. The namespace as it was when it was looked at.
+    fn admit(&self, target: Target<'_>, name: &str) -> Result<Option<Entry>> {
         let Target { resource, namespace, .. } = target;
         if !resource.namespaced {
-            return Ok(());
+            return Ok(None);
         }
         let Some(entry) = self.store.get(&format!("namespaces/{namespace}")) else {
             let mut failure = Failure::new(404, "NotFound", format!("namespaces \"{namespace}\" not found"));
@@ -125,7 +139,7 @@ impl Registry {
         // The word can also stand in an annotation; only then is the text read in full.
         let marked = entry.value.windows(DELETION.len()).any(|window| window == DELETION.as_bytes());
         if !marked || !is_deleting(&text::parse(&entry.value)) {
-            return Ok(());
+            return Ok(Some(entry));
         }
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let mut failure = Failure::forbidden(resource, name, &why);

@@ -32,6 +32,11 @@ impl Registry {
     }
 
     pub async fn delete(&self, target: Target<'_>, options: &DeleteOptions) -> Result<Deleted> {
+        self.delete_this(target, None, options).await
+    }
+
+    /// `uid`: the one object that is meant. If another has its name by now, it is gone.
+    async fn delete_this(&self, target: Target<'_>, uid: Option<&str>, options: &DeleteOptions) -> Result<Deleted> {
         let resource = target.resource;
         if resource.plural == "namespaces" && PROTECTED.contains(&target.name) {
             return Err(Failure::forbidden(resource, target.name, "this namespace may not be deleted"));
@@ -42,53 +47,35 @@ impl Registry {
                 return Err(Failure::not_found(resource, target.name));
             };
             let old = text::parse(&entry.value);
+            if uid.is_some_and(|uid| uid != text::text(&old, "/metadata/uid")) {
+                return Err(Failure::not_found(resource, target.name));
+            }
             check_preconditions(&target, options, &entry, &old)?;
-            let mut expect = entry.revision;
-            let (marked, last) = match plan(resource, options, &old, self.world.now()) {
+            let (change, object, goes) = match plan(resource, options, &old, self.world.now()) {
                 Plan::Nothing => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
-                Plan::Remove => (None, old),
-                Plan::Mark { object, then_remove: false } if options.dry_run => {
-                    return Ok(Deleted::Object(shown(resource, text::unstored(&object))));
-                }
-                Plan::Mark { object, then_remove: false } => match self.put(&key, expect, &object).await? {
-                    Some(entry) => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
-                    None => continue,
-                },
-                Plan::Mark { object, then_remove: true } if options.dry_run => (Some(text::unstored(&object)), object),
-                Plan::Mark { object, then_remove: true } => match self.put(&key, expect, &object).await? {
-                    Some(entry) => {
-                        expect = entry.revision;
-                        (Some(entry.value.clone()), object)
-                    }
-                    None => continue,
-                },
+                Plan::Remove => (Change::Delete(text::body(&old)), old, true),
+                Plan::Mark { object, then_remove: false } => (Change::Put(text::body(&object)), object, false),
+                // In one write: nobody would take away a Pod that a crash left behind, marked and held by nothing.
+                Plan::Mark { object, then_remove: true } => (Change::PutAndDelete(text::body(&object)), object, true),
             };
-            if !options.dry_run {
-                let change = Change::Delete(text::body(&last));
-                match self.store.commit(Write { key: key.clone(), expect: Expect::At(expect), change }).await {
-                    Ok(_) => {}
+            // Who is told of an object that was not marked before it went sees it as it was.
+            let as_it_was = matches!(change, Change::Delete(_)).then(|| entry.value.clone());
+            let written = if options.dry_run {
+                text::unstored(&object)
+            } else {
+                match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
+                    Ok(entry) => entry.value.clone(),
                     Err(WriteError::Conflict(_)) => continue,
                     Err(error) => return Err(refused(error)),
                 }
-            }
-            let bytes = marked.unwrap_or_else(|| entry.value.clone());
-            return Ok(if answers_with_object(resource) {
-                Deleted::Object(shown(resource, bytes))
+            };
+            return Ok(if !goes || answers_with_object(resource) {
+                Deleted::Object(shown(resource, as_it_was.unwrap_or(written)))
             } else {
-                Deleted::Status { uid: text::text(&last, "/metadata/uid").to_owned() }
+                Deleted::Status { uid: text::text(&object, "/metadata/uid").to_owned() }
             });
         }
         Err(Failure::modified(resource, target.name))
-    }
-
-    /// None: another write came first.
-    async fn put(&self, key: &str, expect: u64, object: &Value) -> Result<Option<Entry>> {
-        let change = Change::Put(text::body(object));
-        match self.store.commit(Write { key: key.to_owned(), expect: Expect::At(expect), change }).await {
-            Ok(entry) => Ok(Some(entry)),
-            Err(WriteError::Conflict(_)) => Ok(None),
-            Err(error) => Err(refused(error)),
-        }
     }
 
     /// API-21: one by one, not all or none. The objects as they were before.
@@ -101,8 +88,10 @@ impl Registry {
         let listing = self.list(target, selection)?;
         for object in &listing.items {
             let object = object.parse();
-            let (namespace, name) = (text::text(&object, "/metadata/namespace"), text::text(&object, "/metadata/name"));
-            match self.delete(Target::new(target.resource, namespace, name), options).await {
+            let at = |pointer| text::text(&object, pointer);
+            let one = Target::new(target.resource, at("/metadata/namespace"), at("/metadata/name"));
+            // One that has taken the name of another since was not selected.
+            match self.delete_this(one, Some(at("/metadata/uid")), options).await {
                 Ok(_) => {}
                 Err(failure) if failure.code == 404 => {}
                 Err(failure) => return Err(failure),
@@ -239,7 +228,7 @@ fn finalizers(resource: &Resource, options: &DeleteOptions, old: &Value) -> Vec<
 }
 
 /// API-15.
-fn check_preconditions(target: &Target<'_>, options: &DeleteOptions, entry: &Entry, old: &Value) -> Result<()> {
+pub fn check_preconditions(target: &Target<'_>, options: &DeleteOptions, entry: &Entry, old: &Value) -> Result<()> {
     let uid = text::text(old, "/metadata/uid");
     if let Some(wanted) = options.precondition_uid.as_deref().filter(|wanted| *wanted != uid) {
         return Err(other_uid(target, wanted, uid));
@@ -255,7 +244,7 @@ fn check_preconditions(target: &Target<'_>, options: &DeleteOptions, entry: &Ent
     Ok(())
 }
 
-pub fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
+fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
     let why = format!(
         "the UID in the precondition ({wanted}) does not match the UID in record ({found}). \
          The object might have been deleted and then recreated"

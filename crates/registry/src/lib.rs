@@ -140,6 +140,7 @@ fn refused(error: WriteError) -> Failure {
             failure
         }
         WriteError::TooLarge { .. } => Failure::new(413, "RequestEntityTooLarge", error.to_string()),
+        WriteError::Closed => Failure::new(503, "ServiceUnavailable", "the server is stopping"),
         other => Failure::internal(other.to_string()),
     }
 }

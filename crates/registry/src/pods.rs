@@ -8,8 +8,9 @@ use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
 use tally_api::selector::LabelSelector;
 use tally_api::{catalog, pod};
-use tally_store::{Change, Expect, Write, WriteError};
+use tally_store::{Change, Entry, Expect, Write, WriteError};
 
+use crate::delete::check_preconditions;
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, refused, text};
 
 impl Registry {
@@ -31,7 +32,7 @@ impl Registry {
         }
         let now = self.world.now();
         let pod = Target::new(pods()?, target.namespace, name);
-        self.change_pod(pod, options.dry_run, |object| pod::bind(object, &binding, now)).await?;
+        self.change_pod(pod, options.dry_run, |_, object| pod::bind(object, &binding, now)).await?;
         Ok(success(decoded.warnings))
     }
 
@@ -48,19 +49,21 @@ impl Registry {
         if text::text(&eviction, "/metadata/name") != target.name {
             return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
         }
-        let delete = delete_options(&eviction, options.dry_run);
+        let asked = delete_options(&eviction, options.dry_run);
         let pod = Target { subresource: None, ..target };
         let now = self.world.now();
-        let stored = self.get(pod, Default::default())?.parse();
-        check_uid(&pod, &delete, &stored)?;
-        if counts_for_budgets(&stored) {
-            self.check_budgets(&pod, &stored)?;
-        }
-        self.change_pod(pod, delete.dry_run, |object| {
+        let evicted = self.change_pod(pod, asked.dry_run, |entry, object| {
+            check_preconditions(&pod, &asked, entry, object)?;
+            if counts_for_budgets(object) {
+                self.check_budgets(&pod, object)?;
+            }
             pod::add_disruption_target(object, now);
             Ok(())
-        })
-        .await?;
+        });
+        // What was checked and marked goes, and not a Pod that has taken its name since. The revision asked for was that
+        // of the Pod before it was marked.
+        let delete =
+            DeleteOptions { precondition_uid: Some(evicted.await?), precondition_resource_version: None, ..asked };
         self.delete(pod, &delete).await?;
         Ok(success(decoded.warnings))
     }
@@ -76,24 +79,26 @@ impl Registry {
         pod::admit_priority(pod, named, by_default)
     }
 
+    /// The uid of the Pod that was changed.
     async fn change_pod(
         &self,
         target: Target<'_>,
         dry_run: bool,
-        change: impl Fn(&mut Value) -> Result<()>,
-    ) -> Result<()> {
+        change: impl Fn(&Entry, &mut Value) -> Result<()>,
+    ) -> Result<String> {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let entry = self.store.get(&key).ok_or_else(|| Failure::not_found(target.resource, target.name))?;
             let old = text::parse(&entry.value);
             let mut new = old.clone();
-            change(&mut new)?;
+            change(&entry, &mut new)?;
+            let uid = text::text(&old, "/metadata/uid").to_owned();
             if dry_run || new == old {
-                return Ok(());
+                return Ok(uid);
             }
             let change = Change::Put(text::body(&new));
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(uid),
                 Err(WriteError::Conflict(_)) => {}
                 Err(error) => return Err(refused(error)),
             }
@@ -164,16 +169,7 @@ fn delete_options(eviction: &Value, dry_run: bool) -> DeleteOptions {
         propagation,
         orphan_dependents: at("/deleteOptions/orphanDependents").and_then(Value::as_bool),
         precondition_uid: words("/deleteOptions/preconditions/uid"),
-        // Adding the condition changes the revision; the caller's precondition is about the Pod before that.
-        precondition_resource_version: None,
-    }
-}
-
-fn check_uid(target: &Target<'_>, options: &DeleteOptions, stored: &Value) -> Result<()> {
-    let found = text::text(stored, "/metadata/uid");
-    match options.precondition_uid.as_deref() {
-        Some(wanted) if wanted != found => Err(crate::delete::other_uid(target, wanted, found)),
-        _ => Ok(()),
+        precondition_resource_version: words("/deleteOptions/preconditions/resourceVersion"),
     }
 }
 

@@ -27,28 +27,35 @@ impl Registry {
             }
         } else {
             let (revision, start) = continuation::read(&options.continue_token)?;
-            (Some(revision), Some(format!("{prefix}{start}")))
+            (revision, Some(format!("{prefix}{start}")))
         };
         let everything = filter.is_everything();
         // With a selector, one cannot know how much must be read for a full page.
         let page_limit = if everything { options.limit } else { None };
-        let page = self
-            .store
-            .range(&prefix, after.as_deref(), page_limit, at)
-            .map_err(|too_old| if options.continue_token.is_empty() { gone(too_old) } else { continue_is_gone() })?;
-        let mut remaining = (everything && page.more).then_some(page.remaining);
+        let page = self.store.range(&prefix, after.as_deref(), page_limit, at).map_err(|_| {
+            if options.continue_token.is_empty() { list_is_gone() } else { page_is_gone(after.as_deref(), &prefix) }
+        })?;
+        let remaining = (everything && page.more).then_some(page.remaining);
         let mut more = page.more;
         let mut items: Vec<Entry> = page.entries;
         if !everything {
-            items.retain(|entry| filter.matches_stored(target.resource, &entry.value));
-            if let Some(limit) = options.limit.filter(|limit| items.len() > *limit) {
-                items.truncate(limit);
-                more = true;
-                remaining = None;
+            // There is more as soon as there is more to look at, whether or not any of it would be chosen.
+            let (mut seen, all, limit) = (0, items.len(), options.limit.unwrap_or(usize::MAX));
+            let mut chosen = Vec::new();
+            for entry in items {
+                seen += 1;
+                if filter.matches_stored(target.resource, &entry.value) {
+                    chosen.push(entry);
+                }
+                if chosen.len() == limit {
+                    break;
+                }
             }
+            items = chosen;
+            more = seen < all;
         }
         let continue_token = match items.last().filter(|_| more) {
-            Some(last) => continuation::write(page.revision, last.key.strip_prefix(&prefix).unwrap_or(&last.key)),
+            Some(last) => continuation::write(Some(page.revision), last.key.strip_prefix(&prefix).unwrap_or(&last.key)),
             None => String::new(),
         };
         let shown = |entry: Entry| Object { bytes: view::shown(target.resource, entry.value.clone()) };
@@ -78,6 +85,19 @@ pub fn gone(too_old: TooOld) -> Failure {
     Failure::expired(format!("too old resource version: {} ({})", too_old.requested, too_old.oldest))
 }
 
-fn continue_is_gone() -> Failure {
-    Failure::expired("the pages of this list are too old to be continued; start again without the continue parameter")
+fn list_is_gone() -> Failure {
+    Failure::expired("The resourceVersion for the provided list is too old.")
+}
+
+/// The moment that the pages show is forgotten. The client can go on all the same, with the state of now.
+fn page_is_gone(after: Option<&str>, prefix: &str) -> Failure {
+    let mut failure = Failure::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
+         the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
+         Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
+         deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    let after = after.and_then(|after| after.strip_prefix(prefix)).unwrap_or_default();
+    failure.continue_token = continuation::write(None, after);
+    failure
 }

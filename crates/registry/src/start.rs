@@ -10,7 +10,8 @@ use crate::{Registry, Result, Target};
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 impl Registry {
-    /// Creates the objects a cluster starts with, where they are missing.
+    /// Creates the objects a cluster starts with, where they are missing. History begins after them, as it begins anew
+    /// at every later start: a client that asks for an earlier revision did not get it from here.
     pub async fn begin(&self) -> Result<()> {
         for name in NAMESPACES {
             self.ensure("namespaces", "", &json!({"metadata": {"name": name}})).await?;
@@ -19,7 +20,9 @@ impl Registry {
             "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
             "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
         });
-        self.ensure("services", "default", &service).await
+        self.ensure("services", "default", &service).await?;
+        self.store.compact(self.store.revision());
+        Ok(())
     }
 
     async fn ensure(&self, plural: &str, namespace: &str, object: &Value) -> Result<()> {

@@ -28,9 +28,16 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         let mut decoded = decode(target.resource, body, format, options.field_validation)?;
-        take_name(&target, &mut decoded.object)?;
+        take_namespace(target.resource, target.namespace, &mut decoded.object)?;
+        check_name(&target, &decoded.object)?;
         if self.store.get(&target.key()).is_none() && target.resource.create_on_update && target.subresource.is_none() {
-            metadata(&mut decoded.object).remove("uid");
+            // Whoever names a uid means an object that is not there any more. A revision, too, names what was there, but
+            // the reference does not mind.
+            match text::text(&decoded.object, "/metadata/uid") {
+                "" => {}
+                uid => return Err(other_uid(&target, uid, "")),
+            }
+            metadata(&mut decoded.object).remove("resourceVersion");
             return self.create_object(target, decoded, options).await;
         }
         self.modify(target, Wish::Replace(decoded), options).await
@@ -106,8 +113,8 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
         }
     };
     text::remove_type(&mut new);
-    take_name(target, &mut new)?;
     take_namespace(resource, target.namespace, &mut new)?;
+    check_name(target, &new)?;
     check_revision(target, &new, entry)?;
     let unconditional = matches!(text::text(&new, "/metadata/resourceVersion"), "" | "0");
     if unconditional && matches!(wish, Wish::Replace(_)) && meta::needs_resource_version(resource) {
@@ -179,22 +186,16 @@ fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
     Failure::conflict(target.resource, target.name, &why)
 }
 
-/// The name in the URL is the object's; an object that names another one is refused.
-fn take_name(target: &Target<'_>, object: &mut Value) -> Result<()> {
+/// The name in the URL is the object's: one that names another, or none, is refused.
+fn check_name(target: &Target<'_>, object: &Value) -> Result<()> {
+    let named = target.name;
     match text::text(object, "/metadata/name") {
-        "" => {
-            let text = "name must be provided";
-            let given = metadata(object).get("name").is_some();
-            if given {
-                return Err(Failure::bad_request(text));
-            }
-            metadata(object).insert("name".to_owned(), target.name.into());
-            Ok(())
-        }
-        given if given == target.name => Ok(()),
+        given if given == named => Ok(()),
+        "" => Err(Failure::bad_request(format!(
+            "the name of the object ({named} based on URL) was undeterminable: name must be provided"
+        ))),
         given => Err(Failure::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({})",
-            target.name
+            "the name of the object ({given}) does not match the name on the URL ({named})"
         ))),
     }
 }

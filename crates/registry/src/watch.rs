@@ -16,6 +16,10 @@ use crate::{Object, Registry, Result, Target, read, text, view};
 /// has seen everything up to a write it knows of; a busy store sends no more than ten of these a second and stream.
 const BOOKMARK_EVERY: Duration = Duration::from_millis(100);
 
+/// How long a reader that asks for a revision we have not reached is left waiting for it. Writes come quickly; if this
+/// one does not, the reader got the revision elsewhere, or from a store that is lost, and should list again.
+const REACHED_WITHIN: Duration = Duration::from_secs(3);
+
 /// Events looked at in one go, so that one stream does not keep the others waiting.
 const BATCH: usize = 256;
 
@@ -44,21 +48,32 @@ pub struct WatchStream {
     told: u64,
     next_bookmark: Option<Instant>,
     ends: Option<Instant>,
+    unreached: Option<Unreached>,
     failed: bool,
+}
+
+/// A revision that has not been reached yet, and what to tell the reader if it has not been by then.
+struct Unreached {
+    revision: u64,
+    by: Instant,
+    failure: Failure,
 }
 
 impl Registry {
     pub fn watch(&self, target: Target<'_>, options: &WatchOptions) -> Result<WatchStream> {
         let filter = Filter::parse(target.resource, &options.label_selector, &options.field_selector)?;
         let from = options.from.filter(|revision| *revision > 0);
-        if let Some(revision) = from {
-            self.check_reached(ReadAt::NotOlderThan(revision))?;
-        }
         let wants_state = options.initial_events.unwrap_or(from.is_none());
         let prefix = target.prefix();
         let mut ready = VecDeque::new();
         let mut start = from.unwrap_or_else(|| self.store.revision());
-        if wants_state {
+        let unreached = from.and_then(|revision| {
+            let failure = self.check_reached(ReadAt::NotOlderThan(revision)).err()?;
+            Some(Unreached { revision, by: Instant::now() + REACHED_WITHIN, failure })
+        });
+        if let (true, Some(unreached)) = (wants_state, &unreached) {
+            ready.push_back(WatchEvent::Failed(unreached.failure.clone()));
+        } else if wants_state {
             let page = self.store.range(&prefix, None, None, None).map_err(read::gone)?;
             start = page.revision;
             for entry in page.entries {
@@ -72,7 +87,7 @@ impl Registry {
             }
         }
         let (watcher, failed) = match self.store.watch(&prefix, start) {
-            Ok(watcher) => (watcher, false),
+            Ok(watcher) => (watcher, wants_state && unreached.is_some()),
             // A stream that cannot begin says so in the stream: that is where clients look for it.
             Err(too_old) => {
                 ready.clear();
@@ -89,6 +104,7 @@ impl Registry {
             told: start,
             next_bookmark: None,
             ends: options.timeout_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+            unreached,
             failed,
         })
     }
@@ -118,6 +134,7 @@ impl WatchStream {
                 () = self.watcher.changed() => {}
                 () = self.watcher.moved(), if self.bookmarks && !behind => {}
                 () = at(wake) => {}
+                () = at(self.unreached.as_ref().map(|unreached| unreached.by)) => self.give_up(),
                 () = at(self.ends) => return None,
             }
         }
@@ -130,6 +147,15 @@ impl WatchStream {
             return Some(event);
         }
         (!self.failed && self.bookmarks && self.watcher.position() > self.told).then(|| self.bookmark())
+    }
+
+    /// Tells a reader that its revision has not been reached, unless it has been.
+    fn give_up(&mut self) {
+        let still = |unreached: &Unreached| self.watcher.position() <= unreached.revision;
+        if let Some(unreached) = self.unreached.take().filter(still) {
+            self.failed = true;
+            self.ready.push_back(WatchEvent::Failed(unreached.failure));
+        }
     }
 
     fn bookmark(&mut self) -> WatchEvent {

@@ -16,6 +16,7 @@ fn a_cluster_begins_with_its_namespaces_and_its_own_service_once() {
     let revision = cluster.registry.store.revision();
     now(cluster.registry.begin()).unwrap();
     assert_eq!(cluster.registry.store.revision(), revision, "beginning again changes nothing");
+    assert_eq!(cluster.registry.store.compacted(), revision, "history begins when all that is there");
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         let namespace = cluster.get(cluster.target("", "namespaces", "", name)).unwrap();
         assert_eq!(namespace["status"]["phase"], "Active");
@@ -45,6 +46,55 @@ fn a_generated_name_that_is_taken_is_drawn_again_and_then_given_up() {
     assert_eq!(first["metadata"]["name"], "c-bbbbb");
     let second = cluster.create(cluster.configmaps(), &object).map(|_| ()).unwrap_err();
     assert_eq!((second.code, second.reason), (409, "AlreadyExists"));
+    let told =
+        "configmaps \"c-bbbbb\" already exists, the server was not able to generate a unique name for the object";
+    assert_eq!((second.message.as_str(), second.details.unwrap().retry_after_seconds), (told, 1));
+}
+
+#[test]
+fn a_replacement_says_what_it_replaces() {
+    let cluster = Cluster::new();
+    cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "a"}})).unwrap();
+    let leases = |name| cluster.target("coordination.k8s.io", "leases", "default", name);
+    let put = |target: Target<'_>, body: serde_json::Value| {
+        let body = body.to_string();
+        let written = now(cluster.registry.update(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
+        written.map(|written| written.created).map_err(|failure| (failure.code, failure.message))
+    };
+    let nameless = "the name of the object (a based on URL) was undeterminable: name must be provided";
+    let elsewhere = "the namespace of the provided object does not match the namespace sent on the request";
+    for (body, code, told) in [
+        (json!({}), 400, nameless),
+        (json!({"metadata": {"name": ""}}), 400, nameless),
+        (json!({"metadata": {"name": "b"}}), 400, "the name of the object (b) does not match the name on the URL (a)"),
+        (json!({"metadata": {"name": "b", "namespace": "x"}}), 400, elsewhere),
+    ] {
+        assert_eq!(put(cluster.configmap("a"), body), Err((code, told.to_owned())));
+    }
+    let failed = cluster.merge(cluster.configmap("a"), &json!({"metadata": {"name": null}})).map(|_| ());
+    assert_eq!(failed.unwrap_err().message, nameless);
+    // Leases come into being when they are replaced, but not in the place of one that had a uid.
+    let uid = json!({"metadata": {"name": "l", "uid": "u"}});
+    assert_eq!(put(leases("l"), uid).map_err(|(code, _)| code), Err(409));
+    assert_eq!(put(leases("l"), json!({"metadata": {"name": "l", "resourceVersion": "1"}})), Ok(true));
+}
+
+#[test]
+fn a_page_of_a_selection_ends_where_there_is_nothing_more_to_look_at() {
+    let cluster = Cluster::new();
+    for (name, chosen) in [("a", "y"), ("b", "n"), ("c", "y"), ("d", "n")] {
+        let object = json!({"metadata": {"name": name, "labels": {"chosen": chosen}}});
+        cluster.create(cluster.configmaps(), &object).unwrap();
+    }
+    let page = |selector: &str, limit| {
+        let options = ListOptions { label_selector: selector.to_owned(), limit: Some(limit), ..ListOptions::default() };
+        let page = cluster.registry.list(cluster.configmaps(), &options).unwrap();
+        (page.items.len(), !page.continue_token.is_empty(), page.remaining)
+    };
+    assert_eq!(page("chosen=y", 2), (2, true, None), "one more is there, though it is not chosen");
+    assert_eq!(page("chosen=n", 2), (2, false, None));
+    assert_eq!(page("chosen=y", 3), (2, false, None));
+    assert_eq!(page("", 2), (2, true, Some(2)));
 }
 
 #[test]
@@ -99,9 +149,15 @@ fn a_list_that_is_too_old_to_go_on_says_so() {
     let page = cluster.registry.list(cluster.configmaps(), &first).unwrap();
     cluster.merge(cluster.configmap("a"), &json!({"data": {"k": "v"}})).unwrap();
     cluster.registry.store.compact(cluster.registry.store.revision());
-    let next = ListOptions { continue_token: page.continue_token, ..first };
+    let next = ListOptions { continue_token: page.continue_token, ..first.clone() };
     let gone = cluster.registry.list(cluster.configmaps(), &next).map(|_| ()).unwrap_err();
     assert_eq!((gone.code, gone.reason), (410, "Expired"));
+    assert_eq!(gone.to_json()["metadata"]["continue"], gone.continue_token.as_str());
+    // Whoever does not mind can go on with the state of now.
+    let next = ListOptions { continue_token: gone.continue_token, limit: None, ..first };
+    let rest = cluster.registry.list(cluster.configmaps(), &next).unwrap();
+    let names: Vec<_> = rest.items.iter().map(|object| object.parse()["metadata"]["name"].clone()).collect();
+    assert_eq!((names, rest.revision), (vec![json!("b"), json!("c")], cluster.registry.store.revision()));
     let past = ListOptions { read_at: ReadAt::Exactly(page.revision), ..ListOptions::default() };
     let gone = cluster.registry.list(cluster.configmaps(), &past).map(|_| ()).unwrap_err();
     assert_eq!((gone.code, gone.reason), (410, "Expired"));

@@ -218,6 +218,32 @@ fn a_stream_from_a_forgotten_revision_says_so_in_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_from_a_revision_that_is_not_reached_waits_for_it_a_while() {
+    let cluster = Cluster::new();
+    let revision = cluster.registry.store.revision();
+    let from = |ahead, initial_events, timeout| WatchOptions {
+        from: Some(revision + ahead),
+        initial_events,
+        timeout_seconds: Some(timeout),
+        ..WatchOptions::default()
+    };
+    let open = |options| cluster.registry.watch(cluster.configmaps(), &options).unwrap();
+    assert!(open(from(9, None, 1)).next().await.is_none(), "silence until the time asked for is over");
+    for mut stream in [open(from(9, None, 60)), open(from(9, Some(true), 60))] {
+        let Some(WatchEvent::Failed(failure)) = stream.next().await else { panic!("no failure") };
+        assert_eq!((failure.code, failure.reason), (504, "Timeout"));
+        assert!(stream.next().await.is_none());
+    }
+    let mut stream = open(from(1, None, 60));
+    for name in ["a", "b"] {
+        cluster.create(cluster.configmaps(), &json!({"metadata": {"name": name}})).unwrap();
+    }
+    let Some(WatchEvent::Added(object)) = stream.next().await else { panic!("nothing") };
+    assert_eq!(object.parse()["metadata"]["name"], "b", "only what came after it");
+    assert!(stream.next().await.is_none(), "reached: there is nothing to complain about");
+}
+
+#[tokio::test(start_paused = true)]
 async fn bookmarks_follow_writes_elsewhere_but_not_each_of_them() {
     let cluster = Cluster::new();
     let options = WatchOptions {

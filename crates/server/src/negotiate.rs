@@ -132,6 +132,12 @@ fn only_accepted(accept: &str) -> Failure {
     Failure::new(406, "NotAcceptable", text)
 }
 
+/// The refusal of a watch in a form that is no stream.
+pub fn only_streams() -> Failure {
+    let streams = [JSON, PROTOBUF].map(|media| format!("{media};stream=watch"));
+    Failure::new(406, "NotAcceptable", format!("only the following media types are accepted: {}", streams.join(", ")))
+}
+
 /// The second gate: the first wish that can be fulfilled. `allowed` says whether a conversion (kind, group, version) is
 /// offered here.
 fn choose<T>(

@@ -12,6 +12,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, USER_AGENT};
 use tally_api::decode::{MAX_BODY, decode_as};
 use tally_api::failure::{Details, Failure};
+use tally_api::meta::path_segment_problems;
 use tally_api::options::{DeleteOptions, FieldValidation, Format, ListOptions, Query, ReadAt, Write, WriteOptions};
 use tally_api::table::IncludeObject;
 use tally_registry::{Deleted, Registry, Target, Written};
@@ -110,6 +111,11 @@ impl Ask<'_> {
             return Err(Failure::new(429, "TooManyRequests", text).with(details));
         };
         let (registry, target) = (self.registry(), self.target());
+        let problems = path_segment_problems(target.name, false);
+        if !problems.is_empty() {
+            let text = format!("Name parameter invalid: {:?}: {}", target.name, problems.join(";"));
+            return Err(Failure::bad_request(text));
+        }
         match self.verb {
             Verb::Get if self.is_log() => extras::log(self),
             Verb::Get => {

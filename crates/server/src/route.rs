@@ -149,6 +149,10 @@ fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Place<'a
     };
     let made = |resource, subresource, namespace: &'a str, name: &'a str| -> Option<Place<'a>> {
         let (namespace, name) = (unescape(namespace, false)?, unescape(name, false)?);
+        // A slash divides, however it is written, and there is nothing where such a path would lead.
+        if namespace.contains('/') || name.contains('/') {
+            return None;
+        }
         Some(Place { resource, subresource, namespace, name, watch })
     };
     let serves = |resource: &Resource, verbs: &[&str]| resource.verbs.iter().any(|verb| verbs.contains(verb));
@@ -267,6 +271,7 @@ mod tests {
             ("/api/v1//namespaces/n/configmaps/c", "Nothing"),
             ("/apis/batch/v1/namespaces/n/jobs/a%20b", "Objects(jobs.batch n/a b/)"),
             ("/apis/batch/v1/namespaces/n/jobs/a%2", "Nothing"),
+            ("/apis/batch/v1/namespaces/n/jobs/a%2Fb", "Nothing"),
             ("/api/v1/watch/namespaces/n/pods", "Objects(watch pods n//)"),
             ("/api/v1/a/b/c/d/e/f/g/h", "Nothing"),
         ] {

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::body::Body;
 use crate::door::Door;
 use crate::forms::{Answer, Dress, answer};
-use crate::negotiate::{View, Wish};
+use crate::negotiate::{self, View, Wish};
 use crate::objects::Ask;
 
 /// Where the client names no time, a watch ends after half an hour and up to another half by chance, so that clients
@@ -46,8 +46,7 @@ struct Watching {
 pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
     if wish.format == Format::Yaml {
         // A stream of YAML documents is nothing a client can take apart.
-        let text = "only the following media types are accepted for a watch: application/json";
-        return Err(Failure::new(406, "NotAcceptable", text));
+        return Err(negotiate::only_streams());
     }
     if let View::Metadata { version, .. } = wish.view {
         wish.view = View::Metadata { version, list: false };

@@ -58,6 +58,30 @@ async fn unknown_fields_are_warned_of() {
 }
 
 #[tokio::test]
+async fn names_that_are_no_names_are_told_apart_from_missing_ones() {
+    let server = Running::start().await;
+    for (name, code, told) in [
+        ("..", 400, "Name parameter invalid: \"..\": may not be '..'"),
+        ("a%25b", 400, "Name parameter invalid: \"a%b\": may not contain '%'"),
+        ("a%2Fb", 404, "the server could not find the requested resource"),
+        ("A_b", 404, "configmaps \"A_b\" not found"),
+    ] {
+        let answer = server.call(&server.admin(), get(&format!("{CONFIG_MAPS}/{name}"))).await;
+        assert_eq!((answer.code, answer.value()["message"].as_str()), (code, Some(told)), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_is_a_stream_of_json() {
+    let server = Running::start().await;
+    let asked = with(get(&format!("{CONFIG_MAPS}?watch=1")), "accept", "application/yaml");
+    let answer = server.call(&server.admin(), asked).await;
+    let told = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    assert_eq!(answer.code, 406);
+    assert!(String::from_utf8_lossy(&answer.body).contains(told));
+}
+
+#[tokio::test]
 async fn bodies_have_a_limit() {
     let server = Running::start().await;
     for (length, refused) in [(MAX_BODY, false), (MAX_BODY + 1, true)] {
