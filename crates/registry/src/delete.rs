@@ -113,6 +113,7 @@ fn answers_with_object(resource: &Resource) -> bool {
         "podtemplates",
         "resourcequotas",
         "serviceaccounts",
+        "services",
         "persistentvolumes",
         "persistentvolumeclaims",
     ];

@@ -80,6 +80,31 @@ fn a_replacement_says_what_it_replaces() {
 }
 
 #[test]
+fn some_kinds_are_shown_once_more_when_they_go() {
+    let cluster = Cluster::new();
+    for (group, plural, shown) in [
+        ("", "configmaps", false),
+        ("", "serviceaccounts", true),
+        ("", "services", true),
+        ("", "podtemplates", true),
+        ("coordination.k8s.io", "leases", false),
+    ] {
+        let object = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}});
+        let object = if plural == "podtemplates" {
+            let template = Cluster::pod("p", None);
+            json!({"metadata": {"name": "a"}, "template": {"spec": template["spec"]}})
+        } else {
+            object
+        };
+        cluster.create(cluster.target(group, plural, "default", ""), &object).unwrap();
+        let target = cluster.target(group, plural, "default", "a");
+        let gone = now(cluster.registry.delete(target, &DeleteOptions::default())).unwrap();
+        assert_eq!(matches!(gone, Deleted::Object(_)), shown, "{plural}");
+        assert_eq!(cluster.get(target).unwrap_err().code, 404);
+    }
+}
+
+#[test]
 fn a_page_of_a_selection_ends_where_there_is_nothing_more_to_look_at() {
     let cluster = Cluster::new();
     for (name, chosen) in [("a", "y"), ("b", "n"), ("c", "y"), ("d", "n")] {
