@@ -74,10 +74,11 @@ impl Backend for Slow {
     }
 }
 
+/// Let go of in this order: the disk must not wait for a test that has failed.
 struct SlowCluster {
-    cluster: Cluster,
-    groups: Receiver<Vec<(bool, Value)>>,
     go: Sender<()>,
+    groups: Receiver<Vec<(bool, Value)>>,
+    cluster: Cluster,
 }
 
 impl SlowCluster {
