@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobStatus, JobView};
+use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
 
 use crate::machine::{Action, Answer, Object, PodChange, Resource};
@@ -48,8 +49,10 @@ pub struct Refusal {
 
 /// The request an action stands for.
 pub fn call(action: &Action) -> Call<'_> {
-    let pods = |verb, namespace, name, body| Call { verb, resource: Resource::Pods, namespace, name, status: false, body };
-    let jobs = |verb, namespace, name, body| Call { verb, resource: Resource::Jobs, namespace, name, status: false, body };
+    let pods =
+        |verb, namespace, name, body| Call { verb, resource: Resource::Pods, namespace, name, status: false, body };
+    let jobs =
+        |verb, namespace, name, body| Call { verb, resource: Resource::Jobs, namespace, name, status: false, body };
     match action {
         Action::CreatePod { namespace, body, .. } => pods(Verb::Create, namespace, "", body.clone()),
         Action::PatchPod { namespace, name, uid, revision, change } => {
@@ -167,11 +170,16 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
 }
 
 /// What an answered request means: `object` is the object in the answer, None if it was a Status (removed at once).
-pub fn done(action: &Action, object: Option<&[u8]>) -> Answer {
+pub fn done<S: Soundness>(soundness: S, action: &Action, object: Option<&[u8]>) -> Answer {
     let Some(bytes) = object else { return Answer::Gone };
     // Also for patches: the removal of the last finalizer takes a deleted Pod with it, and the answer shows it with the
     // revision it had before. Taken for the Pod's newest state, it would let an older event revive it.
-    if matches!(action, Action::DeletePod { .. } | Action::PatchPod { .. }) && nothing_holds(bytes) {
+    let removes = match action {
+        Action::DeletePod { .. } => true,
+        Action::PatchPod { .. } => !soundness.has(Bug::AnswerOutlivesPod),
+        _ => false,
+    };
+    if removes && nothing_holds(bytes) {
         return Answer::Gone;
     }
     let read = match call(action).resource {
@@ -209,6 +217,8 @@ fn nothing_holds(pod: &[u8]) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tally_core::mutation::Sound;
+
     use super::*;
 
     fn body(action: &Action) -> Value {
@@ -264,13 +274,16 @@ mod tests {
             "name": "p", "uid": "u", "resourceVersion": "50", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "deletionGracePeriodSeconds": 0,
         });
-        assert!(matches!(done(&release, Some(pod(deleted.clone()).as_bytes())), Answer::Gone));
+        assert!(matches!(done(Sound, &release, Some(pod(deleted.clone()).as_bytes())), Answer::Gone));
         let mut waits = deleted.clone();
         waits["deletionGracePeriodSeconds"] = 30.into();
-        assert!(matches!(done(&release, Some(pod(waits).as_bytes())), Answer::Done(_)), "its node has not confirmed");
+        assert!(
+            matches!(done(Sound, &release, Some(pod(waits).as_bytes())), Answer::Done(_)),
+            "its node has not confirmed"
+        );
         let mut held = deleted;
         held["finalizers"] = json!(["example.com/other"]);
-        assert!(matches!(done(&release, Some(pod(held).as_bytes())), Answer::Done(_)), "somebody else holds it");
+        assert!(matches!(done(Sound, &release, Some(pod(held).as_bytes())), Answer::Done(_)), "somebody else holds it");
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub enum Bug {
     CompletionBeforeStart,
     /// S15: one refused Pod holds up the whole Job.
     RefusalBlocksJob,
+    /// The answer to the removal of the last finalizer is taken for the Pod's newest state, though the Pod is gone and
+    /// the answer shows an older revision.
+    AnswerOutlivesPod,
     /// A missing Job is taken for a deleted one before the Job stream has caught up (H5).
     OrphanWithoutGate,
     /// Pods are let go or removed by a Job older than they are: the gate, the other way round.
@@ -83,6 +86,7 @@ pub const BUGS: &[Bug] = &[
     Bug::ViewGoesBack,
     Bug::CompletionBeforeStart,
     Bug::RefusalBlocksJob,
+    Bug::AnswerOutlivesPod,
     Bug::OrphanWithoutGate,
     Bug::StaleJobJudges,
     Bug::TtlTrustsLocalClock,

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use compact_str::CompactString;
 use futures_util::FutureExt;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::failure::Failure;
@@ -20,6 +21,7 @@ use tally_controllers::machine::{self, Action, Answer};
 use tally_controllers::wire::{self, Refusal, Verb};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobSpec, JobView};
+use tally_core::mutation::Soundness;
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
 use tally_registry::{Deleted, Object, Registry, Target};
@@ -238,7 +240,7 @@ impl Api {
         if event.deleted {
             self.jobs.remove(&key);
         } else {
-            let finalizers = finalizers(&event.entry.value);
+            let finalizers = holds(&event.entry.value).finalizers;
             let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
             let (foreground, orphan) = (has("foregroundDeletion"), has("orphan"));
             let held = finalizers.len() > usize::from(foreground) + usize::from(orphan);
@@ -264,7 +266,7 @@ impl Api {
             }
             Arc::make_mut(&mut after).tracked = false;
         } else {
-            let awaits_node = view.deleting() && grace(&event.entry.value) > 0;
+            let awaits_node = view.deleting() && holds(&event.entry.value).deletion_grace_period_seconds > 0;
             let refuses = before.as_ref().is_some_and(|before| before.refuses && before.view.uid == view.uid);
             self.pods.insert(key, StoredPod { view, awaits_node, refuses });
         }
@@ -352,7 +354,14 @@ impl Api {
     }
 
     /// Writes the object back, its main part or its status.
-    fn put(&mut self, resource: &'static Resource, key: &Key, object: &Value, status: bool, actor: Actor) -> Result<(), Failure> {
+    fn put(
+        &mut self,
+        resource: &'static Resource,
+        key: &Key,
+        object: &Value,
+        status: bool,
+        actor: Actor,
+    ) -> Result<(), Failure> {
         let subresource = if status { resource.subresource("status") } else { None };
         let target = Target { subresource, ..Target::new(resource, &key.0, &key.1) };
         let body = object.to_string();
@@ -483,7 +492,7 @@ impl Api {
     // ---- the door of the controllers ----
 
     /// Carries out a request as an API server would.
-    pub fn perform(&mut self, action: &Action, actor: Actor) -> Answer {
+    pub fn perform(&mut self, action: &Action, actor: Actor, soundness: impl Soundness) -> Answer {
         if self.webhook_denies(action) {
             return refused("denied the request: policy");
         }
@@ -518,7 +527,7 @@ impl Api {
         };
         self.drain_answered(actor, outcome.as_ref().ok().and_then(Option::as_ref));
         match outcome {
-            Ok(object) => wire::done(action, object.as_ref().map(|object| &*object.bytes)),
+            Ok(object) => wire::done(soundness, action, object.as_ref().map(|object| &*object.bytes)),
             Err(failure) => wire::refusal(action, &refusal(failure)),
         }
     }
@@ -596,15 +605,23 @@ fn refusal(failure: Failure) -> Refusal {
     }
 }
 
-fn finalizers(object: &[u8]) -> Vec<String> {
-    let object: Value = serde_json::from_slice(object).unwrap_or_default();
-    let list = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(Value::as_str).map(str::to_owned).collect()
+/// What decides whether an object that is being deleted stays.
+#[derive(Deserialize)]
+struct Holds {
+    metadata: HoldsMetadata,
 }
 
-fn grace(object: &[u8]) -> i64 {
-    let object: Value = serde_json::from_slice(object).unwrap_or_default();
-    object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0)
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HoldsMetadata {
+    #[serde(default)]
+    finalizers: Vec<CompactString>,
+    #[serde(default)]
+    deletion_grace_period_seconds: i64,
+}
+
+fn holds(object: &[u8]) -> HoldsMetadata {
+    serde_json::from_slice(object).map(|Holds { metadata }| metadata).unwrap_or_default()
 }
 
 fn state_at<T, U: Ord>(log: &[LogEntry<T>], at: Revision, uid: impl Fn(&T) -> U) -> Vec<Arc<T>> {

@@ -5,7 +5,6 @@ use tally_core::job::JobSpec;
 use tally_core::pod::{
     FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, Phase, PodView, TRACKING_FINALIZER,
 };
-use tally_core::time::Timestamp;
 
 /// The node every scheduled Pod is bound to.
 pub const NODE: &str = "node";
@@ -81,29 +80,24 @@ pub fn pod_status(view: &PodView) -> Value {
     json!({"phase": phase, "conditions": conditions, "containerStatuses": containers(view)})
 }
 
-/// One container, `c`, whose restarts are the Pod's; others as they have ended.
+/// One container, `c`, whose restarts are the Pod's. It may have ended though the Pod has not.
 fn containers(view: &PodView) -> Value {
     let restarts = view.restarts.sum;
-    let container = |name: &str, code: i32, restarts: u32| {
-        let state = if view.phase.is_terminal() {
-            json!({"terminated": {"exitCode": code, "finishedAt": finished(view.finished_at)}})
-        } else {
-            json!({})
-        };
-        json!({
-            "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": restarts,
-            "state": state, "lastState": {},
-        })
-    };
-    if !view.phase.is_terminal() && restarts == 0 {
+    let exit = view.exits.iter().find(|exit| exit.container == "c");
+    let ended = view.phase.is_terminal() || exit.is_some();
+    if !ended && restarts == 0 {
         return json!([]);
     }
-    let code = view.exits.iter().find(|exit| exit.container == "c").map_or(0, |exit| exit.code);
-    json!([container("c", code, restarts)])
-}
-
-fn finished(at: Timestamp) -> String {
-    at.truncated().to_string()
+    let state = if ended {
+        let (code, at) = (exit.map_or(0, |exit| exit.code), view.finished_at.truncated().to_string());
+        json!({"terminated": {"exitCode": code, "finishedAt": at}})
+    } else {
+        json!({})
+    };
+    json!([{
+        "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": restarts, "state": state,
+        "lastState": {},
+    }])
 }
 
 /// What a user changes when the spec becomes another: a merge patch.

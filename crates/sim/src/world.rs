@@ -463,7 +463,7 @@ impl<S: Soundness> World<S> {
         let action = flight.request.action.clone();
         self.check_removal_resumed(&action, instance, incarnation, context);
         let head = self.api.head();
-        let answer = self.api.perform(&action, Actor::Controller { instance, incarnation });
+        let answer = self.api.perform(&action, Actor::Controller { instance, incarnation }, self.soundness);
         self.trace.mix(self.api.head().0);
         self.trace
             .say(|| format!("  api for c{instance}: {} -> {}", describe_action(&action), describe_answer(&answer)));

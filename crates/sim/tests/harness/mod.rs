@@ -520,7 +520,7 @@ impl Cluster {
             let fate = (self.hook)(&request.action);
             let actor = Actor::Controller { instance: replica, incarnation: 0 };
             let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate);
-            let done = carried.then(|| self.api.perform(&request.action, actor));
+            let done = carried.then(|| self.api.perform(&request.action, actor, Sound));
             if let (true, Some(Answer::Refused { code: 422, message, .. })) = (is_status(&request.action), &done) {
                 panic!("the API refuses a status: {message}");
             }
