@@ -92,7 +92,10 @@ impl Door {
             return forms::failure(&refusal, Wish::PLAIN);
         }
         let served = match &route {
-            Route::Health { page, check } => return extras::health(page, check, &query),
+            Route::Health { page, check } => {
+                let store_is_well = self.registry.store.poisoned().is_none();
+                return extras::health(page, check, &query, store_is_well);
+            }
             Route::NoPage => return extras::not_found(),
             Route::Nothing => Err(forms::no_resource()),
             Route::Objects(place) => {

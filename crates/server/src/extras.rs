@@ -18,14 +18,30 @@ const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
 /// What a log can be wanted as.
 pub const LOG_FORMS: &[&str] = &["text/plain", "application/json", "application/yaml"];
 
-/// `/healthz`, `/livez`, `/readyz`: any method, with `?verbose`, and its one check by itself as `/readyz/ping`. A process
-/// that answers at all is well: it is ready before it listens, and stops listening before it stops.
-pub fn health(page: &str, check: &str, query: &Query<'_>) -> Answer {
-    match (check, query.get("verbose")) {
-        ("", Some(_)) => forms::text(200, format!("[+]ping ok\n{page} check passed\n")),
-        ("" | "ping", _) => forms::text(200, "ok"),
-        _ => not_found(),
+/// `/healthz`, `/livez`, `/readyz`: any method, with `?verbose`, and one check by itself as in `/readyz/ping`. A process that
+/// answers at all is alive: it is ready before it listens, and stops listening before it stops. One whose store takes no
+/// more writes is alive still, for it can be read, but not well. Why is for its metrics and refusals to say: anybody may
+/// ask here.
+pub fn health(page: &str, check: &str, query: &Query<'_>, store_is_well: bool) -> Answer {
+    let checks = [("ping", true), ("store", store_is_well)];
+    let checks = if page == "livez" { &checks[..1] } else { &checks[..] };
+    if !check.is_empty() {
+        return match checks.iter().find(|(name, _)| *name == check) {
+            Some((_, true)) => forms::text(200, "ok"),
+            Some((name, false)) => forms::text(500, format!("internal server error: {name} failed: reason withheld\n")),
+            None => not_found(),
+        };
     }
+    let well = checks.iter().all(|(_, well)| *well);
+    if well && query.get("verbose").is_none() {
+        return forms::text(200, "ok");
+    }
+    let mut told = String::new();
+    for (name, well) in checks {
+        told += &if *well { format!("[+]{name} ok\n") } else { format!("[-]{name} failed: reason withheld\n") };
+    }
+    told += &format!("{page} check {}\n", if well { "passed" } else { "failed" });
+    forms::text(if well { 200 } else { 500 }, told)
 }
 
 pub fn not_found() -> Answer {
@@ -122,6 +138,8 @@ pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<Answer, Failure
 pub fn metrics(door: &Door) -> Answer {
     let store = &door.registry.store;
     let page = door.metrics.page(&[
+        ("tally_store_objects", "Objects stored.", store.len() as u64),
+        ("tally_store_poisoned", "1 once a write has failed: no more are taken.", store.poisoned().is_some().into()),
         ("tally_store_revision", "The newest revision.", store.revision()),
         ("tally_store_compacted_revision", "The oldest revision every watch can begin at.", store.compacted()),
     ]);
@@ -160,4 +178,24 @@ pub fn log(ask: &Ask<'_>) -> Result<Answer, Failure> {
         "ServiceUnavailable",
         format!("the node of pod {name} keeps no logs that could be read from here"),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_whose_store_takes_no_writes_is_alive_and_not_ready() {
+        let check = |page: &str, check: &str, query: &str, well: bool| {
+            health(page, check, &Query::parse(query), well).status().as_u16()
+        };
+        for page in ["readyz", "healthz"] {
+            for query in ["", "verbose"] {
+                assert_eq!((check(page, "", query, true), check(page, "", query, false)), (200, 500), "{page} {query}");
+            }
+            assert_eq!((check(page, "store", "", true), check(page, "store", "", false)), (200, 500));
+            assert_eq!(check(page, "ping", "", false), 200);
+        }
+        assert_eq!((check("livez", "", "", false), check("livez", "store", "", false)), (200, 404));
+    }
 }
