@@ -423,6 +423,24 @@ fn yaml_means_what_its_json_form_means() {
 
 #[test]
 fn bad_yaml_is_told_in_the_words_of_its_decoder() {
+    for (body, told) in [
+        ("a: b: c", "mapping values are not allowed in this context"),
+        ("x: y\na: b: c", "line 2: mapping values are not allowed in this context"),
+        ("data: *m", "unknown anchor 'm' referenced"),
+        ("kind: {}\n\tdata: x", "line 2: found character that cannot start any token"),
+        ("kind: x\n\tdata: x", "line 2: found a tab character that violates indentation"),
+        ("x: @y", "found character that cannot start any token"),
+        ("x: `y", "found character that cannot start any token"),
+        ("metadata: {name: \"c}", "found unexpected end of stream"),
+        ("metadata: {name: c", "did not find expected ',' or '}'"),
+        ("metadata: {name: c\n", "line 1: did not find expected ',' or '}'"),
+        ("metadata: [a", "did not find expected ',' or ']'"),
+        ("metadata:\n  name: c\n name: d\n", "line 2: did not find expected key"),
+    ] {
+        let failure = yaml("configmaps", body, FieldValidation::Warn).unwrap_err();
+        let expected = format!("the object provided is unrecognized (must be of type ConfigMap): yaml: {told} (");
+        assert!(failure.message.starts_with(&expected), "{body:?}: {}", failure.message);
+    }
     let failure = yaml("configmaps", "a: b: c", FieldValidation::Warn).unwrap_err();
     let text = "the object provided is unrecognized (must be of type ConfigMap): yaml: mapping values are not allowed in this context (613a20623a2063)";
     assert_eq!((failure.code, failure.message.as_str()), (400, text));

@@ -210,6 +210,8 @@ fn finalizers(resource: &Resource, options: &DeleteOptions, old: &Value) -> Vec<
     let existing = old.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let has = |name: &str| existing.iter().any(|finalizer| finalizer == name);
     let wanted = match (options.orphan_dependents, options.propagation) {
+        // Nothing can be owned by an Event.
+        _ if resource.storage == "events" => None,
         (Some(true), _) | (None, Some(Propagation::Orphan)) => Some(ORPHAN),
         (None, Some(Propagation::Foreground)) => Some(FOREGROUND),
         (Some(false), _) | (None, Some(Propagation::Background)) => None,
@@ -263,4 +265,29 @@ fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Failure {
     let text = format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}");
     let details = Details { kind: resource.kind.to_owned(), ..Details::of(resource, name) };
     Failure::new(409, "Conflict", text).with(details)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tally_api::catalog;
+
+    use super::*;
+
+    #[test]
+    fn a_deletion_leaves_the_finalizers_it_is_asked_for() {
+        let check = |plural: &str, group: &str, existing: Value, options: DeleteOptions, expected: Value| {
+            let object = json!({"metadata": {"finalizers": existing}});
+            let resource = catalog::find(group, "v1", plural).map(|resource| finalizers(resource, &options, &object));
+            assert_eq!(resource.map(Value::from), Some(expected), "{plural} {existing} {options:?}");
+        };
+        let asked = |propagation| DeleteOptions { propagation, ..DeleteOptions::default() };
+        let (foreground, orphan) = (Some(Propagation::Foreground), Some(Propagation::Orphan));
+        check("secrets", "", json!(["x.io/f"]), asked(None), json!(["x.io/f"]));
+        check("secrets", "", json!([ORPHAN]), asked(foreground), json!([FOREGROUND]));
+        check("secrets", "", json!([FOREGROUND]), asked(Some(Propagation::Background)), json!([]));
+        check("jobs", "batch", json!([]), asked(None), json!([ORPHAN]));
+        check("events", "", json!(["x.io/f"]), asked(foreground), json!(["x.io/f"]));
+        check("events", "events.k8s.io", json!([]), asked(orphan), json!([]));
+    }
 }

@@ -35,7 +35,7 @@ pub fn parse(body: &[u8]) -> Result<Parsed, String> {
         }
         read => read,
     };
-    let node = read(DuplicateKeyPolicy::LastWins).map_err(|error| format!("yaml: {}", words(&error)))?.0;
+    let node = read(DuplicateKeyPolicy::LastWins).map_err(|error| format!("yaml: {}", words(&error, &text)))?.0;
     let told = match read(DuplicateKeyPolicy::Error) {
         Err(error) => duplicate(&error).into_iter().collect(),
         Ok(_) => Vec::new(),
@@ -55,17 +55,42 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
     options
 }
 
-fn words(error: &Error) -> String {
+/// What is wrong, in the words of the reference's YAML decoder, as far as they are known.
+fn words(error: &Error, text: &str) -> String {
     let error = error.without_snippet();
     let message = match error {
         Error::ExternalMessage { msg, .. } | Error::Message { msg, .. } => msg.clone(),
         other => other.to_string(),
     };
-    // The YAML decoder of the reference does not say that the first line is the first.
-    match error.location().map(|location| location.line()) {
-        Some(line) if line > 1 => format!("line {line}: {message}"),
-        _ => message,
-    }
+    let place = error.location().map(|location| (location.line() as usize, location.column() as usize));
+    let rest = place.and_then(|(line, column)| {
+        let line = text.lines().nth(line.checked_sub(1)?)?;
+        Some(line.chars().skip(column.saturating_sub(1)).collect::<String>())
+    });
+    let (line, rest) = (place.map_or(0, |(line, _)| line), rest.unwrap_or_default());
+    let end = text.matches('\n').count() + 1;
+    // Its scanner counts lines from one and does not mention the first; its parser counts from nought.
+    let (line, message) = if message.contains("unknown anchor") {
+        let name = rest.trim_start_matches('*').chars().take_while(|letter| letter.is_alphanumeric());
+        (1, format!("unknown anchor '{}' referenced", name.collect::<String>()))
+    } else if message.contains("found a tab") {
+        let tab =
+            text.lines().skip(line).position(|line| line.starts_with('\t')).map_or(line, |lines| line + 1 + lines);
+        (tab, "found a tab character that violates indentation".to_owned())
+    } else if ["tabs disallowed", "unexpected character"].iter().any(|told| message.starts_with(told)) {
+        (line, "found character that cannot start any token".to_owned())
+    } else if message.starts_with("unclosed quote") {
+        (end, "found unexpected end of stream".to_owned())
+    } else if message.starts_with("unclosed bracket") {
+        let bracket = if message.contains('{') { '}' } else { ']' };
+        (end - 1, format!("did not find expected ',' or '{bracket}'"))
+    } else if let Some((_, wanted)) = message.split_once("did not find expected ") {
+        (line.saturating_sub(1), format!("did not find expected {wanted}"))
+    } else {
+        (if line > 1 { line } else { 0 }, message)
+    };
+    let scanned = message.starts_with("found ") || message.starts_with("unknown ");
+    if line > usize::from(scanned) { format!("line {line}: {message}") } else { message }
 }
 
 fn duplicate(error: &Error) -> Option<String> {
