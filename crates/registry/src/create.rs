@@ -44,11 +44,10 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         let Target { resource, namespace, .. } = target;
-        let Decoded { mut object, mut warnings, unsettled } = decoded;
+        let Decoded { mut object, warnings, unsettled } = decoded;
         take_namespace(resource, namespace, &mut object)?;
-        if !matches!(text::text(&object, "/metadata/resourceVersion"), "" | "0") {
-            return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
-        }
+        // A client that names a revision means an object that is there. Text that names none means nothing.
+        let revision: u64 = text::text(&object, "/metadata/resourceVersion").parse().unwrap_or(0);
         let mut namespace_seen = self.admit(target, text::text(&object, "/metadata/name"))?;
         resource.rules.default(&mut object);
         self.give_identity(&mut object);
@@ -66,13 +65,18 @@ impl Registry {
             }
             let name = text::text(&candidate, "/metadata/name").to_owned();
             resource.rules.prepare_create(&mut candidate, self.world.now());
-            let mut told = meta::dedupe_owner_references(&mut candidate);
+            let mut told = warnings.clone();
+            told.extend(meta::dedupe_owner_references(&mut candidate));
             let mut errors = meta::validate_create(resource, &candidate);
             errors.extend(resource.rules.validate_create(&candidate));
             if !errors.is_empty() {
-                return Err(Failure { warnings, ..view::invalid(resource, &name, &errors) });
+                return Err(Failure { warnings: told, ..view::invalid(resource, &name, &errors) });
             }
             told.extend(resource.rules.create_warnings(&candidate));
+            if revision != 0 && !options.dry_run {
+                let why = "resourceVersion should not be set on objects to be created";
+                return Err(Failure { warnings: told, ..Failure::bad_request(why) });
+            }
             let incomplete = resource.rules.complete(&mut candidate);
             if unsettled {
                 settle(resource, &mut candidate);
@@ -96,9 +100,8 @@ impl Registry {
             };
             match written {
                 Ok(bytes) => {
-                    warnings.extend(told);
                     let object = Object { bytes: view::shown(resource, bytes) };
-                    return Ok(Written { object, kind: None, created: true, warnings });
+                    return Ok(Written { object, kind: None, created: true, warnings: told });
                 }
                 // The namespace was written to since it was looked at. Nothing may come into one that is going.
                 Err(WriteError::Moved) => namespace_seen = self.admit(target, &name)?,
@@ -115,7 +118,7 @@ impl Registry {
                     if existing.is_some_and(|entry| is_deleting(&text::parse(&entry.value))) {
                         failure.message.insert_str(0, "object is being deleted: ");
                     }
-                    return Err(failure);
+                    return Err(Failure { warnings: told, ..failure });
                 }
                 Err(error) => return Err(refused(error)),
             }

@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use serde_json::Value;
 use tally_api::decode::decode_as;
-use tally_api::failure::{Cause, Details, Failure};
+use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
-use tally_api::selector::LabelSelector;
 use tally_api::{catalog, pod};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
+use crate::create::take_namespace;
 use crate::delete::check_preconditions;
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, refused, text};
 
@@ -23,13 +23,14 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         let decoded = decode_as("", "v1", "Binding", body, format, options.field_validation)?;
-        let binding = decoded.object;
-        pod::validate_binding(&binding)?;
+        let mut binding = decoded.object;
+        take_namespace(pods()?, target.namespace, &mut binding)?;
         let named = text::text(&binding, "/metadata/name");
         let name = if target.name.is_empty() { named } else { target.name };
-        if !named.is_empty() && named != name {
+        if named != name {
             return Err(Failure::bad_request("name in URL does not match name in Binding object"));
         }
+        pod::validate_binding(&binding)?;
         let now = self.world.now();
         let pod = Target::new(pods()?, target.namespace, name);
         self.change_pod(pod, options.dry_run, |_, object| pod::bind(object, &binding, now)).await?;
@@ -45,18 +46,22 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         let decoded = decode_as("policy", "v1", "Eviction", body, format, options.field_validation)?;
-        let eviction = decoded.object;
+        let mut eviction = decoded.object;
+        take_namespace(target.resource, target.namespace, &mut eviction)?;
         if text::text(&eviction, "/metadata/name") != target.name {
             return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
         }
         let asked = delete_options(&eviction, options.dry_run);
         let pod = Target { subresource: None, ..target };
         let now = self.world.now();
+        let entry = self.store.get(&pod.key()).ok_or_else(|| Failure::not_found(pod.resource, pod.name))?;
+        let seen = text::parse(&entry.value);
+        if counts_for_budgets(&seen) {
+            let sound = || check_preconditions(&pod, &asked, &entry, &seen);
+            self.ask_budgets(&pod, &seen, asked.dry_run, sound).await?;
+        }
         let evicted = self.change_pod(pod, asked.dry_run, |entry, object| {
             check_preconditions(&pod, &asked, entry, object)?;
-            if counts_for_budgets(object) {
-                self.check_budgets(&pod, object)?;
-            }
             pod::add_disruption_target(object, now);
             Ok(())
         });
@@ -105,36 +110,6 @@ impl Registry {
         }
         Err(Failure::modified(target.resource, target.name))
     }
-
-    /// Nobody keeps the budgets' status here yet; a budget whose status does not speak of its newest spec holds.
-    fn check_budgets(&self, target: &Target<'_>, pod: &Value) -> Result<()> {
-        let labels = pod.pointer("/metadata/labels").and_then(Value::as_object);
-        let prefix = format!("poddisruptionbudgets/{}/", target.namespace);
-        let budgets = self.store.range(&prefix, None, None, None).map_err(crate::read::gone)?;
-        for entry in budgets.entries {
-            let budget = text::parse(&entry.value);
-            let selects = LabelSelector::from_json(budget.pointer("/spec/selector"))
-                .is_ok_and(|selector| selector.matches(labels));
-            if !selects {
-                continue;
-            }
-            let name = text::text(&budget, "/metadata/name");
-            let number = |pointer| budget.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
-            if number("/status/observedGeneration") < number("/metadata/generation") {
-                let why = format!("The disruption budget {name} is still being processed by the server.");
-                return Err(budget_holds(why, 10));
-            }
-            if number("/status/disruptionsAllowed") <= 0 {
-                let why = format!(
-                    "The disruption budget {name} needs {} healthy pods and has {} currently",
-                    number("/status/desiredHealthy"),
-                    number("/status/currentHealthy")
-                );
-                return Err(budget_holds(why, 0));
-            }
-        }
-        Ok(())
-    }
 }
 
 fn pods() -> Result<&'static Resource> {
@@ -144,14 +119,7 @@ fn pods() -> Result<&'static Resource> {
 /// Pods that do not run, or are on their way out, disturb nothing when they go.
 fn counts_for_budgets(pod: &Value) -> bool {
     let phase = text::text(pod, "/status/phase");
-    !matches!(phase, "Succeeded" | "Failed" | "Pending" | "") && !crate::create::is_deleting(pod)
-}
-
-fn budget_holds(why: String, retry_after_seconds: u32) -> Failure {
-    let cause = Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() };
-    let text = "Cannot evict pod as it would violate the pod's disruption budget.";
-    let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
-    Failure::new(429, "TooManyRequests", text).with(details)
+    !matches!(phase, "Succeeded" | "Failed" | "Pending") && !crate::create::is_deleting(pod)
 }
 
 fn delete_options(eviction: &Value, dry_run: bool) -> DeleteOptions {

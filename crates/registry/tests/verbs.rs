@@ -52,6 +52,31 @@ fn a_generated_name_that_is_taken_is_drawn_again_and_then_given_up() {
 }
 
 #[test]
+fn a_create_that_is_refused_is_warned_about_as_well() {
+    let cluster = Cluster::new();
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
+    let pods = cluster.target("", "pods", "default", "");
+    let told = |metadata: serde_json::Value| {
+        let mut pod = Cluster::pod("a.b", None);
+        pod["metadata"] = metadata;
+        let answer = cluster.create(pods, &pod);
+        let (code, warnings) = match answer {
+            Ok(written) => (201, written.warnings),
+            Err(failure) => (failure.code, failure.warnings),
+        };
+        let words: Vec<String> = warnings.iter().map(|it| it.split(' ').next().unwrap().to_owned()).collect();
+        (code, words.join(" "))
+    };
+    let (owners, name) = (".metadata.ownerReferences", "metadata.name:");
+    assert_eq!(told(json!({"name": "a_b", "ownerReferences": [owner, owner]})), (422, owners.to_owned()));
+    // A revision is no reason before the object itself is sound; text that is none is no reason at all.
+    assert_eq!(told(json!({"name": "a_b", "resourceVersion": "5"})), (422, String::new()));
+    assert_eq!(told(json!({"name": "a.b", "resourceVersion": "5"})), (400, name.to_owned()));
+    assert_eq!(told(json!({"name": "a.b", "resourceVersion": "x"})), (201, name.to_owned()));
+    assert_eq!(told(json!({"name": "a.b", "ownerReferences": [owner, owner]})), (409, format!("{owners} {name}")));
+}
+
+#[test]
 fn a_replacement_says_what_it_replaces() {
     let cluster = Cluster::new();
     cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "a"}})).unwrap();
