@@ -7,7 +7,7 @@ use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{ReadAt, WatchOptions};
 use tally_api::selector::Filter;
-use tally_store::{Event, TooOld, Watcher};
+use tally_store::{Entry, Event, TooOld, Watcher};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{Object, Registry, Result, Target, read, text, view};
@@ -20,7 +20,7 @@ const BOOKMARK_EVERY: Duration = Duration::from_millis(100);
 /// one does not, the reader got the revision elsewhere, or from a store that is lost, and should list again.
 const REACHED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Events looked at in one go, so that one stream does not keep the others waiting.
+/// Objects and events looked at in one go, so that one stream does not keep the others waiting.
 const BATCH: usize = 256;
 
 #[derive(Debug)]
@@ -42,6 +42,10 @@ pub struct WatchStream {
     resource: &'static Resource,
     filter: Filter,
     watcher: Watcher,
+    /// The state that the stream begins with, as far as it has not been looked at: only when the reader wants more.
+    state: std::vec::IntoIter<Entry>,
+    /// The revision of that state, if the reader is to be told where it ends.
+    state_ends: Option<u64>,
     ready: VecDeque<WatchEvent>,
     bookmarks: bool,
     /// The newest revision the reader knows it has reached.
@@ -54,7 +58,6 @@ pub struct WatchStream {
 
 /// A revision that has not been reached yet, and what to tell the reader if it has not been by then.
 struct Unreached {
-    revision: u64,
     by: Instant,
     failure: Failure,
 }
@@ -65,32 +68,24 @@ impl Registry {
         let from = options.from.filter(|revision| *revision > 0);
         let wants_state = options.initial_events.unwrap_or(from.is_none());
         let prefix = target.prefix();
-        let mut ready = VecDeque::new();
+        let (mut state, mut state_ends, mut ready) = (Vec::new(), None, VecDeque::new());
         let mut start = from.unwrap_or_else(|| self.store.revision());
         let unreached = from.and_then(|revision| {
             let failure = self.check_reached(ReadAt::NotOlderThan(revision)).err()?;
-            Some(Unreached { revision, by: Instant::now() + REACHED_WITHIN, failure })
+            Some(Unreached { by: Instant::now() + REACHED_WITHIN, failure })
         });
         if let (true, Some(unreached)) = (wants_state, &unreached) {
             ready.push_back(WatchEvent::Failed(unreached.failure.clone()));
         } else if wants_state {
             let page = self.store.range(&prefix, None, None, None).map_err(read::gone)?;
             start = page.revision;
-            for entry in page.entries {
-                if filter.matches_stored(target.resource, &entry.value) {
-                    let bytes = view::shown(target.resource, entry.value.clone());
-                    ready.push_back(WatchEvent::Added(Object { bytes }));
-                }
-            }
-            if options.initial_events == Some(true) && options.bookmarks {
-                ready.push_back(WatchEvent::Bookmark { revision: start, initial_events_end: true });
-            }
+            state = page.entries;
+            state_ends = (options.initial_events == Some(true) && options.bookmarks).then_some(start);
         }
         let (watcher, failed) = match self.store.watch(&prefix, start) {
             Ok(watcher) => (watcher, wants_state && unreached.is_some()),
             // A stream that cannot begin says so in the stream: that is where clients look for it.
             Err(too_old) => {
-                ready.clear();
                 ready.push_back(WatchEvent::Failed(read::gone(too_old)));
                 (self.store.watch(&prefix, self.store.revision()).map_err(read::gone)?, true)
             }
@@ -99,11 +94,14 @@ impl Registry {
             resource: target.resource,
             filter,
             watcher,
+            state: state.into_iter(),
+            state_ends,
             ready,
             bookmarks: options.bookmarks,
             told: start,
             next_bookmark: None,
-            ends: options.timeout_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+            // A time that the clock cannot tell never comes.
+            ends: options.timeout_seconds.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds))),
             unreached,
             failed,
         })
@@ -114,12 +112,18 @@ impl WatchStream {
     /// The next event; None when the time asked for is over. Safe to cancel.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         loop {
-            self.fill();
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
             if self.failed {
                 return None;
+            }
+            if self.look() {
+                if self.ready.is_empty() {
+                    // Much was looked at and nothing of it chosen: others may want to do something, too.
+                    tokio::task::yield_now().await;
+                }
+                continue;
             }
             let behind = self.bookmarks && self.watcher.position() > self.told;
             let now = Instant::now();
@@ -142,7 +146,7 @@ impl WatchStream {
 
     /// The next event if there is one now, without pacing the bookmarks: for a reader with a clock of its own.
     pub fn try_next(&mut self) -> Option<WatchEvent> {
-        self.fill();
+        while self.ready.is_empty() && !self.failed && self.look() {}
         if let Some(event) = self.ready.pop_front() {
             return Some(event);
         }
@@ -151,8 +155,8 @@ impl WatchStream {
 
     /// Tells a reader that its revision has not been reached, unless it has been.
     fn give_up(&mut self) {
-        let still = |unreached: &Unreached| self.watcher.position() <= unreached.revision;
-        if let Some(unreached) = self.unreached.take().filter(still) {
+        let unreached = self.unreached.take();
+        if let Some(unreached) = unreached.filter(|_| !self.watcher.has_reached_its_position()) {
             self.failed = true;
             self.ready.push_back(WatchEvent::Failed(unreached.failure));
         }
@@ -163,23 +167,35 @@ impl WatchStream {
         WatchEvent::Bookmark { revision: self.told, initial_events_end: false }
     }
 
-    /// Takes what the store has, until there is something to tell or nothing left.
-    fn fill(&mut self) {
-        while self.ready.is_empty() && !self.failed {
-            let before = self.watcher.position();
-            match self.watcher.take(BATCH) {
-                Ok(batch) => {
-                    for event in &batch.events {
-                        if let Some(told) = tell(self.resource, &self.filter, event) {
-                            self.told = event.revision;
-                            self.ready.push_back(told);
-                        }
-                    }
-                    if self.watcher.position() == before {
-                        return;
+    /// Looks at a few more objects or events for what there is to tell. False: there are no more.
+    fn look(&mut self) -> bool {
+        if self.state.len() > 0 {
+            for entry in self.state.by_ref().take(BATCH) {
+                if self.filter.matches_stored(self.resource, &entry.value) {
+                    let bytes = view::shown(self.resource, entry.value.clone());
+                    self.ready.push_back(WatchEvent::Added(Object { bytes }));
+                }
+            }
+            return true;
+        }
+        if let Some(revision) = self.state_ends.take() {
+            self.ready.push_back(WatchEvent::Bookmark { revision, initial_events_end: true });
+            return true;
+        }
+        let before = self.watcher.position();
+        match self.watcher.take(BATCH) {
+            Ok(batch) => {
+                for event in &batch.events {
+                    if let Some(told) = tell(self.resource, &self.filter, event) {
+                        self.told = event.revision;
+                        self.ready.push_back(told);
                     }
                 }
-                Err(too_old) => self.fail(too_old),
+                self.watcher.position() != before
+            }
+            Err(too_old) => {
+                self.fail(too_old);
+                true
             }
         }
     }

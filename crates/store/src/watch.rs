@@ -57,6 +57,11 @@ impl Watcher {
         self.position
     }
 
+    /// Whether the store has come as far as the position. If not, the watcher waits at a revision of the future.
+    pub fn has_reached_its_position(&self) -> bool {
+        self.position <= self.shared.revision.load(Ordering::Acquire)
+    }
+
     /// Waits until there was a write after the position among the keys of the same kind (the prefix's first segment).
     /// It may be one outside the prefix: then `take` gives nothing. May be dropped and called again at any time.
     pub async fn changed(&self) {
