@@ -403,6 +403,16 @@ fn bad_directives_are_refused() {
             "merging lists cannot yet be specified in the patch",
         ),
         (
+            json!({"spec": {"$setElementOrder/containers": "x"}}),
+            500,
+            "expected a []interface {}, but received a string",
+        ),
+        (
+            json!({"spec": {"$setElementOrder/containers": [], "containers": {}}}),
+            500,
+            "expected a map[string]interface {}, but received a []interface {}",
+        ),
+        (
             json!({"spec": {"$setElementOrder/frobs": []}}),
             500,
             "unable to find api field in struct PodSpec for the json field \"frobs\"",

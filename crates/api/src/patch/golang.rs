@@ -9,6 +9,19 @@ pub fn print(value: &Value) -> String {
     text
 }
 
+/// The type a value has in Go, once it has been read from JSON.
+pub fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 fn write(value: &Value, text: &mut String) {
     match value {
         Value::Null => text.push_str("<nil>"),

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::golang::print;
+use super::golang::{print, type_of};
 use crate::failure::{Details, Failure};
 use crate::schema::{Field, Shape, Struct, Type, schema};
 
@@ -169,8 +169,12 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem>
 fn set_orders(original: &mut Object, patch: &mut Object, place: Place) -> Result<(), Problem> {
     let ordered: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
     for key in ordered {
-        let Some(Value::Array(order)) = patch.remove(&key) else {
-            return Err(Problem::Other("expected a []interface {}, but received something else".to_owned()));
+        let order = match patch.remove(&key) {
+            Some(Value::Array(order)) => order,
+            other => {
+                let given = type_of(&other.unwrap_or_default());
+                return Err(Problem::Other(format!("expected a []interface {{}}, but received a {given}")));
+            }
         };
         let name = plain_key(&key, ORDER).ok_or(BAD_ORDER)?;
         let (old, new) = (list(original.get(name))?, list(patch.get(name))?);
@@ -199,7 +203,8 @@ fn list(value: Option<&Value>) -> Result<Option<&[Value]>, Problem> {
     match value {
         None => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items)),
-        Some(_) => Err(Problem::Other("expected a []interface {}, but received something else".to_owned())),
+        // The reference has it the wrong way round.
+        Some(other) => Err(Problem::Other(format!("expected a {}, but received a []interface {{}}", type_of(other)))),
     }
 }
 
