@@ -48,12 +48,12 @@ impl Registry {
         take_namespace(resource, namespace, &mut object)?;
         // A client that names a revision means an object that is there. Text that names none means nothing.
         let revision: u64 = text::text(&object, "/metadata/resourceVersion").parse().unwrap_or(0);
-        let mut namespace_seen = self.admit(target, text::text(&object, "/metadata/name"))?;
+        let called = called(&object).to_owned();
+        let mut namespace_seen = self.admit(target, &called)?;
         resource.rules.default(&mut object);
         self.give_identity(&mut object);
         if resource.plural == "pods" && resource.group.is_empty() {
-            let name = text::text(&object, "/metadata/name").to_owned();
-            self.admit_priority(&mut object).map_err(|why| Failure::forbidden(resource, &name, &why))?;
+            self.admit_priority(&mut object).map_err(|why| Failure::forbidden(resource, &called, &why))?;
         }
         let prefix = text::text(&object, "/metadata/generateName").to_owned();
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
@@ -104,7 +104,7 @@ impl Registry {
                     return Ok(Written { object, kind: None, created: true, warnings: told });
                 }
                 // The namespace was written to since it was looked at. Nothing may come into one that is going.
-                Err(WriteError::Moved) => namespace_seen = self.admit(target, &name)?,
+                Err(WriteError::Moved) => namespace_seen = self.admit(target, &called)?,
                 Err(WriteError::Conflict(_)) if generated && attempt < NAME_ATTEMPTS => attempt += 1,
                 Err(WriteError::Conflict(existing)) => {
                     let mut failure = Failure::already_exists(resource, &name);
@@ -170,6 +170,12 @@ impl Registry {
         let draw = |_| char::from(SUFFIX[self.world.random(SUFFIX.len() as u32) as usize % SUFFIX.len()]);
         meta::generated_name(prefix, &(0..SUFFIX_LENGTH).map(draw).collect::<String>())
     }
+}
+
+/// What an object is called before it has a name.
+fn called(object: &Value) -> &str {
+    let given = ["/metadata/name", "/metadata/generateName"].map(|pointer| text::text(object, pointer));
+    given.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown")
 }
 
 const DELETION: &str = "\"deletionTimestamp\"";

@@ -158,6 +158,11 @@ fn a_terminating_namespace_takes_nothing_new() {
     let refused = cluster.create(inside, &json!({"metadata": {"name": "b"}})).map(|_| ()).unwrap_err();
     assert_eq!((refused.code, refused.reason), (403, "Forbidden"));
     assert_eq!(refused.details.unwrap().causes[0].reason, "NamespaceTerminating");
+    for (metadata, called) in [(json!({"generateName": "c-"}), "c-"), (json!({}), "Unknown")] {
+        let refused = cluster.create(inside, &json!({"metadata": metadata})).map(|_| ()).unwrap_err();
+        let told = "is forbidden: unable to create new content in namespace n because it is being terminated";
+        assert_eq!(refused.message, format!("configmaps \"{called}\" {told}"));
+    }
     // The last finalizer takes the namespace with it.
     let finalize = cluster.target("", "namespaces", "", "n");
     let finalize = Target { subresource: finalize.resource.subresource("finalize"), ..finalize };
