@@ -27,7 +27,7 @@ use json::Node;
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// An object that holds known fields only, without what the wire form leaves out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Decoded {
     pub object: Value,
     /// For the Warning header: unknown and duplicate fields, where the client wants to be warned.

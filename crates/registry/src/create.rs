@@ -9,7 +9,7 @@ use tally_api::options::{Format, WriteOptions};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::text::{self, metadata};
-use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, key, refused, view};
+use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, key, refused, view};
 
 /// CONST-10, API-1: how many suffixes are tried for a generated name.
 const NAME_ATTEMPTS: usize = 8;
@@ -90,6 +90,7 @@ impl Registry {
                 }
             } else {
                 let body = text::body(&stored);
+                check_size(&body)?;
                 let body = if incomplete { text::mark_incomplete(body) } else { body };
                 let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
                 let committed = match &namespace_seen {

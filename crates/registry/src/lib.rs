@@ -21,7 +21,7 @@ use serde_json::Value;
 use tally_api::failure::Failure;
 use tally_api::kinds::{Resource, Subresource};
 use tally_core::time::Timestamp;
-use tally_store::{Store, WriteError};
+use tally_store::{Body, Store, WriteError};
 
 pub use text::body as stored_form;
 pub use watch::{WatchEvent, WatchStream};
@@ -29,6 +29,10 @@ pub use watch::{WatchEvent, WatchStream};
 /// How often a write is decided anew because another came first, before the client is told to try later. Each round
 /// means that somebody else succeeded, so this is reached only on an object that is written all the time.
 const MOST_ROUNDS: usize = 64;
+
+/// The longest text of an object that clients may make. The store takes a little more, so that the largest can still be
+/// marked as deleted.
+pub const MAX_OBJECT: usize = 3 * 1024 * 1024;
 
 /// What a request is about.
 #[derive(Clone, Copy)]
@@ -129,6 +133,11 @@ impl Object {
     pub fn parse(&self) -> Value {
         text::parse(&self.bytes)
     }
+}
+
+fn check_size(body: &Body) -> Result<()> {
+    let size = body.bytes.len();
+    if size > MAX_OBJECT { Err(refused(WriteError::TooLarge { size, limit: MAX_OBJECT })) } else { Ok(()) }
 }
 
 /// A write that the store did not take, other than because another came first.

@@ -51,7 +51,7 @@ impl Registry {
         if text::text(&eviction, "/metadata/name") != target.name {
             return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
         }
-        let asked = delete_options(&eviction, options.dry_run);
+        let mut asked = delete_options(&eviction, options.dry_run);
         let pod = Target { subresource: None, ..target };
         let now = self.world.now();
         let entry = self.store.get(&pod.key()).ok_or_else(|| Failure::not_found(pod.resource, pod.name))?;
@@ -60,16 +60,17 @@ impl Registry {
             let sound = || check_preconditions(&pod, &asked, &entry, &seen);
             self.ask_budgets(&pod, &seen, asked.dry_run, sound).await?;
         }
-        let evicted = self.change_pod(pod, asked.dry_run, |entry, object| {
+        // What its budgets let go is marked and deleted, and not a Pod that has taken its name since.
+        asked.precondition_uid.get_or_insert_with(|| text::text(&seen, "/metadata/uid").to_owned());
+        self.change_pod(pod, asked.dry_run, |entry, object| {
             check_preconditions(&pod, &asked, entry, object)?;
             pod::add_disruption_target(object, now);
             Ok(())
-        });
-        // What was checked and marked goes, and not a Pod that has taken its name since. The revision asked for was that
-        // of the Pod before it was marked.
-        let delete =
-            DeleteOptions { precondition_uid: Some(evicted.await?), precondition_resource_version: None, ..asked };
-        self.delete(pod, &delete).await?;
+        })
+        .await?;
+        // The revision asked for was that of the Pod before it was marked.
+        asked.precondition_resource_version = None;
+        self.delete(pod, &asked).await?;
         Ok(success(decoded.warnings))
     }
 
@@ -84,26 +85,24 @@ impl Registry {
         pod::admit_priority(pod, named, by_default)
     }
 
-    /// The uid of the Pod that was changed.
     async fn change_pod(
         &self,
         target: Target<'_>,
         dry_run: bool,
         change: impl Fn(&Entry, &mut Value) -> Result<()>,
-    ) -> Result<String> {
+    ) -> Result<()> {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let entry = self.store.get(&key).ok_or_else(|| Failure::not_found(target.resource, target.name))?;
             let old = text::parse(&entry.value);
             let mut new = old.clone();
             change(&entry, &mut new)?;
-            let uid = text::text(&old, "/metadata/uid").to_owned();
             if dry_run || new == old {
-                return Ok(uid);
+                return Ok(());
             }
             let change = Change::Put(text::body(&new));
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
-                Ok(_) => return Ok(uid),
+                Ok(_) => return Ok(()),
                 Err(WriteError::Conflict(_)) => {}
                 Err(error) => return Err(refused(error)),
             }

@@ -27,7 +27,12 @@ impl Registry {
             }
         } else {
             let (revision, start) = continuation::read(&options.continue_token)?;
-            (revision, Some(format!("{prefix}{start}")))
+            let after = format!("{prefix}{start}");
+            // Of the future: it was given by a store that is lost, and what its pages show is not here.
+            if revision.is_some_and(|revision| revision > self.store.revision()) {
+                return Err(page_is_gone(Some(&after), &prefix));
+            }
+            (revision, Some(after))
         };
         let everything = filter.is_everything();
         // With a selector, one cannot know how much must be read for a full page.

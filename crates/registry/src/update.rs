@@ -11,7 +11,7 @@ use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::create::{is_deleting, take_namespace};
 use crate::text::{self, metadata};
-use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, refused, view};
+use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, refused, view};
 
 /// What a client wants an object to become.
 enum Wish<'a> {
@@ -30,17 +30,40 @@ impl Registry {
         let mut decoded = decode(target.resource, body, format, options.field_validation)?;
         take_namespace(target.resource, target.namespace, &mut decoded.object)?;
         check_name(&target, &decoded.object)?;
-        if self.store.get(&target.key()).is_none() && target.resource.create_on_update && target.subresource.is_none() {
-            // Whoever names a uid means an object that is not there any more. A revision, too, names what was there, but
-            // the reference does not mind.
-            match text::text(&decoded.object, "/metadata/uid") {
-                "" => {}
-                uid => return Err(other_uid(&target, uid, "")),
-            }
-            metadata(&mut decoded.object).remove("resourceVersion");
-            return self.create_object(target, decoded, options).await;
+        if !target.resource.create_on_update || target.subresource.is_some() {
+            return self.modify(target, Wish::Replace(decoded), options).await;
         }
-        self.modify(target, Wish::Replace(decoded), options).await
+        // It may come and go between the look and the write.
+        for _ in 0..MOST_ROUNDS {
+            let wanted = decoded.clone();
+            let (done, other_way) = if self.store.get(&target.key()).is_some() {
+                (self.modify(target, Wish::Replace(wanted), options).await, "NotFound")
+            } else {
+                (self.create_in_place(target, wanted, options).await, "AlreadyExists")
+            };
+            match done {
+                Err(failure) if failure.reason == other_way => {}
+                done => return done,
+            }
+        }
+        Err(Failure::modified(target.resource, target.name))
+    }
+
+    /// The replacement of what is not there.
+    async fn create_in_place(
+        &self,
+        target: Target<'_>,
+        mut decoded: Decoded,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        // Whoever names a uid means an object that is not there any more. A revision, too, names what was there, but
+        // the reference does not mind.
+        match text::text(&decoded.object, "/metadata/uid") {
+            "" => {}
+            uid => return Err(other_uid(&target, uid, "")),
+        }
+        metadata(&mut decoded.object).remove("resourceVersion");
+        self.create_object(target, decoded, options).await
     }
 
     pub async fn patch(
@@ -65,7 +88,14 @@ impl Registry {
             let (change, answer) = match decision.outcome {
                 Outcome::Nothing => return Ok(done(entry.value.clone(), decision.warnings)),
                 Outcome::Put(new) if options.dry_run => return Ok(done(text::unstored(&new), decision.warnings)),
-                Outcome::Put(new) => (Change::Put(text::body(&new)), None),
+                Outcome::Put(new) => {
+                    let body = text::body(&new);
+                    // One that is too large already, because it was marked as deleted, may still get smaller.
+                    if body.bytes.len() > entry.value.len() {
+                        check_size(&body)?;
+                    }
+                    (Change::Put(body), None)
+                }
                 // API-8: the last finalizer takes the object with it. Watchers see the state it had before.
                 Outcome::Remove { new, old } => (Change::Delete(text::body(&old)), Some(text::unstored(&new))),
             };

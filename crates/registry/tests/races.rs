@@ -218,6 +218,57 @@ fn an_eviction_spares_the_pod_that_took_the_name_of_the_one_it_marked() {
     assert_eq!(spared["metadata"]["labels"]["other"], "one");
 }
 
+#[test]
+fn an_eviction_spares_the_pod_that_took_the_name_while_the_budget_was_paid() {
+    let (cluster, meddler) = Meddler::clusters();
+    let labelled = |node: Option<&str>| {
+        let mut pod = Cluster::pod("p", node);
+        pod["metadata"]["labels"] = json!({"a": "b"});
+        pod
+    };
+    let status = |target: Target<'static>| Target { subresource: target.resource.subresource("status"), ..target };
+    cluster.create(pod(&cluster, ""), &labelled(Some("node"))).unwrap();
+    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    cluster.merge(status(pod(&cluster, "p")), &running).unwrap();
+    let budget =
+        json!({"metadata": {"name": "g"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}});
+    let budgets = |name| cluster.target("policy", "poddisruptionbudgets", "default", name);
+    cluster.create(budgets(""), &budget).unwrap();
+    let allows = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2}});
+    cluster.merge(status(budgets("g")), &allows).unwrap();
+    // The second look at the clock is when the budget is paid.
+    let again = meddler.clone();
+    meddler.then(move |_| {
+        again.then(move |other| {
+            let at_once = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+            now(other.registry.delete(pod(other, "p"), &at_once)).unwrap();
+            other.create(pod(other, ""), &labelled(None)).unwrap();
+        });
+    });
+    let target = pod(&cluster, "p");
+    let target = Target { subresource: target.resource.subresource("eviction"), ..target };
+    let text = eviction("p", json!({}));
+    let done = now(cluster.registry.create(target, text.as_bytes(), Format::Json, &WriteOptions::default()));
+    assert_eq!(done.map(|_| ()).unwrap_err().code, 409);
+    let spared = cluster.get(pod(&cluster, "p")).unwrap();
+    assert_eq!(spared["status"]["conditions"], Value::Null, "not even marked");
+}
+
+#[test]
+fn a_replacement_that_makes_what_is_missing_does_not_mind_who_made_it() {
+    let (cluster, meddler) = Meddler::clusters();
+    let role = cluster.target("rbac.authorization.k8s.io", "roles", "default", "r");
+    let rules = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
+    let ours = json!({"metadata": {"name": "r"}, "rules": rules("get")}).to_string();
+    let theirs = json!({"metadata": {"name": "r"}, "rules": rules("list")});
+    meddler.then(move |other| {
+        other.create(Target { name: "", ..role }, &theirs).unwrap();
+    });
+    let written = now(cluster.registry.update(role, ours.as_bytes(), Format::Json, &WriteOptions::default())).unwrap();
+    assert!(!written.created, "it was there by then");
+    assert_eq!(cluster.get(role).unwrap()["rules"], rules("get"));
+}
+
 /// Gives uids that the other worlds here do not.
 struct Renewing;
 

@@ -7,7 +7,7 @@ mod support;
 use serde_json::json;
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, Propagation, ReadAt, WriteOptions};
-use tally_registry::{Deleted, Registry, Target, World};
+use tally_registry::{Deleted, MAX_OBJECT, Registry, Target, World};
 use tally_store::{Options, Store};
 
 #[test]
@@ -192,6 +192,48 @@ fn pages_show_one_moment_whatever_is_written_in_between() {
         options.continue_token = page.continue_token;
     }
     assert_eq!(names, ["c0", "c1", "c2", "c3", "c4", "c5", "c6"]);
+}
+
+#[test]
+fn the_largest_object_can_be_deleted_and_let_go() {
+    let cluster = Cluster::new();
+    let pods = |name| cluster.target("", "pods", "default", name);
+    let with = |fill: usize| {
+        let mut pod = Cluster::pod("p", None);
+        pod["metadata"]["finalizers"] = json!(["x.io/a", "x.io/b"]);
+        pod["spec"]["containers"][0]["args"] = json!(["x".repeat(fill)]);
+        pod
+    };
+    let change = |metadata: serde_json::Value| cluster.merge(pods("p"), &json!({"metadata": metadata})).map(|_| ());
+    let delete = || now(cluster.registry.delete(pods("p"), &DeleteOptions::default())).map(|_| ());
+    let shell = cluster.create(pods(""), &with(1)).unwrap().object.bytes.len() - 1;
+    let revision = cluster.registry.store.revision().to_string().len();
+    change(json!({"finalizers": null})).unwrap();
+    delete().unwrap();
+    let most = MAX_OBJECT - (shell - revision);
+    let refused = cluster.create(pods(""), &with(most + 1)).map(|_| ()).unwrap_err();
+    assert_eq!((refused.code, refused.reason), (413, "RequestEntityTooLarge"));
+    cluster.create(pods(""), &with(most)).unwrap();
+    assert_eq!(change(json!({"annotations": {"a": "b"}})).unwrap_err().code, 413);
+    delete().unwrap();
+    assert_eq!(change(json!({"annotations": {"a": "b"}})).unwrap_err().code, 413);
+    change(json!({"finalizers": ["x.io/b"]})).unwrap();
+    change(json!({"finalizers": null})).unwrap();
+    assert_eq!(cluster.get(pods("p")).unwrap_err().code, 404);
+}
+
+#[test]
+fn a_page_of_a_store_that_is_lost_is_not_taken_for_one_of_this() {
+    let (lost, cluster) = (Cluster::new(), Cluster::new());
+    for name in ["a", "b"] {
+        lost.create(lost.configmaps(), &json!({"metadata": {"name": name}})).unwrap();
+    }
+    cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "z"}})).unwrap();
+    let first = ListOptions { limit: Some(1), ..ListOptions::default() };
+    let page = lost.registry.list(lost.configmaps(), &first).unwrap();
+    let next = ListOptions { continue_token: page.continue_token, ..first };
+    let expired = cluster.registry.list(cluster.configmaps(), &next).map(|_| ()).unwrap_err();
+    assert_eq!((expired.code, expired.reason), (410, "Expired"));
 }
 
 #[test]
