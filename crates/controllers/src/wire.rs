@@ -160,6 +160,8 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
         (409, _) => Answer::Conflict,
         // API-4: the guard by UID of a patch. The name is another object's by now.
         (422, _) if names_uid() => Answer::Gone,
+        // Somebody on the way has lost patience: it may be done, or be done later.
+        (502 | 504, _) => Answer::Unknown,
         (429 | 500..=599, _) => Answer::Unavailable,
         (code, _) => Answer::Refused {
             code,
@@ -303,6 +305,7 @@ mod tests {
         assert!(matches!(refusal(&delete, &refused(409, "Conflict", other, &[])), Answer::Gone));
         assert!(matches!(refusal(&patch, &refused(422, "Invalid", "", &[("metadata.uid", "")])), Answer::Gone));
         assert!(matches!(refusal(&patch, &refused(503, "", "", &[])), Answer::Unavailable));
+        assert!(matches!(refusal(&patch, &refused(504, "Timeout", "", &[])), Answer::Unknown));
         let terminating = refused(403, "Forbidden", "", &[("metadata.namespace", "NamespaceTerminating")]);
         assert!(matches!(
             refusal(&patch, &terminating),
