@@ -240,7 +240,9 @@ pub const PATCHES: [&str; 4] = [
 /// Which kind of patch was sent.
 pub fn patch(headers: &HeaderMap) -> Result<PatchKind, Failure> {
     let kinds = [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic, PatchKind::Apply];
-    let media = content_type(headers).0;
+    // Unlike the media types of objects, these are known in small letters only.
+    let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = header.split(';').next().unwrap_or_default();
     let found = PATCHES.iter().zip(kinds).find(|(name, _)| **name == media);
     found.map(|(_, kind)| kind).ok_or_else(|| {
         let failure = Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
@@ -329,6 +331,14 @@ mod tests {
             headers.insert(CONTENT_TYPE, text.parse().unwrap());
             assert_eq!(input(&headers).ok(), format, "{text}");
             assert_eq!(patch(&headers).unwrap_err().code, 415);
+        }
+        for (text, kind) in [
+            ("application/merge-patch+json", Some(PatchKind::Merge)),
+            ("application/json-patch+json; charset=utf-8", Some(PatchKind::Json)),
+            ("application/Merge-Patch+json", None),
+        ] {
+            headers.insert(CONTENT_TYPE, text.parse().unwrap());
+            assert_eq!(patch(&headers).ok(), kind, "{text}");
         }
     }
 }

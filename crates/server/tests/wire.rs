@@ -78,7 +78,8 @@ async fn a_watch_is_a_stream_of_json() {
     let answer = server.call(&server.admin(), asked).await;
     let told = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
     assert_eq!(answer.code, 406);
-    assert!(String::from_utf8_lossy(&answer.body).contains(told));
+    let text = String::from_utf8_lossy(&answer.body).replace("\n  ", " ");
+    assert!(text.contains(told), "{text}");
 }
 
 #[tokio::test]
@@ -143,7 +144,7 @@ async fn objects_can_be_had_as_yaml_and_with_line_breaks() {
     let yaml = server.call(&server.admin(), with(get(&path), "accept", "application/yaml")).await;
     assert_eq!(yaml.headers["content-type"], "application/yaml");
     let text = String::from_utf8_lossy(&yaml.body).into_owned();
-    assert!(text.starts_with("apiVersion: v1\ndata:\n  a: \"1\"\n  b: \"x: y\"\nkind: ConfigMap\n"), "{text}");
+    assert!(text.starts_with("apiVersion: v1\ndata:\n  a: \"1\"\n  b: 'x: y'\nkind: ConfigMap\n"), "{text}");
 
     let back = text.replace("name: c", "name: d").replace("resourceVersion", "# ").replace("uid", "# ");
     let back = with(request("POST", CONFIG_MAPS, back), "content-type", "application/yaml");
