@@ -109,6 +109,7 @@ impl Summary {
     /// The first container with something to tell gives the word.
     fn add_containers(&mut self, row: &Row) {
         let mut running = false;
+        let mut failure = None;
         for status in row.list("/status/containerStatuses").iter().rev() {
             let (restarts, restart_at) = restarts_of(status);
             self.restarts = self.restarts.saturating_add(restarts);
@@ -118,14 +119,22 @@ impl Summary {
                 self.reason = waiting.to_owned();
             } else if let Some(terminated) = object(status, "terminated") {
                 self.reason = ended(terminated);
+                if terminated["exitCode"].as_i64().unwrap_or_default() != 0 {
+                    failure = Some(self.reason.clone());
+                }
             } else if status["ready"] == true && object(status, "running").is_some() {
                 running = true;
                 self.ready += 1;
             }
         }
-        // One container is done and another is not: the Pod goes on, and is not what the done one says.
-        if self.reason == "Completed" && running {
-            self.reason = if row.condition_is_true("Ready") { "Running" } else { "NotReady" }.to_owned();
+        // One container is done and another is not: the Pod is what the other one says.
+        if self.reason == "Completed" {
+            self.reason = match failure {
+                _ if running && row.condition_is_true("Ready") => "Running".to_owned(),
+                Some(failure) => failure,
+                None if running => "NotReady".to_owned(),
+                None => return,
+            };
         }
     }
 }

@@ -71,6 +71,11 @@ fn pod_status_by_containers() {
         (vec![ended(0, 0, "Completed"), running(true, 0)], ready(), "1/2 | Running | 0"),
         (vec![ended(0, 0, "Completed"), running(true, 0)], json!([]), "1/2 | NotReady | 0"),
         (vec![ended(0, 0, "Completed"), running(false, 0)], ready(), "0/2 | Completed | 0"),
+        // What failed is told rather than what is done.
+        (vec![ended(0, 0, "Completed"), ended(3, 0, "Error")], json!([]), "0/2 | Error | 0"),
+        (vec![ended(0, 0, "Completed"), ended(3, 0, ""), ended(4, 0, "")], json!([]), "0/2 | ExitCode:3 | 0"),
+        (vec![ended(0, 0, "Completed"), ended(3, 0, "Error"), running(true, 0)], json!([]), "1/2 | Error | 0"),
+        (vec![ended(0, 0, "Completed"), ended(3, 0, "Error"), running(true, 0)], ready(), "1/2 | Running | 0"),
     ] {
         let status = json!({"phase": "Running", "containerStatuses": statuses, "conditions": conditions});
         check_pod(containers(2), status, expected);
