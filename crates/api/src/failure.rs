@@ -1,5 +1,7 @@
 //! A refused request, as the API tells it: the `Status` object.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::field::FieldError;
@@ -102,12 +104,13 @@ impl Failure {
 
     /// 422: the object breaks rules. `kind` is `Job.batch`-like through group and kind.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let mut texts: Vec<String> = Vec::new();
+        let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let mut seen: HashSet<&str> = HashSet::new();
         let mut causes: Vec<Cause> = Vec::new();
-        for error in errors {
-            let text = error.to_string();
+        let mut texts: Vec<&str> = Vec::new();
+        for (error, text) in errors.iter().zip(&shown) {
             // DEFECT-29: the reference lists a rule once for each time it checked it. Once is enough.
-            if texts.contains(&text) {
+            if !seen.insert(text) {
                 continue;
             }
             let message = error.message().to_string();
@@ -115,7 +118,7 @@ impl Failure {
             texts.push(text);
         }
         let told = match texts.as_slice() {
-            [one] => one.clone(),
+            [one] => (*one).to_owned(),
             several => format!("[{}]", several.join(", ")),
         };
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };

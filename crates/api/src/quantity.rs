@@ -161,14 +161,7 @@ impl fmt::Display for Quantity {
             let suffix = if times == 0 { "" } else { BINARY[times - 1].0 };
             return write!(f, "{number}{suffix}");
         }
-        let (mut number, mut exponent) = (self.mantissa, self.scale);
-        while number % 10 == 0 {
-            number /= 10;
-            exponent += 1;
-        }
-        let over = exponent.rem_euclid(3);
-        number *= power(over).unwrap_or(1);
-        exponent -= over;
+        let (number, exponent) = self.in_thousands();
         let suffix = DECIMAL.iter().find(|(_, power)| *power == exponent);
         match suffix {
             Some((suffix, _)) if self.format != Format::Exponent => write!(f, "{number}{suffix}"),
@@ -179,6 +172,17 @@ impl fmt::Display for Quantity {
 }
 
 impl Quantity {
+    /// Not zero: the shortest whole number there is for it with an exponent that a suffix could stand for.
+    fn in_thousands(&self) -> (i128, i32) {
+        let (mut number, mut exponent) = (self.mantissa, self.scale);
+        while number % 10 == 0 {
+            number /= 10;
+            exponent += 1;
+        }
+        let over = exponent.rem_euclid(3);
+        (number * power(over).unwrap_or(1), exponent - over)
+    }
+
     fn as_whole(&self) -> Option<i128> {
         if !self.is_integer() {
             return None;
@@ -248,6 +252,13 @@ fn read(text: &str) -> Result<(Quantity, bool), QuantityError> {
         Format::Decimal | Format::Exponent => {
             let scale = exponent.saturating_sub(places);
             let quantity = settled(shifted, scale, format);
+            // The canonical form may be two digits longer, and has to be readable too.
+            if digits.len() + 2 > MAX_DIGITS
+                && !quantity.is_zero()
+                && quantity.in_thousands().0 >= 10_i128.pow(MAX_DIGITS as u32)
+            {
+                return Err(QuantityError::Number);
+            }
             let small = digits.len() as i32 <= PLAIN_DIGITS && scale >= NANO;
             let looks = scale % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0');
             (quantity, small && looks)
@@ -280,7 +291,7 @@ fn interpret(suffix: &str) -> Result<(i32, Format), QuantityError> {
     let exponent = suffix.strip_prefix(['e', 'E']).and_then(|digits| digits.parse::<i32>().ok());
     // Beyond this nothing can be compared or added, and nobody has that much.
     match exponent {
-        Some(exponent) if exponent.abs() <= 1000 => Ok((exponent, Format::Exponent)),
+        Some(exponent) if exponent.unsigned_abs() <= 1000 => Ok((exponent, Format::Exponent)),
         _ => Err(QuantityError::Suffix),
     }
 }
@@ -340,12 +351,15 @@ mod tests {
         for text in ["", "lots", "1Q", "1 Gi", "1Gi ", "1.2.3", "0x1", "\u{e9}"] {
             assert_eq!(Quantity::parse(text).map(|_| ()), Err(QuantityError::Format), "{text}");
         }
-        for text in ["1e", "1Kn", "1ee3", "1MiMi", "1e99999999999", "1i", "--1"] {
+        for text in ["1e", "1Kn", "1ee3", "1MiMi", "1e99999999999", "1e-2147483648", "1i", "--1"] {
             assert_eq!(Quantity::parse(text).map(|_| ()), Err(QuantityError::Suffix), "{text}");
         }
         let (most, more) = ("9".repeat(35), "9".repeat(36));
         assert!(Quantity::parse(&most).is_ok());
         assert_eq!(Quantity::parse(&more).map(|_| ()), Err(QuantityError::Number));
+        // What would be longer when it is written back.
+        assert_eq!(Quantity::parse(&format!("{most}e1")).map(|_| ()), Err(QuantityError::Number));
+        assert!(Quantity::parse(&format!("{most}e3")).is_ok());
     }
 
     #[test]
