@@ -19,7 +19,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use tally_registry::Registry;
 
 use crate::Pki;
-use crate::tokens::Tokens;
+use crate::tokens::{ISSUER, Tokens};
 
 /// The group that may do everything.
 const MASTERS: &str = "system:masters";
@@ -141,7 +141,7 @@ impl Gate {
             let header = header.to_str().unwrap_or_default();
             if let Some((scheme, token)) = header.split_once(' ')
                 && scheme.eq_ignore_ascii_case("bearer")
-                && let Some(user) = self.bearer(token.trim(), registry)
+                && let Some((user, _)) = self.bearer(token.trim(), &[ISSUER.to_owned()], registry)
             {
                 return Ok(Some(user));
             }
@@ -149,12 +149,14 @@ impl Gate {
         if refused { Err(Refused) } else { Ok(None) }
     }
 
-    /// Whose token this is.
-    pub fn bearer(&self, token: &str, registry: &Registry) -> Option<Arc<User>> {
+    /// Whose token this is, and for whom of `audiences`. The administrator's is for this server and nobody else.
+    pub fn bearer(&self, token: &str, audiences: &[String], registry: &Registry) -> Option<(Arc<User>, Vec<String>)> {
         if hmac::verify(&self.key, token.as_bytes(), self.tag.as_ref()).is_ok() {
-            return Some(self.admin.clone());
+            let for_us = audiences.iter().find(|audience| *audience == ISSUER)?;
+            return Some((self.admin.clone(), vec![for_us.clone()]));
         }
-        self.tokens.user(token, registry, registry.world.now().seconds()).map(Arc::new)
+        let (user, meant) = self.tokens.user(token, audiences, registry)?;
+        Some((Arc::new(user), meant))
     }
 }
 

@@ -17,8 +17,10 @@ use crate::yaml;
 
 pub type Answer = Response<Body>;
 
-/// Of all warnings of an answer together: clients have limits on headers, and nobody reads more.
+/// Of all warnings of an answer together, in characters: clients have limits on headers, and nobody reads more. If it is
+/// not enough, each is cut to the second length and as many are told as there is room for.
 const LONGEST_WARNINGS: usize = 4096;
+const LONGEST_OF_MANY: usize = 256;
 
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -76,17 +78,21 @@ pub fn success(resource: &Resource, name: &str, uid: &str) -> Value {
 
 pub fn warn(headers: &mut HeaderMap, warnings: &[String]) {
     let mut told: Vec<&str> = Vec::new();
-    let mut length = 0;
     for text in warnings {
-        length += text.len();
-        if told.contains(&text.as_str()) || (length > LONGEST_WARNINGS && !told.is_empty()) {
-            continue;
+        if !told.contains(&text.as_str()) {
+            told.push(text);
         }
-        let shown: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    }
+    let room_for_all = told.iter().map(|text| text.chars().count()).sum::<usize>() <= LONGEST_WARNINGS;
+    let longest = if room_for_all { LONGEST_WARNINGS } else { LONGEST_OF_MANY };
+    let mut room = LONGEST_WARNINGS;
+    for text in told {
+        let shown: String = text.chars().filter(|letter| !letter.is_control()).take(longest).collect();
+        let Some(left) = room.checked_sub(shown.chars().count()) else { break };
+        room = left;
         let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             headers.append(WARNING, value);
-            told.push(text);
         }
     }
 }
@@ -253,13 +259,27 @@ fn in_version(mut value: Value, version: &str) -> Value {
 mod tests {
     use super::*;
 
-    #[test]
-    fn warnings_are_quoted_deduplicated_and_bounded() {
+    fn warned(warnings: &[&str]) -> Vec<String> {
         let mut headers = HeaderMap::new();
-        let long = "x".repeat(LONGEST_WARNINGS);
-        let warnings = ["unknown field \"a\"", "unknown field \"a\"", "b\nc\\", &long].map(str::to_owned);
-        warn(&mut headers, &warnings);
-        let told: Vec<&str> = headers.get_all(WARNING).iter().filter_map(|value| value.to_str().ok()).collect();
-        assert_eq!(told, [r#"299 - "unknown field \"a\"""#, r#"299 - "bc\\""#]);
+        warn(&mut headers, &warnings.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        let told = headers.get_all(WARNING).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        told.collect()
+    }
+
+    #[test]
+    fn warnings_are_quoted_and_told_once() {
+        let told = warned(&["unknown field \"a\"", "unknown field \"a\"", "b\r\nc\\", "größe"]);
+        assert_eq!(told, [r#"299 - "unknown field \"a\"""#, r#"299 - "bc\\""#, "299 - \"größe\""]);
+    }
+
+    #[test]
+    fn warnings_have_limited_room() {
+        let (short, long) = ("y".repeat(LONGEST_OF_MANY), "x".repeat(LONGEST_WARNINGS));
+        assert_eq!(warned(&[&long]), [format!("299 - \"{long}\"")]);
+        assert_eq!(warned(&[&format!("{long}x")]), [format!("299 - \"{}\"", "x".repeat(LONGEST_OF_MANY))]);
+        assert_eq!(warned(&["a", &long, &short]).len(), 3);
+        let many: Vec<String> = (0..100).map(|number| format!("{number:0$}", LONGEST_OF_MANY)).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(warned(&many).len(), LONGEST_WARNINGS / LONGEST_OF_MANY);
     }
 }

@@ -12,6 +12,7 @@ mod door;
 mod extras;
 mod files;
 mod forms;
+mod idle;
 pub mod kubeconfig;
 mod listen;
 mod metrics;

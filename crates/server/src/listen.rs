@@ -3,17 +3,18 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::server::ServerConfig;
 use tally_api::failure::Failure;
 use tally_registry::Registry;
@@ -27,12 +28,13 @@ use crate::Pki;
 use crate::auth::{Gate, GateError, Peer};
 use crate::door::{Door, MOST_AT_WORK};
 use crate::forms::{self, Answer};
+use crate::idle::{Counted, Requests};
 use crate::metrics::Metrics;
 use crate::negotiate::Wish;
 
 /// Connections at once. Systems give a process 1,024 files by default, and the store needs some of them; whoever comes
 /// when all are taken waits in the system's queue.
-const MOST_CONNECTIONS: usize = 900;
+const MOST_CONNECTIONS: u32 = 900;
 /// A handshake takes milliseconds. Somebody who connects and says nothing is not kept waiting for.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// How long a connection may be idle, or take to say what it wants. Clients drop idle connections after 90 seconds; to
@@ -47,6 +49,8 @@ const STREAM_BUFFER: usize = 64 * 1024;
 /// Peers that vanished without a word are noticed after these two.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
+/// How long the other side may take to hear that its idle connection is closed.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(10);
 /// How long requests under way have to finish when the server stops.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// When the system has no files left, it does not help to ask again at once.
@@ -86,8 +90,7 @@ impl Server {
     /// Serves until `stop` is ready. Then no connection is accepted any more, watches end, and requests under way have
     /// ten seconds.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        let graceful = GracefulShutdown::new();
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
         let builder = Arc::new(protocols());
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -102,7 +105,6 @@ impl Server {
                         door: self.door.clone(),
                         tls: self.tls.clone(),
                         builder: builder.clone(),
-                        watcher: graceful.watcher(),
                         _place: place,
                     };
                     tokio::spawn(connection.serve(stream));
@@ -113,7 +115,8 @@ impl Server {
         drop(listener);
         // Nobody listening means that all have gone already.
         let _ = self.stop.send(true);
-        let _ = timeout(STOP_WITHIN, graceful.shutdown()).await;
+        // All places free: all connections have ended.
+        let _ = timeout(STOP_WITHIN, places.acquire_many(MOST_CONNECTIONS)).await;
     }
 }
 
@@ -140,7 +143,6 @@ struct Connection {
     door: Arc<Door>,
     tls: TlsAcceptor,
     builder: Arc<auto::Builder<TokioExecutor>>,
-    watcher: Watcher,
     _place: OwnedSemaphorePermit,
 }
 
@@ -158,24 +160,42 @@ impl Connection {
         let now = self.door.registry.world.now().seconds();
         let peer = Arc::new(self.door.gate.peer(stream.get_ref().1.peer_certificates(), now));
         self.door.metrics.connections.up();
-        let service = service_fn(|request| {
-            let (door, peer) = (self.door.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(answer(door, peer, request).await) }
+        let requests = Requests::new();
+        let idle = requests.idle_for(IDLE_FOR);
+        let door = self.door.clone();
+        let service = service_fn(move |request| {
+            let (door, peer, under_way) = (door.clone(), peer.clone(), requests.begin());
+            async move {
+                let answer = answer(door, peer, request).await;
+                Ok::<_, Infallible>(answer.map(|body| Counted::new(body, under_way)))
+            }
         });
-        let connection = self.builder.serve_connection(TokioIo::new(Unstalled::new(stream)), service);
-        let _ = self.watcher.watch(connection).await;
+        let stream = TokioIo::new(Unstalled::new(stream));
+        let mut connection = std::pin::pin!(self.builder.serve_connection(stream, service));
+        let goodbye_within = tokio::select! {
+            // What ended it is the client's affair.
+            _ = connection.as_mut() => None,
+            _ = stopping.wait_for(|stopping| *stopping) => Some(STOP_WITHIN),
+            () = idle => Some(GOODBYE_WITHIN),
+        };
+        if let Some(within) = goodbye_within {
+            connection.as_mut().graceful_shutdown();
+            let _ = timeout(within, connection).await;
+        }
         self.door.metrics.connections.down();
     }
 }
 
 async fn answer(door: Arc<Door>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return door.answer(&peer, request).await;
-    }
-    // A client that goes away takes its request with it, and a write of several steps must not stop between two of them:
-    // it goes on by itself.
-    let write = tokio::spawn(async move { door.answer(&peer, request).await });
-    write.await.unwrap_or_else(|_| {
+    // A mistake of ours must not take the other requests of the connection along.
+    let answered = if matches!(*request.method(), Method::GET | Method::HEAD) {
+        AssertUnwindSafe(door.answer(&peer, request)).catch_unwind().await.ok()
+    } else {
+        // A client that goes away takes its request with it, and a write of several steps must not stop between two of
+        // them: it goes on by itself.
+        tokio::spawn(async move { door.answer(&peer, request).await }).await.ok()
+    };
+    answered.unwrap_or_else(|| {
         let failure = Failure::internal("the request could not be finished; this is a bug in the server");
         forms::failure(&failure, Wish::PLAIN)
     })

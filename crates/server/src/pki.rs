@@ -149,15 +149,16 @@ fn open_authority(directory: &Path, today: Date) -> Result<(String, KeyPair)> {
     // The key is written first: a certificate without its key means that somebody took the key away.
     if let Some(certificate) = read(&path)? {
         let broken = |why: String| PkiError::Broken { path: path.clone(), why };
-        let key = read(&key_path)?.ok_or_else(|| broken("its key ca.key is gone".to_owned()))?;
-        let key = parse_key(&key_path, &key)?;
         let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| broken(error.to_string()))?;
         let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| broken(error.to_string()))?;
-        if parsed.public_key().raw != key_info(&key) {
-            return Err(broken("ca.key is the key of another certificate".to_owned()));
-        }
         let days_left = (parsed.validity().not_after.timestamp() - Timestamp::now().as_second()) / 86_400;
+        // One that ends is replaced, whatever its key: a replacement may have broken off between the two files.
         if days_left >= RENEWAL_DAYS {
+            let key = read(&key_path)?.ok_or_else(|| broken("its key ca.key is gone".to_owned()))?;
+            let key = parse_key(&key_path, &key)?;
+            if parsed.public_key().raw != key_info(&key) {
+                return Err(broken("ca.key is the key of another certificate".to_owned()));
+            }
             return Ok((certificate, key));
         }
     }
@@ -247,6 +248,10 @@ mod tests {
         let ages_ago = today().saturating_sub(Span::new().years(AUTHORITY_YEARS));
         for (days, kept) in [(RENEWAL_DAYS - 1, false), (RENEWAL_DAYS + 1, true)] {
             let (made, _) = open_authority(directory.path(), ages_ago.saturating_add(Span::new().days(days))).unwrap();
+            if !kept {
+                // As if the last replacement had been interrupted.
+                fs::write(directory.path().join("ca.key"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
+            }
             let (now, _) = open_authority(directory.path(), today()).unwrap();
             assert_eq!(made == now, kept, "{days} days left");
             fs::remove_file(directory.path().join("ca.crt")).unwrap();

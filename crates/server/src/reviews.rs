@@ -77,9 +77,9 @@ impl Question {
             }
             _ => {
                 let token = question.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
-                match ask.door.gate.bearer(token, ask.registry()) {
-                    Some(user) => {
-                        json!({"authenticated": true, "user": user_info(&user), "audiences": [ISSUER]})
+                match ask.door.gate.bearer(token, &audiences(&At::root(&question).at("spec")), ask.registry()) {
+                    Some((user, meant)) => {
+                        json!({"authenticated": true, "user": user_info(&user), "audiences": meant})
                     }
                     None => json!({"user": {}, "error": "invalid bearer token"}),
                 }
@@ -135,9 +135,7 @@ fn token(ask: &Ask<'_>, mut request: Value) -> Result<Value, Failure> {
         let error = seconds.invalid_value(lasts, why);
         return Err(Failure::invalid(AUTHENTICATION, "TokenRequest", "", &[error]));
     }
-    let audiences: Vec<String> =
-        spec.at("audiences").list().iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences };
+    let audiences = audiences(&spec);
     let bound = bound_object(ask, &spec.at("boundObjectRef"))?;
     let now = ask.registry().world.now();
     let grant = Grant {
@@ -157,6 +155,12 @@ fn token(ask: &Ask<'_>, mut request: Value) -> Result<Value, Failure> {
     request["spec"]["expirationSeconds"] = lasts.into();
     request["status"] = json!({"token": token, "expirationTimestamp": expires.to_string()});
     Ok(request)
+}
+
+/// For whom a token is to be, or to be checked: this server, unless others are named.
+fn audiences(spec: &At<'_, '_>) -> Vec<String> {
+    let named: Vec<String> = spec.at("audiences").list().iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    if named.is_empty() { vec![ISSUER.to_owned()] } else { named }
 }
 
 fn find(ask: &Ask<'_>, resource: &'static Resource, name: &str) -> Result<Value, Failure> {

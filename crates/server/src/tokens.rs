@@ -62,12 +62,16 @@ impl Tokens {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The service account whose token this is, if it is good now and its account and what it is bound to still exist.
-    pub fn user(&self, token: &str, registry: &Registry, now: i64) -> Option<User> {
+    /// The service account whose token this is, and for whom of `audiences`, if it is good now and its account and what it
+    /// is bound to still exist.
+    pub fn user(&self, token: &str, audiences: &[String], registry: &Registry) -> Option<(User, Vec<String>)> {
         let claims = self.claims(token)?;
+        let now = registry.world.now().seconds();
         let time = |name: &str| claims.get(name).and_then(Value::as_i64);
-        let for_us = claims.get("aud")?.as_array()?.iter().any(|audience| audience == ISSUER);
-        if claims.get("iss")? != ISSUER || !for_us || now < time("nbf")? || now >= time("exp")? {
+        let named = claims.get("aud")?.as_array()?;
+        let meant: Vec<String> =
+            audiences.iter().filter(|audience| named.iter().any(|name| name == *audience)).cloned().collect();
+        if claims.get("iss")? != ISSUER || meant.is_empty() || now < time("nbf")? || now >= time("exp")? {
             return None;
         }
         let about = claims.get("kubernetes.io")?;
@@ -89,7 +93,7 @@ impl Tokens {
             }
         }
         let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
-        Some(User::new(format!("system:serviceaccount:{namespace}:{name}"), uid.to_owned(), groups))
+        Some((User::new(format!("system:serviceaccount:{namespace}:{name}"), uid.to_owned(), groups), meant))
     }
 
     /// What a token says, if the signature is ours.

@@ -191,6 +191,27 @@ async fn a_service_account_token_ends_with_its_account_and_is_for_its_audience()
     let review = server.create("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.value();
     assert_eq!(review["status"]["user"]["username"], "system:serviceaccount:default:s");
 
+    let asked = async |token: &str, audiences: &[&str]| {
+        let review = json!({"spec": {"token": token, "audiences": audiences}});
+        server.create("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.value()["status"].clone()
+    };
+    let (token_for_us, admin) = (token.token.clone().unwrap(), server.pki.token.clone());
+    let other = other.token.unwrap();
+    let us = "https://kubernetes.default.svc.cluster.local";
+    for (who, token, audiences, meant) in [
+        ("a token for us", &token_for_us, &[][..], json!([us])),
+        ("a token for us", &token_for_us, &["x", us], json!([us])),
+        ("a token for us", &token_for_us, &["somebody-else"], json!(null)),
+        ("a token for somebody else", &other, &[], json!(null)),
+        ("a token for somebody else", &other, &["somebody-else", us], json!(["somebody-else"])),
+        ("the administrator's", &admin, &[], json!([us])),
+        ("the administrator's", &admin, &["somebody-else"], json!(null)),
+    ] {
+        let status = asked(token, audiences).await;
+        assert_eq!(status["audiences"], meant, "{who} for {audiences:?}");
+        assert_eq!(status["authenticated"] == true, meant != json!(null), "{who} for {audiences:?}");
+    }
+
     assert_eq!(server.call(&server.admin(), request("DELETE", account, "")).await.code, 200);
     assert_eq!(server.call(&token, get("/api")).await.code, 401, "the account is gone");
     service_account_token(&server, "default", "s").await;

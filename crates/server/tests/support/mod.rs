@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use serde_json::Value;
 use tally_api::options::{Format, WriteOptions};
-use tally_registry::Registry;
+use tally_registry::{Registry, World};
 use tally_server::{Machine, Pki, Server};
 use tally_store::{Options, Store};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,9 +64,13 @@ impl Running {
     }
 
     pub async fn with(options: Options) -> Running {
+        Running::in_world(options, Box::new(Machine)).await
+    }
+
+    pub async fn in_world(options: Options, world: Box<dyn World>) -> Running {
         let directory = tempfile::tempdir().unwrap();
         let pki = Pki::open(&directory.path().join("pki"), Ipv4Addr::LOCALHOST.into()).unwrap();
-        let registry = Arc::new(Registry::new(Store::memory(options), Box::new(Machine)));
+        let registry = Arc::new(Registry::new(Store::memory(options), world));
         registry.begin().await.expect("a cluster begins");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
