@@ -135,6 +135,11 @@ pub fn syntax_error(text: &[u8]) -> Option<String> {
     json::parse(text).err().map(|error| error.to_string())
 }
 
+/// What keeps a text from being a time, in the words clients know.
+pub fn time_error(text: &str) -> Option<String> {
+    times::read(text, false).err()
+}
+
 /// What storage makes of an object: times to the second, and no list where there is an empty one.
 pub fn settle(resource: &Resource, object: &mut Value) {
     if let (Some(structure), Value::Object(map)) =

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::decode::time_error;
 use crate::failure::Failure;
 use crate::field::{At, FieldError};
 
@@ -298,6 +299,37 @@ impl WatchOptions {
     }
 }
 
+/// Which part of the log of a Pod is wanted, as far as a client can be wrong about it.
+pub struct LogOptions;
+
+impl LogOptions {
+    /// `name`: of the Pod, for the refusal.
+    pub fn check(query: &Query<'_>, name: &str) -> Result<(), Failure> {
+        let [seconds, lines, bytes] = ["sinceSeconds", "tailLines", "limitBytes"].map(|name| query.int(name));
+        let (seconds, lines, bytes) = (seconds?, lines?, bytes?);
+        let since = query.get("sinceTime").filter(|since| !matches!(*since, "" | "null"));
+        if let Some(why) = since.and_then(time_error) {
+            return Err(Failure::bad_request(why));
+        }
+        let below = |field: &str, value: Option<i64>, least: i64, why: &str| {
+            value.filter(|value| *value < least).map(|value| At::rooted(field, None).invalid_value(value, why))
+        };
+        let mut errors = Vec::new();
+        errors.extend(below("tailLines", lines, 0, "must be greater than or equal to 0"));
+        errors.extend(below("limitBytes", bytes, 1, "must be greater than 0"));
+        if seconds.is_some() && query.get("sinceTime").is_some() {
+            let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+            errors.push(At::rooted("", None).forbidden(why));
+        } else {
+            errors.extend(below("sinceSeconds", seconds, 1, "must be greater than 0"));
+        }
+        if query.get("stream").is_some() {
+            errors.push(At::rooted("stream", None).forbidden("may not be specified"));
+        }
+        if errors.is_empty() { Ok(()) } else { Err(Failure::invalid("", "PodLogOptions", name, &errors)) }
+    }
+}
+
 /// Which write the options are for; the refusal names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
@@ -551,6 +583,29 @@ mod tests {
         let timeouts =
             [timeout(""), timeout("timeoutSeconds=0"), timeout("timeoutSeconds=-1"), timeout("timeoutSeconds=7")];
         assert_eq!(timeouts, [None, None, Some(0), Some(7)]);
+    }
+
+    #[test]
+    fn what_a_reader_of_logs_may_not_ask() {
+        for (query, why) in [
+            ("tailLines=0&limitBytes=1&sinceSeconds=1&follow=x&container=c", ""),
+            ("sinceTime=2024-01-01T00:00:00Z", ""),
+            ("sinceTime=", ""),
+            ("tailLines=-1", "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+            (
+                "limitBytes=0&sinceSeconds=0",
+                "[limitBytes: Invalid value: 0: must be greater than 0, sinceSeconds: Invalid value: 0: must be greater than 0]",
+            ),
+            (
+                "sinceSeconds=1&sinceTime=2024-01-01T00:00:00Z",
+                ": Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+            ),
+            ("stream=All", "stream: Forbidden: may not be specified"),
+            ("tailLines=x", "strconv.ParseInt: parsing \"x\": invalid syntax"),
+            ("sinceTime=x", "parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\""),
+        ] {
+            assert_eq!(told(LogOptions::check(&Query::parse(query), "p")), why, "{query}");
+        }
     }
 
     #[test]

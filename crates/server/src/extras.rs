@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tally_api::catalog::{self, discovery};
 use tally_api::failure::Failure;
-use tally_api::options::{Query, ReadAt};
+use tally_api::options::{LogOptions, Query, ReadAt};
 use tally_registry::Target;
 
 use crate::door::Door;
@@ -148,30 +148,32 @@ pub fn metrics(door: &Door) -> Answer {
 
 /// `pods/NAME/log`. Nothing runs Pods yet, so there is only the question of what is asked for.
 pub fn log(ask: &Ask<'_>) -> Result<Answer, Failure> {
-    let target = Target::new(ask.place.resource, &ask.place.namespace, &ask.place.name);
+    let name = &ask.place.name;
+    LogOptions::check(ask.query, name)?;
+    let target = Target::new(ask.place.resource, &ask.place.namespace, name);
     let pod = ask.registry().get(target, ReadAt::Newest)?.parse();
     let names = |list: &str| -> Vec<String> {
         let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
         containers.filter_map(|container| container["name"].as_str()).map(str::to_owned).collect()
     };
-    let (containers, inits) = (names("/spec/containers"), names("/spec/initContainers"));
-    let name = &ask.place.name;
+    let all = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"].map(names).concat();
     match ask.query.get("container").unwrap_or_default() {
-        "" if containers.len() > 1 || !inits.is_empty() => {
-            let mut text =
-                format!("a container name must be specified for pod {name}, choose one of: [{}]", containers.join(" "));
-            if !inits.is_empty() {
-                text += &format!(" or one of the init containers: [{}]", inits.join(" "));
-            }
+        "" if names("/spec/containers").len() > 1 => {
+            let all = all.join(" ");
+            let text = format!("a container name must be specified for pod {name}, choose one of: [{all}]");
             return Err(Failure::bad_request(text));
         }
         "" => {}
-        asked if containers.iter().chain(&inits).any(|container| container == asked) => {}
+        asked if all.iter().any(|container| container == asked) => {}
         asked => return Err(Failure::bad_request(format!("container {asked} is not valid for pod {name}"))),
     }
     // A Pod that no node has taken has said nothing yet.
-    if pod.pointer("/spec/nodeName").and_then(Value::as_str).is_none_or(str::is_empty) {
-        return Ok(forms::answer(204, "text/plain", crate::body::Body::EMPTY));
+    let node = match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
+        "" => return Ok(forms::answer(204, "text/plain", crate::body::Body::EMPTY)),
+        node => node,
+    };
+    if let Some(nodes) = catalog::find("", "v1", "nodes") {
+        ask.registry().get(Target::new(nodes, "", node), ReadAt::Newest)?;
     }
     Err(Failure::new(
         503,

@@ -72,6 +72,31 @@ async fn names_that_are_no_names_are_told_apart_from_missing_ones() {
 }
 
 #[tokio::test]
+async fn logs_are_asked_of_one_container() {
+    let server = Running::start().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let containers = |names: &[&str]| names.iter().map(|name| json!({"name": name, "image": "i"})).collect::<Vec<_>>();
+    for (name, count, node) in [("one", &["a"][..], ""), ("two", &["a", "b"][..], ""), ("away", &["a"][..], "nowhere")]
+    {
+        let spec = json!({"initContainers": containers(&["i"]), "containers": containers(count), "nodeName": node});
+        assert_eq!(server.create(pods, &json!({"metadata": {"name": name}, "spec": spec})).await.code, 201);
+    }
+    let choice = "a container name must be specified for pod two, choose one of: [i a b]";
+    for (path, code, told) in [
+        ("one/log", 204, None),
+        ("one/log?container=i", 204, None),
+        ("one/log?container=x", 400, Some("container x is not valid for pod one")),
+        ("two/log", 400, Some(choice)),
+        ("away/log", 404, Some("nodes \"nowhere\" not found")),
+        ("none/log?tailLines=x", 400, Some("strconv.ParseInt: parsing \"x\": invalid syntax")),
+    ] {
+        let answer = server.call(&server.admin(), get(&format!("{pods}/{path}"))).await;
+        let message = told.map(|_| answer.value()["message"].clone());
+        assert_eq!((answer.code, message), (code, told.map(Value::from)), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_watch_is_a_stream_of_json() {
     let server = Running::start().await;
     let asked = with(get(&format!("{CONFIG_MAPS}?watch=1")), "accept", "application/yaml");
