@@ -4,8 +4,8 @@ use serde_json::Value;
 use tally_api::decode::{Decoded, decode, settle};
 use tally_api::failure::{Cause, Failure};
 use tally_api::kinds::Resource;
-use tally_api::meta;
 use tally_api::options::{Format, WriteOptions};
+use tally_api::{meta, pod};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::text::{self, metadata};
@@ -52,8 +52,11 @@ impl Registry {
         let mut namespace_seen = self.admit(target, &called)?;
         resource.rules.default(&mut object);
         self.give_identity(&mut object);
-        if resource.plural == "pods" && resource.group.is_empty() {
-            self.admit_priority(&mut object).map_err(|why| Failure::forbidden(resource, &called, &why))?;
+        let is_pod = resource.plural == "pods" && resource.group.is_empty();
+        let forbidden = |why: String| Failure::forbidden(resource, &called, &why);
+        if is_pod {
+            self.admit_priority(&mut object).map_err(forbidden)?;
+            pod::admit_runtime_class(&object).map_err(forbidden)?;
         }
         let prefix = text::text(&object, "/metadata/generateName").to_owned();
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
@@ -73,6 +76,9 @@ impl Registry {
                 return Err(Failure { warnings: told, ..view::invalid(resource, &name, &errors) });
             }
             told.extend(resource.rules.create_warnings(&candidate));
+            if is_pod && let Err(why) = pod::admit_overhead(&candidate) {
+                return Err(Failure { warnings: told, ..forbidden(why) });
+            }
             if revision != 0 && !options.dry_run {
                 let why = "resourceVersion should not be set on objects to be created";
                 return Err(Failure { warnings: told, ..Failure::bad_request(why) });

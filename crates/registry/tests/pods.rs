@@ -34,6 +34,26 @@ fn a_binding_names_the_pod_it_is_sent_to() {
     }
 }
 
+#[test]
+fn no_pod_has_a_runtime_class() {
+    let cluster = Cluster::new();
+    for (spec, code, told) in [
+        (json!({"runtimeClassName": "x"}), 403, "pods \"p\" is forbidden: pod rejected: RuntimeClass \"x\" not found"),
+        // An overhead is looked at when the Pod is sound otherwise.
+        (json!({"overhead": {"zap": "1"}}), 422, "Pod \"p\" is invalid: "),
+        (
+            json!({"overhead": {"cpu": "1"}}),
+            403,
+            "pods \"p\" is forbidden: pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+        ),
+    ] {
+        let mut pod = Cluster::pod("p", None);
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let failure = cluster.create(cluster.target("", "pods", "default", ""), &pod).map(|_| ()).unwrap_err();
+        assert!(failure.code == code && failure.message.starts_with(told), "{spec}: {failure:?}");
+    }
+}
+
 /// Evicts a running Pod that a budget with this status guards. What the client is told, and the status afterwards.
 fn evict(ready: &str, policy: Value, status: Value, dry_run: bool) -> (Result<(), String>, Value) {
     let cluster = Cluster::new();

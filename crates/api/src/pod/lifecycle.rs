@@ -70,6 +70,22 @@ pub fn admit_priority(
     Ok(())
 }
 
+/// Refuses a new Pod that asks for a RuntimeClass: none are served here, so that no Pod can have one.
+pub fn admit_runtime_class(pod: &Value) -> Result<(), String> {
+    match pod.pointer("/spec/runtimeClassName").and_then(Value::as_str) {
+        Some(class) => Err(format!("pod rejected: RuntimeClass {class:?} not found")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a new Pod, sound otherwise, that brings an overhead of its own: that is for its RuntimeClass to say.
+pub fn admit_overhead(pod: &Value) -> Result<(), String> {
+    match pod.pointer("/spec/overhead") {
+        Some(_) => Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned()),
+        None => Ok(()),
+    }
+}
+
 /// The classes that are there whether or not anybody made them.
 fn system_class(name: &str) -> Option<Value> {
     let value = match name {

@@ -28,7 +28,9 @@ use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
 use crate::meta;
 
-pub use lifecycle::{add_disruption_target, admit_priority, bind, grace_period, validate_binding};
+pub use lifecycle::{
+    add_disruption_target, admit_overhead, admit_priority, admit_runtime_class, bind, grace_period, validate_binding,
+};
 use spec::Scope;
 pub(crate) use update::same;
 
