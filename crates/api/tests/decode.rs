@@ -7,7 +7,8 @@ use tally_api::catalog;
 use tally_api::decode::{Decoded, conform, decode, decode_as, settle};
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
-use tally_api::options::{FieldValidation, Format};
+use tally_api::options::{FieldValidation, Format, PatchKind};
+use tally_api::patch::patched;
 use tally_api::schema::{Shape, Type, schema};
 
 fn resource(plural: &str) -> &'static Resource {
@@ -102,6 +103,39 @@ fn depth_is_bounded() {
     for endless in ["[".repeat(1_000_000), "{a: ".repeat(100_000), "- ".repeat(100_000), "? ".repeat(100_000)] {
         assert!(told(&endless).is_err(), "{}", &endless[..4]);
     }
+}
+
+/// What could be stored and not be read again: the parser of stored objects has a limit of its own.
+#[test]
+fn what_has_no_structure_is_not_deeper_than_storage_reads() {
+    // Four levels lead to it.
+    let nested = |levels: usize| {
+        let fields = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{"f":{fields}}}}}]}}}}"#)
+    };
+    let read_at = |levels: usize| read("configmaps", &nested(levels));
+    let deepest = (1..512).take_while(|levels| read_at(*levels).is_ok()).last().unwrap();
+    assert!((90..100).contains(&deepest), "{deepest}");
+    let stored = read_at(deepest).unwrap().object.to_string();
+    serde_json::from_str::<Value>(&stored).unwrap();
+    assert!(read_at(deepest + 1).unwrap_err().message.contains("exceeded max depth"));
+    // A patch can put one into the other.
+    let (half, config_maps) = (nested(60), resource("configmaps"));
+    let current = read("configmaps", &half).unwrap().object;
+    let path = format!("/metadata/managedFields/0/fieldsV1/f{}/-", "/0".repeat(59));
+    let value: Value = serde_json::from_str(&format!("{}{}", "[".repeat(60), "]".repeat(60))).unwrap();
+    let patch = json!([{"op": "add", "path": path, "value": value}]).to_string();
+    let patched = patched(config_maps, PatchKind::Json, &current, patch.as_bytes(), FieldValidation::Warn);
+    assert!(patched.unwrap_err().message.contains("exceeded max depth"));
+}
+
+#[test]
+fn a_body_has_a_limited_number_of_parts() {
+    // The body, its metadata and the list are three.
+    let body = |items: usize| format!(r#"{{"metadata":{{"finalizers":[{}]}}}}"#, vec!["[]"; items].join(","));
+    assert!(read("configmaps", &body(99_997)).unwrap_err().message.contains("cannot unmarshal array"));
+    let failure = read("configmaps", &body(99_998)).unwrap_err();
+    assert!(failure.message.contains("more than 100000 objects and lists"), "{}", failure.message);
 }
 
 #[test]

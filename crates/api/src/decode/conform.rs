@@ -10,6 +10,10 @@ use crate::schema::{Field, Shape, Struct, Type, schema};
 /// Unknown and duplicate fields told at most. A body full of mistakes should not fill the answer.
 pub const MAX_TOLD: usize = 100;
 
+/// How deep an object may nest: what is deeper could be stored, and not be read again. Only values without a structure
+/// of their own can be.
+pub const MAX_DEPTH: usize = 100;
+
 /// In which words a wrong type is told: those of the JSON decoder, or those of the converter behind strategic merge
 /// patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +145,9 @@ impl<'n> Pass<'n> {
                     out.insert(key.as_ref().to_owned(), value.unwrap_or_else(|| element_zero(inner)));
                 }
                 Some(Value::Object(out))
+            }
+            (Shape::Raw, node) if self.steps.len() + node.depth() > MAX_DEPTH => {
+                return Err("exceeded max depth".to_owned());
             }
             (Shape::Raw, node) => Some(node.to_value()),
             (Shape::Quantity, node) => {

@@ -8,6 +8,10 @@ use serde_json::{Map, Number, Value};
 /// How deep a document may nest. Nothing the API serves comes near, and every level costs stack.
 pub const MAX_DEPTH: usize = 512;
 
+/// Lists and maps a document may have, empty ones included. The text of one can be two characters, the object made of it
+/// is a thousand times that: without a limit, a few bodies would take all memory. Nothing real comes near.
+pub const MAX_PARTS: usize = 100_000;
+
 /// A parsed document.
 #[derive(Debug, PartialEq)]
 pub enum Node<'t> {
@@ -26,6 +30,7 @@ pub enum Node<'t> {
 pub enum SyntaxError {
     End,
     Depth,
+    Parts,
     /// A character that may not be there, and where that is.
     Character(u8, &'static str),
     /// A misspelt `true`, `false` or `null`: what was there, the word, and the letter that should have been.
@@ -37,6 +42,7 @@ impl fmt::Display for SyntaxError {
         match self {
             Self::End => f.write_str("unexpected end of JSON input"),
             Self::Depth => f.write_str("exceeded max depth"),
+            Self::Parts => write!(f, "more than {MAX_PARTS} objects and lists"),
             Self::Character(byte, place) => write!(f, "invalid character {} {place}", Quoted(*byte)),
             Self::Literal(byte, word, letter) => {
                 write!(f, "invalid character {} in literal {word} (expecting '{letter}')", Quoted(*byte))
@@ -63,7 +69,7 @@ impl fmt::Display for Quoted {
 }
 
 pub fn parse(text: &[u8]) -> Result<Node<'_>, SyntaxError> {
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = Reader { text, at: 0, parts: 0 };
     let node = reader.value(0)?;
     match reader.skip_blank() {
         None => Ok(node),
@@ -74,6 +80,8 @@ pub fn parse(text: &[u8]) -> Result<Node<'_>, SyntaxError> {
 struct Reader<'t> {
     text: &'t [u8],
     at: usize,
+    /// Lists and maps so far.
+    parts: usize,
 }
 
 impl<'t> Reader<'t> {
@@ -91,9 +99,10 @@ impl<'t> Reader<'t> {
 
     fn value(&mut self, depth: usize) -> Result<Node<'t>, SyntaxError> {
         match self.skip_blank().ok_or(SyntaxError::End)? {
-            b'{' if depth < MAX_DEPTH => self.map(depth + 1),
-            b'[' if depth < MAX_DEPTH => self.list(depth + 1),
-            b'{' | b'[' => Err(SyntaxError::Depth),
+            b'{' | b'[' if depth >= MAX_DEPTH => Err(SyntaxError::Depth),
+            b'{' | b'[' if self.parts >= MAX_PARTS => Err(SyntaxError::Parts),
+            b'{' => self.map(depth + 1),
+            b'[' => self.list(depth + 1),
             b'"' => self.string().map(Node::Text),
             b'-' | b'0'..=b'9' => self.number().map(Node::Number),
             b't' => self.literal("true").map(|()| Node::Bool(true)),
@@ -105,6 +114,7 @@ impl<'t> Reader<'t> {
 
     fn map(&mut self, depth: usize) -> Result<Node<'t>, SyntaxError> {
         self.at += 1;
+        self.parts += 1;
         let mut entries = Vec::new();
         if self.skip_blank() == Some(b'}') {
             self.at += 1;
@@ -134,6 +144,7 @@ impl<'t> Reader<'t> {
 
     fn list(&mut self, depth: usize) -> Result<Node<'t>, SyntaxError> {
         self.at += 1;
+        self.parts += 1;
         let mut items = Vec::new();
         if self.skip_blank() == Some(b']') {
             self.at += 1;
@@ -294,6 +305,15 @@ impl Node<'_> {
             Self::Text(_) => "string",
             Self::List(_) => "array",
             Self::Map(_) => "object",
+        }
+    }
+
+    /// How many lists and maps are one in the other.
+    pub fn depth(&self) -> usize {
+        match self {
+            Self::List(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
+            Self::Map(entries) => 1 + entries.iter().map(|(_, node)| node.depth()).max().unwrap_or(0),
+            _ => 0,
         }
     }
 
