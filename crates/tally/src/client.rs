@@ -16,6 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 /// Longer than any watch a test asks for; an answer that takes this long is none.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -136,6 +137,16 @@ impl Api {
     pub fn connection(&self) -> Connection {
         Connection { api: self.clone(), sender: None }
     }
+
+    /// A connection on which nothing has been said yet.
+    pub async fn stream(&self) -> Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(&self.authority).await.context("cannot connect")?;
+        stream.set_nodelay(true).context("cannot set nodelay")?;
+        let (host, _) = self.authority.rsplit_once(':').context("the server has no port")?;
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).context("the server has no name")?;
+        let connector = tokio_rustls::TlsConnector::from(self.tls.clone());
+        connector.connect(name, stream).await.context("no TLS")
+    }
 }
 
 /// One connection, opened when first used and again after it was closed.
@@ -198,12 +209,7 @@ impl Connection {
     }
 
     async fn dial(&self) -> Result<SendRequest<Full<Bytes>>> {
-        let stream = TcpStream::connect(&self.api.authority).await.context("cannot connect")?;
-        stream.set_nodelay(true).context("cannot set nodelay")?;
-        let (host, _) = self.api.authority.rsplit_once(':').context("the server has no port")?;
-        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).context("the server has no name")?;
-        let connector = tokio_rustls::TlsConnector::from(self.api.tls.clone());
-        let stream = connector.connect(name, stream).await.context("no TLS")?;
+        let stream = self.api.stream().await?;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(sender)

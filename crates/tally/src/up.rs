@@ -18,7 +18,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// The controllers there will be. None is built yet; the names are what `--controllers` takes.
-const CONTROLLERS: [&str; 7] = ["cronjob", "gc", "job", "namespace", "podgc", "serviceaccount", "ttl"];
+const CONTROLLERS: [&str; 9] =
+    ["cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -242,15 +243,24 @@ fn address_error(address: SocketAddr, error: io::Error) -> anyhow::Error {
 
 /// What a start has made so far. Unless it is kept, it is taken away again.
 #[derive(Default)]
-struct Made(Vec<PathBuf>);
+struct Made {
+    /// Taken away if nothing is in them: somebody else may have put something there meanwhile.
+    directories: Vec<PathBuf>,
+    /// Ours alone, with all that is in them.
+    whole: Vec<PathBuf>,
+}
 
 impl Made {
     /// Makes a directory for its owner only, with the directories above it.
     fn directory(&mut self, path: &Path) -> io::Result<()> {
         let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
         for above in missing.into_iter().rev() {
-            DirBuilder::new().mode(0o700).create(above)?;
-            self.0.push(above.to_owned());
+            match DirBuilder::new().mode(0o700).create(above) {
+                Ok(()) => self.directories.push(above.to_owned()),
+                // Another start was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
         }
         // Something is there, and is it a directory?
         std::fs::read_dir(path).map(drop)
@@ -259,19 +269,23 @@ impl Made {
     /// Somebody is about to make this.
     fn note_missing(&mut self, path: &Path) {
         if !path.exists() {
-            self.0.push(path.to_owned());
+            self.whole.push(path.to_owned());
         }
     }
 
     fn keep(&mut self) {
-        self.0.clear();
+        self.directories.clear();
+        self.whole.clear();
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in self.0.iter().rev() {
+        for path in &self.whole {
             let _ = std::fs::remove_dir_all(path);
+        }
+        for path in self.directories.iter().rev() {
+            let _ = std::fs::remove_dir(path);
         }
     }
 }
@@ -295,6 +309,8 @@ mod tests {
     fn controllers_are_named() {
         assert_eq!(parse_controllers(""), Ok(Controllers(vec![])));
         assert_eq!(parse_controllers("job, ttl"), Ok(Controllers(vec!["job", "ttl"])));
+        let all = "job,ttl,gc,podgc,namespace,serviceaccount,root-ca,scheduler,cronjob";
+        assert_eq!(parse_controllers(all).unwrap().0.len(), CONTROLLERS.len());
         assert_eq!(parse_controllers("*").unwrap().0.len(), CONTROLLERS.len());
         assert!(parse_controllers("job,bob").unwrap_err().contains("\"bob\"; there are cronjob, gc, job"));
     }
@@ -318,6 +334,17 @@ mod tests {
             let there = [&new, &old.join("pki"), &directory.path().join("new")].map(|path| path.exists());
             assert_eq!(there, [kept; 3]);
         }
+    }
+
+    #[test]
+    fn what_somebody_else_put_there_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new/deep");
+        let mut made = Made::default();
+        made.directory(&path).unwrap();
+        std::fs::write(directory.path().join("new/theirs"), "").unwrap();
+        drop(made);
+        assert!(directory.path().join("new/theirs").exists() && !path.exists());
     }
 
     #[test]

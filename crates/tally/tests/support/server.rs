@@ -68,6 +68,18 @@ impl Server {
         self.child.wait().expect("its state can be asked");
     }
 
+    /// Asks it to stop: `TERM`, `INT`.
+    pub fn signal(&self, name: &str) {
+        // Every shell can kill; not every machine has a program for it.
+        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.child.id())]).status();
+        assert!(sent.expect("a shell").success());
+    }
+
+    /// The exit code, once it has ended.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.child.wait().expect("its state can be asked").code()
+    }
+
     /// Everything it printed so far, for the message of a failed test.
     pub fn said(&self) -> String {
         said(&self.directory)
