@@ -319,7 +319,8 @@ impl LogOptions {
         errors.extend(below("limitBytes", bytes, 1, "must be greater than 0"));
         if seconds.is_some() && query.get("sinceTime").is_some() {
             let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-            errors.push(At::rooted("", None).forbidden(why));
+            // Of the options as a whole, which the reference names so.
+            errors.push(At::rooted("[]", None).forbidden(why));
         } else {
             errors.extend(below("sinceSeconds", seconds, 1, "must be greater than 0"));
         }
@@ -598,7 +599,7 @@ mod tests {
             ),
             (
                 "sinceSeconds=1&sinceTime=2024-01-01T00:00:00Z",
-                ": Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+                "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
             ),
             ("stream=All", "stream: Forbidden: may not be specified"),
             ("tailLines=x", "strconv.ParseInt: parsing \"x\": invalid syntax"),

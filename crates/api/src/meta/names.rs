@@ -195,6 +195,29 @@ fn framed(name: &[u8], outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -
     }
 }
 
+/// What is wrong with the name of a port.
+pub fn port_name_problems(name: &str) -> Vec<String> {
+    let mut problems: Vec<String> = Vec::new();
+    if name.len() > 15 {
+        problems.push("must be no more than 15 characters".to_owned());
+    }
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    for (wrong, told) in [
+        (
+            name.is_empty() || !name.bytes().all(known),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (!name.bytes().any(|byte| byte.is_ascii_lowercase()), "must contain at least one letter (a-z)"),
+        (name.contains("--"), "must not contain consecutive hyphens"),
+        (name.starts_with('-') || name.ends_with('-'), "must not begin or end with a hyphen"),
+    ] {
+        if wrong {
+            problems.push(told.to_owned());
+        }
+    }
+    problems
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tally_core::time::Timestamp;
 
-use super::{count_in, keep_apart, part_of, put_back, text_in};
+use super::{count_in, is_cidr, keep_apart, part_of, put_back, text_in};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
 use crate::meta;
+use crate::quantity::Quantity;
 
 pub struct NamespaceRules;
 pub struct NodeRules;
@@ -51,8 +52,8 @@ impl Rules for NamespaceRules {
         let root = At::root(namespace);
         let spec = root.at("spec");
         let finalizers = spec.at("finalizers");
-        let check = |at: At<'_, '_>| meta::validate_finalizer_name(at, at.text_or_empty());
-        finalizers.items().flat_map(check).collect()
+        let names = finalizers.list().iter().filter_map(Value::as_str);
+        names.flat_map(|name| finalizer_problems(finalizers, name)).collect()
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
@@ -88,6 +89,22 @@ impl Rules for NamespaceRules {
     }
 }
 
+/// What a write to `/finalize` may not leave in the spec of a Namespace.
+pub fn validate_finalize(namespace: &Value) -> Vec<FieldError> {
+    let root = At::root(namespace);
+    let spec = root.at("spec");
+    let finalizers = spec.at("finalizers");
+    finalizers.items().flat_map(|at| finalizer_problems(at, at.text_or_empty())).collect()
+}
+
+fn finalizer_problems(at: At<'_, '_>, name: &str) -> Vec<FieldError> {
+    let mut errors = meta::validate_finalizer_name(at, name);
+    if !name.contains('/') && !matches!(name, meta::ORPHAN | meta::FOREGROUND | CONTENT) {
+        errors.push(at.invalid_value(name, "name is neither a standard finalizer name nor is it fully qualified"));
+    }
+    errors
+}
+
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
@@ -115,7 +132,11 @@ impl Rules for NodeRules {
 
     /// A node is not ready before it says so, and Pods wait for that. Its status may come with it.
     fn prepare_create(&self, node: &mut Value, _: Timestamp) {
+        if let Some(status) = part_of(node, "status") {
+            status.remove("config");
+        }
         let Some(spec) = part_of(node, "spec") else { return };
+        spec.remove("configSource");
         let taints = spec.entry("taints").or_insert_with(|| json!([]));
         let is_it = |taint: &Value| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule";
         if let Some(taints) = taints.as_array_mut()
@@ -130,6 +151,7 @@ impl Rules for NodeRules {
         let spec = root.at("spec");
         // The reference says metadata here, and clients have seen nothing else.
         let mut errors = validate_taints(At::rooted("metadata.taints", spec.at("taints").value));
+        errors.extend(validate_resources(&root.at("status")));
         let ranges = spec.at("podCIDRs");
         for range in ranges.items().filter(|range| !is_cidr(range.text_or_empty())) {
             let text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
@@ -143,14 +165,32 @@ impl Rules for NodeRules {
         errors
     }
 
+    /// Configuration of nodes through the API has come and gone: what is there may stay.
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
         keep_apart(new, old, part);
+        let (holder, field) = if part == Part::Main { ("spec", "configSource") } else { ("status", "config") };
+        if old.get(holder).and_then(|held| held.get(field)).is_none()
+            && let Some(held) = part_of(new, holder)
+        {
+            held.remove(field);
+        }
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _: Part) -> Vec<FieldError> {
-        let mut errors = self.validate_create(new);
+    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+        let mut errors = if part == Part::Main { self.validate_create(new) } else { Vec::new() };
         let (root, before) = (At::root(new), At::root(old));
         let (spec, before) = (root.at("spec"), before.at("spec"));
+        let status = root.at("status");
+        errors.extend(validate_resources(&status));
+        let addresses = status.at("addresses");
+        let mut seen: Vec<&Value> = Vec::new();
+        for address in addresses.items() {
+            match address.value {
+                Some(value) if seen.contains(&value) => errors.push(address.duplicate()),
+                Some(value) => seen.push(value),
+                None => {}
+            }
+        }
         let ranges = before.at("podCIDRs");
         if !ranges.is_empty() && ranges.value != spec.at("podCIDRs").value {
             let text = "node updates may not change podCIDR except from \"\" to valid";
@@ -161,18 +201,61 @@ impl Rules for NodeRules {
             let text = "node updates may not change providerID except from \"\" to valid";
             errors.push(spec.at("providerID").forbidden(text));
         }
-        let status = root.at("status");
-        let addresses = status.at("addresses");
-        let mut seen: Vec<&Value> = Vec::new();
-        for address in addresses.items() {
-            match address.value {
-                Some(value) if seen.contains(&value) => errors.push(address.duplicate()),
-                Some(value) => seen.push(value),
-                None => {}
-            }
+        if spec.at("externalID").text_or_empty() != before.at("externalID").text_or_empty() {
+            errors.push(spec.at("externalID").forbidden("may not be updated"));
         }
         errors
     }
+
+    fn create_warnings(&self, node: &Value) -> Vec<String> {
+        let root = At::root(node);
+        let spec = root.at("spec");
+        let mut warnings = Vec::new();
+        if spec.at("configSource").is_set() {
+            warnings.push("spec.configSource: the feature is removed".to_owned());
+        }
+        if !spec.at("externalID").text_or_empty().is_empty() {
+            warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+        }
+        warnings
+    }
+
+    fn update_warnings(&self, new: &Value, _: &Value, part: Part) -> Vec<String> {
+        if part == Part::Main { self.create_warnings(new) } else { Vec::new() }
+    }
+}
+
+/// What is counted in whole numbers.
+const COUNTED: [&str; 9] = [
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+/// A node cannot have less than nothing of something, nor half a device.
+fn validate_resources(status: &At<'_, '_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for list in [status.at("capacity"), status.at("allocatable")] {
+        for (name, value) in list.entries() {
+            let at = list.at(name);
+            let text = value.as_str().unwrap_or_default();
+            let Ok(quantity) = Quantity::parse(text) else { continue };
+            if quantity.is_negative() {
+                errors.push(at.invalid_value(text, "must be greater than or equal to 0"));
+            }
+            let extended = name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.");
+            if (extended || COUNTED.contains(&name)) && quantity.milli_value() % 1000 != 0 {
+                errors.push(at.invalid_value(text, "must be an integer"));
+            }
+        }
+    }
+    errors
 }
 
 fn validate_taints(taints: At<'_, '_>) -> Vec<FieldError> {
@@ -198,16 +281,6 @@ fn validate_taints(taints: At<'_, '_>) -> Vec<FieldError> {
         }
     }
     errors
-}
-
-fn is_cidr(text: &str) -> bool {
-    let Some((address, length)) = text.split_once('/') else { return false };
-    let most = match address.parse() {
-        Ok(std::net::IpAddr::V4(_)) => 32,
-        Ok(std::net::IpAddr::V6(_)) => 128,
-        Err(_) => return false,
-    };
-    length.bytes().all(|byte| byte.is_ascii_digit()) && length.parse::<u8>().is_ok_and(|length| length <= most)
 }
 
 impl Rules for LeaseRules {

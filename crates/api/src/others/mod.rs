@@ -17,7 +17,7 @@ use tally_core::time::Timestamp;
 use crate::kinds::{Part, Rules};
 use crate::schema::schema;
 
-pub use cluster::{LeaseRules, NamespaceRules, NodeRules, ServiceAccountRules};
+pub use cluster::{LeaseRules, NamespaceRules, NodeRules, ServiceAccountRules, validate_finalize};
 pub use data::{ConfigMapRules, PersistentVolumeClaimRules, SecretRules};
 pub use event::{EventRules, NewEventRules};
 pub use policy::{LimitRangeRules, PodDisruptionBudgetRules, PriorityClassRules, RbacRules};
@@ -117,4 +117,14 @@ fn count_in(map: &Map<String, Value>, field: &str) -> usize {
         Some(Value::Object(entries)) => entries.len(),
         _ => 0,
     }
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else { return false };
+    let most = match address.parse() {
+        Ok(std::net::IpAddr::V4(_)) => 32,
+        Ok(std::net::IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    length.bytes().all(|byte| byte.is_ascii_digit()) && length.parse::<u8>().is_ok_and(|length| length <= most)
 }

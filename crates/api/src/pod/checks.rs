@@ -120,27 +120,7 @@ pub(super) fn unreserved_path(at: &At<'_, '_>, text: &str, errors: &mut Errors) 
 
 // ---- ports and addresses ----
 
-pub(super) fn port_name_problems(name: &str) -> Vec<String> {
-    let mut problems: Vec<String> = Vec::new();
-    if name.len() > 15 {
-        problems.push("must be no more than 15 characters".to_owned());
-    }
-    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    for (wrong, told) in [
-        (
-            name.is_empty() || !name.bytes().all(known),
-            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
-        ),
-        (!name.bytes().any(|byte| byte.is_ascii_lowercase()), "must contain at least one letter (a-z)"),
-        (name.contains("--"), "must not contain consecutive hyphens"),
-        (name.starts_with('-') || name.ends_with('-'), "must not begin or end with a hyphen"),
-    ] {
-        if wrong {
-            problems.push(told.to_owned());
-        }
-    }
-    problems
-}
+pub(super) use crate::meta::port_name_problems;
 
 /// A port by number or by the name a container gives it.
 pub(super) fn port_number_or_name(at: &At<'_, '_>, errors: &mut Errors) {

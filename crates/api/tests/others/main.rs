@@ -121,6 +121,12 @@ fn namespace_is_active_labelled_and_held_by_its_content() {
     check("Namespace", json!({"spec": {"finalizers": ["kubernetes", "x.io/y"]}}), {
         Ok(json!({"spec": {"finalizers": ["kubernetes", "x.io/y"]}, "status": {"phase": "Active"}}))
     });
+    let unknown = "name is neither a standard finalizer name nor is it fully qualified";
+    let told = format!("spec.finalizers: Invalid value: \"bad\": {unknown}");
+    refused("Namespace", json!({"spec": {"finalizers": ["bad"]}}), &told);
+    let emptied = json!({"spec": {"finalizers": ["kubernetes", "bad"]}});
+    let told: Vec<_> = tally_api::others::validate_finalize(&emptied).iter().map(ToString::to_string).collect();
+    assert_eq!(told, [format!("spec.finalizers[1]: Invalid value: \"bad\": {unknown}")]);
     refused("Namespace", json!({"metadata": {"name": "a.b"}}), {
         "metadata.name: Invalid value: \"a.b\": must not contain dots"
     });
@@ -131,6 +137,29 @@ fn namespace_is_active_labelled_and_held_by_its_content() {
          metadata.labels: Invalid value: \"{long}\": must be no more than 63 bytes]"
     );
     refused("Namespace", json!({"metadata": {"name": long}}), &expected);
+}
+
+#[test]
+fn node_has_no_less_than_nothing_and_keeps_what_others_know() {
+    for (status, told) in [
+        (
+            json!({"capacity": {"cpu": "-1"}, "allocatable": {"cpu": "1"}}),
+            "status.capacity.cpu: Invalid value: \"-1\": must be greater than or equal to 0",
+        ),
+        (json!({"allocatable": {"pods": "1500m"}}), {
+            "status.allocatable.pods: Invalid value: \"1500m\": must be an integer"
+        }),
+    ] {
+        refused("Node", json!({"status": status}), told);
+        let stored = accepted("Node", json!({}));
+        assert_eq!(update("Node", &stored, &json!({"status": status}), Part::Status), Err(told.to_owned()));
+    }
+    let odd = accepted("Node", json!({"spec": {"configSource": {}, "externalID": "x"}, "status": {"config": {}}}));
+    assert_eq!((odd["spec"].get("configSource"), odd["status"].get("config")), (None, None));
+    let deprecated = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+    assert_eq!(of("Node").rules.create_warnings(&odd), [deprecated]);
+    let moved = update("Node", &odd, &json!({"spec": {"externalID": "y"}}), Part::Main);
+    assert_eq!(moved, Err("spec.externalID: Forbidden: may not be updated".to_owned()));
 }
 
 #[test]
