@@ -238,10 +238,14 @@ impl<'a> Owner<'a> {
     }
 }
 
+/// Each complaint about one controller too many prints all owners. Told of every one, a long list would fill the memory.
+const MOST_CONTROLLERS_TOLD: usize = 10;
+
 /// API-17. Complaints name the list, not the element.
 fn validate_owner_references(references: At<'_, '_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controller: Option<Owner<'_>> = None;
+    let mut more_controllers = 0;
     for reference in references.list() {
         let owner = Owner::of(reference);
         let group_version = owner.group_version();
@@ -262,6 +266,10 @@ fn validate_owner_references(references: At<'_, '_>) -> Vec<FieldError> {
             continue;
         }
         if let Some(first) = &controller {
+            more_controllers += 1;
+            if more_controllers > MOST_CONTROLLERS_TOLD {
+                continue;
+            }
             let all: Vec<Owner<'_>> = references.list().iter().map(Owner::of).collect();
             let text = format!(
                 "Only one reference can have Controller set to true. Found \"true\" in references for {}/{} and {}/{}",

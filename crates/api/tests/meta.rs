@@ -238,6 +238,14 @@ fn update_refuses_what_never_changes() {
 }
 
 #[test]
+fn what_is_told_of_long_lists_has_an_end() {
+    let controllers: Vec<Value> =
+        (0..1000).map(|at| owner(json!({"uid": at.to_string(), "controller": true}))).collect();
+    let errors = meta::validate_create(&resource(true), &object(json!({"ownerReferences": controllers})));
+    assert_eq!(errors.len(), 10);
+}
+
+#[test]
 fn equal_owner_references_are_folded_with_a_warning() {
     let mut object = json!({"metadata": {"ownerReferences": [
         owner(json!({})), owner(json!({"uid": "v"})), owner(json!({})), owner(json!({"name": "d"})),

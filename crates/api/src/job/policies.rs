@@ -1,5 +1,7 @@
 //! SPECVAL-18 to 22: when a Job fails early, and when it succeeds early.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use tally_core::indexes::strict_intervals;
 
@@ -20,11 +22,13 @@ pub(super) fn validate_failure_policy(spec: &At<'_, '_>, errors: &mut Vec<FieldE
     if rules.len() > MOST_FAILURE_RULES {
         errors.push(rules.too_many(MOST_FAILURE_RULES));
     }
+    // Once, not for each rule: both lists can be long.
+    let containers: BTreeSet<&str> = container_names(spec).collect();
     for rule in rules.items() {
         validate_action(spec, &rule.at("action"), errors);
         let (exit_codes, conditions) = (rule.at("onExitCodes"), rule.at("onPodConditions"));
         if exit_codes.is_set() {
-            validate_exit_codes(spec, &exit_codes, errors);
+            validate_exit_codes(&containers, &exit_codes, errors);
         }
         validate_conditions(&conditions, errors);
         match (exit_codes.is_set(), !conditions.is_empty()) {
@@ -59,13 +63,13 @@ fn one_of(at: &At<'_, '_>, words: &[&str], errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_exit_codes(spec: &At<'_, '_>, exit_codes: &At<'_, '_>, errors: &mut Vec<FieldError>) {
+fn validate_exit_codes(containers: &BTreeSet<&str>, exit_codes: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     let operator = exit_codes.at("operator");
     one_of(&operator, &["In", "NotIn"], errors);
 
     let container = exit_codes.at("containerName");
     if let Some(name) = container.text()
-        && !container_names(spec).any(|known| known == name)
+        && !containers.contains(name)
     {
         errors.push(container.invalid("must be one of the container or initContainer names in the pod template"));
     }
@@ -78,7 +82,7 @@ fn validate_exit_codes(spec: &At<'_, '_>, exit_codes: &At<'_, '_>, errors: &mut 
     }
     // A container that exits with 0 has not failed.
     let zero_is_wrong = operator.text() == Some("In");
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let mut ordered = true;
     let mut previous = i64::MIN;
     for value in values.items() {

@@ -1,5 +1,7 @@
 //! Annotations that mean something to Pods: old names of fields, mostly.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::field::{At, FieldError};
@@ -22,13 +24,14 @@ pub(super) fn validate(annotations: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut
     if cost.text().is_some_and(|cost| !is_cost(cost)) {
         errors.push(cost.invalid("must be a 32bit integer"));
     }
+    let mut containers = None;
     for (key, value) in annotations.entries() {
         let value = value.as_str().unwrap_or_default();
         if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
             seccomp_profile(&annotations.at(key), value, errors);
         }
         if let Some(container) = key.strip_prefix(APP_ARMOR) {
-            if !has_container(spec, container) {
+            if !containers.get_or_insert_with(|| container_names(spec)).contains(container) {
                 errors.push(annotations.key(key).invalid_value(container, "container not found"));
             }
             if !matches!(value, "" | "runtime/default" | "unconfined") && !value.starts_with("localhost/") {
@@ -52,8 +55,10 @@ fn seccomp_profile(at: &At<'_, '_>, profile: &str, errors: &mut Errors) {
     }
 }
 
-fn has_container(spec: &At<'_, '_>, name: &str) -> bool {
-    LISTS.iter().any(|list| spec.at(list).list().iter().any(|container| container["name"] == name))
+/// All at once: there can be many annotations, and many containers.
+fn container_names<'v>(spec: &At<'_, 'v>) -> BTreeSet<&'v str> {
+    let containers = LISTS.iter().flat_map(|list| spec.at(list).list());
+    containers.filter_map(|container| container["name"].as_str()).collect()
 }
 
 /// Where an annotation and the field that replaced it are both set, they must say the same.

@@ -209,8 +209,12 @@ fn is_extended(name: &str) -> bool {
         && meta::qualified_name_problems(&format!("requests.{name}")).is_empty()
 }
 
+/// Each complaint about a claim that is not there prints all that are. Told of every one, long lists would fill the memory.
+const MOST_UNKNOWN_CLAIMS_TOLD: usize = 10;
+
 fn claim_names(list: &At<'_, '_>, known: &BTreeSet<&str>, errors: &mut Errors) {
     let mut whole = Seen::default();
+    let mut unknown = 0;
     let mut parts: BTreeSet<(&str, &str)> = BTreeSet::new();
     for claim in list.items() {
         let (name, request) = (claim.at("name").text_or_empty(), claim.at("request"));
@@ -234,6 +238,10 @@ fn claim_names(list: &At<'_, '_>, known: &BTreeSet<&str>, errors: &mut Errors) {
             }
         }
         if !known.contains(name) {
+            unknown += 1;
+            if unknown > MOST_UNKNOWN_CLAIMS_TOLD {
+                continue;
+            }
             let known: Vec<&str> = known.iter().copied().collect();
             let choice =
                 if known.is_empty() { " which is empty".to_owned() } else { format!(": {}", known.join(", ")) };

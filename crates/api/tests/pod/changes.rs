@@ -304,6 +304,13 @@ fn warnings_about_pairs_have_an_end() {
 }
 
 #[test]
+fn unknown_claims_are_told_up_to_a_point() {
+    let claims: Vec<Value> = (0..1000).map(|at| json!({ "name": format!("c{at}") })).collect();
+    let pod = created(json!({ "containers": [{ "name": "c", "image": "i", "resources": { "claims": claims } }] }));
+    assert_eq!(PodRules.validate_create(&pod).len(), 10);
+}
+
+#[test]
 fn a_pod_is_bound_once() {
     let binding =
         json!({ "metadata": { "name": "p", "labels": { "zone": "z" } }, "target": { "kind": "Node", "name": "n" } });
