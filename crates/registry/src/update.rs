@@ -1,11 +1,12 @@
 //! Update and patch: decide from the stored object, write if it is still that one, else decide again.
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tally_api::decode::{Decoded, decode, settle};
 use tally_api::failure::Failure;
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{Format, PatchKind, WriteOptions};
+use tally_api::others::validate_finalize;
 use tally_api::{meta, patch};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
@@ -157,23 +158,27 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
     metadata(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
 
     let part = if target.is_subresource("status") { Part::Status } else { Part::Main };
-    if target.is_subresource("finalize") {
-        let spec = new.get("spec").cloned().unwrap_or_default();
-        new = old.clone();
+    let finalizes = target.is_subresource("finalize");
+    resource.rules.default(&mut new);
+    meta::prepare_update(&mut new, &old);
+    let spec = finalizes.then(|| new.get("spec").cloned().unwrap_or_else(|| json!({})));
+    resource.rules.prepare_update(&mut new, &old, part);
+    // The one write that may say what is left to do before the object can go.
+    if let Some(spec) = spec {
         new["spec"] = spec;
-    } else {
-        resource.rules.default(&mut new);
-        meta::prepare_update(&mut new, &old);
-        resource.rules.prepare_update(&mut new, &old, part);
-        warnings.extend(meta::dedupe_owner_references(&mut new));
-        let mut errors = meta::validate_update(resource, &new, &old);
-        errors.extend(resource.rules.validate_update(&new, &old, part));
-        if !errors.is_empty() {
-            return Err(Failure { warnings, ..view::invalid(resource, target.name, &errors) });
-        }
-        warnings.extend(resource.rules.update_warnings(&new, &old, part));
-        resource.rules.complete(&mut new);
     }
+    warnings.extend(meta::dedupe_owner_references(&mut new));
+    let mut errors = meta::validate_update(resource, &new, &old);
+    if finalizes {
+        errors.extend(validate_finalize(&new));
+    } else {
+        errors.extend(resource.rules.validate_update(&new, &old, part));
+    }
+    if !errors.is_empty() {
+        return Err(Failure { warnings, ..view::invalid(resource, target.name, &errors) });
+    }
+    warnings.extend(resource.rules.update_warnings(&new, &old, part));
+    resource.rules.complete(&mut new);
     if unsettled {
         settle(resource, &mut new);
     }

@@ -166,6 +166,9 @@ fn a_terminating_namespace_takes_nothing_new() {
     // The last finalizer takes the namespace with it.
     let finalize = cluster.target("", "namespaces", "", "n");
     let finalize = Target { subresource: finalize.resource.subresource("finalize"), ..finalize };
+    let bad = json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["bad"]}}).to_string();
+    let refused = now(cluster.registry.update(finalize, bad.as_bytes(), Format::Json, &WriteOptions::default()));
+    assert_eq!(refused.map(|_| ()).unwrap_err().code, 422);
     let empty = json!({"metadata": {"name": "n"}, "spec": {}}).to_string();
     now(cluster.registry.update(finalize, empty.as_bytes(), Format::Json, &WriteOptions::default())).unwrap();
     assert_eq!(cluster.get(cluster.target("", "namespaces", "", "n")).unwrap_err().code, 404);

@@ -109,7 +109,8 @@ fn validate_change(spec: &At<'_, '_>, before: &At<'_, '_>) -> Vec<FieldError> {
     let (addresses, earlier) = (spec.at("clusterIPs"), before.at("clusterIPs"));
     let mut errors = Vec::new();
     let named = [spec, before].iter().any(|spec| spec.at("type").text() == Some("ExternalName"));
-    if !named && !(is_headless(spec) && is_headless(before)) {
+    let free = named || (is_headless(spec) && is_headless(before));
+    if !free {
         let both = addresses.len().min(earlier.len());
         let changed = (0..both).filter(|index| addresses.list()[*index] != earlier.list()[*index]);
         // Of lists that differ in length, only the first is compared.
