@@ -10,6 +10,8 @@ use std::fmt;
 
 /// Digits a number may have: more cannot be told apart by anyone, and this many times a thousand fit 128 bits.
 const MAX_DIGITS: usize = 35;
+/// Beyond this power of ten nothing can be compared or added, and nobody has that much.
+const MAX_EXPONENT: i32 = 1000;
 /// The smallest unit, as a power of ten: what is finer is rounded up.
 const NANO: i32 = -9;
 /// Numbers up to this many digits are taken as written by the reference, if they look canonical.
@@ -252,12 +254,15 @@ fn read(text: &str) -> Result<(Quantity, bool), QuantityError> {
         Format::Decimal | Format::Exponent => {
             let scale = exponent.saturating_sub(places);
             let quantity = settled(shifted, scale, format);
-            // The canonical form may be two digits longer, and has to be readable too.
-            if digits.len() + 2 > MAX_DIGITS
-                && !quantity.is_zero()
-                && quantity.in_thousands().0 >= 10_i128.pow(MAX_DIGITS as u32)
-            {
-                return Err(QuantityError::Number);
+            // The canonical form may have more digits or a larger exponent, and has to be readable too.
+            if !quantity.is_zero() {
+                let (number, exponent) = quantity.in_thousands();
+                if number >= 10_i128.pow(MAX_DIGITS as u32) {
+                    return Err(QuantityError::Number);
+                }
+                if exponent > MAX_EXPONENT {
+                    return Err(QuantityError::Suffix);
+                }
             }
             let small = digits.len() as i32 <= PLAIN_DIGITS && scale >= NANO;
             let looks = scale % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0');
@@ -289,9 +294,8 @@ fn interpret(suffix: &str) -> Result<(i32, Format), QuantityError> {
         return Ok((*exponent as i32, Format::Binary));
     }
     let exponent = suffix.strip_prefix(['e', 'E']).and_then(|digits| digits.parse::<i32>().ok());
-    // Beyond this nothing can be compared or added, and nobody has that much.
     match exponent {
-        Some(exponent) if exponent.unsigned_abs() <= 1000 => Ok((exponent, Format::Exponent)),
+        Some(exponent) if (-MAX_EXPONENT..=MAX_EXPONENT).contains(&exponent) => Ok((exponent, Format::Exponent)),
         _ => Err(QuantityError::Suffix),
     }
 }
@@ -360,6 +364,8 @@ mod tests {
         // What would be longer when it is written back.
         assert_eq!(Quantity::parse(&format!("{most}e1")).map(|_| ()), Err(QuantityError::Number));
         assert!(Quantity::parse(&format!("{most}e3")).is_ok());
+        assert_eq!(Quantity::parse("1000e1000").map(|_| ()), Err(QuantityError::Suffix));
+        assert!(Quantity::parse("100e997").is_ok());
     }
 
     #[test]
