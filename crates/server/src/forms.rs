@@ -1,5 +1,7 @@
 //! Answers in the forms clients know: objects, lists, tables, and the `Status` that says what went wrong.
 
+use std::collections::HashSet;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
 use hyper::{Response, StatusCode};
@@ -77,12 +79,8 @@ pub fn success(resource: &Resource, name: &str, uid: &str) -> Value {
 }
 
 pub fn warn(headers: &mut HeaderMap, warnings: &[String]) {
-    let mut told: Vec<&str> = Vec::new();
-    for text in warnings {
-        if !told.contains(&text.as_str()) {
-            told.push(text);
-        }
-    }
+    let mut seen: HashSet<&str> = HashSet::new();
+    let told: Vec<&str> = warnings.iter().map(String::as_str).filter(|text| seen.insert(text)).collect();
     let room_for_all = told.iter().map(|text| text.chars().count()).sum::<usize>() <= LONGEST_WARNINGS;
     let longest = if room_for_all { LONGEST_WARNINGS } else { LONGEST_OF_MANY };
     let mut room = LONGEST_WARNINGS;
