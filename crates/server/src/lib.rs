@@ -12,6 +12,8 @@ mod door;
 mod extras;
 mod files;
 mod forms;
+#[cfg(test)]
+mod fuzz_corpus;
 mod idle;
 pub mod kubeconfig;
 mod listen;

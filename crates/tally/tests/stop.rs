@@ -40,13 +40,13 @@ async fn write(api: Api, writer: usize, acknowledged: Arc<AtomicUsize>) -> Vec<S
 }
 
 /// Reads a watch to its end; the names it showed.
-async fn watch(api: Api, mut begun: tokio::sync::mpsc::Sender<()>) -> BTreeSet<String> {
+async fn watch(api: Api, begun: tokio::sync::mpsc::Sender<()>) -> BTreeSet<String> {
     let mut connection = api.connection();
     let mut body = connection.open(&Call::get(format!("{CONFIG_MAPS}?watch=1"))).await.unwrap().into_body();
     let mut text = Vec::new();
     while let Some(frame) = body.frame().await {
         text.extend_from_slice(frame.expect("the stream ends, it does not break").data_ref().unwrap());
-        let _ = (&mut begun).try_send(());
+        let _ = begun.try_send(());
     }
     let text = String::from_utf8(text).unwrap();
     assert!(text.ends_with('\n'), "half a line at the end");
