@@ -37,6 +37,12 @@ pub fn is_virtual(resource: &Resource) -> bool {
     resource.storage.is_empty()
 }
 
+/// What whoever uses the resource is told to use instead, in every answer.
+pub fn deprecation(resource: &Resource) -> Option<&'static str> {
+    let endpoints = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+    (resource.group.is_empty() && resource.plural == "endpoints").then_some(endpoints)
+}
+
 /// The named groups, in the order of discovery. Each has one version, `v1`.
 pub fn groups() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().copied()

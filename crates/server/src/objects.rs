@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, USER_AGENT};
+use tally_api::catalog;
 use tally_api::decode::{MAX_BODY, decode_as};
 use tally_api::failure::{Details, Failure};
 use tally_api::meta::path_segment_problems;
@@ -55,7 +56,14 @@ impl Ask<'_> {
     pub async fn serve(&self, body: Incoming) -> Answer {
         match self.wish() {
             Err(failure) => forms::failure(&failure, Wish::PLAIN),
-            Ok(wish) => self.act(wish, body).await.unwrap_or_else(|failure| forms::failure(&failure, wish)),
+            Ok(wish) => {
+                let answer = self.act(wish, body).await;
+                let mut answer = answer.unwrap_or_else(|failure| forms::failure(&failure, wish));
+                if let Some(text) = catalog::deprecation(self.place.resource) {
+                    forms::warn(answer.headers_mut(), &[text.to_owned()]);
+                }
+                answer
+            }
         }
     }
 

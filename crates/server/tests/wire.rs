@@ -58,6 +58,17 @@ async fn unknown_fields_are_warned_of() {
 }
 
 #[tokio::test]
+async fn who_uses_what_is_deprecated_is_told_so_every_time() {
+    let server = Running::start().await;
+    let told = r#"299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice""#;
+    for path in ["endpoints", "endpoints/none"] {
+        let answer = server.call(&server.admin(), get(&format!("/api/v1/namespaces/default/{path}"))).await;
+        assert_eq!(answer.headers["warning"], told, "{path}");
+    }
+    assert_eq!(server.call(&server.admin(), get(CONFIG_MAPS)).await.headers.get("warning"), None);
+}
+
+#[tokio::test]
 async fn names_that_are_no_names_are_told_apart_from_missing_ones() {
     let server = Running::start().await;
     for (name, code, told) in [

@@ -91,6 +91,27 @@ impl Rules for SecretRules {
         errors.extend(self.validate_create(new));
         errors
     }
+
+    fn create_warnings(&self, secret: &Value) -> Vec<String> {
+        pair_warnings(secret)
+    }
+
+    fn update_warnings(&self, new: &Value, _: &Value, _: Part) -> Vec<String> {
+        pair_warnings(new)
+    }
+}
+
+/// What cannot be a certificate and its key. Whether those that can be belong together is for who uses them to find out.
+fn pair_warnings(secret: &Value) -> Vec<String> {
+    if secret["type"] != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let has_block = |key: &str| {
+        let bytes = STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).contains("-----BEGIN ")
+    };
+    let missing = [("tls.crt", "certificate"), ("tls.key", "key")].into_iter().find(|(key, _)| !has_block(key));
+    missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
 /// Who made it `immutable` wants it to stay so: readers need not watch it.

@@ -95,3 +95,17 @@ fn typed_secret_has_the_keys_its_type_promises() {
     accepted("Secret", typed("dockerconfigjson", json!({".dockerconfigjson": "{}"})));
     accepted("Secret", json!({"type": "x.io/any"}));
 }
+
+#[test]
+fn a_pair_that_cannot_be_one_is_warned_of() {
+    let block = "-----BEGIN X-----\n-----END X-----\n";
+    for (certificate, key, told) in [
+        ("x", "x", &["tls: failed to find any PEM data in certificate input"][..]),
+        (block, "", &["tls: failed to find any PEM data in key input"][..]),
+        (block, block, &[][..]),
+    ] {
+        let body = json!({"type": "kubernetes.io/tls", "stringData": {"tls.crt": certificate, "tls.key": key}});
+        assert_eq!(super::of("Secret").rules.create_warnings(&accepted("Secret", body)), told);
+    }
+    assert_eq!(super::of("Secret").rules.create_warnings(&accepted("Secret", json!({}))), Vec::<String>::new());
+}
