@@ -14,10 +14,27 @@ use crate::kinds::{Part, Rules};
 use crate::meta;
 
 pub struct ServiceRules;
-/// Whatever a client says; who routes is not here.
+/// Where the Pods behind a Service are, by hand: who finds them is not here.
 pub struct EndpointsRules;
 
-impl Rules for EndpointsRules {}
+impl Rules for EndpointsRules {
+    fn default(&self, endpoints: &mut Value) {
+        for subset in endpoints.get_mut("subsets").and_then(Value::as_array_mut).into_iter().flatten() {
+            let ports = subset.get_mut("ports").and_then(Value::as_array_mut);
+            for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+                fill(port, "protocol", "TCP");
+            }
+        }
+    }
+
+    fn validate_create(&self, endpoints: &Value) -> Vec<FieldError> {
+        checks::validate_subsets(endpoints)
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _: Part) -> Vec<FieldError> {
+        if new.get("subsets") == old.get("subsets") { Vec::new() } else { checks::validate_subsets(new) }
+    }
+}
 
 /// Addresses of services: 10.96.0.0/12, of which the first 256 are left for those that ask for one by number, like the
 /// service of the API itself.
@@ -76,12 +93,15 @@ impl Rules for ServiceRules {
         if part == Part::Status {
             return;
         }
-        if let (Some(spec), Some(before)) = (part_of(new, "spec"), old.get("spec").and_then(Value::as_object)) {
+        let Some(spec) = part_of(new, "spec") else { return };
+        if let Some(before) = old.get("spec").and_then(Value::as_object) {
             keep_given(spec, before);
             drop_unused(spec, before);
-            if text_in(spec, "type") != "LoadBalancer" {
-                new["status"]["loadBalancer"] = json!({});
-            }
+        }
+        if text_in(spec, "type") != "LoadBalancer"
+            && let Some(status) = part_of(new, "status")
+        {
+            status.insert("loadBalancer".to_owned(), json!({}));
         }
         allocate(new);
     }

@@ -230,3 +230,29 @@ fn services_with_fields_that_do_nothing_are_warned_of() {
     }
     assert_eq!(warned(json!({})), Vec::<String>::new());
 }
+
+#[test]
+fn endpoints_are_addresses_that_mean_the_same_everywhere() {
+    let subset = |subset: Value| json!({"subsets": [subset]});
+    let made = accepted("Endpoints", subset(json!({"addresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80}]})));
+    assert_eq!(made["subsets"][0]["ports"], json!([{"port": 80, "protocol": "TCP"}]));
+    for (body, told) in [
+        (json!({}), "subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`"),
+        (
+            json!({"addresses": [{"ip": "127.0.0.1"}]}),
+            "subsets[0].addresses[0].ip: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ),
+        (
+            json!({"addresses": [{"ip": "x"}]}),
+            "[subsets[0].addresses[0].ip: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or \
+             2001:db8::ffff), subsets[0].addresses[0].ip: Invalid value: \"x\": must be a valid IP address]",
+        ),
+        (
+            json!({"notReadyAddresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80, "name": "a"}, {"port": 0}]}),
+            "[subsets[0].ports[1].name: Required value, \
+             subsets[0].ports[1].port: Invalid value: 0: must be between 1 and 65535, inclusive]",
+        ),
+    ] {
+        refused("Endpoints", subset(body), told);
+    }
+}

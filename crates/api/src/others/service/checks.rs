@@ -18,6 +18,7 @@ const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNo
 /// How long a client can be kept with the Pod it was sent to: a day.
 const LONGEST_AFFINITY: i64 = 86_400;
 
+const NO_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const ONCE: &str = "may not change once set";
 const FOR_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
 const NOT_FOR_NAMES: &str = "may not be set for ExternalName services";
@@ -100,6 +101,49 @@ pub fn warnings(service: &Value) -> Vec<String> {
     warnings
 }
 
+/// Everything wrong with the lists of Endpoints.
+pub fn validate_subsets(endpoints: &Value) -> Vec<FieldError> {
+    let root = At::root(endpoints);
+    let mut errors = Vec::new();
+    for subset in root.at("subsets").items() {
+        let (ready, waiting, ports) = (subset.at("addresses"), subset.at("notReadyAddresses"), subset.at("ports"));
+        if ready.is_empty() && waiting.is_empty() {
+            errors.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
+        }
+        for address in ready.items().chain(waiting.items()) {
+            errors.extend(validate_endpoint(&address));
+        }
+        for port in ports.items() {
+            errors.extend(port_name_errors(&port, ports.len() > 1));
+            errors.extend(port_number_errors(&port));
+            errors.extend(application_errors(&port));
+        }
+    }
+    errors
+}
+
+fn validate_endpoint(endpoint: &At<'_, '_>) -> Vec<FieldError> {
+    let (address, host, node) = (endpoint.at("ip"), endpoint.at("hostname"), endpoint.at("nodeName"));
+    let mut errors = Vec::new();
+    let text = address.text_or_empty();
+    if text.parse::<IpAddr>().is_err() {
+        errors.push(address.invalid_value(text, NO_ADDRESS));
+    }
+    let name = host.text_or_empty();
+    if !name.is_empty() {
+        errors.extend(meta::dns_label_problems(name).into_iter().map(|problem| host.invalid(problem)));
+    }
+    if let Some(name) = node.text() {
+        errors.extend(meta::dns_subdomain_problems(name).into_iter().map(|problem| node.invalid(problem)));
+    }
+    if text.parse::<IpAddr>().is_err() {
+        // The reference looks twice, and says it twice.
+        errors.push(address.invalid_value(text, "must be a valid IP address"));
+    }
+    errors.extend(special_address(&address));
+    errors
+}
+
 fn is_headless(spec: &At<'_, '_>) -> bool {
     matches!(spec.at("clusterIPs").list(), [one] if one == "None")
 }
@@ -111,12 +155,12 @@ fn validate_change(spec: &At<'_, '_>, before: &At<'_, '_>) -> Vec<FieldError> {
     let named = [spec, before].iter().any(|spec| spec.at("type").text() == Some("ExternalName"));
     let free = named || (is_headless(spec) && is_headless(before));
     if !free {
-        let both = addresses.len().min(earlier.len());
-        let changed = (0..both).filter(|index| addresses.list()[*index] != earlier.list()[*index]);
         // Of lists that differ in length, only the first is compared.
-        let compared = if addresses.len() == earlier.len() { both } else { both.min(1) };
-        for index in changed.filter(|index| *index < compared) {
-            errors.push(addresses.index(index).invalid_value(addresses.list(), ONCE));
+        let compared = if addresses.len() == earlier.len() { usize::MAX } else { 1 };
+        for (index, (new, old)) in addresses.list().iter().zip(earlier.list()).enumerate().take(compared) {
+            if new != old {
+                errors.push(addresses.index(index).invalid_value(addresses.list(), ONCE));
+            }
         }
         if addresses.is_empty() && !earlier.is_empty() {
             errors.push(addresses.index(0).invalid_value(Value::Null, "primary clusterIP can not be unset"));
@@ -160,22 +204,12 @@ fn validate_ports(ports: &At<'_, '_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut names = BTreeSet::new();
     for port in ports.items() {
+        errors.extend(port_name_errors(&port, ports.len() > 1));
         let name = port.at("name");
-        match name.text_or_empty() {
-            "" if ports.len() > 1 => errors.push(name.required("")),
-            "" => {}
-            text => {
-                errors.extend(meta::dns_label_problems(text).into_iter().map(|problem| name.invalid(problem)));
-                if !names.insert(text) {
-                    errors.push(name.duplicate());
-                }
-            }
+        if !name.text_or_empty().is_empty() && !names.insert(name.text_or_empty()) {
+            errors.push(name.duplicate());
         }
-        errors.extend(number_problem(&port.at("port")));
-        let protocol = port.at("protocol");
-        if !PROTOCOLS.contains(&protocol.text_or_empty()) {
-            errors.push(protocol.not_supported(protocol.text_or_empty(), &PROTOCOLS));
-        }
+        errors.extend(port_number_errors(&port));
         let target = port.at("targetPort");
         match target.text() {
             Some(name) => {
@@ -183,13 +217,34 @@ fn validate_ports(ports: &At<'_, '_>) -> Vec<FieldError> {
             }
             None => errors.extend(number_problem(&target)),
         }
-        let application = port.at("appProtocol");
-        if let Some(text) = application.text() {
-            let problems = meta::qualified_name_problems(text);
-            errors.extend(problems.into_iter().map(|problem| application.invalid(problem)));
-        }
+        errors.extend(application_errors(&port));
     }
     errors
+}
+
+/// Of several ports, each needs a name to be told by.
+fn port_name_errors(port: &At<'_, '_>, of_several: bool) -> Vec<FieldError> {
+    let name = port.at("name");
+    match name.text_or_empty() {
+        "" if of_several => vec![name.required("")],
+        "" => Vec::new(),
+        text => meta::dns_label_problems(text).into_iter().map(|problem| name.invalid(problem)).collect(),
+    }
+}
+
+fn port_number_errors(port: &At<'_, '_>) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> = number_problem(&port.at("port")).into_iter().collect();
+    let protocol = port.at("protocol");
+    if !PROTOCOLS.contains(&protocol.text_or_empty()) {
+        errors.push(protocol.not_supported(protocol.text_or_empty(), &PROTOCOLS));
+    }
+    errors
+}
+
+fn application_errors(port: &At<'_, '_>) -> Vec<FieldError> {
+    let application = port.at("appProtocol");
+    let problems = application.text().map(meta::qualified_name_problems).unwrap_or_default();
+    problems.into_iter().map(|problem| application.invalid(problem)).collect()
 }
 
 fn number_problem(port: &At<'_, '_>) -> Option<FieldError> {
@@ -250,7 +305,7 @@ fn validate_addresses(spec: &At<'_, '_>, headless: bool) -> Vec<FieldError> {
             }
         } else if text.parse::<IpAddr>().is_err() {
             broken = true;
-            errors.push(address.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+            errors.push(address.invalid(NO_ADDRESS));
         }
     }
     if all.len() > 2 {
@@ -290,10 +345,16 @@ fn validate_stack(spec: &At<'_, '_>, families: &At<'_, '_>) -> Vec<FieldError> {
 
 /// Why nobody outside can be meant by this address.
 fn outside_address_problem(at: &At<'_, '_>) -> Option<FieldError> {
+    if at.text_or_empty().parse::<IpAddr>().is_err() {
+        return Some(at.invalid(NO_ADDRESS));
+    }
+    special_address(at)
+}
+
+/// Addresses that mean something else on every machine.
+fn special_address(at: &At<'_, '_>) -> Option<FieldError> {
     let text = at.text_or_empty();
-    let Ok(address) = text.parse::<IpAddr>() else {
-        return Some(at.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
-    };
+    let address: IpAddr = text.parse().ok()?;
     let (near, many) = match address {
         IpAddr::V4(four) => (four.is_link_local(), four.octets()[..3] == [224, 0, 0]),
         IpAddr::V6(six) => (six.is_unicast_link_local(), six.segments()[0] & 0xff0f == 0xff02),
