@@ -7,6 +7,7 @@ use super::{count_in, empty_status, fill, keep_apart, raise_generation, set_gene
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
 use crate::meta;
+use crate::selector::validate_label_selector;
 
 pub struct PodDisruptionBudgetRules;
 pub struct PriorityClassRules;
@@ -30,6 +31,7 @@ impl Rules for PodDisruptionBudgetRules {
         for field in ["minAvailable", "maxUnavailable"] {
             errors.extend(number_or_share_problem(spec.at(field)));
         }
+        errors.extend(validate_label_selector(spec.at("selector")));
         let policy = spec.at("unhealthyPodEvictionPolicy");
         let known = ["AlwaysAllow", "IfHealthyBudget"];
         if policy.text().is_some_and(|policy| !known.contains(&policy)) {
@@ -105,9 +107,9 @@ impl Rules for PriorityClassRules {
         let (name, value) = (meta.at("name"), root.at("value").int().unwrap_or_default());
         let mut errors = Vec::new();
         if name.text_or_empty().starts_with("system-") {
-            if !SYSTEM_CLASSES.contains(&(name.text_or_empty(), value)) {
+            if let Some(why) = not_the_systems(&root, name.text_or_empty(), value) {
                 let text = "priority class names with 'system-' prefix are reserved for system use only";
-                errors.push(name.forbidden(text));
+                errors.push(name.forbidden(format!("{text}. error: {why}")));
             }
         } else if value > MOST_PRIORITY {
             let text = format!("maximum allowed value of a user defined priority is {MOST_PRIORITY}");
@@ -131,6 +133,18 @@ impl Rules for PriorityClassRules {
             errors.push(new.at("preemptionPolicy").invalid(super::IMMUTABLE));
         }
         errors
+    }
+}
+
+/// Why a class with such a name is none of the system's own.
+fn not_the_systems(class: &At<'_, '_>, name: &str, value: i64) -> Option<String> {
+    match SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) {
+        None => Some(format!("{name} is not a known system priority class")),
+        Some((_, right)) if *right != value => Some(format!("value of {name} PriorityClass must be {right}")),
+        Some(_) if class.at("globalDefault").is_true() => {
+            Some(format!("globalDefault of {name} PriorityClass must be false"))
+        }
+        Some(_) => None,
     }
 }
 

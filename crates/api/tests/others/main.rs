@@ -292,6 +292,23 @@ fn budgets_classes_and_roles_are_checked() {
             "spec.minAvailable: Invalid value: \"101%\": must not be greater than 100%",
         ),
         (
+            "PodDisruptionBudget",
+            json!({"spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Frob"}]}}}),
+            "spec.selector.matchExpressions[0].operator: Invalid value: \"Frob\": not a valid selector operator",
+        ),
+        (
+            "PriorityClass",
+            json!({"metadata": {"name": "system-x"}, "value": 1}),
+            "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: \
+             system-x is not a known system priority class",
+        ),
+        (
+            "PriorityClass",
+            json!({"metadata": {"name": "system-node-critical"}, "value": 1}),
+            "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: \
+             value of system-node-critical PriorityClass must be 2000001000",
+        ),
+        (
             "PriorityClass",
             json!({"value": 1_000_000_001}),
             "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
