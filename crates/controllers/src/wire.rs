@@ -11,79 +11,36 @@ use tally_core::job::{JobStatus, JobView};
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
 
-use crate::machine::{Action, Answer, Object, PodChange, Resource};
-
-/// One request, independent of who carries it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Call<'a> {
-    pub verb: Verb,
-    pub resource: Resource,
-    pub namespace: &'a str,
-    /// "" for collections.
-    pub name: &'a str,
-    pub status: bool,
-    /// Empty for reads.
-    pub body: Vec<u8>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    Create,
-    Get,
-    List,
-    MergePatch,
-    StrategicPatch,
-    /// The body is DeleteOptions.
-    Delete,
-}
-
-/// A refusal, as far as its meaning depends on it.
-#[derive(Clone, Debug, Default)]
-pub struct Refusal {
-    pub code: u16,
-    pub reason: String,
-    pub message: String,
-    /// Fields and reasons of `details.causes`.
-    pub causes: Vec<(String, String)>,
-}
+use crate::controller::{Call, Kind, Refusal, Reply, Verb};
+use crate::machine::{Action, Answer, Object, PodChange};
 
 /// The request an action stands for.
-pub fn call(action: &Action) -> Call<'_> {
-    let pods =
-        |verb, namespace, name, body| Call { verb, resource: Resource::Pods, namespace, name, status: false, body };
-    let jobs =
-        |verb, namespace, name, body| Call { verb, resource: Resource::Jobs, namespace, name, status: false, body };
+pub fn call(action: &Action) -> Call {
+    let pods = |verb, namespace: &str, name: &str| Call::new(verb, Kind::POD, namespace, name);
+    let jobs = |verb, namespace: &str, name: &str| Call::new(verb, Kind::JOB, namespace, name);
     match action {
-        Action::CreatePod { namespace, body, .. } => pods(Verb::Create, namespace, "", body.clone()),
+        Action::CreatePod { namespace, body, .. } => {
+            Call { body: body.clone().into(), ..pods(Verb::Create, namespace, "") }
+        }
         Action::PatchPod { namespace, name, uid, revision, change } => {
-            pods(Verb::StrategicPatch, namespace, name, pod_patch(uid.as_ref(), *revision, change))
+            pods(Verb::StrategicPatch, namespace, name).body(&pod_patch(uid.as_ref(), *revision, change))
         }
-        Action::DeletePod { namespace, name, uid } => {
-            let options = json!({
-                "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
-                "preconditions": uid.as_ref().map(|uid| json!({"uid": uid.to_string()})),
-            });
-            pods(Verb::Delete, namespace, name, text(&options))
-        }
-        Action::GetPod { namespace, name } => pods(Verb::Get, namespace, name, Vec::new()),
-        Action::ListPods { namespace, .. } => pods(Verb::List, namespace, "", Vec::new()),
-        Action::GetJob { namespace, name } => jobs(Verb::Get, namespace, name, Vec::new()),
+        Action::DeletePod { namespace, name, uid } => pods(Verb::Delete, namespace, name).body(&json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "preconditions": uid.as_ref().map(|uid| json!({"uid": uid.to_string()})),
+        })),
+        Action::GetPod { namespace, name } => pods(Verb::Get, namespace, name),
+        Action::ListPods { namespace, .. } => pods(Verb::List, namespace, ""),
+        Action::GetJob { namespace, name } => jobs(Verb::Get, namespace, name),
         Action::WriteJobStatus { namespace, name, uid, revision, status } => {
             let body = status_patch(uid, *revision, status);
-            Call { status: true, ..jobs(Verb::MergePatch, namespace, name, body) }
+            jobs(Verb::MergePatch, namespace, name).subresource("status").body(&body)
         }
-        Action::DeleteJob { namespace, name, uid, revision } => {
-            let options = json!({
-                "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground",
-                "preconditions": {"uid": uid.to_string(), "resourceVersion": revision.0.to_string()},
-            });
-            jobs(Verb::Delete, namespace, name, text(&options))
-        }
+        Action::DeleteJob { namespace, name, uid, revision } => jobs(Verb::Delete, namespace, name).body(&json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground",
+            "preconditions": {"uid": uid.to_string(), "resourceVersion": revision.0.to_string()},
+        })),
     }
-}
-
-fn text(value: &Value) -> Vec<u8> {
-    value.to_string().into_bytes()
 }
 
 fn guard(uid: Option<String>, revision: Option<Revision>) -> Map<String, Value> {
@@ -94,7 +51,7 @@ fn guard(uid: Option<String>, revision: Option<Revision>) -> Map<String, Value> 
 }
 
 /// Strategic, because a Pod may have finalizers and owners that we do not know of.
-fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChange) -> Vec<u8> {
+fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChange) -> Value {
     let mut metadata = guard(uid.map(ToString::to_string), revision);
     let release = || ("$deleteFromPrimitiveList/finalizers".to_owned(), json!([TRACKING_FINALIZER]));
     match change {
@@ -113,7 +70,7 @@ fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChang
             metadata.extend([release()]);
         }
     }
-    text(&json!({"metadata": metadata}))
+    json!({"metadata": metadata})
 }
 
 /// A merge patch leaves alone what it does not name. The status is ours as a whole, so what it lacks is named as absent.
@@ -132,7 +89,7 @@ const STATUS_FIELDS: [&str; 11] = [
 ];
 
 /// A patch and not an update: an update through /status would take the Job's labels and annotations away.
-fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) -> Vec<u8> {
+fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) -> Value {
     let mut said = match serde_json::to_value(status) {
         Ok(Value::Object(said)) => said,
         _ => Map::new(),
@@ -145,7 +102,22 @@ fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) ->
             uncounted.entry(list).or_insert(Value::Null);
         }
     }
-    text(&json!({"metadata": guard(Some(uid.to_string()), revision), "status": said}))
+    json!({"metadata": guard(Some(uid.to_string()), revision), "status": said})
+}
+
+/// What became of a request, to the machine that sent it.
+pub fn answer<S: Soundness>(soundness: S, action: &Action, reply: &Reply) -> Answer {
+    match reply {
+        Reply::Done(object) => done(soundness, action, Some(object)),
+        Reply::DoneWithStatus => done(soundness, action, None),
+        Reply::Listed { items, at } => match items.iter().map(|pod| PodView::from_json(pod).map(Arc::new)).collect() {
+            Ok(pods) => Answer::Pods { pods, at: *at },
+            // A list with a hole would say that a Pod is gone.
+            Err(_) => Answer::Unknown,
+        },
+        Reply::Refused(refused) => refusal(action, refused),
+        Reply::Unknown => Answer::Unknown,
+    }
 }
 
 /// What a refused request means to the machine that sent it.
@@ -184,9 +156,14 @@ pub fn done<S: Soundness>(soundness: S, action: &Action, object: Option<&[u8]>) 
     if removes && nothing_holds(bytes) {
         return Answer::Gone;
     }
-    let read = match call(action).resource {
-        Resource::Pods => PodView::from_json(bytes).map(|pod| Object::Pod(Arc::new(pod))),
-        Resource::Jobs => JobView::from_json(bytes).map(|job| Object::Job(Arc::new(job))),
+    let read = match action {
+        Action::CreatePod { .. } | Action::PatchPod { .. } | Action::DeletePod { .. } | Action::GetPod { .. } => {
+            PodView::from_json(bytes).map(|pod| Object::Pod(Arc::new(pod)))
+        }
+        Action::GetJob { .. } | Action::WriteJobStatus { .. } | Action::DeleteJob { .. } => {
+            JobView::from_json(bytes).map(|job| Object::Job(Arc::new(job)))
+        }
+        Action::ListPods { .. } => return Answer::Unknown,
     };
     match read {
         Ok(object) => Answer::Done(object),

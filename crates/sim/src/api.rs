@@ -17,14 +17,15 @@ use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
-use tally_controllers::machine::{self, Action, Answer};
-use tally_controllers::wire::{self, Refusal, Verb};
+use tally_controllers::controller::{Reply, Verb};
+use tally_controllers::machine::{Action, Answer};
+use tally_controllers::wire;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobSpec, JobView};
 use tally_core::mutation::Soundness;
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
-use tally_registry::{Deleted, Object, Registry, Target};
+use tally_registry::{Object, Registry, Target};
 use tally_store::{Change as StoreChange, Event, Expect, Options, Store, Watcher, Write};
 
 pub use tally_api::options::Propagation;
@@ -500,36 +501,16 @@ impl Api {
             return self.list_pods(namespace, job);
         }
         let call = wire::call(action);
-        let resource = match call.resource {
-            machine::Resource::Jobs => jobs(),
-            machine::Resource::Pods => pods(),
-        };
         if call.verb == Verb::Create {
-            self.ensure_namespace(call.namespace);
+            self.ensure_namespace(&call.namespace);
         }
-        let subresource = if call.status { resource.subresource("status") } else { None };
-        let target = Target { subresource, ..Target::new(resource, call.namespace, call.name) };
-        let (door, options) = (self.door(), WriteOptions::default());
-        let patch = |kind| now(door.patch(target, &call.body, kind, &options)).map(|written| Some(written.object));
-        let outcome = match call.verb {
-            Verb::Create => now(door.create(target, &call.body, Format::Json, &options)).map(|done| Some(done.object)),
-            Verb::Get | Verb::List => door.get(target, ReadAt::Newest).map(Some),
-            Verb::MergePatch => patch(PatchKind::Merge),
-            Verb::StrategicPatch => patch(PatchKind::Strategic),
-            Verb::Delete => serde_json::from_slice(&call.body)
-                .map_err(|error| Failure::bad_request(error.to_string()))
-                .and_then(|body| DeleteOptions::of_body(&body))
-                .and_then(|options| now(door.delete(target, &options)))
-                .map(|deleted| match deleted {
-                    Deleted::Object(object) => Some(object),
-                    Deleted::Status { .. } => None,
-                }),
+        let reply = now(tally_embedded::perform(self.door(), &call));
+        let shown = match &reply {
+            Reply::Done(bytes) => Some(Object { bytes: bytes.clone() }),
+            _ => None,
         };
-        self.drain_answered(actor, outcome.as_ref().ok().and_then(Option::as_ref));
-        match outcome {
-            Ok(object) => wire::done(soundness, action, object.as_ref().map(|object| &*object.bytes)),
-            Err(failure) => wire::refusal(action, &refusal(failure)),
-        }
+        self.drain_answered(actor, shown.as_ref());
+        wire::answer(soundness, action, &reply)
     }
 
     /// A webhook sees requests that would change the Pod they mean.
@@ -593,16 +574,6 @@ impl Api {
 
 fn refused(message: &str) -> Answer {
     Answer::Refused { code: 403, namespace_terminating: false, message: message.to_owned() }
-}
-
-fn refusal(failure: Failure) -> Refusal {
-    let causes = failure.details.map(|details| details.causes).unwrap_or_default();
-    Refusal {
-        code: failure.code,
-        reason: failure.reason.to_owned(),
-        message: failure.message,
-        causes: causes.into_iter().map(|cause| (cause.field, cause.reason)).collect(),
-    }
 }
 
 /// What decides whether an object that is being deleted stays.

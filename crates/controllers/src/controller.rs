@@ -1,0 +1,227 @@
+//! What the driver drives. A controller is told what an API server shows, as bytes, and what became of its requests; it
+//! says what to request next. No I/O, no async, no clock: the same controllers run in the driver, against any
+//! Kubernetes API, and in the simulator.
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use tally_core::ids::Revision;
+use tally_core::time::Timestamp;
+
+pub use crate::machine::{Metric, RequestId};
+
+pub trait Controller: Send {
+    fn name(&self) -> &'static str;
+
+    /// What it follows. Asked once.
+    fn streams(&self) -> Vec<Stream>;
+
+    /// Takes one input; what should happen goes into `out`. Nothing else leaves.
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox);
+}
+
+/// A kind of object and where the API serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind {
+    /// "" for the core group.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub namespaced: bool,
+}
+
+impl Kind {
+    pub const CONFIG_MAP: Self = Self::core("ConfigMap", "configmaps", true);
+    pub const CRON_JOB: Self = Self::new("batch", "v1", "CronJob", "cronjobs", true);
+    pub const EVENT: Self = Self::core("Event", "events", true);
+    pub const JOB: Self = Self::new("batch", "v1", "Job", "jobs", true);
+    pub const LEASE: Self = Self::new("coordination.k8s.io", "v1", "Lease", "leases", true);
+    pub const NAMESPACE: Self = Self::core("Namespace", "namespaces", false);
+    pub const NODE: Self = Self::core("Node", "nodes", false);
+    pub const POD: Self = Self::core("Pod", "pods", true);
+    pub const SERVICE_ACCOUNT: Self = Self::core("ServiceAccount", "serviceaccounts", true);
+
+    pub const fn new(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        namespaced: bool,
+    ) -> Self {
+        Self { group, version, kind, plural, namespaced }
+    }
+
+    const fn core(kind: &'static str, plural: &'static str, namespaced: bool) -> Self {
+        Self::new("", "v1", kind, plural, namespaced)
+    }
+
+    /// `v1`, `batch/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// All objects of a kind, in all namespaces, from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    pub kind: Kind,
+    /// Only `metadata` matters: a server need not send the rest.
+    pub metadata_only: bool,
+}
+
+impl Stream {
+    pub const fn of(kind: Kind) -> Self {
+        Self { kind, metadata_only: false }
+    }
+
+    pub const fn metadata(kind: Kind) -> Self {
+        Self { kind, metadata_only: true }
+    }
+}
+
+/// Objects are JSON; `apiVersion` and `kind` may be missing, as in lists.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// A complete list begins: its objects follow, then `Listed`. What is known and not in it is gone.
+    Listing(Kind),
+    /// An object as it is now. Within a list, or as the next event of a stream.
+    Observed(Kind, &'a [u8]),
+    /// An object is gone; it is shown as it last was, with the revision of its removal.
+    Gone(Kind, &'a [u8]),
+    /// The list is complete, as of this revision.
+    Listed(Kind, Revision),
+    /// The stream has been followed up to here (a bookmark).
+    Reached(Kind, Revision),
+    /// `served_at` is the server's clock when it answered, where it told.
+    Answered { request: RequestId, reply: Reply, served_at: Option<Timestamp> },
+    /// The time asked for has come.
+    Tick,
+}
+
+/// What leaves a controller.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pub requests: Vec<Request>,
+    pub events: Vec<Event>,
+    pub metrics: Vec<Metric>,
+    /// When to send a `Tick` at the latest. What was said last holds; None: not at all.
+    pub wake_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub id: RequestId,
+    pub call: Call,
+}
+
+/// One request. It says everything: whoever carries it out needs no knowledge of what it is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub verb: Verb,
+    pub kind: Kind,
+    /// "" for objects without one, and for reads across all namespaces.
+    pub namespace: CompactString,
+    /// "" for collections.
+    pub name: CompactString,
+    /// "" for the object itself; `status`, `binding`, `finalize`.
+    pub subresource: &'static str,
+    /// For lists and the deletion of collections.
+    pub label_selector: String,
+    /// Empty for reads.
+    pub body: Bytes,
+}
+
+impl Call {
+    pub fn new(verb: Verb, kind: Kind, namespace: &str, name: &str) -> Self {
+        Self {
+            verb,
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+            subresource: "",
+            label_selector: String::new(),
+            body: Bytes::new(),
+        }
+    }
+
+    pub fn body(self, body: &serde_json::Value) -> Self {
+        Self { body: body.to_string().into(), ..self }
+    }
+
+    pub fn subresource(self, subresource: &'static str) -> Self {
+        Self { subresource, ..self }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    Create,
+    Get,
+    /// All of a collection, page by page where the server wants that, read consistently.
+    List,
+    Update,
+    MergePatch,
+    StrategicPatch,
+    /// The body is DeleteOptions.
+    Delete,
+    /// The body is DeleteOptions.
+    DeleteCollection,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// Done, and this is the object in the answer.
+    Done(Bytes),
+    /// Done, and the answer was a Status: removed at once, or nothing to show.
+    DoneWithStatus,
+    /// The objects of a list, as of `at`.
+    Listed { items: Vec<Bytes>, at: Revision },
+    /// Not done, and the server says why.
+    Refused(Refusal),
+    /// Nobody knows: a timeout, a broken connection.
+    Unknown,
+}
+
+/// A refusal, as far as its meaning depends on it.
+#[derive(Clone, Debug, Default)]
+pub struct Refusal {
+    pub code: u16,
+    pub reason: String,
+    pub message: String,
+    /// Fields and reasons of `details.causes`.
+    pub causes: Vec<(String, String)>,
+}
+
+impl Reply {
+    /// There is no such object.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 404)
+    }
+
+    /// The object has changed, the name is taken, or a precondition does not hold.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 409)
+    }
+
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::DoneWithStatus | Self::Listed { .. })
+    }
+}
+
+/// An event to record about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub about: Reference,
+    pub warning: bool,
+    pub reason: CompactString,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reference {
+    pub kind: Kind,
+    pub namespace: CompactString,
+    pub name: CompactString,
+    pub uid: CompactString,
+}

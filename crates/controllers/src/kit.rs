@@ -1,0 +1,237 @@
+//! What most controllers need: a mirror of the objects they follow, and a table of what they have asked for.
+
+use std::collections::{BTreeMap, HashMap};
+
+use compact_str::CompactString;
+use serde::Deserialize;
+use tally_core::ids::Revision;
+use tally_core::time::{Span, Timestamp};
+
+use crate::controller::{Call, Outbox, Request, RequestId};
+
+/// The metadata that nearly every controller looks at. Flatten it into a view, or read it alone.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    pub namespace: CompactString,
+    pub name: CompactString,
+    pub uid: CompactString,
+    pub resource_version: CompactString,
+    pub deletion_timestamp: Option<CompactString>,
+    pub deletion_grace_period_seconds: Option<i64>,
+    pub finalizers: Vec<CompactString>,
+    pub owner_references: Vec<Owner>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Owner {
+    pub api_version: CompactString,
+    pub kind: CompactString,
+    pub name: CompactString,
+    pub uid: CompactString,
+    pub controller: bool,
+    pub block_owner_deletion: bool,
+}
+
+impl Meta {
+    pub fn revision(&self) -> Revision {
+        Revision(self.resource_version.parse().unwrap_or(0))
+    }
+
+    pub fn deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    pub fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == name)
+    }
+}
+
+/// What a controller keeps of an object.
+pub trait View {
+    fn meta(&self) -> &Meta;
+}
+
+/// The objects of one stream, by namespace and name.
+#[derive(Debug)]
+pub struct Mirror<V> {
+    objects: BTreeMap<(CompactString, CompactString), (V, u32)>,
+    epoch: u32,
+    listing: bool,
+    /// Whether a list has ever been complete: before that, "not here" means nothing.
+    synced: bool,
+}
+
+/// What an observation meant.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Seen<V> {
+    New,
+    /// There was this before, perhaps another object of the same name.
+    Changed(V),
+    /// Something newer is known.
+    Stale,
+}
+
+impl<V> Default for Mirror<V> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), epoch: 0, listing: false, synced: false }
+    }
+}
+
+impl<V: View> Mirror<V> {
+    pub fn list_begins(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.listing = true;
+    }
+
+    /// Takes an object as it is now, unless it is known at a later revision.
+    pub fn observe(&mut self, view: V) -> Seen<V> {
+        let key = (view.meta().namespace.clone(), view.meta().name.clone());
+        match self.objects.get_mut(&key) {
+            Some((known, epoch)) => {
+                *epoch = self.epoch;
+                let stale = known.meta().uid == view.meta().uid && known.meta().revision() > view.meta().revision();
+                if stale { Seen::Stale } else { Seen::Changed(std::mem::replace(known, view)) }
+            }
+            None => {
+                self.objects.insert(key, (view, self.epoch));
+                Seen::New
+            }
+        }
+    }
+
+    /// Forgets an object, if it is still the one of that name. Returns what was known of it.
+    pub fn gone(&mut self, meta: &Meta) -> Option<V> {
+        let key = (meta.namespace.clone(), meta.name.clone());
+        if self.objects.get(&key).is_some_and(|(known, _)| known.meta().uid != meta.uid) {
+            return None;
+        }
+        self.objects.remove(&key).map(|(view, _)| view)
+    }
+
+    /// What the list that just ended did not contain.
+    pub fn list_ends(&mut self) -> Vec<V> {
+        self.listing = false;
+        self.synced = true;
+        let epoch = self.epoch;
+        let missing: Vec<_> =
+            self.objects.iter().filter(|(_, (_, seen))| *seen != epoch).map(|(key, _)| key.clone()).collect();
+        missing.into_iter().filter_map(|key| self.objects.remove(&key)).map(|(view, _)| view).collect()
+    }
+
+    /// Whether everything there is has been seen.
+    pub fn is_complete(&self) -> bool {
+        self.synced && !self.listing
+    }
+
+    pub fn get(&self, namespace: &str, name: &str) -> Option<&V> {
+        self.objects.get(&(namespace.into(), name.into())).map(|(view, _)| view)
+    }
+
+    /// In the order of namespace and name.
+    pub fn iter(&self) -> impl Iterator<Item = &V> {
+        self.objects.values().map(|(view, _)| view)
+    }
+
+    pub fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a V> {
+        let from = (CompactString::from(namespace), CompactString::default());
+        self.objects.range(from..).take_while(move |((of, _), _)| of == namespace).map(|(_, (view, _))| view)
+    }
+
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+}
+
+/// Requests under way, and what each is for.
+#[derive(Debug)]
+pub struct Asked<P> {
+    next: u64,
+    pending: HashMap<RequestId, P, foldhash::fast::FixedState>,
+}
+
+impl<P> Default for Asked<P> {
+    fn default() -> Self {
+        Self { next: 0, pending: HashMap::default() }
+    }
+}
+
+impl<P> Asked<P> {
+    pub fn ask(&mut self, purpose: P, call: Call, out: &mut Outbox) {
+        self.next += 1;
+        let id = RequestId(self.next);
+        self.pending.insert(id, purpose);
+        out.requests.push(Request { id, call });
+    }
+
+    pub fn answered(&mut self, id: RequestId) -> Option<P> {
+        self.pending.remove(&id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
+/// When to try again after so many failures in a row: 1/4 s, 1/2 s, 1 s ... 64 s.
+pub fn retry_at(now: Timestamp, failures: u32) -> Timestamp {
+    now + Span::from_millis(250 << failures.min(8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Thing(Meta);
+
+    impl View for Thing {
+        fn meta(&self) -> &Meta {
+            &self.0
+        }
+    }
+
+    fn thing(name: &str, uid: &str, revision: u64) -> Thing {
+        let resource_version = CompactString::from(revision.to_string());
+        Thing(Meta { name: name.into(), uid: uid.into(), resource_version, ..Meta::default() })
+    }
+
+    fn names(mirror: &Mirror<Thing>) -> Vec<(String, u64)> {
+        mirror.iter().map(|thing| (thing.0.name.to_string(), thing.0.revision().0)).collect()
+    }
+
+    #[test]
+    fn what_a_list_lacks_is_gone() {
+        let mut mirror = Mirror::default();
+        assert!(!mirror.is_complete());
+        mirror.list_begins();
+        mirror.observe(thing("a", "1", 1));
+        mirror.observe(thing("b", "2", 2));
+        assert!(mirror.list_ends().is_empty() && mirror.is_complete());
+        mirror.list_begins();
+        assert!(!mirror.is_complete());
+        mirror.observe(thing("b", "2", 2));
+        assert_eq!(mirror.list_ends().len(), 1);
+        assert_eq!(names(&mirror), [("b".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_mirror_does_not_go_back_and_knows_namesakes_apart() {
+        let mut mirror = Mirror::default();
+        mirror.observe(thing("a", "1", 5));
+        mirror.observe(thing("a", "1", 4));
+        assert_eq!(names(&mirror), [("a".to_owned(), 5)]);
+        assert!(mirror.gone(&thing("a", "0", 6).0).is_none(), "an older namesake");
+        mirror.observe(thing("a", "2", 3));
+        assert_eq!(names(&mirror), [("a".to_owned(), 3)], "another object of the same name");
+        assert!(mirror.gone(&thing("a", "2", 9).0).is_some() && mirror.is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+//! The controllers' door to the registry of the same process: the requests they would send over HTTP, without sockets.
+
+use bytes::Bytes;
+use tally_api::catalog;
+use tally_api::failure::Failure;
+use tally_api::kinds::Resource;
+use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
+use tally_controllers::controller::{Call, Kind, Refusal, Reply, Verb};
+use tally_core::ids::Revision;
+use tally_registry::{Deleted, Registry, Target};
+
+/// None: the embedded cluster does not serve it.
+pub fn resource(kind: Kind) -> Option<&'static Resource> {
+    catalog::find(kind.group, kind.version, kind.plural)
+}
+
+/// Carries out one request.
+pub async fn perform(registry: &Registry, call: &Call) -> Reply {
+    match outcome(registry, call).await {
+        Ok(reply) => reply,
+        Err(failure) => Reply::Refused(refusal(failure)),
+    }
+}
+
+async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, Failure> {
+    let unserved = || Failure::new(404, "NotFound", "the server could not find the requested resource");
+    let resource = resource(call.kind).ok_or_else(unserved)?;
+    let subresource = if call.subresource.is_empty() {
+        None
+    } else {
+        Some(resource.subresource(call.subresource).ok_or_else(unserved)?)
+    };
+    let target = Target { resource, subresource, namespace: &call.namespace, name: &call.name };
+    let options = WriteOptions::default();
+    let object = match call.verb {
+        Verb::Create => registry.create(target, &call.body, Format::Json, &options).await?.object,
+        Verb::Get => registry.get(target, ReadAt::Newest)?,
+        Verb::Update => registry.update(target, &call.body, Format::Json, &options).await?.object,
+        Verb::MergePatch => registry.patch(target, &call.body, PatchKind::Merge, &options).await?.object,
+        Verb::StrategicPatch => registry.patch(target, &call.body, PatchKind::Strategic, &options).await?.object,
+        Verb::Delete => match registry.delete(target, &delete_options(&call.body)?).await? {
+            Deleted::Object(object) => object,
+            Deleted::Status { .. } => return Ok(Reply::DoneWithStatus),
+        },
+        Verb::List => {
+            let options = ListOptions { label_selector: call.label_selector.clone(), ..ListOptions::default() };
+            let listing = registry.list(target, &options)?;
+            let items = listing.items.into_iter().map(|object| object.bytes).collect();
+            return Ok(Reply::Listed { items, at: Revision(listing.revision) });
+        }
+        Verb::DeleteCollection => {
+            let selected = ListOptions { label_selector: call.label_selector.clone(), ..ListOptions::default() };
+            registry.delete_collection(target, &selected, &delete_options(&call.body)?).await?;
+            return Ok(Reply::DoneWithStatus);
+        }
+    };
+    Ok(Reply::Done(object.bytes))
+}
+
+fn delete_options(body: &Bytes) -> Result<DeleteOptions, Failure> {
+    if body.is_empty() {
+        return Ok(DeleteOptions::default());
+    }
+    let body = serde_json::from_slice(body).map_err(|error| Failure::bad_request(error.to_string()))?;
+    DeleteOptions::of_body(&body)
+}
+
+fn refusal(failure: Failure) -> Refusal {
+    let causes = failure.details.map(|details| details.causes).unwrap_or_default();
+    Refusal {
+        code: failure.code,
+        reason: failure.reason.to_owned(),
+        message: failure.message,
+        causes: causes.into_iter().map(|cause| (cause.field, cause.reason)).collect(),
+    }
+}
