@@ -1,5 +1,7 @@
 //! The controllers' door to the registry of the same process: the requests they would send over HTTP, without sockets.
 
+mod api;
+
 use bytes::Bytes;
 use tally_api::catalog;
 use tally_api::failure::Failure;
@@ -9,9 +11,22 @@ use tally_controllers::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_core::ids::Revision;
 use tally_registry::{Deleted, Registry, Target};
 
+pub use api::Embedded;
+
 /// None: the embedded cluster does not serve it.
 pub fn resource(kind: Kind) -> Option<&'static Resource> {
     catalog::find(kind.group, kind.version, kind.plural)
+}
+
+/// The kinds that are kept: each once, though some can be reached in two ways.
+pub fn kinds() -> Vec<Kind> {
+    let mut storages = std::collections::BTreeSet::new();
+    let kept = catalog::resources().iter().filter(|resource| !catalog::is_virtual(resource));
+    kept.filter(|resource| storages.insert(resource.storage))
+        .map(|resource| {
+            Kind::new(resource.group, resource.version, resource.kind, resource.plural, resource.namespaced)
+        })
+        .collect()
 }
 
 /// Carries out one request.

@@ -1,0 +1,351 @@
+//! Events as users see them: repeated ones become a count, many similar ones become one line, and no object can flood
+//! the server. They are told on a best effort: a recorder that cannot keep up drops them and says how many.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compact_str::CompactString;
+use serde_json::json;
+use tally_core::time::{Span, Timestamp};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::api::Api;
+use super::{Caller, wall_clock};
+use crate::controller::{Call, Event, Kind, Reference, Reply, Verb};
+
+/// Events waiting to be sent.
+const WAITING: usize = 1024;
+
+/// Events under way at once: they must not crowd out the work they tell of.
+const IN_FLIGHT: usize = 4;
+
+/// An object may have this many events at once, and then one every five minutes.
+const BURST: f64 = 25.0;
+const REFILL_MILLIS: f64 = 300_000.0;
+
+/// So many events with the same reason, but different messages, within ten minutes are told as one.
+const SIMILAR: usize = 10;
+const SIMILAR_WITHIN: Span = Span::from_seconds(600);
+
+/// Objects and events remembered. What is forgotten is told as if new.
+const REMEMBERED: usize = 4096;
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Group {
+    controller: &'static str,
+    about: Reference,
+    warning: bool,
+    reason: CompactString,
+}
+
+/// Decides what becomes of an event. Pure.
+pub struct Correlator {
+    objects: Bounded<(&'static str, Reference), Bucket>,
+    groups: Bounded<Group, Similar>,
+    told: Bounded<(Group, Line), Told>,
+    /// Part of the names of events, so that two processes choose different ones.
+    instance: u32,
+    created: u64,
+}
+
+struct Bucket {
+    tokens: f64,
+    at: Timestamp,
+}
+
+struct Similar {
+    messages: Vec<String>,
+    since: Timestamp,
+}
+
+struct Told {
+    name: String,
+    count: u32,
+}
+
+/// What events of a group are counted together.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Line {
+    Message(String),
+    /// All that are too many to be told one by one.
+    Combined,
+}
+
+impl Correlator {
+    pub fn new(instance: u32) -> Self {
+        Self {
+            objects: Bounded::default(),
+            groups: Bounded::default(),
+            told: Bounded::default(),
+            instance,
+            created: 0,
+        }
+    }
+
+    /// The request that tells of the event; None: it is one too many.
+    pub fn correlate(&mut self, controller: &'static str, event: &Event, now: Timestamp) -> Option<Call> {
+        if !self.may_tell(controller, &event.about, now) {
+            return None;
+        }
+        let group = Group::of(controller, event);
+        let line = self.line(&group, &event.message, now);
+        if let Some(told) = self.told.get(&(group.clone(), line.clone())) {
+            told.count += 1;
+            let message = shown(&line, &event.message);
+            let patch = json!({"count": told.count, "lastTimestamp": now.to_string(), "message": message});
+            let call = Call::new(Verb::MergePatch, Kind::EVENT, namespace(&event.about), &told.name);
+            return Some(call.body(&patch));
+        }
+        Some(self.create(group, line, &event.message, now))
+    }
+
+    /// The event that was to be counted up is gone, as events go after a while: it is told anew.
+    pub fn tell_anew(&mut self, controller: &'static str, event: &Event, now: Timestamp) -> Call {
+        let group = Group::of(controller, event);
+        let line = self.line(&group, &event.message, now);
+        self.create(group, line, &event.message, now)
+    }
+
+    fn create(&mut self, group: Group, line: Line, message: &str, now: Timestamp) -> Call {
+        self.created += 1;
+        let about = &group.about;
+        let name = format!("{}.{:08x}{:08x}", about.name, self.instance, self.created);
+        let body = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace(about)},
+            "involvedObject": {
+                "apiVersion": about.kind.api_version(), "kind": about.kind.kind, "namespace": about.namespace.as_str(),
+                "name": about.name.as_str(), "uid": about.uid.as_str(),
+            },
+            "type": if group.warning { "Warning" } else { "Normal" },
+            "reason": group.reason.as_str(), "message": shown(&line, message),
+            "source": {"component": group.controller}, "reportingComponent": group.controller, "reportingInstance": "",
+            "firstTimestamp": now.to_string(), "lastTimestamp": now.to_string(), "count": 1,
+        });
+        let call = Call::new(Verb::Create, Kind::EVENT, namespace(about), "").body(&body);
+        self.told.insert((group, line), Told { name, count: 1 });
+        call
+    }
+
+    fn may_tell(&mut self, controller: &'static str, about: &Reference, now: Timestamp) -> bool {
+        let bucket = self.objects.entry((controller, about.clone()), || Bucket { tokens: BURST, at: now });
+        let since = (now - bucket.at).millis().max(0) as f64;
+        bucket.tokens = (bucket.tokens + since / REFILL_MILLIS).min(BURST);
+        bucket.at = now;
+        if bucket.tokens < 1.0 {
+            return false;
+        }
+        bucket.tokens -= 1.0;
+        true
+    }
+
+    fn line(&mut self, group: &Group, message: &str, now: Timestamp) -> Line {
+        let similar = self.groups.entry(group.clone(), || Similar { messages: Vec::new(), since: now });
+        if now - similar.since > SIMILAR_WITHIN {
+            *similar = Similar { messages: Vec::new(), since: now };
+        }
+        if !similar.messages.iter().any(|told| told == message) {
+            if similar.messages.len() >= SIMILAR {
+                return Line::Combined;
+            }
+            similar.messages.push(message.to_owned());
+        }
+        Line::Message(message.to_owned())
+    }
+}
+
+impl Group {
+    fn of(controller: &'static str, event: &Event) -> Self {
+        let Event { about, warning, reason, .. } = event;
+        Self { controller, about: about.clone(), warning: *warning, reason: reason.clone() }
+    }
+}
+
+fn shown(line: &Line, message: &str) -> String {
+    match line {
+        Line::Message(message) => message.clone(),
+        Line::Combined => format!("(combined from similar events): {message}"),
+    }
+}
+
+fn namespace(about: &Reference) -> &str {
+    // Events about objects without a namespace are kept in this one.
+    if about.namespace.is_empty() { "default" } else { &about.namespace }
+}
+
+/// A map that forgets what came first.
+struct Bounded<K, V> {
+    map: HashMap<K, V, foldhash::fast::FixedState>,
+    order: VecDeque<K>,
+}
+
+impl<K, V> Default for Bounded<K, V> {
+    fn default() -> Self {
+        Self { map: HashMap::default(), order: VecDeque::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Bounded<K, V> {
+    fn get(&mut self, key: &K) -> Option<&mut V> {
+        self.map.get_mut(key)
+    }
+
+    fn insert(&mut self, key: K, value: V) {
+        if self.map.insert(key.clone(), value).is_none() {
+            self.make_room();
+            self.order.push_back(key);
+        }
+    }
+
+    fn entry(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        if !self.map.contains_key(&key) {
+            self.make_room();
+            self.order.push_back(key.clone());
+        }
+        self.map.entry(key).or_insert_with(make)
+    }
+
+    fn make_room(&mut self) {
+        while self.order.len() >= REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.map.remove(&oldest);
+        }
+    }
+}
+
+// ---- sending ----
+
+/// What controllers hand their events to.
+#[derive(Clone)]
+pub(super) struct Sender(mpsc::Sender<(&'static str, Event)>);
+
+impl Sender {
+    /// False: too many are waiting, and this one is dropped.
+    pub fn record(&self, controller: &'static str, event: Event) -> bool {
+        self.0.try_send((controller, event)).is_ok()
+    }
+}
+
+pub(super) struct Recorder {
+    sender: Sender,
+    task: JoinHandle<()>,
+}
+
+impl Recorder {
+    pub fn start<A: Api>(caller: Arc<Caller<A>>) -> Self {
+        let (sender, waiting) = mpsc::channel(WAITING);
+        Self { sender: Sender(sender), task: tokio::spawn(tell_all(caller, waiting)) }
+    }
+
+    pub fn sender(&self) -> Sender {
+        self.sender.clone()
+    }
+
+    /// Tells what is left, as far as there is time.
+    pub async fn finish(self, within: Duration) {
+        let Self { sender, mut task } = self;
+        drop(sender);
+        if tokio::time::timeout(within, &mut task).await.is_err() {
+            task.abort();
+        }
+    }
+}
+
+async fn tell_all<A: Api>(caller: Arc<Caller<A>>, mut waiting: mpsc::Receiver<(&'static str, Event)>) {
+    let mut correlator = Correlator::new(fastrand::u32(..));
+    let mut under_way = JoinSet::new();
+    while let Some((controller, event)) = waiting.recv().await {
+        let Some(call) = correlator.correlate(controller, &event, wall_clock()) else { continue };
+        if call.verb == Verb::Create {
+            while under_way.len() >= IN_FLIGHT {
+                under_way.join_next().await;
+            }
+            let caller = caller.clone();
+            under_way.spawn(async move { caller.call(&call).await });
+            continue;
+        }
+        // It counts up an event whose creation may be under way.
+        while under_way.join_next().await.is_some() {}
+        if matches!(caller.call(&call).await.reply, Reply::Refused(refusal) if refusal.code == 404) {
+            let call = correlator.tell_anew(controller, &event, wall_clock());
+            caller.call(&call).await;
+        }
+    }
+    while under_way.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn event(name: &str, reason: &str, message: &str) -> Event {
+        let about =
+            Reference { kind: Kind::JOB, namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}").into() };
+        Event { about, warning: false, reason: reason.into(), message: message.to_owned() }
+    }
+
+    fn told(call: Option<Call>) -> Option<(Verb, String, u64)> {
+        let call = call?;
+        let body: Value = serde_json::from_slice(&call.body).unwrap();
+        Some((call.verb, body["message"].as_str().unwrap().to_owned(), body["count"].as_u64().unwrap()))
+    }
+
+    #[test]
+    fn what_is_said_twice_is_counted() {
+        let mut correlator = Correlator::new(7);
+        let now = Timestamp::from_seconds(1_700_000_000);
+        let mut say = |message| correlator.correlate("job-controller", &event("a", "R", message), now);
+        let first = say("m").unwrap();
+        assert_eq!(first.verb, Verb::Create);
+        let body: Value = serde_json::from_slice(&first.body).unwrap();
+        assert_eq!(body["source"], json!({"component": "job-controller"}));
+        assert_eq!(body["involvedObject"]["uid"], "uid-a");
+        let again = say("m").unwrap();
+        assert_eq!(again.name, body["metadata"]["name"].as_str().unwrap());
+        assert_eq!(told(Some(again)), Some((Verb::MergePatch, "m".to_owned(), 2)));
+        assert_eq!(told(say("other")), Some((Verb::Create, "other".to_owned(), 1)));
+    }
+
+    #[test]
+    fn many_that_differ_only_in_words_become_one_line() {
+        let mut correlator = Correlator::new(7);
+        let now = Timestamp::from_seconds(1_700_000_000);
+        let said: Vec<_> = (0..14)
+            .map(|i| told(correlator.correlate("c", &event("a", "R", &format!("m{i}")), now)).unwrap())
+            .collect();
+        assert!(said[..10].iter().all(|(verb, message, _)| *verb == Verb::Create && message.starts_with('m')));
+        assert_eq!(said[10], (Verb::Create, "(combined from similar events): m10".to_owned(), 1));
+        assert_eq!(said[13], (Verb::MergePatch, "(combined from similar events): m13".to_owned(), 4));
+        let later = now + Span::from_seconds(601);
+        let fresh = told(correlator.correlate("c", &event("a", "R", "m99"), later)).unwrap();
+        assert_eq!(fresh, (Verb::Create, "m99".to_owned(), 1));
+    }
+
+    #[test]
+    fn one_object_cannot_flood_the_server_and_does_not_silence_others() {
+        let mut correlator = Correlator::new(7);
+        let now = Timestamp::from_seconds(1_700_000_000);
+        let mut said = |name: &str, now| correlator.correlate("c", &event(name, "R", "m"), now).is_some();
+        assert_eq!((0..100).filter(|_| said("a", now)).count(), BURST as usize);
+        assert!(said("b", now));
+        assert!(!said("a", now + Span::from_seconds(299)) && said("a", now + Span::from_seconds(301)));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut correlator = Correlator::new(7);
+        let now = Timestamp::from_seconds(1_700_000_000);
+        for i in 0..3 * REMEMBERED {
+            assert!(correlator.correlate("c", &event(&format!("j{i}"), "R", "m"), now).is_some());
+        }
+        assert_eq!(correlator.told.map.len(), REMEMBERED);
+        assert_eq!(correlator.objects.order.len(), REMEMBERED);
+    }
+}

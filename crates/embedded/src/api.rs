@@ -1,0 +1,58 @@
+//! The registry as the API of a driver.
+
+use std::sync::Arc;
+
+use tally_api::options::WatchOptions;
+use tally_controllers::controller::{Call, Stream};
+use tally_controllers::driver::api::{Api, Events, Heard, Response, Start, Trouble};
+use tally_core::ids::Revision;
+use tally_registry::{Registry, Target, WatchEvent, WatchStream};
+
+use crate::{perform, refusal, resource};
+
+pub struct Embedded(pub Arc<Registry>);
+
+impl Api for Embedded {
+    type Events = Watched;
+
+    async fn call(&self, call: &Call) -> Response {
+        let reply = perform(&self.0, call).await;
+        Response { reply, served_at: Some(self.0.world.now()), retry_after: None }
+    }
+
+    async fn follow(&self, stream: Stream, from: Start) -> Result<Watched, Trouble> {
+        let Some(resource) = resource(stream.kind) else {
+            return Err(Trouble::Broken(format!("the embedded cluster does not serve {}", stream.kind.plural)));
+        };
+        let options = match from {
+            // The newest state is never older than anything seen: this is the only replica.
+            Start::State { .. } => WatchOptions { initial_events: Some(true), bookmarks: true, ..Default::default() },
+            Start::Changes { after } => {
+                WatchOptions { from: Some(after.0), bookmarks: true, ..WatchOptions::default() }
+            }
+        };
+        match self.0.watch(Target::new(resource, "", ""), &options) {
+            Ok(stream) => Ok(Watched(stream)),
+            Err(failure) => Err(trouble(failure)),
+        }
+    }
+}
+
+fn trouble(failure: tally_api::failure::Failure) -> Trouble {
+    if failure.code == 410 { Trouble::TooOld } else { Trouble::Refused(refusal(failure)) }
+}
+
+pub struct Watched(WatchStream);
+
+impl Events for Watched {
+    async fn next(&mut self) -> Option<Heard> {
+        Some(match self.0.next().await? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => Heard::Object(object.bytes),
+            WatchEvent::Deleted(object) => Heard::Gone(object.bytes),
+            WatchEvent::Bookmark { revision, initial_events_end } => {
+                Heard::Reached { at: Revision(revision), complete: initial_events_end }
+            }
+            WatchEvent::Failed(failure) => Heard::Failed(trouble(failure)),
+        })
+    }
+}
