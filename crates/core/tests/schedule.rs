@@ -1,7 +1,7 @@
 //! Schedules of CronJobs: which minutes a text means, and what is wrong with one that means none.
 
 use proptest::prelude::*;
-use tally_api::schedule::{Calendar, STAR, Schedule, location};
+use tally_core::schedule::{Calendar, STAR, Schedule, location};
 use tally_core::time::Span;
 
 fn bits(numbers: impl IntoIterator<Item = u32>) -> u64 {
