@@ -5,6 +5,11 @@ pub mod driver;
 pub mod job;
 pub mod kit;
 pub mod machine;
+pub mod per_namespace;
+pub mod root_ca;
+pub mod service_account;
+#[cfg(test)]
+mod testing;
 pub mod ttl;
 pub mod typed;
 pub mod wire;

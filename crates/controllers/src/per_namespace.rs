@@ -1,0 +1,267 @@
+//! One object of a fixed name in every namespace, for as long as the namespace is not on its way out: created where it
+//! is missing, put right where it was changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use serde::Deserialize;
+use serde_json::Value;
+use tally_core::ids::Revision;
+use tally_core::time::Timestamp;
+
+use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use crate::kit::{Asked, Meta, Mirror, Seen, View, retry_at};
+
+/// Requests at a time: thousands of namespaces must not crowd out everybody else's requests at the start.
+const MOST_UNDER_WAY: usize = 16;
+
+/// What the object is.
+pub trait Rule: Send {
+    const CONTROLLER: &'static str;
+    const NAME: &'static str;
+    const STREAM: Stream;
+
+    /// A new one, without its namespace.
+    fn wanted(&self) -> Value;
+
+    /// The object as it should be, with the revision it had; None if it is as it should be.
+    fn repaired(&self, object: &[u8]) -> Option<Value>;
+}
+
+pub struct PerNamespace<R> {
+    rule: R,
+    namespaces: Mirror<Namespace>,
+    objects: Mirror<Held>,
+    /// How far the stream of objects has been followed.
+    seen: Revision,
+    /// Namespaces to look at as soon as there is room.
+    due: BTreeSet<CompactString>,
+    /// What is being done about a namespace. At most one thing at a time.
+    steps: BTreeMap<CompactString, Step>,
+    timers: BTreeSet<(Timestamp, CompactString)>,
+    awaited: BTreeSet<(Revision, CompactString)>,
+    failures: BTreeMap<CompactString, u32>,
+    asked: Asked<CompactString>,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Asked,
+    /// Written, and not yet seen: what the mirror says is older.
+    Await,
+    /// It failed, and is tried again at this time.
+    Retry(Timestamp),
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    metadata: Meta,
+}
+
+impl View for Namespace {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+struct Held {
+    meta: Meta,
+    /// The object to be put right.
+    repaired: Option<Bytes>,
+}
+
+impl View for Held {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+fn meta(object: &[u8]) -> Option<Meta> {
+    serde_json::from_slice::<Namespace>(object).ok().map(|object| object.metadata)
+}
+
+impl<R: Rule> PerNamespace<R> {
+    pub fn new(rule: R) -> Self {
+        Self {
+            rule,
+            namespaces: Mirror::default(),
+            objects: Mirror::default(),
+            seen: Revision(0),
+            due: BTreeSet::new(),
+            steps: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            awaited: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            asked: Asked::default(),
+        }
+    }
+
+    fn namespace_seen(&mut self, object: &[u8]) {
+        let Some(metadata) = meta(object) else { return };
+        let (name, deleting) = (metadata.name.clone(), metadata.deleting());
+        match self.namespaces.observe(Namespace { metadata }) {
+            Seen::Stale => {}
+            Seen::Changed(old) if old.metadata.deleting() == deleting => {}
+            Seen::New | Seen::Changed(_) => {
+                self.due.insert(name);
+            }
+        }
+    }
+
+    fn object_seen(&mut self, object: &[u8], listing: bool) {
+        let Some(meta) = meta(object) else { return };
+        let at = meta.revision();
+        if meta.name == R::NAME {
+            let namespace = meta.namespace.clone();
+            let repaired = self.rule.repaired(object).map(|object| object.to_string().into());
+            self.objects.observe(Held { meta, repaired });
+            self.due.insert(namespace);
+        }
+        // The objects of a list come in no order of revisions.
+        if !listing {
+            self.followed(at);
+        }
+    }
+
+    fn object_gone(&mut self, object: &[u8]) {
+        let Some(meta) = meta(object) else { return };
+        if meta.name == R::NAME && self.objects.gone(&meta).is_some() {
+            self.due.insert(meta.namespace.clone());
+        }
+        self.followed(meta.revision());
+    }
+
+    fn followed(&mut self, at: Revision) {
+        self.seen = self.seen.max(at);
+        while let Some((revision, _)) = self.awaited.first()
+            && *revision <= self.seen
+        {
+            if let Some((_, namespace)) = self.awaited.pop_first() {
+                self.steps.remove(&namespace);
+                self.due.insert(namespace);
+            }
+        }
+    }
+
+    fn answered(&mut self, namespace: CompactString, reply: &Reply, now: Timestamp) {
+        self.steps.remove(&namespace);
+        let written_at = match reply {
+            Reply::Done(object) => meta(object).map(|meta| meta.revision()),
+            _ => None,
+        };
+        match written_at {
+            Some(revision) if revision > self.seen => {
+                self.failures.remove(&namespace);
+                self.awaited.insert((revision, namespace.clone()));
+                self.steps.insert(namespace, Step::Await);
+            }
+            Some(_) => {
+                self.failures.remove(&namespace);
+                self.due.insert(namespace);
+            }
+            // Whatever the reason, the streams show it before long, or it passes: look again, later and later.
+            None => {
+                let failures = self.failures.entry(namespace.clone()).or_default();
+                let at = retry_at(now, *failures);
+                *failures = failures.saturating_add(1);
+                self.timers.insert((at, namespace.clone()));
+                self.steps.insert(namespace, Step::Retry(at));
+            }
+        }
+    }
+
+    fn fire(&mut self, now: Timestamp) {
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+        {
+            if let Some((_, namespace)) = self.timers.pop_first() {
+                self.steps.remove(&namespace);
+                self.due.insert(namespace);
+            }
+        }
+    }
+
+    fn advance(&mut self, out: &mut Outbox) {
+        if !self.namespaces.is_complete() || !self.objects.is_complete() {
+            return;
+        }
+        while self.asked.len() < MOST_UNDER_WAY
+            && let Some(namespace) = self.due.pop_first()
+        {
+            self.look(namespace, out);
+        }
+    }
+
+    fn look(&mut self, namespace: CompactString, out: &mut Outbox) {
+        let alive = self.namespaces.get("", &namespace).is_some_and(|namespace| !namespace.metadata.deleting());
+        let call = match self.objects.get(&namespace, R::NAME) {
+            _ if !alive => None,
+            None => Some(Call::new(Verb::Create, R::STREAM.kind, &namespace, "").body(&self.rule.wanted())),
+            // On its way out: its end is what comes next.
+            Some(held) if held.meta.deleting() => None,
+            Some(held) => held.repaired.as_ref().map(|object| {
+                let call = Call::new(Verb::Update, R::STREAM.kind, &namespace, R::NAME);
+                Call { body: object.clone(), ..call }
+            }),
+        };
+        match (call, self.steps.get(&namespace)) {
+            (Some(call), None) => {
+                self.steps.insert(namespace.clone(), Step::Asked);
+                self.asked.ask(namespace, call, out);
+            }
+            // What is under way ends with another look.
+            (Some(_), Some(_)) => {}
+            (None, step) => {
+                if let Some(Step::Retry(at)) = step {
+                    self.timers.remove(&(*at, namespace.clone()));
+                    self.steps.remove(&namespace);
+                }
+                self.failures.remove(&namespace);
+            }
+        }
+    }
+}
+
+impl<R: Rule> Controller for PerNamespace<R> {
+    fn name(&self) -> &'static str {
+        R::CONTROLLER
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::metadata(Kind::NAMESPACE), R::STREAM]
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+        match input {
+            Input::Listing(Kind::NAMESPACE) => self.namespaces.list_begins(),
+            Input::Listing(_) => self.objects.list_begins(),
+            Input::Observed(Kind::NAMESPACE, object) => self.namespace_seen(object),
+            Input::Observed(_, object) => self.object_seen(object, !self.objects.is_complete()),
+            Input::Gone(Kind::NAMESPACE, object) => {
+                if let Some(gone) = meta(object).and_then(|meta| self.namespaces.gone(&meta)) {
+                    self.due.insert(gone.metadata.name);
+                }
+            }
+            Input::Gone(_, object) => self.object_gone(object),
+            Input::Listed(Kind::NAMESPACE, _) => {
+                self.due.extend(self.namespaces.list_ends().into_iter().map(|gone| gone.metadata.name));
+            }
+            Input::Listed(_, at) => {
+                self.due.extend(self.objects.list_ends().into_iter().map(|gone| gone.meta.namespace));
+                self.followed(at);
+            }
+            Input::Reached(Kind::NAMESPACE, _) => {}
+            Input::Reached(_, at) => self.followed(at),
+            Input::Answered { request, reply, .. } => {
+                if let Some(namespace) = self.asked.answered(request) {
+                    self.answered(namespace, &reply, now);
+                }
+            }
+            Input::Tick => {}
+        }
+        self.fire(now);
+        self.advance(out);
+        out.wake_at = self.timers.first().map(|(at, _)| *at);
+    }
+}

@@ -1,0 +1,106 @@
+//! Controllers on the bench: what they are told as JSON, what they ask for as one line each.
+
+use serde_json::Value;
+use tally_core::ids::Revision;
+use tally_core::time::{Span, Timestamp};
+
+use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
+
+pub(crate) struct Probe<C> {
+    pub controller: C,
+    pub now: Timestamp,
+    pub out: Outbox,
+    /// What the last `asks` that took out something took out.
+    asked: Vec<Request>,
+}
+
+pub(crate) fn done(object: Value) -> Reply {
+    Reply::Done(object.to_string().into())
+}
+
+pub(crate) fn refused(code: u16, reason: &str) -> Reply {
+    Reply::Refused(Refusal { code, reason: reason.to_owned(), ..Refusal::default() })
+}
+
+impl<C: Controller> Probe<C> {
+    pub fn new(controller: C) -> Self {
+        let now = Timestamp::from_seconds(1_700_000_000);
+        Self { controller, now, out: Outbox::default(), asked: Vec::new() }
+    }
+
+    pub fn input(&mut self, input: Input<'_>) {
+        self.controller.handle(input, self.now, &mut self.out);
+    }
+
+    pub fn lists(&mut self, kind: Kind, objects: &[Value], at: u64) {
+        self.input(Input::Listing(kind));
+        for object in objects {
+            self.sees(kind, object.clone());
+        }
+        self.input(Input::Listed(kind, Revision(at)));
+    }
+
+    pub fn sees(&mut self, kind: Kind, object: Value) {
+        self.input(Input::Observed(kind, object.to_string().as_bytes()));
+    }
+
+    pub fn gone(&mut self, kind: Kind, object: Value) {
+        self.input(Input::Gone(kind, object.to_string().as_bytes()));
+    }
+
+    /// Answers the nth request of the last `asks`.
+    pub fn answer(&mut self, nth: usize, reply: Reply) {
+        let request = self.asked[nth].id;
+        self.input(Input::Answered { request, reply, served_at: None });
+    }
+
+    /// Time passes; a tick comes if it was asked for.
+    pub fn passes(&mut self, millis: i64) {
+        self.now = self.now + Span::from_millis(millis);
+        if self.out.wake_at.is_some_and(|at| at <= self.now) {
+            self.input(Input::Tick);
+        }
+    }
+
+    /// What has been asked for since. If nothing, the requests before that can still be answered.
+    pub fn asks(&mut self) -> Vec<String> {
+        let asked = std::mem::take(&mut self.out.requests);
+        if asked.is_empty() {
+            return Vec::new();
+        }
+        self.asked = asked;
+        self.asked.iter().map(|request| line(&request.call)).collect()
+    }
+
+    /// The body of the nth request of the last `asks`.
+    pub fn body(&self, nth: usize) -> Value {
+        serde_json::from_slice(&self.asked[nth].call.body).unwrap()
+    }
+
+    /// Milliseconds to the tick that was asked for.
+    pub fn wakes_in(&self) -> Option<i64> {
+        self.out.wake_at.map(|at| (at - self.now).millis())
+    }
+
+    #[allow(dead_code)]
+    pub fn events(&mut self) -> Vec<String> {
+        let told = |event: Event| format!("{} {}: {}", event.about.name, event.reason, event.message);
+        self.out.events.drain(..).map(told).collect()
+    }
+}
+
+fn line(call: &Call) -> String {
+    let verb = match call.verb {
+        Verb::Create => "create",
+        Verb::Get => "get",
+        Verb::List => "list",
+        Verb::Update => "update",
+        Verb::MergePatch => "merge",
+        Verb::StrategicPatch => "patch",
+        Verb::Delete => "delete",
+        Verb::DeleteCollection => "delete all",
+    };
+    let slash = if call.subresource.is_empty() { "" } else { "/" };
+    let (plural, part) = (call.kind.plural, call.subresource);
+    format!("{verb} {plural} {}/{}{slash}{part}", call.namespace, call.name)
+}
