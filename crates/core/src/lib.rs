@@ -13,6 +13,7 @@ pub mod mutation;
 pub mod names;
 pub mod pod;
 pub mod policy;
+pub mod quantity;
 pub mod schedule;
 pub mod selector;
 pub mod status_rules;
