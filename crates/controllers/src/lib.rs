@@ -4,6 +4,7 @@ pub mod controller;
 pub mod driver;
 pub mod job;
 pub mod kit;
+pub mod lease;
 pub mod machine;
 pub mod per_namespace;
 pub mod root_ca;

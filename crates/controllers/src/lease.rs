@@ -1,0 +1,510 @@
+//! Who leads: a Lease that one process holds and renews. Pure; the caller carries out the calls and tells the time.
+//!
+//! Two clocks are told. The wall clock is only written down for people to read. Whether somebody else's lease has run
+//! out is judged by the monotonic one, from when a change of the lease was last seen: clocks of two machines are never
+//! compared. A holder counts from before it sent a renewal that was done, and gives up earlier than others may take
+//! over. Even so two may lead for a moment (a process may stand still between looking at the clock and acting); the
+//! controllers are made for that, and the Lease only keeps them from doing everything twice.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tally_core::time::Timestamp;
+
+use crate::controller::{Call, Kind, Reply, Verb};
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub namespace: String,
+    pub name: String,
+    /// Of this process and no other.
+    pub identity: String,
+    /// How long others wait for a holder that is not heard of.
+    pub duration: Duration,
+    /// How long a holder goes on without having renewed.
+    pub renew_deadline: Duration,
+    /// How often it is tried to renew, or to become the holder.
+    pub retry_period: Duration,
+}
+
+impl Config {
+    /// Why it would not work.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { duration, renew_deadline, retry_period, .. } = self;
+        if *retry_period < Duration::from_millis(10) {
+            return Err("the retry period must be at least 10ms".to_owned());
+        }
+        if *duration < Duration::from_secs(1) || duration.subsec_nanos() != 0 {
+            return Err(
+                "the lease duration must be of whole seconds, at least one: the Lease has no finer field".to_owned()
+            );
+        }
+        if duration <= renew_deadline {
+            return Err(format!(
+                "the lease duration ({duration:?}) must be longer than the renew deadline ({renew_deadline:?}): a holder \
+                 must have stopped before others take over"
+            ));
+        }
+        if *renew_deadline < 2 * *retry_period {
+            return Err(format!(
+                "the renew deadline ({renew_deadline:?}) must be at least twice the retry period ({retry_period:?}): one \
+                 failed renewal must not end a leadership"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    Send(Call),
+    /// Nothing, until then on the monotonic clock.
+    Wait(Duration),
+}
+
+/// What became of the leadership with an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    None,
+    Gained,
+    /// Somebody else leads.
+    Lost,
+}
+
+pub struct Elector {
+    config: Config,
+    seen: Option<Seen>,
+    /// What was seen is new enough to be built on: it was read, or written, in this very attempt.
+    fresh: bool,
+    sent: Option<Sent>,
+    /// When the last renewal that was done was sent.
+    renewed_at: Option<Duration>,
+    next_at: Duration,
+}
+
+struct Seen {
+    object: Value,
+    lease: Lease,
+    /// When it was first seen like this.
+    changed_at: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Duration,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Read,
+    Write,
+    GiveBack,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Lease {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    uid: String,
+    resource_version: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<i32>,
+    lease_transitions: Option<i32>,
+}
+
+impl Elector {
+    pub fn new(config: Config) -> Self {
+        Self { config, seen: None, fresh: false, sent: None, renewed_at: None, next_at: Duration::ZERO }
+    }
+
+    /// Until when this process leads; None if it does not.
+    pub fn leads_until(&self) -> Option<Duration> {
+        self.renewed_at.map(|at| at + self.config.renew_deadline)
+    }
+
+    /// Who is known to hold the lease, for people to read.
+    pub fn holder(&self) -> &str {
+        self.seen.as_ref().and_then(|seen| seen.lease.spec.holder_identity.as_deref()).unwrap_or_default()
+    }
+
+    /// To be asked again after an answer, and when the time it said has come.
+    pub fn next(&mut self, now: Timestamp, at: Duration) -> Step {
+        if at < self.next_at {
+            return Step::Wait(self.next_at);
+        }
+        let (what, call) = if !self.fresh {
+            (What::Read, self.call(Verb::Get, &self.config.name))
+        } else if let Some(seen) = &self.seen {
+            (What::Write, self.call(Verb::Update, &self.config.name).body(&self.held(seen, now)))
+        } else {
+            let spec = json!({
+                "holderIdentity": self.config.identity, "leaseDurationSeconds": self.config.duration.as_secs(),
+                "acquireTime": micro_time(now), "renewTime": micro_time(now), "leaseTransitions": 0,
+            });
+            let metadata = json!({"namespace": self.config.namespace, "name": self.config.name});
+            let lease =
+                json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
+            (What::Write, self.call(Verb::Create, "").body(&lease))
+        };
+        self.sent = Some(Sent { at, what });
+        // Should no answer ever be told, the next attempt is due all the same.
+        self.next_at = at + self.config.retry_period;
+        self.fresh = false;
+        Step::Send(call)
+    }
+
+    pub fn answered(&mut self, reply: &Reply, at: Duration) -> Change {
+        let Some(sent) = self.sent.take() else { return Change::None };
+        match (sent.what, reply) {
+            (What::Read, Reply::Done(bytes)) => {
+                if !self.see(bytes, at) {
+                    return Change::None;
+                }
+                if self.is_held_by_another(at) {
+                    let led = self.renewed_at.take().is_some();
+                    return if led { Change::Lost } else { Change::None };
+                }
+                self.go_on(at);
+                Change::None
+            }
+            (What::Read, reply) if reply.is_not_found() => {
+                self.seen = None;
+                self.go_on(at);
+                Change::None
+            }
+            (What::Write, Reply::Done(bytes)) if self.see(bytes, at) => {
+                self.fresh = true;
+                self.next_at = sent.at + self.config.retry_period;
+                let led = self.renewed_at.replace(sent.at).is_some();
+                if led { Change::None } else { Change::Gained }
+            }
+            // Somebody else was faster, or an earlier write of ours was done without our hearing of it. A holder that
+            // cannot renew looks at once, within the limits of a quarter of the period.
+            (What::Write, _) if self.renewed_at.is_some() => {
+                self.next_at = at + self.config.retry_period / 4;
+                Change::None
+            }
+            _ => Change::None,
+        }
+    }
+
+    /// Gives the lease back, so that nobody has to wait for it to run out. None if there is nothing to give back.
+    pub fn give_back(&mut self, now: Timestamp, at: Duration) -> Option<Call> {
+        self.renewed_at.take()?;
+        let seen = self.seen.as_ref()?;
+        if seen.lease.spec.holder_identity.as_deref() != Some(&self.config.identity) {
+            return None;
+        }
+        let mut lease = seen.object.clone();
+        // A duration of nought is not valid.
+        lease["spec"]["holderIdentity"] = "".into();
+        lease["spec"]["leaseDurationSeconds"] = 1.into();
+        lease["spec"]["renewTime"] = micro_time(now).into();
+        self.sent = Some(Sent { at, what: What::GiveBack });
+        Some(self.call(Verb::Update, &self.config.name).body(&lease))
+    }
+
+    fn call(&self, verb: Verb, name: &str) -> Call {
+        Call::new(verb, Kind::LEASE, &self.config.namespace, name)
+    }
+
+    /// The lease as it was seen, but held by us. Its revision is in it: nobody's change is overwritten.
+    fn held(&self, seen: &Seen, now: Timestamp) -> Value {
+        let mut lease = seen.object.clone();
+        if !lease["spec"].is_object() {
+            lease["spec"] = json!({});
+        }
+        let spec = &mut lease["spec"];
+        if seen.lease.spec.holder_identity.as_deref() != Some(&self.config.identity) {
+            spec["holderIdentity"] = self.config.identity.as_str().into();
+            spec["acquireTime"] = micro_time(now).into();
+            spec["leaseTransitions"] = seen.lease.spec.lease_transitions.unwrap_or(0).saturating_add(1).into();
+        }
+        spec["leaseDurationSeconds"] = self.config.duration.as_secs().into();
+        spec["renewTime"] = micro_time(now).into();
+        lease
+    }
+
+    /// False: not a lease that could be built on.
+    fn see(&mut self, bytes: &[u8], at: Duration) -> bool {
+        let Ok(object) = serde_json::from_slice::<Value>(bytes) else { return false };
+        let Ok(lease) = Lease::deserialize(&object) else { return false };
+        if lease.metadata.resource_version.is_empty() {
+            return false;
+        }
+        let known = self.seen.as_ref().filter(|seen| seen.lease.metadata == lease.metadata);
+        let changed_at = known.map_or(at, |seen| seen.changed_at);
+        self.seen = Some(Seen { object, lease, changed_at });
+        true
+    }
+
+    fn is_held_by_another(&self, at: Duration) -> bool {
+        let Some(seen) = &self.seen else { return false };
+        let spec = &seen.lease.spec;
+        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+        let promised = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+        // Who holds it has said for how long; we wait that long.
+        !holder.is_empty() && holder != self.config.identity && at < seen.changed_at + Duration::from_secs(promised)
+    }
+
+    /// The second half of an attempt follows the first at once.
+    fn go_on(&mut self, at: Duration) {
+        self.fresh = true;
+        self.next_at = at;
+    }
+}
+
+/// Leases have times of microseconds.
+fn micro_time(now: Timestamp) -> String {
+    let whole = now.truncated().to_string();
+    let micros = (now.millis() - now.truncated().millis()) * 1000;
+    format!("{}.{micros:06}Z", whole.trim_end_matches('Z'))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::controller::Refusal;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn config(identity: &str) -> Config {
+        Config {
+            namespace: "kube-system".into(),
+            name: "l".into(),
+            identity: identity.into(),
+            duration: 15 * SECOND,
+            renew_deadline: 10 * SECOND,
+            retry_period: 2 * SECOND,
+        }
+    }
+
+    /// The one Lease of a server.
+    #[derive(Default)]
+    struct Server {
+        lease: Option<Value>,
+        revision: u64,
+    }
+
+    impl Server {
+        fn refuse(code: u16) -> Reply {
+            Reply::Refused(Refusal { code, ..Refusal::default() })
+        }
+
+        fn perform(&mut self, call: &Call) -> Reply {
+            let stored = self.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
+            let mut body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+            match (call.verb, stored) {
+                (Verb::Get, Some(_)) => return self.show(),
+                (Verb::Get | Verb::Update, None) => return Self::refuse(404),
+                (Verb::Create, Some(_)) => return Self::refuse(409),
+                (Verb::Update, Some(stored)) if body["metadata"]["resourceVersion"] != stored => {
+                    return Self::refuse(409);
+                }
+                _ => {}
+            }
+            self.revision += 1;
+            body["metadata"]["resourceVersion"] = self.revision.to_string().into();
+            self.lease = Some(body);
+            self.show()
+        }
+
+        fn show(&self) -> Reply {
+            Reply::Done(Bytes::from(self.lease.as_ref().unwrap().to_string()))
+        }
+
+        fn spec(&self, field: &str) -> Value {
+            self.lease.as_ref().map(|lease| lease["spec"][field].clone()).unwrap_or_default()
+        }
+    }
+
+    fn wall(at: Duration) -> Timestamp {
+        Timestamp::from_millis(at.as_millis() as i64)
+    }
+
+    /// Carries out everything that is due now. What changed.
+    fn run(elector: &mut Elector, server: &mut Server, at: Duration) -> Vec<Change> {
+        let mut changes = Vec::new();
+        while let Step::Send(call) = elector.next(wall(at), at) {
+            let reply = server.perform(&call);
+            let change = elector.answered(&reply, at);
+            if change != Change::None {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    #[test]
+    fn the_first_becomes_the_holder_and_renews() {
+        let (mut server, mut one) = (Server::default(), Elector::new(config("one")));
+        assert_eq!(run(&mut one, &mut server, SECOND), [Change::Gained]);
+        assert_eq!(one.leads_until(), Some(11 * SECOND));
+        assert_eq!(
+            server.lease.as_ref().unwrap()["spec"],
+            json!({
+                "holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0,
+                "acquireTime": "1970-01-01T00:00:01.000000Z", "renewTime": "1970-01-01T00:00:01.000000Z",
+            })
+        );
+        assert!(run(&mut one, &mut server, Duration::from_millis(2_999)).is_empty());
+        assert_eq!(server.revision, 1, "not yet");
+        run(&mut one, &mut server, Duration::from_millis(3_250));
+        assert_eq!((server.revision, one.leads_until()), (2, Some(Duration::from_millis(13_250))));
+        assert_eq!(server.spec("renewTime"), "1970-01-01T00:00:03.250000Z");
+        assert_eq!(server.spec("acquireTime"), "1970-01-01T00:00:01.000000Z");
+    }
+
+    #[test]
+    fn others_wait_for_as_long_as_the_holder_has_promised_from_when_they_saw_it_change() {
+        let (mut server, mut one, mut two) =
+            (Server::default(), Elector::new(config("one")), Elector::new(config("two")));
+        run(&mut one, &mut server, Duration::ZERO);
+        // Its own clock says it is much later: that means nothing.
+        for at in [100, 102, 114] {
+            assert!(run(&mut two, &mut server, at * SECOND).is_empty(), "{at}");
+            assert_eq!(two.holder(), "one");
+        }
+        assert_eq!(run(&mut two, &mut server, 116 * SECOND), [Change::Gained]);
+        assert_eq!((server.spec("holderIdentity"), server.spec("leaseTransitions")), ("two".into(), 1.into()));
+        // The old holder comes back to life and finds out.
+        assert!(run(&mut one, &mut server, 200 * SECOND).is_empty(), "it only learns that something has changed");
+        assert_eq!(run(&mut one, &mut server, 201 * SECOND), [Change::Lost]);
+        assert_eq!(one.leads_until(), None);
+    }
+
+    #[test]
+    fn a_lease_that_is_given_back_is_taken_at_once() {
+        let (mut server, mut one, mut two) =
+            (Server::default(), Elector::new(config("one")), Elector::new(config("two")));
+        run(&mut one, &mut server, Duration::ZERO);
+        run(&mut two, &mut server, Duration::ZERO);
+        let call = one.give_back(wall(SECOND), SECOND).unwrap();
+        server.perform(&call);
+        assert_eq!(one.leads_until(), None);
+        assert_eq!((server.spec("holderIdentity"), server.spec("leaseDurationSeconds")), ("".into(), 1.into()));
+        assert_eq!(run(&mut two, &mut server, 2 * SECOND), [Change::Gained]);
+        assert_eq!(server.spec("leaseDurationSeconds"), 15);
+        assert!(one.give_back(wall(SECOND), SECOND).is_none(), "only what one has can be given back");
+    }
+
+    #[test]
+    fn what_others_wrote_into_the_lease_stays() {
+        let mut server = Server::default();
+        run(&mut Elector::new(config("one")), &mut server, Duration::ZERO);
+        let lease = server.lease.as_mut().unwrap();
+        lease["metadata"]["labels"] = json!({"a": "b"});
+        lease["spec"]["strategy"] = "OldestEmulationVersion".into();
+        lease["spec"]["holderIdentity"] = Value::Null;
+        assert_eq!(run(&mut Elector::new(config("two")), &mut server, Duration::ZERO), [Change::Gained]);
+        let lease = server.lease.unwrap();
+        assert_eq!(
+            (&lease["metadata"]["labels"]["a"], &lease["spec"]["strategy"]),
+            (&"b".into(), &"OldestEmulationVersion".into())
+        );
+    }
+
+    #[test]
+    fn a_holder_that_does_not_hear_of_its_renewal_reads_and_goes_on() {
+        let (mut server, mut one) = (Server::default(), Elector::new(config("one")));
+        run(&mut one, &mut server, Duration::ZERO);
+        let Step::Send(renewal) = one.next(wall(2 * SECOND), 2 * SECOND) else { panic!("a renewal is due") };
+        server.perform(&renewal);
+        one.answered(&Reply::Unknown, 3 * SECOND);
+        assert_eq!(one.leads_until(), Some(10 * SECOND), "what is not known does not count");
+        assert!(run(&mut one, &mut server, 4 * SECOND).is_empty());
+        assert_eq!(one.leads_until(), Some(14 * SECOND));
+        assert_eq!(server.spec("leaseTransitions"), 0);
+    }
+
+    #[test]
+    fn refusals_are_waited_out() {
+        let mut one = Elector::new(config("one"));
+        for reply in [Server::refuse(403), Server::refuse(503), Reply::Unknown, Reply::Done(Bytes::from_static(b"{}"))]
+        {
+            let at = one.next_at;
+            assert!(matches!(one.next(wall(at), at), Step::Send(_)));
+            assert_eq!(one.answered(&reply, at), Change::None);
+            assert_eq!(one.next(wall(at), at), Step::Wait(at + 2 * SECOND), "{reply:?}");
+        }
+    }
+
+    /// Three processes, each with a clock of its own that runs on, requests and answers that get lost: as long as a
+    /// process looks at its clock before it acts, there is never more than one leader.
+    #[test]
+    fn there_is_one_leader_at_most_whatever_is_lost() {
+        let mut gained = 0;
+        for seed in 0..30_u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            let mut dice = |sides: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % sides
+            };
+            let mut server = Server::default();
+            let offsets = [dice(100), dice(100), dice(100)].map(|seconds| seconds as u32 * SECOND);
+            let mut electors = ["a", "b", "c"].map(|identity| Elector::new(config(identity)));
+            let mut down_until = [Duration::ZERO; 3];
+            for step in 0..800_u32 {
+                let true_time = step * SECOND / 4;
+                for who in 0..3 {
+                    let at = true_time + offsets[who];
+                    if dice(200) == 0 {
+                        down_until[who] = true_time + dice(30) as u32 * SECOND;
+                    }
+                    let Step::Send(call) = electors[who].next(wall(at), at) else { continue };
+                    let (down, before, after) = (true_time < down_until[who], dice(10) == 0, dice(10) == 0);
+                    let reply = if down || before { Reply::Unknown } else { server.perform(&call) };
+                    let heard = if after { Reply::Unknown } else { reply };
+                    gained += usize::from(electors[who].answered(&heard, at) == Change::Gained);
+                }
+                let leaders = (0..3)
+                    .filter(|who| electors[*who].leads_until().is_some_and(|until| true_time + offsets[*who] < until));
+                assert!(leaders.count() <= 1, "seed {seed}, {true_time:?}");
+            }
+        }
+        assert!(gained > 60, "leadership moves in these runs: {gained}");
+    }
+
+    #[test]
+    fn settings_that_would_not_work_are_refused() {
+        let with = |duration: u64, deadline: u64, retry: u64| Config {
+            duration: Duration::from_millis(duration),
+            renew_deadline: Duration::from_millis(deadline),
+            retry_period: Duration::from_millis(retry),
+            ..config("one")
+        };
+        for (settings, hint) in [
+            (with(15_000, 10_000, 2_000), ""),
+            (with(2_000, 1_000, 500), ""),
+            (with(10_000, 10_000, 2_000), "longer than the renew deadline"),
+            (with(15_000, 3_999, 2_000), "at least twice the retry period"),
+            (with(15_500, 10_000, 2_000), "whole seconds"),
+            (with(0, 0, 2_000), "whole seconds"),
+            (with(15_000, 10_000, 9), "at least 10ms"),
+        ] {
+            match settings.check() {
+                Ok(()) => assert_eq!(hint, "", "{settings:?}"),
+                Err(why) => assert!(!hint.is_empty() && why.contains(hint), "{settings:?}: {why}"),
+            }
+        }
+    }
+}
