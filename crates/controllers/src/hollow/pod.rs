@@ -1,0 +1,227 @@
+//! What a hollow node looks at of a Pod, decoded from the whole object and soon forgotten.
+
+use std::collections::BTreeMap;
+
+use compact_str::CompactString;
+use serde::Deserialize;
+use tally_core::ids::{PodUid, Revision};
+use tally_core::indexes::{count_from_annotation, index_from_annotation};
+use tally_core::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, Phase};
+use tally_core::time::{Span, Timestamp};
+
+use super::script::Script;
+
+#[derive(Clone, Debug)]
+pub struct Pod {
+    pub uid: PodUid,
+    pub namespace: CompactString,
+    pub name: CompactString,
+    pub node: CompactString,
+    pub revision: Revision,
+    pub generation: i64,
+    pub deletion: Option<Deletion>,
+    pub restart_policy: RestartPolicy,
+    pub active_deadline: Option<Span>,
+    pub containers: Vec<Container>,
+    pub phase: Phase,
+    /// The condition PodScheduled is there.
+    pub scheduled: bool,
+    /// When the node took it on.
+    pub started_at: Option<Timestamp>,
+    pub restarts: u32,
+    pub state: State,
+    /// Attempts of the same completion index before this Pod.
+    pub earlier_attempts: u32,
+    pub script: Result<Script, String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    pub asked_at: Timestamp,
+    /// When the grace period is over.
+    pub ends_at: Timestamp,
+    /// The node has not confirmed yet.
+    pub graceful: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// What the containers do. They all do the same, so the first one tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    NotStarted,
+    Running { since: Timestamp },
+    WaitsForRestart { since: Timestamp },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    pub name: CompactString,
+    pub image: CompactString,
+    pub role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Init,
+    Sidecar,
+    Main,
+}
+
+impl Pod {
+    /// None: not a Pod, or one that is bound to no node.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let Wire { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
+        let node = spec.node_name.filter(|node| !node.is_empty())?;
+        let status = status.unwrap_or_default();
+        let annotations = metadata.annotations.unwrap_or_default();
+        let annotation = |key: &str| annotations.get(key).map(CompactString::as_str);
+        let index = annotation(INDEX_ANNOTATION).and_then(index_from_annotation);
+        let grace = metadata.deletion_grace_period_seconds.unwrap_or(0);
+        let init = spec.init_containers.unwrap_or_default().into_iter().map(|container| {
+            let sidecar = container.restart_policy.as_deref() == Some("Always");
+            container.with(if sidecar { Role::Sidecar } else { Role::Init })
+        });
+        let main = spec.containers.unwrap_or_default().into_iter().map(|container| container.with(Role::Main));
+        let first = status.container_statuses.unwrap_or_default().into_iter().next().unwrap_or_default();
+        Some(Self {
+            uid: PodUid::new(&metadata.uid),
+            namespace: metadata.namespace,
+            name: metadata.name,
+            node,
+            revision: Revision(metadata.resource_version.parse().ok()?),
+            generation: metadata.generation.unwrap_or(0),
+            deletion: metadata.deletion_timestamp.map(|ends_at| Deletion {
+                asked_at: ends_at - Span::from_seconds(grace),
+                ends_at,
+                graceful: grace > 0,
+            }),
+            restart_policy: match spec.restart_policy.as_deref() {
+                Some("Never") => RestartPolicy::Never,
+                Some("OnFailure") => RestartPolicy::OnFailure,
+                _ => RestartPolicy::Always,
+            },
+            active_deadline: spec.active_deadline_seconds.map(Span::from_seconds),
+            containers: init.chain(main).collect(),
+            phase: match status.phase.as_deref() {
+                Some("Running") => Phase::Running,
+                Some("Succeeded") => Phase::Succeeded,
+                Some("Failed") => Phase::Failed,
+                _ => Phase::Pending,
+            },
+            scheduled: status.conditions.unwrap_or_default().iter().any(|condition| condition.kind == "PodScheduled"),
+            started_at: status.start_time,
+            restarts: first.restart_count.unwrap_or(0),
+            state: first.state(),
+            earlier_attempts: count_from_annotation(annotation(FAILURE_COUNT_ANNOTATION))
+                .saturating_add(count_from_annotation(annotation(IGNORED_FAILURE_COUNT_ANNOTATION))),
+            script: Script::read(annotations.iter().map(|(key, text)| (key.as_str(), text.as_str())), index),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Metadata,
+    spec: Spec,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    namespace: CompactString,
+    name: CompactString,
+    uid: CompactString,
+    resource_version: CompactString,
+    generation: Option<i64>,
+    deletion_timestamp: Option<Timestamp>,
+    deletion_grace_period_seconds: Option<i64>,
+    annotations: Option<BTreeMap<CompactString, CompactString>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    node_name: Option<CompactString>,
+    restart_policy: Option<CompactString>,
+    active_deadline_seconds: Option<i64>,
+    containers: Option<Vec<WireContainer>>,
+    init_containers: Option<Vec<WireContainer>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireContainer {
+    #[serde(default)]
+    name: CompactString,
+    image: Option<CompactString>,
+    restart_policy: Option<CompactString>,
+}
+
+impl WireContainer {
+    fn with(self, role: Role) -> Container {
+        Container { name: self.name, image: self.image.unwrap_or_default(), role }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    phase: Option<CompactString>,
+    start_time: Option<Timestamp>,
+    conditions: Option<Vec<Condition>>,
+    container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type", default)]
+    kind: CompactString,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerStatus {
+    restart_count: Option<u32>,
+    state: Option<WireState>,
+    last_state: Option<WireState>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireState {
+    running: Option<Running>,
+    terminated: Option<Terminated>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Running {
+    started_at: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Terminated {
+    finished_at: Option<Timestamp>,
+}
+
+impl ContainerStatus {
+    fn state(&self) -> State {
+        let now = self.state.as_ref();
+        if let Some(since) = now.and_then(|state| state.running.as_ref()).and_then(|running| running.started_at) {
+            return State::Running { since };
+        }
+        let ended = [now, self.last_state.as_ref()]
+            .into_iter()
+            .flatten()
+            .find_map(|state| state.terminated.as_ref().and_then(|terminated| terminated.finished_at));
+        ended.map_or(State::NotStarted, |since| State::WaitsForRestart { since })
+    }
+}
