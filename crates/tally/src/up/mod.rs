@@ -1,7 +1,9 @@
-//! `tally up`: the API server, on this machine.
+//! `tally up`: the embedded cluster, on this machine.
 //!
 //! Everything that can fail for a reason outside is tried before anything is made: the address first, then the data
 //! directory. What was made for a start that fails is taken away again.
+
+mod controllers;
 
 use std::fs::DirBuilder;
 use std::io::{self, Write};
@@ -16,10 +18,6 @@ use tally_server::{Machine, Pki, Server, kubeconfig};
 use tally_store::{OpenError, Options, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-
-/// The controllers there will be. None is built yet; the names are what `--controllers` takes.
-const CONTROLLERS: [&str; 9] =
-    ["cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -47,25 +45,8 @@ pub struct Args {
     #[arg(long)]
     no_node: bool,
     /// Controllers to run, separated by commas; '' for none, '*' for all
-    #[arg(long, value_name = "LIST", default_value = "*", value_parser = parse_controllers)]
-    controllers: Controllers,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Controllers(Vec<&'static str>);
-
-fn parse_controllers(text: &str) -> Result<Controllers, String> {
-    if text.trim() == "*" {
-        return Ok(Controllers(CONTROLLERS.to_vec()));
-    }
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let known = |name: &str| {
-        CONTROLLERS
-            .into_iter()
-            .find(|known| *known == name)
-            .ok_or_else(|| format!("no controller is called {name:?}; there are {}", CONTROLLERS.join(", ")))
-    };
-    names.map(known).collect::<Result<_, _>>().map(Controllers)
+    #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
+    controllers: controllers::Chosen,
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
@@ -110,10 +91,12 @@ fn start(args: &Args) -> Result<()> {
         let listener = listen(listener).context("cannot listen")?;
         let stop = stop_signals().context("cannot wait for signals")?;
         let ready = prepare(args, &data, &kubeconfig, listener.local_addr()?).await?;
+        let controllers = controllers::Running::start(&args.controllers, ready.registry.clone());
         ready.server.serve(listener, stop).await;
+        let finished = controllers.finish().await;
         // Waits for the disk, with nothing else left to do.
         ready.registry.store.close();
-        Ok(())
+        finished
     })
 }
 
@@ -171,15 +154,12 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
         kubeconfig.display(),
         quoted(kubeconfig)
     );
-    let missing = match (args.controllers.0.is_empty(), args.no_node) {
-        (false, false) => "no controllers and no node",
-        (false, true) => "no controllers",
-        (true, false) => "no node",
-        (true, true) => "",
+    let missing = match (args.controllers.has("job"), args.no_node) {
+        (false, _) => "no Job controller",
+        (true, true) => "no node",
+        (true, false) => "no node yet in this version",
     };
-    if !missing.is_empty() {
-        text += &format!("\n  Jobs are stored, but nothing runs them yet: this version has {missing}.\n");
-    }
+    text += &format!("\n  Jobs are stored, but nothing runs their Pods: {missing}.\n");
     let mut out = io::stdout();
     // Whoever closed the pipe does not want to know.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -303,16 +283,6 @@ mod tests {
         for text in ["", "6443", "localhost", "1.2.3.4", "1.2.3.4:99999"] {
             assert!(parse_address(text).unwrap_err().contains("127.0.0.1:6443"), "{text}");
         }
-    }
-
-    #[test]
-    fn controllers_are_named() {
-        assert_eq!(parse_controllers(""), Ok(Controllers(vec![])));
-        assert_eq!(parse_controllers("job, ttl"), Ok(Controllers(vec!["job", "ttl"])));
-        let all = "job,ttl,gc,podgc,namespace,serviceaccount,root-ca,scheduler,cronjob";
-        assert_eq!(parse_controllers(all).unwrap().0.len(), CONTROLLERS.len());
-        assert_eq!(parse_controllers("*").unwrap().0.len(), CONTROLLERS.len());
-        assert!(parse_controllers("job,bob").unwrap_err().contains("\"bob\"; there are cronjob, gc, job"));
     }
 
     #[test]

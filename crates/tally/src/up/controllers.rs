@@ -1,0 +1,104 @@
+//! The controllers of the embedded cluster, by name.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use tally_controllers::controller::{Controller, Kind, Stream};
+use tally_controllers::driver::{self, Silent};
+use tally_controllers::job::{Config, JobMachine};
+use tally_controllers::ttl::TtlMachine;
+use tally_controllers::typed::Typed;
+use tally_embedded::Embedded;
+use tally_registry::Registry;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// What `--controllers` takes.
+const NAMES: [&str; 2] = ["job", "ttl"];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen(Vec<&'static str>);
+
+/// A list of names, separated by commas; '' for none, '*' for all.
+pub fn parse(text: &str) -> Result<Chosen, String> {
+    if text.trim() == "*" {
+        return Ok(Chosen(NAMES.to_vec()));
+    }
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let known = |name: &str| {
+        NAMES
+            .into_iter()
+            .find(|known| *known == name)
+            .ok_or_else(|| format!("no controller is called {name:?}; there are {}", NAMES.join(", ")))
+    };
+    names.map(known).collect::<Result<_, _>>().map(Chosen)
+}
+
+impl Chosen {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains(&name)
+    }
+
+    fn make(&self) -> Vec<Box<dyn Controller>> {
+        self.0.iter().filter_map(|name| make(name)).collect()
+    }
+}
+
+fn make(name: &str) -> Option<Box<dyn Controller>> {
+    const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
+    const TTL_STREAMS: &[Stream] = &[Stream::of(Kind::JOB)];
+    Some(match name {
+        "job" => Box::new(Typed::new("job-controller", JOB_STREAMS, JobMachine::new(Config::default()))),
+        "ttl" => Box::new(Typed::new("ttl-after-finished-controller", TTL_STREAMS, TtlMachine::default())),
+        _ => return None,
+    })
+}
+
+/// Controllers at work.
+pub struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub fn start(chosen: &Chosen, registry: Arc<Registry>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let api = Arc::new(Embedded(registry));
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let driver = driver::run(api, chosen.make(), driver::Options::default(), Arc::new(Silent), stopped);
+        Self { stop, task: tokio::spawn(driver) }
+    }
+
+    /// Lets them finish what is under way.
+    pub async fn finish(self) -> Result<()> {
+        // Nobody to tell is as good as told.
+        let _ = self.stop.send(());
+        self.task.await.map_err(|error| anyhow!("the controllers ended in an unexpected way: {error}"))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_named() {
+        assert_eq!(parse(""), Ok(Chosen(vec![])));
+        assert_eq!(parse("job, ttl"), Ok(Chosen(vec!["job", "ttl"])));
+        assert_eq!(parse("*").unwrap().0.len(), NAMES.len());
+        assert!(parse("job,bob").unwrap_err().contains("\"bob\"; there are "));
+    }
+
+    #[test]
+    fn every_name_stands_for_a_controller() {
+        let made: Vec<_> = parse("*").unwrap().make().iter().map(|controller| controller.name()).collect();
+        assert_eq!(made.len(), NAMES.len(), "{made:?}");
+    }
+}
