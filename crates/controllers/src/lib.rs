@@ -9,6 +9,7 @@ pub mod lease;
 pub mod machine;
 pub mod per_namespace;
 pub mod root_ca;
+pub mod scheduler;
 pub mod service_account;
 #[cfg(test)]
 mod testing;

@@ -82,7 +82,6 @@ impl<C: Controller> Probe<C> {
         self.out.wake_at.map(|at| (at - self.now).millis())
     }
 
-    #[allow(dead_code)]
     pub fn events(&mut self) -> Vec<String> {
         let told = |event: Event| format!("{} {}: {}", event.about.name, event.reason, event.message);
         self.out.events.drain(..).map(told).collect()

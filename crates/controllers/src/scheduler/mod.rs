@@ -1,0 +1,413 @@
+//! The scheduler of the embedded cluster: gives Pods a node that is ready, that they tolerate and want, and that has
+//! room for what they request.
+//!
+//! A Pod that was given a node takes its room there at once, before the API has even heard of it; the room is freed if
+//! the API says no, or when the stream shows that the Pod has ended. Pods that find no place wait in groups of equal
+//! requirements (`queue`), and nobody looks at them again before something has changed on a node so that they fit.
+//! There is no preemption, and no affinity between Pods.
+
+mod amounts;
+mod node;
+mod pod;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde_json::{Value, json};
+use tally_core::time::{Span, Timestamp};
+
+use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
+use crate::kit::{Asked, Meta, Mirror, Seen, View, retry_at};
+use node::{Node, Places};
+use pod::{Pod, Requirements};
+use queue::{GroupId, Queue, Ticket};
+
+/// Status writes at a time. They must not stand in the way of bindings.
+const MOST_TOLD_AT_ONCE: usize = 8;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bindings at a time: enough to keep the API busy, few enough that a state that has changed meanwhile does not
+    /// spoil thousands.
+    pub bindings: usize,
+    /// How long a Pod waits before its status says why. Who only waits for its turn is not worth a write.
+    pub tell_after: Span,
+    /// How long a reason holds before the Pods are told another.
+    pub retell_after: Span,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { bindings: 64, tell_after: Span::from_seconds(1), retell_after: Span::from_seconds(10) }
+    }
+}
+
+#[derive(Default)]
+pub struct Scheduler {
+    options: Options,
+    pods: Mirror<Pod>,
+    nodes: Mirror<Arc<Node>>,
+    places: Places,
+    queue: Queue,
+    /// Pods that take room, by UID: where, and how much.
+    taken: HashMap<CompactString, (CompactString, Arc<Requirements>), foldhash::fast::FixedState>,
+    /// Pods that have no node as far as the stream shows, by UID.
+    standings: HashMap<CompactString, Standing, foldhash::fast::FixedState>,
+    /// Bindings to repeat.
+    timers: BTreeSet<(Timestamp, CompactString)>,
+    asked: Asked<Asking>,
+    binding: usize,
+    /// Counts what changed on nodes: what was found out about them before is old.
+    epoch: u64,
+    /// When to look whether the reasons for the waiting have changed.
+    recheck_at: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Standing {
+    ticket: Ticket,
+    namespace: CompactString,
+    name: CompactString,
+    failures: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting(GroupId),
+    /// Given a node. It stays so until the stream shows it, or the API says no.
+    Placed {
+        node: CompactString,
+        retry: Option<Timestamp>,
+    },
+    /// The API said no. Perhaps the stream shows why; if not, it is tried again.
+    Later(Timestamp),
+}
+
+enum Asking {
+    Bind { pod: Reference, node: CompactString },
+    Tell { pod: Reference, reason: Arc<str> },
+}
+
+impl Scheduler {
+    pub fn new(options: Options) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    fn node_seen(&mut self, object: &[u8], now: Timestamp) {
+        let Some(node) = Node::read(object).map(Arc::new) else { return };
+        let stale = matches!(self.nodes.observe(node.clone()), Seen::Stale);
+        if !stale && self.places.set(&node) {
+            self.changed(&node.meta.name, now);
+        }
+    }
+
+    fn node_gone(&mut self, name: &str, now: Timestamp) {
+        self.places.remove(name);
+        self.changed(name, now);
+    }
+
+    /// Something is different on a node. Who waits may fit there now.
+    fn changed(&mut self, node: &str, now: Timestamp) {
+        self.epoch += 1;
+        let places = &self.places;
+        self.queue.unblock(|requirements| places.fits(node, requirements));
+        if self.recheck_at.is_none() && self.queue.has_blocked() {
+            self.recheck_at = Some(now + self.options.retell_after);
+        }
+    }
+
+    fn pod_seen(&mut self, object: &[u8], now: Timestamp) {
+        let Some(pod) = Pod::read(object) else { return };
+        let (namespace, name) = (pod.meta.namespace.clone(), pod.meta.name.clone());
+        let uid = pod.meta.uid.clone();
+        match self.pods.observe(pod) {
+            Seen::Stale => return,
+            Seen::Changed(old) if old.meta.uid != uid => self.pod_gone(&old.meta.uid, now),
+            Seen::New | Seen::Changed(_) => {}
+        }
+        let Some(pod) = self.pods.get(&namespace, &name) else { return };
+        let requirements = pod.requirements.clone();
+        if pod.unbound {
+            let (rank, revision, told) = (pod.rank, pod.meta.revision(), pod.told.clone());
+            let ticket = Ticket { rank, revision, uid };
+            self.wait(ticket, (namespace, name), &requirements, told, now);
+            return;
+        }
+        let taken = (!pod.terminal && !pod.node.is_empty()).then(|| (pod.node.clone(), requirements));
+        self.drop_standing(&uid);
+        self.take(uid, taken, now);
+    }
+
+    fn pod_gone(&mut self, uid: &CompactString, now: Timestamp) {
+        self.drop_standing(uid);
+        self.take(uid.clone(), None, now);
+    }
+
+    /// Brings what a Pod takes up to date.
+    fn take(&mut self, uid: CompactString, taken: Option<(CompactString, Arc<Requirements>)>, now: Timestamp) {
+        if self.taken.get(&uid) == taken.as_ref() {
+            return;
+        }
+        let old = match &taken {
+            Some((node, requirements)) => {
+                self.places.take(node, &requirements.requests);
+                self.epoch += 1;
+                self.taken.insert(uid, (node.clone(), requirements.clone()))
+            }
+            None => self.taken.remove(&uid),
+        };
+        if let Some((node, requirements)) = old {
+            self.places.free(&node, &requirements.requests);
+            self.changed(&node, now);
+        }
+    }
+
+    /// A Pod without a node: it has a standing already, or gets in line.
+    fn wait(
+        &mut self,
+        mut ticket: Ticket,
+        pod: (CompactString, CompactString),
+        requirements: &Arc<Requirements>,
+        told: Option<Arc<str>>,
+        now: Timestamp,
+    ) {
+        let mut failures = 0;
+        if let Some(known) = self.standings.get(&ticket.uid) {
+            let State::Waiting(group) = known.state else { return };
+            if self.queue.requirements(group) == Some(requirements) && known.ticket.rank == ticket.rank {
+                return;
+            }
+            // What it needs may be changed as long as nothing was decided. It keeps its place.
+            ticket.revision = known.ticket.revision;
+            failures = known.failures;
+            self.drop_standing(&ticket.uid);
+        }
+        let tell_at = now + self.options.tell_after;
+        let group = self.queue.join(ticket.clone(), requirements, pod.clone(), told, tell_at);
+        let (uid, state) = (ticket.uid.clone(), State::Waiting(group));
+        self.standings.insert(uid, Standing { ticket, namespace: pod.0, name: pod.1, failures, state });
+    }
+
+    fn drop_standing(&mut self, uid: &CompactString) {
+        let Some(standing) = self.standings.remove(uid) else { return };
+        match standing.state {
+            State::Waiting(group) => {
+                self.queue.leave(group, &standing.ticket);
+            }
+            State::Placed { retry: Some(at), .. } | State::Later(at) => {
+                self.timers.remove(&(at, uid.clone()));
+            }
+            State::Placed { retry: None, .. } => {}
+        }
+    }
+
+    /// Gives nodes to those who wait, in their order.
+    fn place(&mut self, out: &mut Outbox) {
+        while self.binding < self.options.bindings
+            && let Some((group, ticket, requirements)) = self.queue.head()
+        {
+            let Some(node) = self.places.find(requirements) else {
+                self.queue.block(group);
+                continue;
+            };
+            let (ticket, requirements) = (ticket.clone(), requirements.clone());
+            self.queue.leave(group, &ticket);
+            self.places.take(&node, &requirements.requests);
+            self.epoch += 1;
+            self.taken.insert(ticket.uid.clone(), (node.clone(), requirements));
+            if let Some(standing) = self.standings.get_mut(&ticket.uid) {
+                standing.state = State::Placed { node, retry: None };
+            }
+            self.bind(&ticket.uid, out);
+        }
+    }
+
+    fn bind(&mut self, uid: &CompactString, out: &mut Outbox) {
+        let Some(standing) = self.standings.get_mut(uid) else { return };
+        let State::Placed { node, retry } = &mut standing.state else { return };
+        *retry = None;
+        let (namespace, name) = (standing.namespace.as_str(), standing.name.as_str());
+        let body = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid.as_str()},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node.as_str()},
+        });
+        let call = Call::new(Verb::Create, Kind::POD, namespace, name).subresource("binding").body(&body);
+        self.binding += 1;
+        let node = node.clone();
+        self.asked.ask(Asking::Bind { pod: reference(standing), node }, call, out);
+    }
+
+    fn bound(&mut self, about: Reference, node: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
+        self.binding -= 1;
+        if reply.is_done() {
+            let message = format!("Successfully assigned {}/{} to {node}", about.namespace, about.name);
+            out.events.push(Event { about, warning: false, reason: "Scheduled".into(), message });
+            return;
+        }
+        // The stream may have been faster, and may even have shown the end of it.
+        let uid = &about.uid;
+        let Some(standing) = self.standings.get_mut(uid) else { return };
+        let State::Placed { retry, .. } = &mut standing.state else { return };
+        let at = retry_at(now, standing.failures);
+        standing.failures = standing.failures.saturating_add(1);
+        self.timers.insert((at, uid.clone()));
+        if matches!(reply, Reply::Unknown) {
+            // It may have its node: the same one must be asked for again.
+            *retry = Some(at);
+            return;
+        }
+        standing.state = State::Later(at);
+        self.take(uid.clone(), None, now);
+    }
+
+    fn retry(&mut self, uid: &CompactString, now: Timestamp, out: &mut Outbox) {
+        let Some(standing) = self.standings.get_mut(uid) else { return };
+        if matches!(standing.state, State::Placed { .. }) {
+            self.bind(uid, out);
+            return;
+        }
+        let Some(pod) = self.pods.get(&standing.namespace, &standing.name) else { return };
+        let place = (standing.namespace.clone(), standing.name.clone());
+        let (requirements, told) = (&pod.requirements, pod.told.clone());
+        let group = self.queue.join(standing.ticket.clone(), requirements, place, told, now + self.options.tell_after);
+        standing.state = State::Waiting(group);
+    }
+
+    /// Tells those who have waited for a while why they do.
+    fn tell(&mut self, now: Timestamp, out: &mut Outbox) {
+        while self.asked.len() - self.binding < MOST_TOLD_AT_ONCE
+            && let Some((group, ticket)) = self.queue.next_to_tell(now)
+        {
+            let (places, keep_for) = (&self.places, self.options.retell_after);
+            let find = |requirements: &Requirements| places.diagnosis(requirements);
+            let Some(reason) = self.queue.reason(group, (self.epoch, now, keep_for), find) else { return };
+            let Some(waiter) = self.queue.waiter(group, &ticket) else { return };
+            let known = waiter.told.as_ref() == Some(&reason);
+            let pod = self.pods.get(&waiter.namespace, &waiter.name);
+            self.queue.told(group, &ticket, reason.clone());
+            if let Some(pod) = pod.filter(|_| !known) {
+                let call = Call::new(Verb::StrategicPatch, Kind::POD, &pod.meta.namespace, &pod.meta.name);
+                let call = call.subresource("status").body(&condition(pod, &reason, now));
+                if let Some(pod) = self.standings.get(&ticket.uid).map(reference) {
+                    self.asked.ask(Asking::Tell { pod, reason }, call, out);
+                }
+            }
+        }
+    }
+
+    fn told(&mut self, about: Reference, message: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
+        if reply.is_done() {
+            let (reason, message) = ("FailedScheduling".into(), message.to_owned());
+            out.events.push(Event { about, warning: true, reason, message });
+        } else if let Some(standing) = self.standings.get(&about.uid)
+            && let State::Waiting(group) = standing.state
+        {
+            self.queue.tell_again(group, &standing.ticket, |failures| retry_at(now, failures));
+        }
+    }
+
+    fn fire(&mut self, now: Timestamp, out: &mut Outbox) {
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+        {
+            if let Some((_, uid)) = self.timers.pop_first() {
+                self.retry(&uid, now, out);
+            }
+        }
+        if self.recheck_at.is_some_and(|at| at <= now) {
+            self.recheck_at = None;
+            for group in self.queue.explained() {
+                let places = &self.places;
+                let find = |requirements: &Requirements| places.diagnosis(requirements);
+                self.queue.reason(group, (self.epoch, now, Span::ZERO), find);
+            }
+        }
+    }
+}
+
+fn reference(pod: &Standing) -> Reference {
+    let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+    Reference { kind: Kind::POD, namespace, name, uid: pod.ticket.uid.clone() }
+}
+
+/// The revision is part of it: a Pod that somebody else has given a node must not be said to have none.
+fn condition(pod: &Pod, reason: &str, now: Timestamp) -> Value {
+    let mut condition = json!({
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason,
+    });
+    if let Some(generation) = pod.generation {
+        condition["observedGeneration"] = generation.into();
+    }
+    if !pod.refused {
+        condition["lastTransitionTime"] = now.truncated().to_string().into();
+    }
+    let Meta { uid, resource_version, .. } = &pod.meta;
+    json!({
+        "metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()},
+        "status": {"conditions": [condition]},
+    })
+}
+
+impl Controller for Scheduler {
+    fn name(&self) -> &'static str {
+        "scheduler"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(Kind::NODE), Stream::of(Kind::POD)]
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+        match input {
+            Input::Listing(Kind::NODE) => self.nodes.list_begins(),
+            Input::Listing(_) => self.pods.list_begins(),
+            Input::Observed(Kind::NODE, object) => self.node_seen(object, now),
+            Input::Observed(_, object) => self.pod_seen(object, now),
+            Input::Gone(Kind::NODE, object) => {
+                let gone = Node::read(object).and_then(|node| self.nodes.gone(&node.meta));
+                if let Some(node) = gone {
+                    self.node_gone(&node.meta.name, now);
+                }
+            }
+            Input::Gone(_, object) => {
+                let gone = Pod::read(object).and_then(|pod| self.pods.gone(pod.meta()));
+                if let Some(pod) = gone {
+                    self.pod_gone(&pod.meta.uid, now);
+                }
+            }
+            Input::Listed(Kind::NODE, _) => {
+                for node in self.nodes.list_ends() {
+                    self.node_gone(&node.meta.name, now);
+                }
+            }
+            Input::Listed(..) => {
+                for pod in self.pods.list_ends() {
+                    self.pod_gone(&pod.meta.uid, now);
+                }
+            }
+            Input::Reached(..) | Input::Tick => {}
+            Input::Answered { request, reply, .. } => match self.asked.answered(request) {
+                Some(Asking::Bind { pod, node }) => self.bound(pod, &node, &reply, now, out),
+                Some(Asking::Tell { pod, reason }) => self.told(pod, &reason, &reply, now, out),
+                None => {}
+            },
+        }
+        self.fire(now, out);
+        // What is not known yet may take room.
+        let complete = self.nodes.is_complete() && self.pods.is_complete();
+        if complete {
+            self.place(out);
+            self.tell(now, out);
+        }
+        let tells = complete && self.asked.len() - self.binding < MOST_TOLD_AT_ONCE;
+        let tell_at = self.queue.next_tell_at().filter(|_| tells);
+        let times = [self.timers.first().map(|(at, _)| *at), tell_at, self.recheck_at];
+        out.wake_at = times.into_iter().flatten().min();
+    }
+}

@@ -1,0 +1,301 @@
+//! What the scheduler keeps of a Pod, and what a Pod needs of a node.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde::Deserialize;
+use tally_core::time::Timestamp;
+
+use super::amounts::{Amounts, PODS, Written};
+use super::node::{Node, Taint};
+use crate::kit::{Meta, View};
+
+/// The name of the scheduler that Pods get who ask for none.
+const OURS: &str = "default-scheduler";
+
+#[derive(Debug)]
+pub(super) struct Pod {
+    pub meta: Meta,
+    pub generation: Option<i64>,
+    /// High priority first, then who came first.
+    pub rank: (Reverse<i64>, Timestamp),
+    /// "" while it has none.
+    pub node: CompactString,
+    pub terminal: bool,
+    /// It waits for nothing but a node, and waits for us to choose it.
+    pub unbound: bool,
+    /// The condition PodScheduled is False: it keeps its time.
+    pub refused: bool,
+    /// The message of the condition, if it says that there is no place.
+    pub told: Option<Arc<str>>,
+    pub requirements: Arc<Requirements>,
+}
+
+impl View for Pod {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+/// What a node must have. Pods with equal requirements fit the same nodes: one answer is an answer for all of them.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Requirements {
+    pub requests: Amounts,
+    selector: BTreeMap<CompactString, CompactString>,
+    /// One of these must match, if there are any.
+    terms: Option<Vec<Term>>,
+    tolerations: Vec<Toleration>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Term {
+    match_expressions: Option<Vec<Expression>>,
+    match_fields: Option<Vec<Expression>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
+struct Expression {
+    key: CompactString,
+    operator: CompactString,
+    values: Option<Vec<CompactString>>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+struct Toleration {
+    key: Option<CompactString>,
+    operator: Option<CompactString>,
+    value: Option<CompactString>,
+    effect: Option<CompactString>,
+}
+
+/// Why a node is out of the question, whatever is free there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Objection<'a> {
+    Unschedulable,
+    Taint(&'a Taint),
+    Affinity,
+}
+
+impl Requirements {
+    pub fn objection<'a>(&self, node: &'a Node) -> Option<Objection<'a>> {
+        let cordon = Taint::cordon();
+        if node.unschedulable && !self.tolerates(&cordon) {
+            return Some(Objection::Unschedulable);
+        }
+        if let Some(taint) = node.taints.iter().find(|taint| !self.tolerates(taint)) {
+            return Some(Objection::Taint(taint));
+        }
+        let selected = self.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+        let wanted = self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(node)));
+        if selected && wanted { None } else { Some(Objection::Affinity) }
+    }
+
+    fn tolerates(&self, taint: &Taint) -> bool {
+        self.tolerations.iter().any(|toleration| toleration.covers(taint))
+    }
+}
+
+impl Toleration {
+    fn covers(&self, taint: &Taint) -> bool {
+        let text = |field: &Option<CompactString>| field.clone().unwrap_or_default();
+        let (key, effect) = (text(&self.key), text(&self.effect));
+        if !(effect.is_empty() || effect == taint.effect) || !(key.is_empty() || key == taint.key) {
+            return false;
+        }
+        match text(&self.operator).as_str() {
+            "Exists" => true,
+            "" | "Equal" => !key.is_empty() && text(&self.value) == taint.value,
+            _ => false,
+        }
+    }
+}
+
+impl Term {
+    /// A term that asks for nothing matches nothing.
+    fn matches(&self, node: &Node) -> bool {
+        let name = |key: &str| (key == "metadata.name").then_some(&node.meta.name);
+        let (labels, fields) = (self.match_expressions.as_deref(), self.match_fields.as_deref());
+        let (labels, fields) = (labels.unwrap_or_default(), fields.unwrap_or_default());
+        (!labels.is_empty() || !fields.is_empty())
+            && labels.iter().all(|expression| expression.holds(node.labels.get(&expression.key)))
+            && fields.iter().all(|expression| expression.holds(name(&expression.key)))
+    }
+}
+
+impl Expression {
+    fn holds(&self, actual: Option<&CompactString>) -> bool {
+        let values = self.values.as_deref().unwrap_or_default();
+        let numbers = || Some((actual?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
+        match self.operator.as_str() {
+            "In" => actual.is_some_and(|actual| values.contains(actual)),
+            "NotIn" => actual.is_none_or(|actual| !values.contains(actual)),
+            "Exists" => actual.is_some(),
+            "DoesNotExist" => actual.is_none(),
+            "Gt" => numbers().is_some_and(|(actual, limit)| actual > limit),
+            "Lt" => numbers().is_some_and(|(actual, limit)| actual < limit),
+            _ => false,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct RawPod {
+    metadata: RawMeta,
+    spec: RawSpec,
+    status: Option<RawStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawMeta {
+    namespace: CompactString,
+    name: CompactString,
+    uid: CompactString,
+    resource_version: CompactString,
+    generation: Option<i64>,
+    creation_timestamp: Option<CompactString>,
+    deletion_timestamp: Option<CompactString>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawSpec {
+    node_name: Option<CompactString>,
+    scheduler_name: Option<CompactString>,
+    priority: Option<i64>,
+    scheduling_gates: Option<Vec<serde::de::IgnoredAny>>,
+    node_selector: Option<BTreeMap<CompactString, CompactString>>,
+    affinity: Option<RawAffinity>,
+    tolerations: Option<Vec<Toleration>>,
+    containers: Vec<RawContainer>,
+    init_containers: Option<Vec<RawContainer>>,
+    resources: Option<RawResources>,
+    overhead: Option<Written>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawAffinity {
+    node_affinity: Option<RawNodeAffinity>,
+}
+
+#[derive(Deserialize)]
+struct RawNodeAffinity {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<RawNodeSelector>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawNodeSelector {
+    node_selector_terms: Option<Vec<Term>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawContainer {
+    restart_policy: Option<CompactString>,
+    resources: Option<RawResources>,
+}
+
+#[derive(Deserialize)]
+struct RawResources {
+    requests: Option<Written>,
+}
+
+#[derive(Deserialize)]
+struct RawStatus {
+    phase: Option<CompactString>,
+    conditions: Option<Vec<RawCondition>>,
+}
+
+#[derive(Deserialize)]
+struct RawCondition {
+    r#type: CompactString,
+    status: CompactString,
+    reason: Option<CompactString>,
+    message: Option<CompactString>,
+}
+
+fn requests(resources: Option<&RawResources>) -> Amounts {
+    resources.and_then(|resources| resources.requests.as_ref()).map(Amounts::read).unwrap_or_default()
+}
+
+/// What the Pod takes at most at any time. Init containers run one after the other before the containers, those that
+/// are always restarted (sidecars) go on running beside everything that comes after them.
+fn effective_requests(spec: &RawSpec) -> Amounts {
+    let mut running = Amounts::default();
+    for container in &spec.containers {
+        running.add(&requests(container.resources.as_ref()));
+    }
+    let (mut sidecars, mut starting) = (Amounts::default(), Amounts::default());
+    for container in spec.init_containers.iter().flatten() {
+        let mut own = requests(container.resources.as_ref());
+        if container.restart_policy.as_deref() == Some("Always") {
+            running.add(&own);
+            sidecars.add(&own);
+            starting.raise_to(&sidecars);
+        } else {
+            own.add(&sidecars);
+            starting.raise_to(&own);
+        }
+    }
+    running.raise_to(&starting);
+    // What is asked for the Pod as a whole counts in place of the sum.
+    for (name, amount) in requests(spec.resources.as_ref()).iter() {
+        running.set(name, amount);
+    }
+    if let Some(overhead) = &spec.overhead {
+        running.add(&Amounts::read(overhead));
+    }
+    running.set(PODS, 1);
+    running
+}
+
+impl Pod {
+    /// None: nothing can be said about it.
+    pub fn read(object: &[u8]) -> Option<Self> {
+        let RawPod { metadata, mut spec, status } = serde_json::from_slice(object).ok()?;
+        let phase = status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        let scheduled = conditions.into_iter().find(|condition| condition.r#type == "PodScheduled");
+        let refused = scheduled.filter(|condition| condition.status == "False");
+        let node = spec.node_name.take().unwrap_or_default();
+        let terminal = phase == "Succeeded" || phase == "Failed";
+        let gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        let ours = spec.scheduler_name.as_deref().is_none_or(|name| name == OURS);
+        let unbound = ours && !gated && !terminal && node.is_empty() && metadata.deletion_timestamp.is_none();
+        let created_at = metadata.creation_timestamp.and_then(|text| Timestamp::parse(&text).ok()).unwrap_or_default();
+        let requests = effective_requests(&spec);
+        let required = spec.affinity.and_then(|affinity| affinity.node_affinity).and_then(|nodes| nodes.required);
+        Some(Self {
+            generation: metadata.generation,
+            rank: (Reverse(spec.priority.unwrap_or(0)), created_at),
+            node,
+            terminal,
+            unbound,
+            refused: refused.is_some(),
+            told: refused
+                .filter(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+                .map(|condition| condition.message.unwrap_or_default().as_str().into()),
+            requirements: Arc::new(Requirements {
+                requests,
+                selector: spec.node_selector.unwrap_or_default(),
+                terms: required.map(|selector| selector.node_selector_terms.unwrap_or_default()),
+                tolerations: spec.tolerations.unwrap_or_default(),
+            }),
+            meta: Meta {
+                namespace: metadata.namespace,
+                name: metadata.name,
+                uid: metadata.uid,
+                resource_version: metadata.resource_version,
+                deletion_timestamp: metadata.deletion_timestamp,
+                ..Meta::default()
+            },
+        })
+    }
+}
