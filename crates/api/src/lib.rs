@@ -11,6 +11,7 @@ pub mod failure;
 pub mod field;
 pub mod job;
 pub mod kinds;
+pub mod limits;
 pub mod meta;
 pub mod options;
 pub mod others;

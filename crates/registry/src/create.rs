@@ -5,9 +5,10 @@ use tally_api::decode::{Decoded, decode, settle};
 use tally_api::failure::{Cause, Failure};
 use tally_api::kinds::Resource;
 use tally_api::options::{Format, WriteOptions};
-use tally_api::{meta, pod};
+use tally_api::{limits, meta, pod};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
+use crate::bounds::within;
 use crate::text::{self, metadata};
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, key, refused, view};
 
@@ -54,7 +55,9 @@ impl Registry {
         self.give_identity(&mut object);
         let is_pod = resource.plural == "pods" && resource.group.is_empty();
         let forbidden = |why: String| Failure::forbidden(resource, &called, &why);
+        let limits = self.limit_ranges(resource, namespace)?;
         if is_pod {
+            limits.iter().for_each(|range| limits::fill_in(&mut object, range));
             self.admit_priority(&mut object).map_err(forbidden)?;
             pod::admit_runtime_class(&object).map_err(forbidden)?;
         }
@@ -76,6 +79,9 @@ impl Registry {
                 return Err(Failure { warnings: told, ..view::invalid(resource, &name, &errors) });
             }
             told.extend(resource.rules.create_warnings(&candidate));
+            if let Err(failure) = within(resource, &candidate, &name, &limits) {
+                return Err(Failure { warnings: told, ..failure });
+            }
             if is_pod && let Err(why) = pod::admit_overhead(&candidate) {
                 return Err(Failure { warnings: told, ..forbidden(why) });
             }

@@ -4,6 +4,7 @@
 //! Every write is conditional on the revision its decision was made from (`Expect`), and is decided anew if another
 //! came first: there is no get-then-put.
 
+mod bounds;
 mod budgets;
 mod continuation;
 mod create;

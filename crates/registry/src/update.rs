@@ -84,6 +84,11 @@ impl Registry {
                 return Err(Failure::not_found(target.resource, target.name));
             };
             let decision = decide(&target, &wish, &entry, options)?;
+            if let Outcome::Put(new) = &decision.outcome
+                && let Err(failure) = self.admit_change(&target, new)
+            {
+                return Err(Failure { warnings: decision.warnings, ..failure });
+            }
             let shown = |bytes: Bytes| Object { bytes: view::shown(target.resource, bytes) };
             let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };
             let (change, answer) = match decision.outcome {

@@ -31,6 +31,7 @@ use crate::meta;
 pub use lifecycle::{
     add_disruption_target, admit_overhead, admit_priority, admit_runtime_class, bind, grace_period, validate_binding,
 };
+pub(crate) use resources::{container_sums, quantity_of};
 use spec::Scope;
 pub(crate) use update::same;
 

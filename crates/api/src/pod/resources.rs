@@ -254,7 +254,7 @@ fn claim_names(list: &At<'_, '_>, known: &BTreeSet<&str>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn quantity_of(value: Option<&Value>) -> Option<Quantity> {
+pub(crate) fn quantity_of(value: Option<&Value>) -> Option<Quantity> {
     match value? {
         Value::String(text) => Quantity::parse(text).ok(),
         Value::Number(number) => Quantity::parse(&number.to_string()).ok(),
@@ -264,7 +264,7 @@ pub(super) fn quantity_of(value: Option<&Value>) -> Option<Quantity> {
 
 /// What the containers of a Pod need together of `list` (`requests` or `limits`): the ordinary ones and the sidecars run
 /// at once, and each init container beside the sidecars that started before it.
-pub(super) fn container_sums<'v>(spec: &'v Value, list: &str) -> BTreeMap<&'v str, Quantity> {
+pub(crate) fn container_sums<'v>(spec: &'v Value, list: &str) -> BTreeMap<&'v str, Quantity> {
     let mut running: BTreeMap<&'v str, Quantity> = BTreeMap::new();
     let mut most: BTreeMap<&'v str, Quantity> = BTreeMap::new();
     for container in items(spec, "initContainers") {
