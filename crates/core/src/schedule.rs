@@ -1,7 +1,11 @@
 //! When a CronJob is due: the five fields of cron, or a name for a usual schedule such as `@daily`, or `@every 1h30m`.
 //!
 //! Reads the text and says what is wrong with it in the words clients know. A schedule is kept as sets of bits, from
-//! which the next time can be told without reading the text again.
+//! which the next time can be told without reading the text again (`times`).
+
+mod times;
+
+pub use times::Zone;
 
 use std::ops::RangeInclusive;
 
@@ -49,9 +53,14 @@ const EVERY: &str = "@every ";
 /// What clients are told of a zone that nothing follows. The reference stumbles over it and tells how it fell.
 const NOTHING_AFTER_ZONE: &str = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
 
+/// The zone that is part of the text of a schedule, as it once could be, with what follows it.
+fn written_zone(text: &str) -> Option<&str> {
+    text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ="))
+}
+
 impl Schedule {
     pub fn parse(text: &str) -> Result<Self, String> {
-        let rest = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
+        let rest = match written_zone(text) {
             None => text,
             Some(rest) => {
                 let (zone, rest) = rest.split_once(' ').ok_or(NOTHING_AFTER_ZONE)?;
