@@ -5,16 +5,18 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use tally_controllers::controller::{Controller, Kind, Stream};
 use tally_controllers::driver::{self, Silent};
+use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobMachine};
 use tally_controllers::ttl::TtlMachine;
 use tally_controllers::typed::Typed;
+use tally_controllers::{root_ca, service_account};
 use tally_embedded::Embedded;
 use tally_registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// What `--controllers` takes.
-const NAMES: [&str; 2] = ["job", "ttl"];
+const NAMES: [&str; 4] = ["job", "root-ca", "serviceaccount", "ttl"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen(Vec<&'static str>);
@@ -43,16 +45,28 @@ impl Chosen {
         self.0.contains(&name)
     }
 
-    fn make(&self) -> Vec<Box<dyn Controller>> {
-        self.0.iter().filter_map(|name| make(name)).collect()
+    fn make(&self, cluster: &Cluster) -> Vec<Box<dyn Controller>> {
+        let hollow = (cluster.hollow > 0).then(|| Box::new(Hollow::new(cluster.hollow)) as Box<dyn Controller>);
+        self.0.iter().filter_map(|name| make(name, cluster)).chain(hollow).collect()
     }
 }
 
-fn make(name: &str) -> Option<Box<dyn Controller>> {
+/// What controllers are told of the cluster they work in.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// The certificate that Pods trust, as PEM.
+    pub root_ca: String,
+    /// Nodes that run nothing.
+    pub hollow: u32,
+}
+
+fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
     const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
     const TTL_STREAMS: &[Stream] = &[Stream::of(Kind::JOB)];
     Some(match name {
         "job" => Box::new(Typed::new("job-controller", JOB_STREAMS, JobMachine::new(Config::default()))),
+        "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
+        "serviceaccount" => Box::new(service_account::controller()),
         "ttl" => Box::new(Typed::new("ttl-after-finished-controller", TTL_STREAMS, TtlMachine::default())),
         _ => return None,
     })
@@ -65,13 +79,13 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(chosen: &Chosen, registry: Arc<Registry>) -> Self {
+    pub fn start(chosen: &Chosen, cluster: &Cluster, registry: Arc<Registry>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let api = Arc::new(Embedded(registry));
         let stopped = async {
             let _ = stopped.await;
         };
-        let driver = driver::run(api, chosen.make(), driver::Options::default(), Arc::new(Silent), stopped);
+        let driver = driver::run(api, chosen.make(cluster), driver::Options::default(), Arc::new(Silent), stopped);
         Self { stop, task: tokio::spawn(driver) }
     }
 
@@ -98,7 +112,7 @@ mod tests {
 
     #[test]
     fn every_name_stands_for_a_controller() {
-        let made: Vec<_> = parse("*").unwrap().make().iter().map(|controller| controller.name()).collect();
+        let made: Vec<_> = parse("*").unwrap().make(&Cluster::default()).iter().map(|controller| controller.name()).collect();
         assert_eq!(made.len(), NAMES.len(), "{made:?}");
     }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
+use controllers::Cluster;
 use tally_registry::Registry;
 use tally_server::{Machine, Pki, Server, kubeconfig};
 use tally_store::{OpenError, Options, Store};
@@ -44,6 +45,10 @@ pub struct Args {
     /// Run no node: Pods are stored and nothing starts them
     #[arg(long)]
     no_node: bool,
+    /// Add so many nodes whose Pods succeed at once without running, or do as their annotations say; for tests and
+    /// measurements
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    hollow: u32,
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
@@ -91,7 +96,7 @@ fn start(args: &Args) -> Result<()> {
         let listener = listen(listener).context("cannot listen")?;
         let stop = stop_signals().context("cannot wait for signals")?;
         let ready = prepare(args, &data, &kubeconfig, listener.local_addr()?).await?;
-        let controllers = controllers::Running::start(&args.controllers, ready.registry.clone());
+        let controllers = controllers::Running::start(&args.controllers, &ready.cluster, ready.registry.clone());
         ready.server.serve(listener, stop).await;
         let finished = controllers.finish().await;
         // Waits for the disk, with nothing else left to do.
@@ -108,6 +113,7 @@ fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
 struct Ready {
     registry: Arc<Registry>,
     server: Server,
+    cluster: Cluster,
 }
 
 /// Makes everything there must be, the kubeconfig last: whoever finds it can use the server.
@@ -138,7 +144,8 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     kubeconfig::write(kubeconfig, listen, &pki)?;
     made.keep();
     greet(args, &url, data, kubeconfig);
-    Ok(Ready { registry, server })
+    let cluster = Cluster { root_ca: pki.authority.clone(), hollow: args.hollow };
+    Ok(Ready { registry, server, cluster })
 }
 
 fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
@@ -154,12 +161,15 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
         kubeconfig.display(),
         quoted(kubeconfig)
     );
-    let missing = match (args.controllers.has("job"), args.no_node) {
-        (false, _) => "no Job controller",
-        (true, true) => "no node",
-        (true, false) => "no node yet in this version",
+    let missing = match (args.controllers.has("job"), args.hollow > 0, args.no_node) {
+        (true, true, _) => None,
+        (false, _, _) => Some("no Job controller"),
+        (true, false, true) => Some("no node"),
+        (true, false, false) => Some("no node yet in this version"),
     };
-    text += &format!("\n  Jobs are stored, but nothing runs their Pods: {missing}.\n");
+    if let Some(missing) = missing {
+        text += &format!("\n  Jobs are stored, but nothing runs their Pods: {missing}.\n");
+    }
     let mut out = io::stdout();
     // Whoever closed the pipe does not want to know.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
