@@ -8,6 +8,7 @@ pub mod kit;
 pub mod lease;
 pub mod machine;
 pub mod per_namespace;
+pub mod pod_gc;
 pub mod root_ca;
 pub mod scheduler;
 pub mod service_account;

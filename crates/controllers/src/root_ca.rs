@@ -45,7 +45,7 @@ impl RootCa {
 }
 
 impl Rule for RootCa {
-    const CONTROLLER: &'static str = "root-ca";
+    const CONTROLLER: &'static str = "root-ca-certificate-publisher";
     const NAME: &'static str = "kube-root-ca.crt";
     const STREAM: Stream = Stream::of(Kind::CONFIG_MAP);
 

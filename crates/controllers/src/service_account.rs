@@ -12,7 +12,7 @@ pub fn controller() -> PerNamespace<DefaultServiceAccount> {
 }
 
 impl Rule for DefaultServiceAccount {
-    const CONTROLLER: &'static str = "serviceaccount";
+    const CONTROLLER: &'static str = "service-account-controller";
     const NAME: &'static str = "default";
     const STREAM: Stream = Stream::metadata(Kind::SERVICE_ACCOUNT);
 

@@ -356,7 +356,7 @@ fn condition(pod: &Pod, reason: &str, now: Timestamp) -> Value {
 
 impl Controller for Scheduler {
     fn name(&self) -> &'static str {
-        "scheduler"
+        "default-scheduler"
     }
 
     fn streams(&self) -> Vec<Stream> {

@@ -1,0 +1,434 @@
+//! Removes Pods that nobody else will end: of nodes that are gone or out of service, deleted before they had a node,
+//! and the oldest of those that have ended once there are too many.
+//!
+//! A Pod is first said to have failed, then deleted at once: whoever counts Pods sees the failure. Its record says which
+//! Pod it was and at which revision, so a Pod that has just succeeded stays succeeded.
+//!
+//! Everything is indexed as it is seen. Only where there is work is there a round of work, a while later; a cluster at
+//! rest costs nothing.
+
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use compact_str::CompactString;
+use serde_json::{Value, json};
+use tally_core::time::{Span, Timestamp};
+
+use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use crate::kit::{Asked, Meta, Mirror, Seen};
+use view::{Node, Pod, read_node, read_pod};
+
+/// Pods and nodes dealt with at a time. The loss of a large node must not crowd out everybody else's requests.
+const MOST_UNDER_WAY: usize = 32;
+/// Names of nodes that are known to be gone, though no Pod is there now. More are forgotten: that costs a quarantine.
+const MOST_REMEMBERED: usize = 1024;
+
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// GC-1: how long work may wait for a round.
+    pub period: Span,
+    /// GC-2: how long a node must be missing before that is believed.
+    pub quarantine: Span,
+    /// How many Pods that have ended may stay. None: all of them.
+    pub terminated_pods: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (period, quarantine) = (Span::from_seconds(20), Span::from_seconds(40));
+        Self { period, quarantine, terminated_pods: Some(12_500) }
+    }
+}
+
+type Key = (CompactString, CompactString);
+
+#[derive(Default)]
+pub struct PodGc {
+    options: Options,
+    pods: Mirror<Pod>,
+    nodes: Mirror<Node>,
+    /// Pods by the name of their node.
+    by_node: BTreeMap<CompactString, BTreeSet<Key>>,
+    /// Deleted, and no node knows of them.
+    unscheduled: BTreeSet<Key>,
+    /// They have ended, and nobody has deleted them. Evicted ones first, then the oldest.
+    ended: BTreeSet<(bool, Timestamp, Key)>,
+    /// Nodes that Pods name and nobody has seen.
+    missing: BTreeMap<CompactString, Missing>,
+    quarantines: BTreeSet<(Timestamp, CompactString)>,
+    /// Nodes whose Pods, when deleted, are ended by nobody.
+    out_of_service: BTreeSet<CompactString>,
+    /// The next round of work, if there is work.
+    round_at: Option<Timestamp>,
+    /// What this round does.
+    todo: BTreeSet<Task>,
+    /// Pods under way, by UID: nothing is done about them twice at a time.
+    busy: BTreeSet<CompactString>,
+    asked: Asked<Asking>,
+}
+
+/// The order is that of the doing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    End(Key, Reason),
+    Confirm(CompactString),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reason {
+    Orphaned,
+    OutOfService,
+    Unscheduled,
+    Surplus,
+}
+
+#[derive(Clone, Copy)]
+enum Missing {
+    Until(Timestamp),
+    /// The quarantine is per name of a node: Pods that come to it later do not wait again.
+    Believed,
+}
+
+enum Asking {
+    Fail { key: Key, uid: CompactString },
+    Delete { uid: CompactString },
+    Node(CompactString),
+}
+
+impl PodGc {
+    pub fn new(options: Options) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.nodes.is_complete() && self.pods.is_complete()
+    }
+
+    fn pod_seen(&mut self, object: &[u8], now: Timestamp) {
+        let Some(pod) = read_pod(object) else { return };
+        let key = pod.key();
+        match self.pods.observe(pod) {
+            Seen::Stale => return,
+            Seen::New => {}
+            Seen::Changed(old) => self.forget(&old),
+        }
+        let Some(pod) = self.pods.get(&key.0, &key.1) else { return };
+        self.ended.extend(pod.place_among_ended());
+        if !pod.node.is_empty() {
+            self.by_node.entry(pod.node.clone()).or_default().insert(key);
+        } else if pod.meta.deleting() && !pod.is_done() {
+            self.unscheduled.insert(key);
+        }
+        let node = pod.node.clone();
+        self.look_for(&node, now);
+        self.arm(&node, now);
+    }
+
+    fn forget(&mut self, pod: &Pod) {
+        let key = pod.key();
+        self.unscheduled.remove(&key);
+        if let Some(place) = pod.place_among_ended() {
+            self.ended.remove(&place);
+        }
+        if let Some(pods) = self.by_node.get_mut(&pod.node) {
+            pods.remove(&key);
+            if pods.is_empty() {
+                self.by_node.remove(&pod.node);
+            }
+        }
+    }
+
+    fn node_seen(&mut self, object: &[u8], now: Timestamp) {
+        let Some(node) = read_node(object) else { return };
+        let (name, out_of_service) = (node.meta.name.clone(), node.out_of_service);
+        if matches!(self.nodes.observe(node), Seen::Stale) {
+            return;
+        }
+        self.found(&name);
+        if out_of_service {
+            self.out_of_service.insert(name.clone());
+            self.arm(&name, now);
+        } else {
+            self.out_of_service.remove(&name);
+        }
+    }
+
+    fn node_gone(&mut self, name: &CompactString, now: Timestamp) {
+        self.out_of_service.remove(name);
+        self.look_for(name, now);
+    }
+
+    fn found(&mut self, node: &CompactString) {
+        if let Some(Missing::Until(at)) = self.missing.remove(node) {
+            self.quarantines.remove(&(at, node.clone()));
+        }
+    }
+
+    /// A node that Pods name and nobody has seen goes into quarantine.
+    fn look_for(&mut self, node: &CompactString, now: Timestamp) {
+        if !self.is_complete()
+            || !self.by_node.contains_key(node)
+            || self.missing.contains_key(node)
+            || self.nodes.get("", node).is_some()
+        {
+            return;
+        }
+        self.quarantine(node.clone(), now);
+    }
+
+    fn quarantine(&mut self, node: CompactString, now: Timestamp) {
+        let at = now + self.options.quarantine;
+        self.quarantines.insert((at, node.clone()));
+        self.missing.insert(node, Missing::Until(at));
+    }
+
+    /// After a list: nodes may be missing, and there may be work.
+    fn look_for_all(&mut self, now: Timestamp) {
+        let named: Vec<_> = self.by_node.keys().cloned().collect();
+        for node in named {
+            self.look_for(&node, now);
+        }
+        if self.has_work() {
+            self.round_at.get_or_insert(now + self.options.period);
+        }
+    }
+
+    /// Sees to a round if there is work now, perhaps on this node.
+    fn arm(&mut self, node: &CompactString, now: Timestamp) {
+        if self.round_at.is_none() && (self.has_common_work() || self.has_work_on(node)) {
+            self.round_at = Some(now + self.options.period);
+        }
+    }
+
+    fn surplus(&self) -> usize {
+        self.options.terminated_pods.map_or(0, |most| self.ended.len().saturating_sub(most))
+    }
+
+    fn has_common_work(&self) -> bool {
+        !self.unscheduled.is_empty() || self.surplus() > 0
+    }
+
+    fn has_work_on(&self, node: &str) -> bool {
+        let believed = matches!(self.missing.get(node), Some(Missing::Believed));
+        believed && self.of_node(node, Reason::Orphaned).next().is_some()
+            || self.out_of_service.contains(node) && self.of_node(node, Reason::OutOfService).next().is_some()
+    }
+
+    fn has_work(&self) -> bool {
+        let nodes = self.missing.keys().chain(&self.out_of_service);
+        self.has_common_work() || nodes.into_iter().any(|node| self.has_work_on(node))
+    }
+
+    /// The Pods of a node that are to be ended for this reason.
+    fn of_node(&self, node: &str, reason: Reason) -> impl Iterator<Item = &Key> {
+        self.by_node.get(node).into_iter().flatten().filter(move |key| self.due(key, reason).is_some())
+    }
+
+    /// The Pod, if the reason to end it still holds.
+    fn due(&self, key: &Key, reason: Reason) -> Option<&Pod> {
+        let pod = self.pods.get(&key.0, &key.1).filter(|pod| !pod.is_done())?;
+        let holds = match reason {
+            Reason::Orphaned => !pod.node.is_empty() && self.nodes.get("", &pod.node).is_none(),
+            Reason::OutOfService => pod.meta.deleting() && self.out_of_service.contains(&pod.node),
+            Reason::Unscheduled => pod.meta.deleting() && pod.node.is_empty(),
+            Reason::Surplus => pod.place_among_ended().is_some(),
+        };
+        holds.then_some(pod)
+    }
+
+    fn round(&mut self) {
+        let surplus = self.ended.iter().take(self.surplus());
+        let mut todo: Vec<_> = surplus.map(|(_, _, key)| Task::End(key.clone(), Reason::Surplus)).collect();
+        todo.extend(self.unscheduled.iter().map(|key| Task::End(key.clone(), Reason::Unscheduled)));
+        for node in &self.out_of_service {
+            let pods = self.of_node(node, Reason::OutOfService);
+            todo.extend(pods.map(|key| Task::End(key.clone(), Reason::OutOfService)));
+        }
+        for (node, missing) in &self.missing {
+            if matches!(missing, Missing::Believed) && self.of_node(node, Reason::Orphaned).next().is_some() {
+                todo.push(Task::Confirm(node.clone()));
+            }
+        }
+        self.todo.extend(todo);
+    }
+
+    fn fire(&mut self, now: Timestamp) {
+        while let Some((at, _)) = self.quarantines.first()
+            && *at <= now
+        {
+            let Some((_, node)) = self.quarantines.pop_first() else { return };
+            self.missing.remove(&node);
+            if self.by_node.contains_key(&node) {
+                self.missing.insert(node.clone(), Missing::Believed);
+                self.todo.insert(Task::Confirm(node));
+            }
+        }
+        if self.round_at.is_some_and(|at| at <= now) {
+            self.round_at = None;
+            self.round();
+        }
+    }
+
+    fn work(&mut self, now: Timestamp, out: &mut Outbox) {
+        while self.asked.len() < MOST_UNDER_WAY
+            && let Some(task) = self.todo.pop_first()
+        {
+            match task {
+                Task::End(key, reason) => self.end(key, reason, now, out),
+                // Our list may be old. Before Pods are ended for good, the API is asked.
+                Task::Confirm(node) => {
+                    let call = Call::new(Verb::Get, Kind::NODE, "", &node);
+                    self.asked.ask(Asking::Node(node), call, out);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, key: Key, reason: Reason, now: Timestamp, out: &mut Outbox) {
+        let Some(pod) = self.due(&key, reason) else { return };
+        let uid = pod.meta.uid.clone();
+        if self.busy.contains(&uid) {
+            return;
+        }
+        if pod.has_ended() || reason == Reason::Surplus {
+            self.delete(&key, uid, out);
+            return;
+        }
+        let call = Call::new(Verb::StrategicPatch, Kind::POD, &key.0, &key.1).subresource("status");
+        let call = call.body(&failed(pod, reason, now));
+        self.busy.insert(uid.clone());
+        self.asked.ask(Asking::Fail { key, uid }, call, out);
+    }
+
+    fn delete(&mut self, key: &Key, uid: CompactString, out: &mut Outbox) {
+        let call = Call::new(Verb::Delete, Kind::POD, &key.0, &key.1).body(&json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+            "preconditions": {"uid": uid.as_str()},
+        }));
+        self.busy.insert(uid.clone());
+        self.asked.ask(Asking::Delete { uid }, call, out);
+    }
+
+    fn answered(&mut self, asking: Asking, reply: &Reply, now: Timestamp, out: &mut Outbox) {
+        if !reply.is_done() && !reply.is_not_found() {
+            // Whatever it was, the next round looks at what there is by then.
+            self.round_at.get_or_insert(now + self.options.period);
+        }
+        match asking {
+            // Only what is on record as failed is deleted.
+            Asking::Fail { key, uid } => {
+                self.busy.remove(&uid);
+                if reply.is_done() {
+                    self.delete(&key, uid, out);
+                }
+            }
+            Asking::Delete { uid } => {
+                self.busy.remove(&uid);
+            }
+            Asking::Node(node) if reply.is_not_found() => {
+                let pods: Vec<_> = self.of_node(&node, Reason::Orphaned).cloned().collect();
+                self.todo.extend(pods.into_iter().map(|key| Task::End(key, Reason::Orphaned)));
+            }
+            // It is there, and our list will show it; or it was created again meanwhile, and is to be missed anew.
+            Asking::Node(node) if reply.is_done() => {
+                self.found(&node);
+                self.look_for(&node, now);
+            }
+            Asking::Node(_) => {}
+        }
+    }
+
+    /// Names of nodes that no Pod is on any more are remembered for a while, not for ever.
+    fn trim(&mut self) {
+        if self.missing.len() > MOST_REMEMBERED + self.by_node.len() {
+            let by_node = &self.by_node;
+            let stays = |name: &CompactString, missing: &Missing| {
+                matches!(missing, Missing::Until(_)) || by_node.contains_key(name)
+            };
+            self.missing.retain(|name, missing| stays(name, missing));
+        }
+    }
+}
+
+/// GC-2: only the loss of a node is a disruption.
+fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Value {
+    let mut status = json!({"phase": "Failed"});
+    if let Some(generation) = pod.generation {
+        status["observedGeneration"] = generation.into();
+    }
+    if reason == Reason::Orphaned {
+        let mut condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists",
+        });
+        if let Some(generation) = pod.generation {
+            condition["observedGeneration"] = generation.into();
+        }
+        if !pod.disrupted {
+            condition["lastTransitionTime"] = now.truncated().to_string().into();
+        }
+        status["conditions"] = json!([condition]);
+    }
+    let Meta { uid, resource_version, .. } = &pod.meta;
+    json!({"metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()}, "status": status})
+}
+
+impl Controller for PodGc {
+    fn name(&self) -> &'static str {
+        "pod-garbage-collector"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(Kind::NODE), Stream::of(Kind::POD)]
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+        match input {
+            Input::Listing(Kind::NODE) => self.nodes.list_begins(),
+            Input::Listing(_) => self.pods.list_begins(),
+            Input::Observed(Kind::NODE, object) => self.node_seen(object, now),
+            Input::Observed(_, object) => self.pod_seen(object, now),
+            Input::Gone(Kind::NODE, object) => {
+                if let Some(node) = read_node(object).and_then(|node| self.nodes.gone(&node.meta)) {
+                    self.node_gone(&node.meta.name, now);
+                }
+            }
+            Input::Gone(_, object) => {
+                if let Some(pod) = read_pod(object).and_then(|pod| self.pods.gone(&pod.meta)) {
+                    self.forget(&pod);
+                }
+            }
+            Input::Listed(Kind::NODE, _) => {
+                for node in self.nodes.list_ends() {
+                    self.out_of_service.remove(&node.meta.name);
+                }
+                self.look_for_all(now);
+            }
+            Input::Listed(..) => {
+                for pod in self.pods.list_ends() {
+                    self.forget(&pod);
+                }
+                self.look_for_all(now);
+            }
+            Input::Reached(..) | Input::Tick => {}
+            Input::Answered { request, reply, .. } => {
+                if let Some(asking) = self.asked.answered(request) {
+                    self.answered(asking, &reply, now, out);
+                }
+            }
+        }
+        if self.is_complete() {
+            self.fire(now);
+            self.work(now, out);
+            self.trim();
+        }
+        // While a list is coming in nothing is done, however late it is.
+        let times = [self.round_at, self.quarantines.first().map(|(at, _)| *at)];
+        out.wake_at = times.into_iter().flatten().min().filter(|_| self.is_complete());
+    }
+}

@@ -1,0 +1,127 @@
+//! What is kept of Pods and nodes.
+
+use compact_str::CompactString;
+use serde::Deserialize;
+use tally_core::time::Timestamp;
+
+use super::{Key, OUT_OF_SERVICE};
+use crate::kit::{Meta, View};
+
+pub(super) struct Pod {
+    pub meta: Meta,
+    pub generation: Option<i64>,
+    pub created_at: Timestamp,
+    pub node: CompactString,
+    pub phase: CompactString,
+    pub evicted: bool,
+    /// It has the condition DisruptionTarget already, which keeps its time.
+    pub disrupted: bool,
+}
+
+impl View for Pod {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+impl Pod {
+    pub fn key(&self) -> Key {
+        (self.meta.namespace.clone(), self.meta.name.clone())
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.phase == "Succeeded" || self.phase == "Failed"
+    }
+
+    /// Nothing is left to do here: only its finalizers keep it.
+    pub fn is_done(&self) -> bool {
+        self.has_ended() && self.meta.deleting() && self.meta.deletion_grace_period_seconds == Some(0)
+    }
+
+    /// GC-1: anything that is neither waiting nor running, nor unknown.
+    pub fn place_among_ended(&self) -> Option<(bool, Timestamp, Key)> {
+        let alive = matches!(self.phase.as_str(), "" | "Pending" | "Running" | "Unknown");
+        (!alive && !self.meta.deleting()).then(|| (!self.evicted, self.created_at, self.key()))
+    }
+}
+
+pub(super) struct Node {
+    pub meta: Meta,
+    pub out_of_service: bool,
+}
+
+impl View for Node {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    metadata: RawMeta,
+    #[serde(default)]
+    spec: RawSpec,
+    #[serde(default)]
+    status: RawStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawMeta {
+    #[serde(flatten)]
+    meta: Meta,
+    generation: Option<i64>,
+    creation_timestamp: Option<CompactString>,
+}
+
+/// Of Pods and of nodes.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawSpec {
+    node_name: Option<CompactString>,
+    taints: Option<Vec<RawTaint>>,
+}
+
+#[derive(Deserialize)]
+struct RawTaint {
+    key: CompactString,
+}
+
+#[derive(Default, Deserialize)]
+struct RawStatus {
+    phase: Option<CompactString>,
+    reason: Option<CompactString>,
+    conditions: Option<Vec<RawCondition>>,
+}
+
+#[derive(Deserialize)]
+struct RawCondition {
+    r#type: CompactString,
+    status: CompactString,
+}
+
+impl RawStatus {
+    fn is_true(&self, condition: &str) -> bool {
+        self.conditions.iter().flatten().any(|known| known.r#type == condition && known.status == "True")
+    }
+}
+
+pub(super) fn read_pod(object: &[u8]) -> Option<Pod> {
+    let Raw { metadata, spec, status } = serde_json::from_slice(object).ok()?;
+    let created_at = metadata.creation_timestamp.and_then(|text| Timestamp::parse(&text).ok()).unwrap_or_default();
+    Some(Pod {
+        generation: metadata.generation,
+        created_at,
+        node: spec.node_name.unwrap_or_default(),
+        evicted: status.reason.as_deref() == Some("Evicted"),
+        disrupted: status.is_true("DisruptionTarget"),
+        phase: status.phase.unwrap_or_default(),
+        meta: Meta { finalizers: Vec::new(), owner_references: Vec::new(), ..metadata.meta },
+    })
+}
+
+pub(super) fn read_node(object: &[u8]) -> Option<Node> {
+    let Raw { metadata, spec, status } = serde_json::from_slice(object).ok()?;
+    let tainted = spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE);
+    Some(Node { meta: metadata.meta, out_of_service: tainted && !status.is_true("Ready") })
+}
