@@ -2,6 +2,7 @@
 
 pub mod controller;
 pub mod driver;
+pub mod gc;
 pub mod hollow;
 pub mod job;
 pub mod kit;

@@ -131,6 +131,10 @@ uid_newtype!(
     /// Identifies one Pod for ever.
     PodUid
 );
+uid_newtype!(
+    /// Identifies one object of any kind for ever.
+    ObjectUid
+);
 
 /// A point in the one revision space that Jobs and Pods share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,161 @@
+//! What should happen to one object, given who owns it and whom it owns.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tally_core::ids::ObjectUid;
+
+use super::graph::{Claim, FOREGROUND, Graph, Node, ORPHAN, Owned, Place, Policy, Standing};
+use crate::controller::{Call, Event, Reference, Verb};
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decision {
+    Nothing,
+    /// Ask the server whether the owner with this UID is there.
+    Look(ObjectUid, Arc<Place>),
+    /// Take these owners out of its references.
+    Release(Vec<ObjectUid>),
+    /// Its own dependents wait for it and it for them: these owners shall not wait for it.
+    Unblock(Vec<ObjectUid>),
+    Delete(Policy),
+    /// Nothing is left to wait for: take the finalizer away. Only when all its dependents are known.
+    Finish(&'static str),
+}
+
+pub fn decide(graph: &Graph, uid: &ObjectUid, node: &Node) -> Decision {
+    let mut owners = Owners::default();
+    for owner in &node.owners {
+        match graph.standing(owner) {
+            Standing::Solid | Standing::Unresolvable => owners.stays = true,
+            Standing::Orphaning => owners.orphaning.push(owner.uid.clone()),
+            Standing::Waiting => owners.waiting.push(owner.uid.clone()),
+            Standing::Dangling => owners.dangling.push(owner.uid.clone()),
+            Standing::Pending => owners.pending = true,
+            Standing::Unverified(place) => {
+                owners.unverified.get_or_insert_with(|| (owner.uid.clone(), place));
+            }
+        }
+        owners.unresolvable |= owner.place().is_none();
+    }
+    if node.deleting { of_deleted(graph, uid, node, owners) } else { of_living(graph, uid, node, owners) }
+}
+
+#[derive(Default)]
+struct Owners {
+    stays: bool,
+    unresolvable: bool,
+    pending: bool,
+    unverified: Option<(ObjectUid, Arc<Place>)>,
+    orphaning: Vec<ObjectUid>,
+    waiting: Vec<ObjectUid>,
+    dangling: Vec<ObjectUid>,
+}
+
+fn of_deleted(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> Decision {
+    // An owner that lets go waits until all have been let go, also those that are going themselves.
+    if !owners.orphaning.is_empty() {
+        return Decision::Release(owners.orphaning);
+    }
+    let owned = graph.owned(uid);
+    match node.policy {
+        Policy::Orphan if owned.is_none_or(|owned| owned.dependents.is_empty()) => Decision::Finish(ORPHAN),
+        Policy::Foreground if owned.is_none_or(|owned| owned.blocking == 0) => Decision::Finish(FOREGROUND),
+        _ => Decision::Nothing,
+    }
+}
+
+fn of_living(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> Decision {
+    if node.owners.is_empty() {
+        return Decision::Nothing;
+    }
+    if let Some((owner, place)) = owners.unverified {
+        return Decision::Look(owner, place);
+    }
+    // One of whose owners nothing is known is left as it is. Unless an owner lets go of it: that is not its affair alone.
+    if (owners.pending || owners.unresolvable) && owners.orphaning.is_empty() {
+        return Decision::Nothing;
+    }
+    // Who is let go by one owner is not to be deleted because of another.
+    if owners.stays || !owners.orphaning.is_empty() {
+        let released = [owners.dangling, owners.waiting, owners.orphaning].concat();
+        return if released.is_empty() { Decision::Nothing } else { Decision::Release(released) };
+    }
+    let owned = graph.owned(uid);
+    if owners.waiting.is_empty() || owned.is_none() {
+        return Decision::Delete(node.policy);
+    }
+    let blocks: Vec<_> = node.owners.iter().filter(|owner| owner.blocks).map(|owner| owner.uid.clone()).collect();
+    if !blocks.is_empty() && owned.is_some_and(|owned| any_in_foreground(graph, owned)) {
+        return Decision::Unblock(blocks);
+    }
+    Decision::Delete(Policy::Foreground)
+}
+
+fn any_in_foreground(graph: &Graph, owned: &Owned) -> bool {
+    let mut dependents = owned.dependents.iter().filter_map(|uid| graph.node(uid));
+    dependents.any(|node| node.deleting && node.policy == Policy::Foreground)
+}
+
+/// The request that does it. None: there is nothing to do.
+pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision) -> Option<Call> {
+    let revision = node.revision.to_string();
+    let references = |entry: fn(&ObjectUid) -> Value, owners: &[ObjectUid]| {
+        let references: Vec<Value> = owners.iter().map(entry).collect();
+        json!({"metadata": {"uid": uid, "ownerReferences": references}})
+    };
+    let (verb, body) = match decision {
+        Decision::Nothing => return None,
+        Decision::Look(_, place) => {
+            let kind = graph.kinds[usize::from(place.kind)];
+            return Some(Call::new(Verb::Get, kind, &place.namespace, &place.name));
+        }
+        Decision::Release(owners) => {
+            (Verb::StrategicPatch, references(|owner| json!({"$patch": "delete", "uid": owner}), owners))
+        }
+        Decision::Unblock(owners) => {
+            (Verb::StrategicPatch, references(|owner| json!({"uid": owner, "blockOwnerDeletion": false}), owners))
+        }
+        // At this revision only: it may have found another owner since.
+        Decision::Delete(policy) => {
+            let preconditions = json!({"uid": uid, "resourceVersion": revision});
+            let policy = policy.name();
+            let body = json!({
+                "apiVersion": "v1", "kind": "DeleteOptions",
+                "preconditions": preconditions, "propagationPolicy": policy,
+            });
+            (Verb::Delete, body)
+        }
+        Decision::Finish(finalizer) => {
+            let stay: Vec<_> = node.finalizers.iter().filter(|known| *known != finalizer).collect();
+            let metadata = json!({"uid": uid, "resourceVersion": revision, "finalizers": stay});
+            (Verb::MergePatch, json!({"metadata": metadata}))
+        }
+    };
+    let kind = graph.kinds[usize::from(node.kind)];
+    Some(Call::new(verb, kind, &node.namespace, &node.name).body(&body))
+}
+
+/// What to tell users about an object whose owners cannot be where it says.
+pub fn misplaced_owner(graph: &Graph, uid: &ObjectUid, node: &Node) -> Option<Event> {
+    let wrong = node.owners.iter().find_map(|owner| match &owner.claim {
+        Claim::Misplaced(place) => Some((owner, place)),
+        Claim::At(place) => {
+            let elsewhere = graph.node(&owner.uid).is_some_and(|owner| owner.namespace != place.namespace);
+            elsewhere.then_some((owner, place))
+        }
+        Claim::Unknown => None,
+    });
+    let (owner, place) = wrong?;
+    let kind = graph.kinds[usize::from(place.kind)];
+    let (namespace, name) = (&place.namespace, &place.name);
+    let claimed =
+        format!("[{}/{}, namespace: {namespace}, name: {name}, uid: {}]", kind.api_version(), kind.kind, owner.uid);
+    let about = Reference {
+        kind: graph.kinds[usize::from(node.kind)],
+        namespace: node.namespace.clone(),
+        name: node.name.clone(),
+        uid: uid.to_string().into(),
+    };
+    let message = format!("ownerRef {claimed} does not exist in namespace {:?}", node.namespace.as_str());
+    Some(Event { about, warning: true, reason: "OwnerRefInvalidNamespace".into(), message })
+}

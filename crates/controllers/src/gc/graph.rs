@@ -1,0 +1,397 @@
+//! What there is, and who owns whom. By UID: names come back, UIDs do not.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use tally_core::ids::{ObjectUid, Revision};
+
+use crate::controller::Kind;
+use crate::kit::{Meta, Owner};
+
+pub const FOREGROUND: &str = "foregroundDeletion";
+pub const ORPHAN: &str = "orphan";
+
+type Table<V> = HashMap<ObjectUid, V, foldhash::fast::FixedState>;
+
+/// One object, as far as ownership is concerned.
+#[derive(Debug)]
+pub struct Node {
+    pub kind: u16,
+    pub namespace: CompactString,
+    pub name: CompactString,
+    pub revision: Revision,
+    pub deleting: bool,
+    /// What its finalizers say about its dependents.
+    pub policy: Policy,
+    /// Only of an object that waits for us: we must name those that stay.
+    pub finalizers: Vec<CompactString>,
+    /// When it was first seen to wait for us.
+    pub waits_since: Revision,
+    pub owners: Vec<OwnerRef>,
+    /// Users are told once.
+    pub reported: bool,
+    pub queued: bool,
+    seen: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    #[default]
+    Background,
+    Foreground,
+    Orphan,
+}
+
+impl Policy {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+
+    fn of(finalizers: &[CompactString]) -> Self {
+        let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+        match (has(ORPHAN), has(FOREGROUND)) {
+            (true, _) => Self::Orphan,
+            (_, true) => Self::Foreground,
+            _ => Self::Background,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerRef {
+    pub uid: ObjectUid,
+    pub claim: Claim,
+    pub blocks: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The owner should be found there.
+    At(Arc<Place>),
+    /// Nothing in a namespace can own what is in none: there is no saying which namespace is meant.
+    Misplaced(Arc<Place>),
+    /// Of a kind that is not followed, or the dependent itself. Nothing can be said about such an owner.
+    Unknown,
+}
+
+impl OwnerRef {
+    pub fn place(&self) -> Option<&Arc<Place>> {
+        match &self.claim {
+            Claim::At(place) => Some(place),
+            Claim::Misplaced(_) | Claim::Unknown => None,
+        }
+    }
+}
+
+/// Where an owner is said to be. One for all that agree about it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub kind: u16,
+    pub namespace: CompactString,
+    pub name: CompactString,
+}
+
+/// Of a UID that objects name as their owner's, whether or not there is such an object.
+#[derive(Debug, Default)]
+pub struct Owned {
+    pub dependents: BTreeSet<ObjectUid>,
+    /// How many of them hold up its deletion.
+    pub blocking: usize,
+    /// It was there, and its stream has shown it go.
+    pub gone: bool,
+    /// What became of looking for it where its dependents say it is. Those who are wrong about that must not mislead
+    /// the others.
+    pub looked: BTreeMap<Place, Look>,
+    /// How often it was there, or nobody knew, while its stream did not show it.
+    pub looks: u32,
+    /// The place last named.
+    place: Option<Arc<Place>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    Asked,
+    Absent,
+    /// The stream is behind, or nobody knows. To be asked again in a while.
+    Unclear,
+}
+
+/// What an owner means to its dependent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is there.
+    Solid,
+    /// It is there, on its way out, and wants its dependents to go first.
+    Waiting,
+    /// It is on its way out and lets go of its dependents.
+    Orphaning,
+    /// It is gone, or was never there.
+    Dangling,
+    /// It must be looked for.
+    Unverified(Arc<Place>),
+    /// It is being looked for.
+    Pending,
+    /// It is of a kind that is not followed, or one that cannot be an owner here.
+    Unresolvable,
+}
+
+/// What a change of an object is to its relatives.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// Its dependents must be looked at.
+    pub dependents: bool,
+    /// These owners have fewer dependents, or fewer that block them.
+    pub owners: Vec<ObjectUid>,
+}
+
+#[derive(Default)]
+pub struct Graph {
+    pub kinds: Vec<Kind>,
+    nodes: Table<Node>,
+    owned: Table<Owned>,
+    streams: Vec<Progress>,
+}
+
+#[derive(Clone, Default)]
+struct Progress {
+    epoch: u32,
+    listing: bool,
+    reached: Option<Revision>,
+}
+
+impl Graph {
+    pub fn new(kinds: Vec<Kind>) -> Self {
+        let streams = vec![Progress::default(); kinds.len()];
+        Self { kinds, streams, ..Self::default() }
+    }
+
+    pub fn kind(&self, kind: Kind) -> Option<u16> {
+        self.kinds.iter().position(|known| *known == kind).and_then(|at| u16::try_from(at).ok())
+    }
+
+    pub fn node(&self, uid: &ObjectUid) -> Option<&Node> {
+        self.nodes.get(uid)
+    }
+
+    pub fn node_mut(&mut self, uid: &ObjectUid) -> Option<&mut Node> {
+        self.nodes.get_mut(uid)
+    }
+
+    pub fn owned(&self, uid: &ObjectUid) -> Option<&Owned> {
+        self.owned.get(uid)
+    }
+
+    pub fn owned_mut(&mut self, uid: &ObjectUid) -> Option<&mut Owned> {
+        self.owned.get_mut(uid)
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.owned.is_empty()
+    }
+
+    /// Whether every kind has been listed once.
+    pub fn is_complete(&self) -> bool {
+        self.streams.iter().all(|stream| stream.reached.is_some())
+    }
+
+    /// Whether a kind is being listed again: until that is done, what there is of it is not known.
+    pub fn is_listing(&self) -> bool {
+        self.streams.iter().any(|stream| stream.listing)
+    }
+
+    /// Everything that happened up to here has been seen.
+    pub fn reached(&self) -> Revision {
+        self.streams.iter().map(|stream| stream.reached.unwrap_or_default()).min().unwrap_or_default()
+    }
+
+    pub fn list_begins(&mut self, kind: u16) {
+        let stream = &mut self.streams[usize::from(kind)];
+        stream.epoch = stream.epoch.wrapping_add(1);
+        stream.listing = true;
+    }
+
+    /// What the list lacked.
+    pub fn list_ends(&mut self, kind: u16, at: Revision) -> Vec<ObjectUid> {
+        let stream = &mut self.streams[usize::from(kind)];
+        stream.listing = false;
+        stream.reached = stream.reached.max(Some(at));
+        let epoch = stream.epoch;
+        let missing = self.nodes.iter().filter(|(_, node)| node.kind == kind && node.seen != epoch);
+        let mut missing: Vec<_> = missing.map(|(uid, _)| uid.clone()).collect();
+        missing.sort_unstable();
+        missing
+    }
+
+    pub fn reaches(&mut self, kind: u16, at: Revision) {
+        let stream = &mut self.streams[usize::from(kind)];
+        // A list is in the order of names: until it is complete, its revisions say nothing.
+        if !stream.listing {
+            stream.reached = stream.reached.max(Some(at));
+        }
+    }
+
+    pub fn observe(&mut self, kind: u16, meta: &Meta) -> Effect {
+        let uid = ObjectUid::new(&meta.uid);
+        let seen = self.streams[usize::from(kind)].epoch;
+        if let Some(known) = self.nodes.get_mut(&uid)
+            && known.revision > meta.revision()
+        {
+            known.seen = seen;
+            return Effect::default();
+        }
+        let owners = self.references(kind, meta);
+        let policy = Policy::of(&meta.finalizers);
+        let waits = meta.deleting() && policy != Policy::Background;
+        let mut node = Node {
+            kind,
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            revision: meta.revision(),
+            deleting: meta.deleting(),
+            policy,
+            finalizers: if waits { meta.finalizers.clone() } else { Vec::new() },
+            waits_since: meta.revision(),
+            owners,
+            reported: false,
+            queued: false,
+            seen,
+        };
+        let Some(known) = self.nodes.remove(&uid) else {
+            self.link(&uid, &node.owners);
+            self.nodes.insert(uid.clone(), node);
+            return Effect { dependents: self.appeared(&uid), owners: Vec::new() };
+        };
+        let was = (known.deleting && known.policy != Policy::Background).then_some(known.policy);
+        let is = waits.then_some(policy);
+        if was == is {
+            node.waits_since = known.waits_since;
+        }
+        node.queued = known.queued;
+        let mut effect = Effect { dependents: was != is, owners: Vec::new() };
+        if known.owners == node.owners {
+            node.reported = known.reported;
+        } else {
+            self.link(&uid, &node.owners);
+            self.unlink(&uid, &known.owners, &node.owners);
+            effect.owners = known.owners.into_iter().map(|owner| owner.uid).collect();
+        }
+        self.nodes.insert(uid, node);
+        effect
+    }
+
+    /// Whether dependents have waited for it.
+    fn appeared(&mut self, uid: &ObjectUid) -> bool {
+        let Some(owned) = self.owned.get_mut(uid) else { return false };
+        owned.gone = false;
+        owned.looked.retain(|_, look| *look == Look::Absent);
+        owned.looks = 0;
+        true
+    }
+
+    /// None: it was not known.
+    pub fn remove(&mut self, uid: &ObjectUid) -> Option<Effect> {
+        let node = self.nodes.remove(uid)?;
+        self.unlink(uid, &node.owners, &[]);
+        let owned = self.owned.get_mut(uid);
+        let dependents = owned.is_some();
+        if let Some(owned) = owned {
+            owned.gone = true;
+            owned.looked.clear();
+        }
+        Some(Effect { dependents, owners: node.owners.into_iter().map(|owner| owner.uid).collect() })
+    }
+
+    fn link(&mut self, uid: &ObjectUid, owners: &[OwnerRef]) {
+        for owner in owners {
+            let Some(place) = owner.place() else { continue };
+            let owned = self.owned.entry(owner.uid.clone()).or_default();
+            owned.dependents.insert(uid.clone());
+            owned.blocking += usize::from(owner.blocks);
+            owned.place = Some(place.clone());
+        }
+    }
+
+    /// After `link`, so that an owner which keeps its dependent keeps what is known of it.
+    fn unlink(&mut self, uid: &ObjectUid, owners: &[OwnerRef], still: &[OwnerRef]) {
+        for owner in owners.iter().filter(|owner| owner.place().is_some()) {
+            let Some(owned) = self.owned.get_mut(&owner.uid) else { continue };
+            owned.blocking -= usize::from(owner.blocks);
+            if !still.iter().any(|other| other.uid == owner.uid && other.place().is_some()) {
+                owned.dependents.remove(uid);
+            }
+            if owned.dependents.is_empty() {
+                self.owned.remove(&owner.uid);
+            }
+        }
+    }
+
+    fn references(&self, kind: u16, meta: &Meta) -> Vec<OwnerRef> {
+        let mut references: Vec<OwnerRef> = Vec::with_capacity(meta.owner_references.len());
+        for owner in &meta.owner_references {
+            let uid = ObjectUid::new(&owner.uid);
+            // A UID has one owner: of two references to it, one is right at most.
+            match references.iter_mut().find(|known| known.uid == uid) {
+                Some(known) => known.blocks |= owner.block_owner_deletion,
+                None => {
+                    let claim = self.claim(kind, meta, owner, &uid);
+                    references.push(OwnerRef { uid, claim, blocks: owner.block_owner_deletion });
+                }
+            }
+        }
+        references
+    }
+
+    fn claim(&self, kind: u16, meta: &Meta, owner: &Owner, uid: &ObjectUid) -> Claim {
+        // Nobody owns itself. Who says so would wait for itself.
+        if *uid == ObjectUid::new(&meta.uid) {
+            return Claim::Unknown;
+        }
+        let (group, _) = owner.api_version.rsplit_once('/').unwrap_or_default();
+        let is = |known: &Kind| known.kind == owner.kind && known.group == group;
+        // Nearly always the dependents of an owner agree about its place, and share it.
+        if let Some(place) = self.owned.get(uid).and_then(|owned| owned.place.as_ref())
+            && is(&self.kinds[usize::from(place.kind)])
+            && (&*place.name, &*place.namespace) == (&*owner.name, self.home(place.kind, meta))
+        {
+            return Claim::At(place.clone());
+        }
+        let Some(found) = self.kinds.iter().position(is).and_then(|at| u16::try_from(at).ok()) else {
+            return Claim::Unknown;
+        };
+        let namespace = self.home(found, meta).into();
+        let place = Arc::new(Place { kind: found, namespace, name: owner.name.clone() });
+        let misplaced = self.kinds[usize::from(found)].namespaced && !self.kinds[usize::from(kind)].namespaced;
+        if misplaced { Claim::Misplaced(place) } else { Claim::At(place) }
+    }
+
+    /// The namespace in which an owner of this kind must be.
+    fn home<'a>(&self, kind: u16, dependent: &'a Meta) -> &'a str {
+        if self.kinds[usize::from(kind)].namespaced { &dependent.namespace } else { "" }
+    }
+
+    pub fn standing(&self, owner: &OwnerRef) -> Standing {
+        let Some(place) = owner.place() else { return Standing::Unresolvable };
+        if let Some(node) = self.nodes.get(&owner.uid)
+            && (node.kind, &node.namespace, &node.name) == (place.kind, &place.namespace, &place.name)
+        {
+            return match (node.deleting, node.policy) {
+                (true, Policy::Foreground) => Standing::Waiting,
+                (true, Policy::Orphan) => Standing::Orphaning,
+                _ => Standing::Solid,
+            };
+        }
+        let Some(owned) = self.owned.get(&owner.uid) else { return Standing::Unverified(place.clone()) };
+        match owned.looked.get(&**place) {
+            _ if owned.gone => Standing::Dangling,
+            Some(Look::Absent) => Standing::Dangling,
+            Some(Look::Asked | Look::Unclear) => Standing::Pending,
+            None => Standing::Unverified(place.clone()),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The garbage collector: objects whose owners are all gone are deleted; an owner that is deleted in the foreground
+//! goes after those of its dependents that block it; one that is deleted as an orphaner lets go of its dependents first.
+//!
+//! It follows the metadata of every kind it is given and keeps a graph of who owns whom, by UID (`graph`). Whenever
+//! something near an object changes, the object is looked at again (`decide`), and at most one request about it is
+//! under way. Nothing is deleted because something was not seen: the streams run apart, so an owner that no stream has
+//! shown is looked for at the server, and one that was shown to go is gone. The other way round, a finalizer is taken
+//! away only when all streams have come as far as the deletion they saw: a dependent made before it would be missed.
+//!
+//! Deletes carry the UID and the revision they were decided on, patches the UID; a conflict means that the stream will
+//! bring something newer, which is decided on then.
+
+mod decide;
+mod graph;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::Deserialize;
+use tally_core::ids::{ObjectUid, Revision};
+use tally_core::time::{Span, Timestamp};
+
+use crate::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
+use crate::kit::{Asked, Meta, retry_at};
+use decide::{Decision, call, decide, misplaced_owner};
+use graph::{Effect, Graph, Look, Place};
+
+/// Requests under way at once. The dependents of one owner can be a hundred thousand: they wait here, as UIDs, not as
+/// requests.
+pub const MOST_UNDER_WAY: usize = 64;
+
+/// How long streams that are behind are waited for. A server that sends bookmarks in time sends them sooner; another
+/// would be waited for for a minute, or for ever.
+const PATIENCE: Span = Span::from_millis(1000);
+
+pub struct GarbageCollector {
+    graph: Graph,
+    /// Objects to look at, each once.
+    queue: VecDeque<ObjectUid>,
+    asked: Asked<Purpose>,
+    /// Of objects about which something has been asked or is to be.
+    conduct: BTreeMap<ObjectUid, Conduct>,
+    timers: BTreeSet<(Timestamp, ObjectUid)>,
+    /// Objects whose finalizer may go when all streams have come this far.
+    behind: BTreeSet<(Revision, ObjectUid)>,
+}
+
+#[derive(Debug)]
+enum Purpose {
+    /// Something was done to the object as of this revision.
+    Act(Act),
+    /// The owner with this UID was looked for.
+    Look(ObjectUid, Place),
+}
+
+#[derive(Debug)]
+struct Act {
+    uid: ObjectUid,
+    at: Revision,
+    /// The object stays and is another afterwards: an answer at the same revision means that nothing was done.
+    changes: bool,
+}
+
+#[derive(Debug, Default)]
+struct Conduct {
+    asked: bool,
+    /// What was done shows from this revision on. Until then the object looks as if it had not been.
+    shows_at: Revision,
+    failures: u32,
+    not_before: Option<Timestamp>,
+    patient_until: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Meta,
+}
+
+fn meta(bytes: &[u8]) -> Option<Meta> {
+    serde_json::from_slice::<Object>(bytes).ok().map(|object| object.metadata).filter(|meta| !meta.uid.is_empty())
+}
+
+impl GarbageCollector {
+    /// Follows these kinds. An owner of another kind is taken to be there; an object of another kind is never deleted.
+    pub fn new(kinds: Vec<Kind>) -> Self {
+        Self {
+            graph: Graph::new(kinds),
+            queue: VecDeque::new(),
+            asked: Asked::default(),
+            conduct: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            behind: BTreeSet::new(),
+        }
+    }
+
+    fn observed(&mut self, kind: u16, bytes: &[u8]) {
+        // The server has stored it, so it is there; but what it says about itself cannot be read.
+        let Some(meta) = meta(bytes) else { return };
+        self.graph.reaches(kind, meta.revision());
+        let uid = ObjectUid::new(&meta.uid);
+        let effect = self.graph.observe(kind, &meta);
+        self.spread(&uid, effect);
+        self.enqueue(&uid);
+    }
+
+    fn removed(&mut self, uid: &ObjectUid) {
+        let Some(effect) = self.graph.remove(uid) else { return };
+        self.conduct.remove(uid);
+        self.spread(uid, effect);
+    }
+
+    fn spread(&mut self, uid: &ObjectUid, effect: Effect) {
+        effect.owners.iter().for_each(|owner| self.enqueue(owner));
+        if effect.dependents {
+            self.enqueue_dependents(uid);
+        }
+    }
+
+    fn enqueue_dependents(&mut self, uid: &ObjectUid) {
+        let dependents = self.graph.owned(uid).map(|owned| owned.dependents.iter().cloned().collect::<Vec<_>>());
+        dependents.unwrap_or_default().iter().for_each(|dependent| self.enqueue(dependent));
+    }
+
+    fn enqueue(&mut self, uid: &ObjectUid) {
+        if let Some(node) = self.graph.node_mut(uid).filter(|node| !node.queued) {
+            node.queued = true;
+            self.queue.push_back(uid.clone());
+        }
+    }
+
+    fn work(&mut self, now: Timestamp, out: &mut Outbox) {
+        while self.asked.len() < MOST_UNDER_WAY
+            && let Some(uid) = self.queue.pop_front()
+        {
+            self.examine(&uid, now, out);
+        }
+    }
+
+    fn examine(&mut self, uid: &ObjectUid, now: Timestamp, out: &mut Outbox) {
+        let Some(node) = self.graph.node_mut(uid) else { return };
+        node.queued = false;
+        let (at, since) = (node.revision, node.waits_since);
+        if let Some(conduct) = self.conduct.get(uid)
+            && (conduct.asked || conduct.shows_at > at || conduct.not_before.is_some_and(|at| at > now))
+        {
+            return;
+        }
+        let Some(node) = self.graph.node(uid) else { return };
+        let event = if node.reported { None } else { misplaced_owner(&self.graph, uid, node) };
+        let decision = decide(&self.graph, uid, node);
+        let call = call(&self.graph, uid, node, &decision);
+        if let (Some(event), Some(node)) = (event, self.graph.node_mut(uid)) {
+            node.reported = true;
+            out.events.push(event);
+        }
+        match decision {
+            // An owner is there before those that name it: seeing it is cheaper than asking for it.
+            Decision::Look(..) if !self.caught_up(uid, at, now) => return,
+            Decision::Finish(_) if !self.caught_up(uid, since, now) => return,
+            Decision::Nothing => {
+                self.conduct.remove(uid);
+            }
+            _ => {}
+        }
+        let Some(call) = call else { return };
+        let purpose = match decision {
+            Decision::Look(owner, place) => {
+                if let Some(owned) = self.graph.owned_mut(&owner) {
+                    owned.looked.insert((*place).clone(), Look::Asked);
+                }
+                Purpose::Look(owner, (*place).clone())
+            }
+            _ => {
+                self.conduct.entry(uid.clone()).or_default().asked = true;
+                let changes = matches!(decision, Decision::Release(_) | Decision::Unblock(_));
+                Purpose::Act(Act { uid: uid.clone(), at, changes })
+            }
+        };
+        self.asked.ask(purpose, call, out);
+    }
+
+    /// Whether all that happened up to then has been seen, or waited for long enough. If not, the object is looked at
+    /// again when it has been.
+    fn caught_up(&mut self, uid: &ObjectUid, since: Revision, now: Timestamp) -> bool {
+        if self.graph.reached() >= since {
+            return true;
+        }
+        let listing = self.graph.is_listing();
+        let until = self.conduct.entry(uid.clone()).or_default().patient_until.get_or_insert(now + PATIENCE);
+        if *until <= now {
+            if !listing {
+                return true;
+            }
+            *until = now + PATIENCE;
+        }
+        self.timers.insert((*until, uid.clone()));
+        self.behind.insert((since, uid.clone()));
+        false
+    }
+
+    /// Some stream has come further.
+    fn advanced(&mut self) {
+        if self.behind.is_empty() {
+            return;
+        }
+        let reached = self.graph.reached();
+        while let Some((since, uid)) = self.behind.first().filter(|(since, _)| *since <= reached).cloned() {
+            self.behind.remove(&(since, uid.clone()));
+            self.enqueue(&uid);
+        }
+    }
+
+    fn answered(&mut self, purpose: Purpose, reply: &Reply, now: Timestamp) {
+        match purpose {
+            Purpose::Act(act) => self.acted(act, reply, now),
+            Purpose::Look(owner, place) => self.looked(&owner, place, reply, now),
+        }
+    }
+
+    fn acted(&mut self, Act { uid, at, changes }: Act, reply: &Reply, now: Timestamp) {
+        let next = Revision(at.0 + 1);
+        let shows_at = match reply {
+            Reply::Done(bytes) => {
+                let revision = meta(bytes).map_or(Revision(0), |meta| meta.revision());
+                (revision > at || !changes).then_some(revision.max(next))
+            }
+            Reply::DoneWithStatus => Some(next),
+            // Gone, or changed: either way the stream will say so.
+            reply if reply.is_not_found() || reply.is_conflict() => Some(next),
+            _ => None,
+        };
+        let Some(conduct) = self.conduct.get_mut(&uid) else { return };
+        conduct.asked = false;
+        match shows_at {
+            Some(shows_at) => {
+                conduct.shows_at = shows_at;
+                conduct.failures = 0;
+            }
+            None => {
+                let again = retry_at(now, conduct.failures);
+                conduct.failures += 1;
+                conduct.not_before = Some(again);
+                self.timers.insert((again, uid.clone()));
+            }
+        }
+        self.enqueue(&uid);
+    }
+
+    fn looked(&mut self, owner: &ObjectUid, place: Place, reply: &Reply, now: Timestamp) {
+        let absent = match reply {
+            Reply::Done(bytes) => meta(bytes).is_some_and(|found| ObjectUid::new(&found.uid) != *owner),
+            reply => reply.is_not_found(),
+        };
+        // Without an entry, nobody names this owner any more.
+        let Some(owned) = self.graph.owned_mut(owner) else { return };
+        if absent {
+            owned.looked.insert(place, Look::Absent);
+        } else {
+            owned.looked.insert(place, Look::Unclear);
+            let again = retry_at(now, owned.looks);
+            owned.looks += 1;
+            self.timers.insert((again, owner.clone()));
+        }
+        self.enqueue_dependents(owner);
+    }
+
+    fn fire(&mut self, now: Timestamp) {
+        while let Some((at, uid)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
+            self.timers.remove(&(at, uid.clone()));
+            self.enqueue(&uid);
+            if let Some(owned) = self.graph.owned_mut(&uid)
+                && owned.looked.values().any(|look| *look == Look::Unclear)
+            {
+                owned.looked.retain(|_, look| *look != Look::Unclear);
+                self.enqueue_dependents(&uid);
+            }
+        }
+    }
+}
+
+impl Controller for GarbageCollector {
+    fn name(&self) -> &'static str {
+        "gc"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        self.graph.kinds.iter().copied().map(Stream::metadata).collect()
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+        match input {
+            Input::Listing(kind) => self.graph.kind(kind).into_iter().for_each(|kind| self.graph.list_begins(kind)),
+            Input::Observed(kind, bytes) => {
+                self.graph.kind(kind).into_iter().for_each(|kind| self.observed(kind, bytes));
+            }
+            Input::Gone(kind, bytes) => {
+                if let (Some(kind), Some(meta)) = (self.graph.kind(kind), meta(bytes)) {
+                    self.graph.reaches(kind, meta.revision());
+                    self.removed(&ObjectUid::new(&meta.uid));
+                }
+            }
+            Input::Listed(kind, at) => {
+                if let Some(kind) = self.graph.kind(kind) {
+                    let missing = self.graph.list_ends(kind, at);
+                    missing.iter().for_each(|uid| self.removed(uid));
+                }
+            }
+            Input::Reached(kind, at) => {
+                self.graph.kind(kind).into_iter().for_each(|kind| self.graph.reaches(kind, at));
+            }
+            Input::Answered { request, reply, .. } => {
+                if let Some(purpose) = self.asked.answered(request) {
+                    self.answered(purpose, &reply, now);
+                }
+            }
+            Input::Tick => {}
+        }
+        self.advanced();
+        self.fire(now);
+        // Before everything has been listed, most owners would have to be looked for.
+        if !self.queue.is_empty() && self.graph.is_complete() {
+            self.work(now, out);
+        }
+        out.wake_at = self.timers.first().map(|(at, _)| *at);
+    }
+}
