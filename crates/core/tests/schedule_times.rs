@@ -1,4 +1,5 @@
 //! When schedules are due: across changes of the clocks, ends of months and leap years.
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use tally_core::schedule::{Schedule, Zone};
