@@ -1,4 +1,4 @@
-//! The server under load: this very binary in a process of its own, on a temporary directory.
+//! What is under load: this very binary in processes of its own, the server on a temporary directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,71 +12,113 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Ends, and takes its directory along, when dropped.
 pub struct Server {
-    child: Child,
+    process: Process,
     directory: PathBuf,
     pub api: Api,
 }
 
 impl Server {
-    pub async fn start(parent: &Path) -> Result<Server> {
+    pub async fn start(parent: &Path, arguments: &[&str]) -> Result<Server> {
         let directory = parent.join(format!("tally-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let kubeconfig = directory.join("kubeconfig");
-        let child = Command::new(std::env::current_exe().context("cannot find this program's own file")?)
-            .args(["up", "--no-node", "--controllers", "", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(directory.join("data"))
-            .arg("--kubeconfig")
-            .arg(&kubeconfig)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .context("cannot start a server")?;
+        // One that is left from before would be believed.
+        let _ = std::fs::remove_file(&kubeconfig);
+        let mut command = own_command()?;
+        command.args(["up", "--no-node", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory.join("data"));
+        command.arg("--kubeconfig").arg(&kubeconfig).args(arguments);
+        let mut process = Process::start(command)?;
         let until = Instant::now() + READY_WITHIN;
-        let mut starting = Some(child);
         loop {
             if let Some(api) = Api::from_kubeconfig(&kubeconfig)
                 && let Ok(answer) = api.connection().call(&Call::get("/readyz")).await
                 && answer.code == 200
-                && let Some(child) = starting.take()
             {
-                return Ok(Server { child, directory, api });
+                return Ok(Server { process, directory, api });
             }
-            if let Some(child) = &mut starting
-                && let Some(status) = child.try_wait()?
-            {
+            if let Some(status) = process.0.try_wait()? {
                 bail!("the server ended with {status}");
             }
             if Instant::now() > until {
-                if let Some(child) = &mut starting {
-                    let _ = child.kill();
-                }
                 bail!("the server is not ready after {} s", READY_WITHIN.as_secs());
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
-    /// Bytes of memory that are really there (RSS), where the system tells.
-    pub fn memory(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
     }
 
-    /// Seconds of processor time used so far, where the system tells.
+    pub fn memory(&self) -> Option<u64> {
+        self.process.memory()
+    }
+
     pub fn cpu(&self) -> Option<f64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-        // A hundred ticks a second on every Linux.
-        Some(ticks / 100.0)
+        self.process.cpu()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.end();
         let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn own_command() -> Result<Command> {
+    Ok(Command::new(std::env::current_exe().context("cannot find this program's own file")?))
+}
+
+/// Ends when dropped.
+pub struct Process(Child);
+
+impl Process {
+    fn start(mut command: Command) -> Result<Process> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("cannot start a process")?;
+        Ok(Process(child))
+    }
+
+    /// The Job and TTL controllers, on the server of this kubeconfig.
+    pub fn controller(kubeconfig: PathBuf) -> Result<Process> {
+        let mut command = own_command()?;
+        command.args(["controller", "--leader-elect", "false", "--kubeconfig"]).arg(kubeconfig);
+        Process::start(command)
+    }
+
+    /// Bytes of memory that are really there (RSS), where the system tells.
+    pub fn memory(&self) -> Option<u64> {
+        self.kilobytes("VmRSS:")
+    }
+
+    /// The most there have been.
+    pub fn peak_memory(&self) -> Option<u64> {
+        self.kilobytes("VmHWM:")
+    }
+
+    fn kilobytes(&self, name: &str) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    }
+
+    /// Seconds of processor time used so far, where the system tells.
+    pub fn cpu(&self) -> Option<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).ok()?;
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
+        // A hundred ticks a second on every Linux.
+        Some(ticks / 100.0)
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use tally_controllers::controller::{Controller, Kind, Stream};
 use tally_controllers::driver::{self, Silent};
+use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobMachine};
+use tally_controllers::pod_gc::PodGc;
+use tally_controllers::scheduler::Scheduler;
 use tally_controllers::ttl::TtlMachine;
 use tally_controllers::typed::Typed;
-use tally_controllers::{root_ca, service_account};
+use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
 use tally_embedded::Embedded;
 use tally_registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// What `--controllers` takes.
-const NAMES: [&str; 4] = ["job", "root-ca", "serviceaccount", "ttl"];
+const NAMES: [&str; 7] = ["gc", "job", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen(Vec<&'static str>);
@@ -37,10 +40,6 @@ pub fn parse(text: &str) -> Result<Chosen, String> {
 }
 
 impl Chosen {
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub fn has(&self, name: &str) -> bool {
         self.0.contains(&name)
     }
@@ -64,8 +63,15 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
     const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
     const TTL_STREAMS: &[Stream] = &[Stream::of(Kind::JOB)];
     Some(match name {
+        // Events about things that are gone go by themselves; nothing owns them.
+        "gc" => {
+            let kinds = tally_embedded::kinds().into_iter().filter(|kind| kind.plural != "events").collect();
+            Box::new(GarbageCollector::new(kinds))
+        }
         "job" => Box::new(Typed::new("job-controller", JOB_STREAMS, JobMachine::new(Config::default()))),
+        "podgc" => Box::new(PodGc::new(pod_gc::Options::default())),
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
+        "scheduler" => Box::new(Scheduler::new(scheduler::Options::default())),
         "serviceaccount" => Box::new(service_account::controller()),
         "ttl" => Box::new(Typed::new("ttl-after-finished-controller", TTL_STREAMS, TtlMachine::default())),
         _ => return None,

@@ -1,0 +1,184 @@
+//! How fast Jobs run on hollow nodes, and what that costs: time from creation to completion, requests per Pod, and the
+//! processor time and memory of `tally controller` as Jobs grow.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args as ClapArgs;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+use super::server::{Process, Server};
+use crate::client::{Api, Call};
+
+#[derive(ClapArgs)]
+pub struct Args {
+    /// One-Pod Jobs to run, one after the other, on an idle cluster
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    latency: u32,
+    /// Completions of the Jobs that are run as a whole; each an Indexed and a NonIndexed one
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000")]
+    completions: Vec<u32>,
+    /// Pods of a Job at the same time
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    parallelism: u32,
+    /// Where the server keeps its data: the disk that is part of what is measured
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+/// Everything but the controllers that are measured.
+const OTHERS: &str = "scheduler";
+
+pub fn run(args: &Args) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(measure(args)).map(|()| true)
+}
+
+async fn measure(args: &Args) -> Result<()> {
+    let directory = args.directory.clone().unwrap_or_else(std::env::temp_dir);
+    latency(args, &directory).await?;
+    for completions in &args.completions {
+        for indexed in [true, false] {
+            whole(args, &directory, *completions, indexed).await?;
+        }
+    }
+    Ok(())
+}
+
+fn job(name: &str, completions: u32, parallelism: u32, indexed: bool) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+        "spec": {
+            "completions": completions, "parallelism": parallelism.min(completions),
+            "completionMode": if indexed { "Indexed" } else { "NonIndexed" },
+            "template": {"spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "main", "image": "busybox:1.36", "command": ["sh", "-c", "true"]}],
+            }},
+        },
+    })
+}
+
+/// Creates a Job and waits, on a watch that was open before, until it is finished. Its last state.
+async fn finish(api: &Api, body: &Value) -> Result<(Duration, Value)> {
+    let name = body["metadata"]["name"].as_str().unwrap_or_default();
+    let watch = Call::get(format!("{JOBS}?watch=true&fieldSelector=metadata.name%3D{name}"));
+    let mut stream = api.connection().open(&watch).await?.into_body();
+    let mut connection = api.connection();
+    // The connection stands before the clock runs.
+    connection.call(&Call::get("/readyz")).await?;
+    let began = Instant::now();
+    let made = connection.call(&Call::new("POST", JOBS).body(body)).await?;
+    if made.code != 201 {
+        bail!("cannot create the Job {name}: {} {}", made.code, made.text);
+    }
+    let mut text = Vec::new();
+    loop {
+        let frame = stream.frame().await.context("the stream of Jobs ended early")??;
+        text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).collect();
+            let event: Value = serde_json::from_slice(&line).context("an event that is not JSON")?;
+            let conditions = event["object"]["status"]["conditions"].as_array();
+            let finished = conditions.into_iter().flatten().find(|condition| {
+                condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+            });
+            if let Some(condition) = finished {
+                if condition["type"] == "Failed" {
+                    bail!("the Job {name} failed: {condition}");
+                }
+                return Ok((began.elapsed(), event["object"].clone()));
+            }
+        }
+    }
+}
+
+async fn latency(args: &Args, directory: &std::path::Path) -> Result<()> {
+    let server = Server::start(directory, &["--hollow", "1"]).await?;
+    // The node has to be there first.
+    finish(&server.api, &job("first", 1, 1, false)).await?;
+    let mut took = Vec::new();
+    for number in 0..args.latency {
+        took.push(finish(&server.api, &job(&format!("j{number}"), 1, 1, false)).await?.0);
+    }
+    took.sort_unstable();
+    let at = |percent: usize| took.get(took.len() * percent / 100).map_or(0.0, |took| took.as_secs_f64() * 1e3);
+    println!(
+        "latency   {} Jobs of one Pod, from create to Complete: half within {:.1} ms, 99 of 100 within {:.1} ms",
+        args.latency,
+        at(50),
+        at(99)
+    );
+    Ok(())
+}
+
+async fn whole(args: &Args, directory: &std::path::Path, completions: u32, indexed: bool) -> Result<()> {
+    let server = Server::start(directory, &["--hollow", "4", "--controllers", OTHERS]).await?;
+    let controller = Process::controller(server.kubeconfig())?;
+    // It knows the cluster, and the nodes are there.
+    finish(&server.api, &job("first", 1, 1, indexed)).await?;
+    let (asked, cpu) = (requests(&server.api).await?, controller.cpu());
+    let (took, finished) = finish(&server.api, &job("whole", completions, args.parallelism, indexed)).await?;
+    if finished["status"]["succeeded"] != completions {
+        bail!("{} succeeded, and should be {completions}", finished["status"]["succeeded"]);
+    }
+    let (asked_after, cpu_after) = (requests(&server.api).await?, controller.cpu());
+    let mut all = 0;
+    let mut parts: Vec<(u64, String)> = Vec::new();
+    for (what, count) in &asked_after {
+        // The Job itself, and the question for the figures, are ours.
+        let ours = u64::from(what == "create jobs") + u64::from(what.ends_with("/metrics") || what == "get ");
+        let count = count.saturating_sub(asked.get(what).copied().unwrap_or(0)).saturating_sub(ours);
+        if count > 0 {
+            all += count;
+            parts.push((count, what.clone()));
+        }
+    }
+    parts.sort_unstable_by(|one, other| other.cmp(one));
+    let seconds = took.as_secs_f64();
+    let pods = f64::from(completions);
+    print!(
+        "{:<10} {completions} Pods in {seconds:.2} s, {:.0} a minute; {:.3} requests per Pod",
+        if indexed { "Indexed" } else { "NonIndexed" },
+        pods / seconds * 60.0,
+        all as f64 / pods,
+    );
+    if let (Some(before), Some(after)) = (cpu, cpu_after) {
+        print!("; controller: {:.0} us of processor per Pod", (after - before) / pods * 1e6);
+    }
+    if let Some(peak) = controller.peak_memory() {
+        print!(", {} MB at most", peak / 1_000_000);
+    }
+    println!();
+    let parts: Vec<String> = parts.iter().take(6).map(|(count, what)| format!("{what} {count}")).collect();
+    println!("           {}", parts.join(", "));
+    Ok(())
+}
+
+/// How often the server was asked for what, watches aside: only requests over HTTP, so not those of its own controllers.
+async fn requests(api: &Api) -> Result<BTreeMap<String, u64>> {
+    let page = api.connection().call(&Call::get("/metrics")).await?.text;
+    let mut counts = BTreeMap::new();
+    for line in page.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
+        let (labels, count) = line.rsplit_once("} ").context("a figure without a value")?;
+        let label = |name: &str| {
+            let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+            rest.split_once('"').map(|(value, _)| value)
+        };
+        let verb = label("verb").unwrap_or_default().to_lowercase();
+        if verb == "watch" {
+            continue;
+        }
+        let mut what = format!("{verb} {}", label(",resource").or_else(|| label("resource")).unwrap_or_default());
+        if let Some(subresource) = label("subresource").filter(|name| !name.is_empty()) {
+            what += &format!("/{subresource}");
+        }
+        *counts.entry(what).or_default() += count.parse::<u64>().context("a figure that is not a number")?;
+    }
+    Ok(counts)
+}
