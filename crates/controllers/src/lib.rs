@@ -1,6 +1,7 @@
 //! Controllers: state machines without I/O, and what carries out what they ask for.
 
 pub mod controller;
+pub mod cronjob;
 pub mod driver;
 pub mod gc;
 pub mod hollow;
@@ -8,6 +9,7 @@ pub mod job;
 pub mod kit;
 pub mod lease;
 pub mod machine;
+pub mod namespace;
 pub mod per_namespace;
 pub mod pod_gc;
 pub mod root_ca;

@@ -1,0 +1,388 @@
+//! Empties a namespace that is on its way out, then lets it go.
+//!
+//! It goes over the kinds in passes: list, delete what there is, list what is left. Pods first, and the rest only when
+//! they are gone, so that no Pod outlives what it lives from. What is left at the end of a pass is said in the
+//! conditions of the namespace (`conditions`). Then the streams of the content tell when all of that is gone, and a new
+//! pass begins; in case they do not, one begins now and then anyway. Only lists decide: the namespace is let go by a
+//! pass that found nothing.
+//!
+//! Nothing new can come into such a namespace, so passes come to an end. All memory is of passes under way: whoever
+//! starts anew starts with a pass.
+
+mod conditions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tally_core::ids::{ObjectUid, Revision};
+use tally_core::time::Timestamp;
+
+use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use crate::kit::{Asked, Meta, retry_at};
+use conditions::{Found, changed};
+
+/// Namespaces worked on at once, with one request each. Emptying one is a burst of requests, and there is no hurry.
+pub const MOST_UNDER_WAY: usize = 16;
+
+const FINALIZER: &str = "kubernetes";
+
+pub struct Namespaces {
+    /// What is emptied, Pods first.
+    kinds: Vec<Kind>,
+    ending: BTreeMap<CompactString, Ending>,
+    /// Those with a step to take. Each is here, or asked about, or waits: never two of these.
+    ready: VecDeque<Identity>,
+    timers: BTreeSet<(Timestamp, CompactString)>,
+    asked: Asked<Identity>,
+    /// The ending ones of a list of namespaces, while it is being told.
+    listed: Option<BTreeSet<CompactString>>,
+}
+
+/// A name, and who is meant by it: another of that name may end next.
+type Identity = (CompactString, ObjectUid);
+
+/// A namespace with a deletion timestamp.
+struct Ending {
+    uid: ObjectUid,
+    /// As it was last seen, or as an answer showed it.
+    object: Bytes,
+    revision: Revision,
+    step: Step,
+    found: Found,
+    /// What the lists of this pass still showed, and is not known to be gone since.
+    left: BTreeSet<ObjectUid>,
+    /// What went while a list was under way, which may have been made before.
+    went: BTreeSet<ObjectUid>,
+    passes: u32,
+    next_pass: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// What there is of the nth kind.
+    Look(usize),
+    Delete(usize),
+    /// What is left of it.
+    LookAgain(usize),
+    Tell,
+    Finish,
+    /// For the rest to go, or the time of the next pass.
+    Wait,
+    /// Nothing is left to do but for others.
+    Done,
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    metadata: Meta,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    finalizers: Vec<CompactString>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Meta,
+}
+
+impl Namespaces {
+    /// Empties namespaces of these kinds; those without a namespace are passed over.
+    pub fn new(kinds: Vec<Kind>) -> Self {
+        let mut kinds: Vec<_> = kinds.into_iter().filter(|kind| kind.namespaced).collect();
+        // The sort is stable: Pods come first, the others as given.
+        kinds.sort_by_key(|kind| *kind != Kind::POD);
+        Self {
+            kinds,
+            ending: BTreeMap::new(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            asked: Asked::default(),
+            listed: None,
+        }
+    }
+
+    fn observed(&mut self, bytes: &[u8]) {
+        let Ok(Namespace { metadata, spec }) = serde_json::from_slice(bytes) else { return };
+        let uid = ObjectUid::new(&metadata.uid);
+        let held = spec.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+        let ends = metadata.deleting() && held;
+        if !ends || self.ending.get(&metadata.name).is_some_and(|ending| ending.uid != uid) {
+            self.ending.remove(&metadata.name);
+        }
+        if !ends {
+            return;
+        }
+        if let Some(listed) = &mut self.listed {
+            listed.insert(metadata.name.clone());
+        }
+        let revision = metadata.revision();
+        match self.ending.get_mut(&metadata.name) {
+            None => {
+                let ending = Ending {
+                    uid: uid.clone(),
+                    object: Bytes::copy_from_slice(bytes),
+                    revision,
+                    step: Step::Look(0),
+                    found: Found::default(),
+                    left: BTreeSet::new(),
+                    went: BTreeSet::new(),
+                    passes: 0,
+                    next_pass: None,
+                };
+                self.ending.insert(metadata.name.clone(), ending);
+                self.ready.push_back((metadata.name, uid));
+            }
+            Some(ending) if ending.revision < revision => {
+                ending.object = Bytes::copy_from_slice(bytes);
+                ending.revision = revision;
+                // It was let go, and somebody holds it again in our name.
+                if ending.step == Step::Done {
+                    self.begin_pass(&metadata.name);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn begin_pass(&mut self, name: &CompactString) {
+        let Some(ending) = self.ending.get_mut(name) else { return };
+        if let Some(at) = ending.next_pass.take() {
+            self.timers.remove(&(at, name.clone()));
+        }
+        ending.step = Step::Look(0);
+        ending.found = Found::default();
+        ending.left.clear();
+        self.ready.push_back((name.clone(), ending.uid.clone()));
+    }
+
+    /// An object in a namespace went.
+    fn went(&mut self, bytes: &[u8]) {
+        // Nearly always no namespace is going: then nothing that happens in one matters.
+        if self.ending.is_empty() {
+            return;
+        }
+        let Ok(Object { metadata }) = serde_json::from_slice::<Object>(bytes) else { return };
+        let Some(ending) = self.ending.get_mut(&metadata.namespace) else { return };
+        let uid = ObjectUid::new(&metadata.uid);
+        let awaited = ending.left.remove(&uid);
+        match ending.step {
+            Step::Wait if awaited && ending.left.is_empty() => self.begin_pass(&metadata.namespace),
+            Step::Look(_) | Step::LookAgain(_) => drop(ending.went.insert(uid)),
+            _ => {}
+        }
+    }
+
+    /// Takes the steps there is room for.
+    fn work(&mut self, now: Timestamp, out: &mut Outbox) {
+        while self.asked.len() < MOST_UNDER_WAY
+            && let Some((name, uid)) = self.ready.pop_front()
+        {
+            let Some(ending) = self.ending.get_mut(&name).filter(|ending| ending.uid == uid) else { continue };
+            match call(&self.kinds, &name, ending, now) {
+                Some(call) => self.asked.ask((name, uid), call, out),
+                None => self.passed_over(name, now),
+            }
+        }
+    }
+
+    /// A step that needs no request.
+    fn passed_over(&mut self, name: CompactString, now: Timestamp) {
+        let Some(ending) = self.ending.get_mut(&name) else { return };
+        match ending.step {
+            Step::Look(_) => ending.step = Step::Tell,
+            Step::Tell if ending.found.is_nothing() => ending.step = Step::Finish,
+            Step::Tell => return self.wait(&name, now),
+            // The object cannot be read: only somebody else can change that.
+            _ => {
+                ending.step = Step::Done;
+                return;
+            }
+        }
+        self.ready.push_back((name, ending.uid.clone()));
+    }
+
+    fn wait(&mut self, name: &CompactString, now: Timestamp) {
+        let Some(ending) = self.ending.get_mut(name) else { return };
+        // What is left may all have gone while the rest of the pass was made.
+        if ending.left.is_empty() && ending.found.failures.is_empty() && !ending.found.is_nothing() {
+            return self.begin_pass(name);
+        }
+        let at = retry_at(now, ending.passes);
+        ending.passes += 1;
+        ending.step = Step::Wait;
+        ending.next_pass = Some(at);
+        self.timers.insert((at, name.clone()));
+    }
+
+    fn answered(&mut self, (name, uid): Identity, reply: Reply, now: Timestamp) {
+        let Some(ending) = self.ending.get_mut(&name).filter(|ending| ending.uid == uid) else { return };
+        match (ending.step, reply) {
+            (Step::Look(nth), Reply::Listed { items, .. }) => {
+                ending.step = if items.is_empty() { Step::Look(nth + 1) } else { Step::Delete(nth) };
+            }
+            // A kind that is not served has no objects.
+            (Step::Look(nth), Reply::Refused(refusal)) if matches!(refusal.code, 404 | 405) => {
+                ending.step = Step::Look(nth + 1);
+            }
+            (Step::Delete(nth), reply) => {
+                if !reply.is_done() {
+                    ending.found.failures.push(trouble(&reply));
+                }
+                ending.step = Step::LookAgain(nth);
+            }
+            (Step::LookAgain(nth), Reply::Listed { items, .. }) => {
+                let Some(kind) = self.kinds.get(nth) else { return };
+                let went = std::mem::take(&mut ending.went);
+                for bytes in &items {
+                    // One that cannot be read is left all the same.
+                    let metadata = serde_json::from_slice(bytes).map(|object: Object| object.metadata);
+                    let metadata = metadata.unwrap_or_default();
+                    ending.found.add(kind, &metadata.finalizers);
+                    ending.left.insert(ObjectUid::new(&metadata.uid));
+                }
+                ending.left.retain(|uid| !went.contains(uid));
+                // Pods live from the rest: it waits for them.
+                let stop = *kind == Kind::POD && !items.is_empty();
+                ending.step = if stop { Step::Tell } else { Step::Look(nth + 1) };
+            }
+            (Step::Look(nth) | Step::LookAgain(nth), reply) => {
+                ending.found.failures.push(trouble(&reply));
+                ending.step = Step::Look(nth + 1);
+            }
+            (Step::Tell, Reply::Done(bytes)) => {
+                ending.learn(bytes);
+                if !ending.found.is_nothing() {
+                    return self.wait(&name, now);
+                }
+                ending.step = Step::Finish;
+            }
+            // Gone, or let go; the stream will say so.
+            (Step::Finish, Reply::Done(_) | Reply::DoneWithStatus) => {
+                ending.step = Step::Done;
+                return;
+            }
+            (Step::Tell | Step::Finish, reply) if reply.is_not_found() => {
+                ending.step = Step::Done;
+                return;
+            }
+            // Told or not, it goes on later: a pass is always right.
+            _ => return self.wait(&name, now),
+        }
+        self.ready.push_back((name, uid));
+    }
+
+    fn fire(&mut self, now: Timestamp) {
+        while let Some((at, name)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
+            self.timers.remove(&(at, name.clone()));
+            if self.ending.get(&name).is_some_and(|ending| ending.next_pass == Some(at)) {
+                self.begin_pass(&name);
+            }
+        }
+    }
+
+    /// A list instead of news: those who went may have gone unmentioned.
+    fn look_everywhere(&mut self) {
+        let waiting = self.ending.iter().filter(|(_, ending)| ending.step == Step::Wait);
+        let waiting: Vec<_> = waiting.map(|(name, _)| name.clone()).collect();
+        waiting.iter().for_each(|name| self.begin_pass(name));
+    }
+}
+
+impl Ending {
+    /// The object as our own write left it: the next write is on top of that.
+    fn learn(&mut self, bytes: Bytes) {
+        if let Ok(Object { metadata }) = serde_json::from_slice(&bytes)
+            && metadata.revision() > self.revision
+        {
+            self.revision = metadata.revision();
+            self.object = bytes;
+        }
+    }
+}
+
+/// The request of the next step. None: it needs none.
+fn call(kinds: &[Kind], name: &str, ending: &mut Ending, now: Timestamp) -> Option<Call> {
+    match ending.step {
+        Step::Look(nth) | Step::LookAgain(nth) => {
+            ending.went.clear();
+            Some(Call::new(Verb::List, *kinds.get(nth)?, name, ""))
+        }
+        Step::Delete(nth) => {
+            let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+            Some(Call::new(Verb::DeleteCollection, *kinds.get(nth)?, name, "").body(&options))
+        }
+        Step::Tell => {
+            let object: Value = serde_json::from_slice(&ending.object).ok()?;
+            let conditions = changed(&object, &ending.found, now)?;
+            let body = json!({
+                "metadata": {"uid": ending.uid, "resourceVersion": ending.revision.to_string()},
+                "status": {"conditions": conditions},
+            });
+            Some(Call::new(Verb::MergePatch, Kind::NAMESPACE, "", name).subresource("status").body(&body))
+        }
+        Step::Finish => {
+            // The whole object: what it does not name would be taken away.
+            let mut object: Value = serde_json::from_slice(&ending.object).ok()?;
+            object["apiVersion"] = "v1".into();
+            object["kind"] = "Namespace".into();
+            object.pointer_mut("/spec/finalizers")?.as_array_mut()?.retain(|finalizer| finalizer != FINALIZER);
+            Some(Call::new(Verb::Update, Kind::NAMESPACE, "", name).subresource("finalize").body(&object))
+        }
+        Step::Wait | Step::Done => None,
+    }
+}
+
+fn trouble(reply: &Reply) -> String {
+    match reply {
+        Reply::Refused(refusal) => refusal.message.clone(),
+        _ => "the server did not answer".to_owned(),
+    }
+}
+
+impl Controller for Namespaces {
+    fn name(&self) -> &'static str {
+        "namespace"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        let content = self.kinds.iter().copied().map(Stream::metadata);
+        std::iter::once(Stream::of(Kind::NAMESPACE)).chain(content).collect()
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+        match input {
+            Input::Observed(Kind::NAMESPACE, bytes) => self.observed(bytes),
+            Input::Gone(Kind::NAMESPACE, bytes) => {
+                if let Ok(Object { metadata }) = serde_json::from_slice(bytes) {
+                    self.ending.remove(&metadata.name);
+                }
+            }
+            Input::Gone(_, bytes) => self.went(bytes),
+            Input::Listing(Kind::NAMESPACE) => self.listed = Some(BTreeSet::new()),
+            Input::Listed(Kind::NAMESPACE, _) => {
+                let listed = self.listed.take().unwrap_or_default();
+                self.ending.retain(|name, _| listed.contains(name));
+            }
+            Input::Listed(..) => self.look_everywhere(),
+            Input::Answered { request, reply, .. } => {
+                if let Some(identity) = self.asked.answered(request) {
+                    self.answered(identity, reply, now);
+                }
+            }
+            Input::Listing(_) | Input::Observed(..) | Input::Reached(..) | Input::Tick => {}
+        }
+        self.fire(now);
+        self.work(now, out);
+        out.wake_at = self.timers.first().map(|(at, _)| *at);
+    }
+}
