@@ -1,7 +1,6 @@
 //! Controllers: state machines without I/O, and what carries out what they ask for.
 
 pub mod controller;
-pub mod cronjob;
 pub mod driver;
 pub mod gc;
 pub mod hollow;
