@@ -2,6 +2,8 @@
 
 mod bench;
 mod client;
+mod controller;
+mod metrics;
 mod model;
 mod sim;
 mod up;
@@ -19,6 +21,8 @@ struct Cli {
 enum Command {
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
+    /// Run the Job controllers against a Kubernetes API server
+    Controller(controller::Args),
     /// Load an API server and print what it does, one line of figures a case
     Bench(bench::Args),
     /// Run the deterministic simulator: controllers under faults, judged by an oracle at every write
@@ -30,6 +34,7 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
+        Command::Controller(args) => controller::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Model(args) => model::run(&args),

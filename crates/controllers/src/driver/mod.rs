@@ -201,6 +201,7 @@ impl<A: Api> Task<A> {
     }
 
     fn tell(&mut self, input: Input<'_>) {
+        let begun = Instant::now();
         self.controller.handle(input, wall_clock(), &mut self.out);
         self.queue.extend(self.out.requests.drain(..));
         let name = self.controller.name();
@@ -209,8 +210,11 @@ impl<A: Api> Task<A> {
                 self.caller.observer.event_dropped(name);
             }
         }
-        for metric in self.out.metrics.drain(..) {
-            self.caller.observer.metric(name, &metric);
+        if !self.out.metrics.is_empty() {
+            let decided_in = begun.elapsed();
+            for metric in self.out.metrics.drain(..) {
+                self.caller.observer.metric(name, &metric, decided_in);
+            }
         }
     }
 

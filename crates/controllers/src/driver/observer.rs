@@ -7,7 +7,8 @@ use crate::driver::api::Trouble;
 
 /// Called from the driver's tasks: must not wait.
 pub trait Observer: Send + Sync + 'static {
-    fn metric(&self, _controller: &'static str, _metric: &Metric) {}
+    /// `decided_in`: how long the controller took for the input this came of.
+    fn metric(&self, _controller: &'static str, _metric: &Metric, _decided_in: Duration) {}
     /// A request was answered, or given up.
     fn request(&self, _call: &Call, _reply: &Reply, _took: Duration) {}
     /// Requests waiting and under way.

@@ -1,0 +1,250 @@
+//! Before it starts: is that an API server, does it have what is needed, and may we?
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tally_controllers::controller::Kind;
+
+use super::flags::Name;
+use super::remote::{Answer, Remote, request};
+
+/// Older ones lack fields of the Job's status that are written.
+const OLDEST_MINOR: u32 = 30;
+/// What Tally is tested with, and newer.
+const TESTED_MINOR: u32 = 34;
+
+/// Questions under way at once.
+const QUESTIONS: usize = 8;
+
+/// Something that must be allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    verb: &'static str,
+    group: &'static str,
+    /// With the subresource: `jobs/status`.
+    resource: &'static str,
+    /// "" for all.
+    namespace: String,
+    name: String,
+}
+
+/// What the controllers do, and no more.
+pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Right> {
+    let everywhere = |verb, kind: Kind, resource| Right {
+        verb,
+        group: kind.group,
+        resource,
+        namespace: String::new(),
+        name: String::new(),
+    };
+    let mut rights = Vec::new();
+    for name in names {
+        rights.extend(["get", "list", "watch"].map(|verb| everywhere(verb, Kind::JOB, "jobs")));
+        match name {
+            Name::Job => {
+                rights.push(everywhere("patch", Kind::JOB, "jobs/status"));
+                let verbs = ["get", "list", "watch", "create", "patch", "delete"];
+                rights.extend(verbs.map(|verb| everywhere(verb, Kind::POD, "pods")));
+                rights.extend(["create", "patch"].map(|verb| everywhere(verb, Kind::EVENT, "events")));
+            }
+            Name::Ttl => rights.push(everywhere("delete", Kind::JOB, "jobs")),
+        }
+    }
+    if let Some((namespace, name)) = lease {
+        rights.extend(["get", "create", "update"].map(|verb| Right {
+            namespace: namespace.to_owned(),
+            // What is to be created has no name to be allowed for.
+            name: if verb == "create" { String::new() } else { name.to_owned() },
+            ..everywhere(verb, Kind::LEASE, "leases")
+        }));
+    }
+    let mut once: Vec<Right> = Vec::new();
+    for right in rights {
+        if !once.contains(&right) {
+            once.push(right);
+        }
+    }
+    once
+}
+
+impl Right {
+    fn review(&self) -> Value {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource,
+                "namespace": self.namespace, "name": self.name,
+            }},
+        })
+    }
+}
+
+/// `get, list pods; create leases.coordination.k8s.io in namespace kube-system`
+fn named(rights: &[Right]) -> String {
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for right in rights {
+        let dot = if right.group.is_empty() { "" } else { "." };
+        let place =
+            if right.namespace.is_empty() { String::new() } else { format!(" in namespace {}", right.namespace) };
+        let what = format!("{}{dot}{}{place}", right.resource, right.group);
+        match groups.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, verbs)) => verbs.push(right.verb),
+            None => groups.push((what, vec![right.verb])),
+        }
+    }
+    let lines: Vec<String> = groups.into_iter().map(|(what, verbs)| format!("{} {what}", verbs.join(", "))).collect();
+    lines.join("; ")
+}
+
+/// The server's version, if everything is as it must be.
+pub async fn run(remote: &Remote, server: &str, rights: &[Right]) -> Result<String> {
+    let version = version(remote, server).await?;
+    batch(remote, server).await?;
+    permissions(remote, rights).await?;
+    Ok(version)
+}
+
+async fn ask(remote: &Remote, server: &str, method: Method, path: &str, body: &Value) -> Result<Answer> {
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let request = request::plain(method, path, body).context("the request cannot be written")?;
+    remote.ask(request).await.map_err(|failure| {
+        let hint = if failure.why.contains("certificate") {
+            "is certificate-authority-data in the kubeconfig that of this server?"
+        } else {
+            "is it running, and is its address in the kubeconfig right?"
+        };
+        anyhow!("cannot reach the API server at {server}: {}; {hint}", failure.why)
+    })
+}
+
+async fn version(remote: &Remote, server: &str) -> Result<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Version {
+        major: String,
+        minor: String,
+        git_version: String,
+    }
+    let answer = ask(remote, server, Method::GET, "/version", &Value::Null).await?;
+    match answer.code {
+        200 => {}
+        401 => bail!("the API server at {server} does not accept the credentials of the kubeconfig; are they expired?"),
+        // Versions can be kept from those who are not known; the rest is asked for all the same.
+        403 => return Ok("unknown".to_owned()),
+        code => bail!("{server} answers {code} to GET /version: is it a Kubernetes API server?"),
+    }
+    let version: Version = serde_json::from_slice(&answer.body)
+        .map_err(|_| anyhow!("{server} answers, but not as a Kubernetes API server does: is its address right?"))?;
+    let minor: u32 = version.minor.trim_end_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0);
+    let (text, tested) = (&version.git_version, TESTED_MINOR);
+    if version.major == "1" && minor < OLDEST_MINOR {
+        bail!("the API server is Kubernetes {text}, which is too old: Tally needs 1.{OLDEST_MINOR}, better 1.{tested}");
+    }
+    if version.major == "1" && minor < TESTED_MINOR {
+        tracing::warn!("the API server is Kubernetes {text}; Tally is tested with 1.{tested} and newer");
+    }
+    Ok(version.git_version)
+}
+
+async fn batch(remote: &Remote, server: &str) -> Result<()> {
+    #[derive(Deserialize)]
+    struct List {
+        resources: Vec<Resource>,
+    }
+    #[derive(Deserialize)]
+    struct Resource {
+        name: String,
+    }
+    let answer = ask(remote, server, Method::GET, "/apis/batch/v1", &Value::Null).await?;
+    match answer.code {
+        200 => {}
+        401 => bail!("the API server at {server} does not accept the credentials of the kubeconfig; are they expired?"),
+        403 => return Ok(()),
+        404 => bail!("the API server at {server} does not serve batch/v1: Jobs are switched off, or it is no cluster"),
+        code => bail!("the API server at {server} answers {code} when asked for batch/v1; try again later"),
+    }
+    let list: List = serde_json::from_slice(&answer.body).context("the list of batch/v1 cannot be read")?;
+    for needed in ["jobs", "jobs/status"] {
+        if !list.resources.iter().any(|resource| resource.name == needed) {
+            bail!("the API server at {server} serves batch/v1 without {needed}");
+        }
+    }
+    Ok(())
+}
+
+async fn permissions(remote: &Remote, rights: &[Right]) -> Result<()> {
+    let asked = rights.iter().map(|right| async move { (right, allowed(remote, right).await) });
+    let answers: Vec<(&Right, Result<bool>)> = futures_util::stream::iter(asked).buffered(QUESTIONS).collect().await;
+    let mut missing = Vec::new();
+    for (right, answer) in answers {
+        match answer {
+            Ok(true) => {}
+            Ok(false) => missing.push(right.clone()),
+            Err(error) => {
+                tracing::warn!("cannot find out what is allowed, and goes on as if everything were: {error:#}");
+                return Ok(());
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let who = whoami(remote).await;
+    bail!(
+        "{who} lacks permissions: {}; the ClusterRole and Role in deploy/kustomize/base/role.yaml have all that is needed",
+        named(&missing)
+    )
+}
+
+async fn allowed(remote: &Remote, right: &Right) -> Result<bool> {
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let answer = ask(remote, "", Method::POST, path, &right.review()).await?;
+    if !(200..300).contains(&answer.code) {
+        bail!("the server answers {} to a SelfSubjectAccessReview", answer.code);
+    }
+    let review: Value = serde_json::from_slice(&answer.body).context("the review cannot be read")?;
+    Ok(review["status"]["allowed"] == true)
+}
+
+/// As the server sees us, for the message.
+async fn whoami(remote: &Remote) -> String {
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = ask(remote, "", Method::POST, path, &body).await.ok();
+    let review: Option<Value> = answer.and_then(|answer| serde_json::from_slice(&answer.body).ok());
+    let name = review.as_ref().and_then(|review| review["status"]["userInfo"]["username"].as_str());
+    name.map_or_else(|| "the user of the kubeconfig".to_owned(), |name| format!("user {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_permissions_are_named() {
+        let all = rights(&[Name::Job, Name::Ttl], Some(("kube-system", "l")));
+        assert_eq!(
+            named(&all),
+            "get, list, watch, delete jobs.batch; patch jobs/status.batch; get, list, watch, create, patch, delete \
+             pods; create, patch events; get, create, update leases.coordination.k8s.io in namespace kube-system"
+        );
+        assert_eq!(named(&rights(&[Name::Ttl], None)), "get, list, watch, delete jobs.batch");
+    }
+
+    #[test]
+    fn questions_are_as_narrow_as_the_right() {
+        let all = rights(&[Name::Job], Some(("ns", "l")));
+        let attributes = |right: &Right| right.review()["spec"]["resourceAttributes"].clone();
+        let of = |verb: &str, resource: &str| {
+            attributes(all.iter().find(|right| right.verb == verb && right.resource == resource).unwrap())
+        };
+        let status = of("patch", "jobs/status");
+        assert_eq!((&status["resource"], &status["subresource"]), (&"jobs".into(), &"status".into()));
+        assert_eq!(of("update", "leases")["name"], "l");
+        assert_eq!(of("create", "leases")["name"], "");
+    }
+}

@@ -1,0 +1,203 @@
+//! Whether it is well, and who may ask: /livez, /readyz and /metrics over plain HTTP.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tally_controllers::controller::{Call, Controller, Metric, Reply, Stream};
+use tally_controllers::driver::Observer;
+use tally_controllers::driver::api::Trouble;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use super::remote::Remote;
+use crate::metrics::Metrics;
+
+/// Those who ask at once; others wait.
+const CONNECTIONS: usize = 64;
+/// Somebody who connects and says nothing holds one of them for no longer than this.
+const SAY_SOMETHING_WITHIN: Duration = Duration::from_secs(10);
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Watches the driver at work.
+pub struct Health {
+    metrics: Metrics,
+    remote: Remote,
+    lease: String,
+    leads: AtomicBool,
+    /// What has not been seen as a whole yet.
+    incomplete: Mutex<BTreeSet<(&'static str, &'static str)>>,
+    /// Streams whose trouble has been told. It is told again only after they were well.
+    told: Mutex<BTreeSet<(&'static str, &'static str)>>,
+}
+
+impl Health {
+    pub fn new(remote: Remote, lease: &str) -> Self {
+        let metrics = Metrics::default();
+        metrics.leads(lease, false);
+        Self {
+            metrics,
+            remote,
+            lease: lease.to_owned(),
+            leads: AtomicBool::new(false),
+            incomplete: Mutex::default(),
+            told: Mutex::default(),
+        }
+    }
+
+    /// The controllers begin.
+    pub fn leads(&self, controllers: &[Box<dyn Controller>]) {
+        let streams = controllers.iter().flat_map(|controller| {
+            controller.streams().into_iter().map(|stream| (controller.name(), stream.kind.plural))
+        });
+        self.incomplete.lock().unwrap_or_else(PoisonError::into_inner).extend(streams);
+        self.leads.store(true, Ordering::Relaxed);
+        self.metrics.leads(&self.lease, true);
+    }
+
+    pub fn follows(&self) {
+        self.leads.store(false, Ordering::Relaxed);
+        self.metrics.leads(&self.lease, false);
+    }
+
+    /// Why it is not ready. One that waits for the lease is: it is what a standby should do.
+    fn unready(&self) -> Option<String> {
+        if !self.remote.is_reachable() {
+            return Some("the API server cannot be reached".to_owned());
+        }
+        let incomplete = self.incomplete.lock().unwrap_or_else(PoisonError::into_inner);
+        let (controller, resource) = incomplete.first().filter(|_| self.leads.load(Ordering::Relaxed))?;
+        Some(format!("{controller} has not seen all {resource} yet"))
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> (u16, &'static str, String) {
+        if *method != Method::GET && *method != Method::HEAD {
+            return (405, PLAIN, "only GET\n".to_owned());
+        }
+        match path {
+            "/livez" | "/healthz" => (200, PLAIN, "ok\n".to_owned()),
+            "/readyz" => match self.unready() {
+                None => (200, PLAIN, "ok\n".to_owned()),
+                Some(why) => (503, PLAIN, format!("not ready: {why}\n")),
+            },
+            "/metrics" => {
+                self.metrics.reachable(self.remote.is_reachable());
+                (200, OPENMETRICS, self.metrics.text(true))
+            }
+            _ => (404, PLAIN, "there are /livez, /readyz and /metrics\n".to_owned()),
+        }
+    }
+}
+
+impl Observer for Health {
+    fn metric(&self, _controller: &'static str, metric: &Metric, decided_in: Duration) {
+        self.metrics.metric(metric, decided_in);
+        if matches!(metric, Metric::InvalidStatus) {
+            tracing::error!("a status that breaks the rules of the API was not sent: please report this bug");
+        }
+    }
+
+    fn request(&self, call: &Call, reply: &Reply, took: Duration) {
+        self.metrics.request(call, reply, took);
+        // The others are ordinary: objects change and go, servers are busy.
+        if let Reply::Refused(refusal) = reply
+            && matches!(refusal.code, 400 | 401 | 403 | 405 | 415 | 422)
+        {
+            let (verb, what, namespace, name) = (call.verb, call.kind.plural, &call.namespace, &call.name);
+            tracing::debug!(?verb, what, %namespace, %name, code = refusal.code, "refused: {}", refusal.message);
+        }
+    }
+
+    fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {
+        self.metrics.load(controller, waiting, in_flight);
+    }
+
+    fn synced(&self, controller: &'static str, stream: Stream) {
+        let key = (controller, stream.kind.plural);
+        self.metrics.synced(controller, stream);
+        self.incomplete.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        tracing::info!(controller, "all {} are known", stream.kind.plural);
+    }
+
+    fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &Trouble) {
+        self.metrics.stream_broken(controller, stream, trouble);
+        let resource = stream.kind.plural;
+        let why = match trouble {
+            Trouble::TooOld => {
+                tracing::info!(
+                    controller,
+                    "the server no longer remembers what {resource} were: they are listed again"
+                );
+                return;
+            }
+            // That nobody answers has been told for all streams at once.
+            Trouble::Broken(_) if !self.remote.is_reachable() => return,
+            Trouble::Broken(why) => why.clone(),
+            Trouble::Refused(refusal) => format!("{} {}", refusal.code, refusal.message),
+        };
+        let first = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert((controller, resource));
+        if first && matches!(trouble, Trouble::Refused(_)) {
+            tracing::warn!(controller, "{resource} cannot be followed, and it is tried again: {why}");
+        } else {
+            tracing::debug!(controller, "the stream of {resource} broke: {why}");
+        }
+    }
+
+    fn event_dropped(&self, controller: &'static str) {
+        self.metrics.event_dropped(controller);
+    }
+}
+
+/// Binds now, so that a bad address is told before anything else happens.
+pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    use anyhow::Context;
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot serve metrics at {address}; choose another address with --metrics, or '' for none")
+    })
+}
+
+/// Serves until it is dropped.
+pub async fn serve(listener: TcpListener, health: Arc<Health>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Too many open files, for example: others must finish first.
+                tracing::debug!("cannot accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let health = health.clone();
+        tokio::spawn(async move {
+            let answer = service_fn(|request: Request<hyper::body::Incoming>| {
+                let (code, content, text) = health.answer(request.method(), request.uri().path());
+                let mut response = Response::new(Full::new(Bytes::from(text)));
+                *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap_or_default();
+                response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content));
+                std::future::ready(Ok::<_, Infallible>(response))
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(SAY_SOMETHING_WITHIN)
+                .serve_connection(TokioIo::new(stream), answer);
+            // Whoever hangs up has heard enough.
+            let _ = connection.await;
+            drop(place);
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! The election as it happens: the machine decides, this sends and waits.
+
+use std::time::{Duration, Instant};
+
+use tally_controllers::controller::{Call, Reply};
+use tally_controllers::driver::api::Api;
+use tally_controllers::driver::wall_clock;
+use tally_controllers::lease::{Change, Config, Elector, Step};
+use tokio::sync::watch;
+
+/// A request about the lease that takes longer than this is given up: by then another one is due.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+pub struct Candidate<A> {
+    api: A,
+    config: Config,
+    elector: Elector,
+    begun: Instant,
+    /// What was last said about it, so that it is said once.
+    said: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Leads,
+    Lost,
+    Stopped,
+}
+
+impl<A: Api> Candidate<A> {
+    pub fn new(api: A, config: Config) -> Self {
+        Self { api, elector: Elector::new(config.clone()), config, begun: Instant::now(), said: String::new() }
+    }
+
+    /// Waits to lead.
+    pub async fn run(&mut self, stop: &mut watch::Receiver<bool>) -> Outcome {
+        loop {
+            match self.step(stop).await {
+                Some(Change::Gained) => return Outcome::Leads,
+                Some(_) => self.tell_holder(),
+                None => return Outcome::Stopped,
+            }
+        }
+    }
+
+    /// Goes on leading. Ends when that is no longer certain.
+    pub async fn hold(&mut self, stop: &mut watch::Receiver<bool>) -> Outcome {
+        loop {
+            let left = self.elector.leads_until().map_or(Duration::ZERO, |until| until.saturating_sub(self.clock()));
+            if left.is_zero() {
+                return Outcome::Lost;
+            }
+            match self.step(stop).await {
+                Some(Change::Lost) => return Outcome::Lost,
+                Some(_) => {}
+                None => return Outcome::Stopped,
+            }
+        }
+    }
+
+    /// So that others need not wait for the lease to run out.
+    pub async fn give_back(mut self) {
+        let Some(call) = self.elector.give_back(wall_clock(), self.clock()) else { return };
+        match self.send(&call, ANSWER_WITHIN).await {
+            reply if reply.is_done() => tracing::info!(lease = self.config.name, "the lease was given back"),
+            reply => tracing::warn!(lease = self.config.name, "the lease could not be given back: {}", why(&reply)),
+        }
+    }
+
+    fn clock(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// None: stopped. Only waiting is cut short: a renewal whose answer nobody hears would leave a lease behind that
+    /// cannot be given back.
+    async fn step(&mut self, stop: &mut watch::Receiver<bool>) -> Option<Change> {
+        let at = self.clock();
+        let leads_until = self.elector.leads_until();
+        match self.elector.next(wall_clock(), at) {
+            Step::Wait(until) => {
+                let until = leads_until.map_or(until, |end| until.min(end));
+                // Those who wait do not all come at the same time.
+                let jitter = if leads_until.is_some() { 1.0 } else { 1.0 + fastrand::f64() / 5.0 };
+                tokio::select! {
+                    () = tokio::time::sleep(until.saturating_sub(at).mul_f64(jitter)) => Some(Change::None),
+                    _ = stop.wait_for(|stop| *stop) => None,
+                }
+            }
+            Step::Send(call) => {
+                if *stop.borrow() {
+                    return None;
+                }
+                let within = leads_until.map_or(ANSWER_WITHIN, |end| end.saturating_sub(at).min(ANSWER_WITHIN));
+                let reply = self.send(&call, within).await;
+                self.tell_trouble(&reply);
+                let at = self.clock();
+                Some(self.elector.answered(&reply, at))
+            }
+        }
+    }
+
+    async fn send(&self, call: &Call, within: Duration) -> Reply {
+        let asked = tokio::time::timeout(within, self.api.call(call)).await;
+        asked.map_or(Reply::Unknown, |response| response.reply)
+    }
+
+    fn tell_holder(&mut self) {
+        let holder = self.elector.holder();
+        if !holder.is_empty() && holder != self.config.identity {
+            let text = format!("{holder} leads; this process waits for the lease");
+            self.say(text);
+        }
+    }
+
+    fn tell_trouble(&mut self, reply: &Reply) {
+        let ordinary = reply.is_done() || reply.is_not_found() || reply.is_conflict();
+        // That the server cannot be reached is told elsewhere.
+        let unreachable =
+            matches!(reply, Reply::Unknown) || matches!(reply, Reply::Refused(refusal) if refusal.code >= 500);
+        if !ordinary && !unreachable {
+            let text = format!("the lease cannot be used: {}", why(reply));
+            self.say(text);
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        if self.said != text {
+            tracing::info!(lease = self.config.name, "{text}");
+            self.said = text;
+        }
+    }
+}
+
+fn why(reply: &Reply) -> String {
+    match reply {
+        Reply::Refused(refusal) => format!("{} {}", refusal.code, refusal.message),
+        _ => "no answer".to_owned(),
+    }
+}
+
+/// A name that no other process has.
+pub fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    let host = if host.trim().is_empty() { "tally" } else { host.trim() };
+    format!("{host}_{:016x}", fastrand::u64(..))
+}

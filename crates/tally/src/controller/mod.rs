@@ -1,0 +1,242 @@
+//! `tally controller`: the Job controllers against any Kubernetes API server.
+//!
+//! What can go wrong for a reason outside is looked for first and told in a sentence; after that it runs until it is
+//! stopped, whatever becomes of the server.
+
+mod checks;
+mod flags;
+mod health;
+mod lead;
+mod log;
+mod remote;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use tally_controllers::driver;
+use tally_controllers::lease;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use flags::Names;
+use health::Health;
+use lead::{Candidate, Outcome};
+use remote::{Remote, connect};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  tally controller --managed-by example.com/tally    serve the Jobs with spec.managedBy: example.com/tally,
+                                                     beside the cluster's own controller
+  tally controller --controllers job                 serve all other Jobs, in place of the cluster's own
+                                                     controller (kube-controller-manager --controllers=*,-job-controller)
+  tally controller --kubeconfig ./k --context test --leader-elect=false
+                                                     one process, for a look
+  curl 127.0.0.1:8080/metrics                        with --metrics 127.0.0.1:8080
+
+Exit code 0: stopped by SIGINT or SIGTERM; 1: it could not start, or lost the lease; 2: bad usage.")]
+pub struct Args {
+    /// The kubeconfig to use [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod it runs in]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig to use [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Controllers to run, separated by commas: job, ttl
+    #[arg(long, value_name = "LIST", default_value = "job,ttl", value_parser = flags::controllers)]
+    controllers: Names,
+    /// Serve the Jobs whose spec.managedBy is this, and no others [default: those without the field, or with
+    /// kubernetes.io/job-controller]
+    #[arg(long, value_name = "NAME", value_parser = flags::manager)]
+    managed_by: Option<String>,
+    /// Requests per second; 0 leaves it to the server, which knows best how much it can take
+    #[arg(long, value_name = "N", default_value = "0", value_parser = flags::rate)]
+    qps: f64,
+    /// Requests at once before --qps is felt [default: one and a half times --qps]
+    #[arg(long, value_name = "N")]
+    burst: Option<u32>,
+    /// Requests under way at once, for each controller
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    in_flight: u16,
+    /// Take turns with other instances: only the one that holds a Lease works
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    leader_elect: bool,
+    /// How long others wait for a leader that is not heard of
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = flags::duration)]
+    leader_elect_lease_duration: Duration,
+    /// How long a leader that cannot renew its lease goes on
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = flags::duration)]
+    leader_elect_renew_deadline: Duration,
+    /// How often the lease is renewed, or asked for
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = flags::duration)]
+    leader_elect_retry_period: Duration,
+    /// The name of the Lease
+    #[arg(long, value_name = "NAME", default_value = "tally-job-controller")]
+    leader_elect_resource_name: String,
+    /// The namespace of the Lease
+    #[arg(long, value_name = "NAME", default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+    /// Where to serve /metrics, /livez and /readyz, over plain HTTP; '' for nowhere
+    #[arg(long, value_name = "ADDR:PORT", default_value = "", hide_default_value = true, value_parser = flags::address)]
+    metrics: Address,
+    /// The form of messages on standard error
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: log::Format,
+    /// Say more; twice for still more
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+/// An alias, because a flag whose type is spelled as an option need not be given a value.
+type Address = Option<SocketAddr>;
+
+/// Whether it was stopped as it should be. An error is one of usage.
+pub fn run(args: &Args) -> Result<bool> {
+    let lease = lease_of(args)?;
+    if args.burst.is_some() && args.qps == 0.0 {
+        return Err(anyhow!("--burst means nothing without --qps: with --qps 0 the server decides"));
+    }
+    log::begin(args.log_format, args.verbose);
+    match start(args, lease) {
+        Ok(well) => Ok(well),
+        Err(error) => {
+            // Exit code 2 is for bad usage; this is not the command line's fault.
+            eprintln!("tally: {error:#}");
+            Ok(false)
+        }
+    }
+}
+
+fn lease_of(args: &Args) -> Result<Option<lease::Config>> {
+    let config = lease::Config {
+        namespace: args.leader_elect_resource_namespace.clone(),
+        name: args.leader_elect_resource_name.clone(),
+        identity: lead::identity(),
+        duration: args.leader_elect_lease_duration,
+        renew_deadline: args.leader_elect_renew_deadline,
+        retry_period: args.leader_elect_retry_period,
+    };
+    if !args.leader_elect {
+        return Ok(None);
+    }
+    if config.name.is_empty() || config.namespace.is_empty() {
+        return Err(anyhow!("the Lease needs a name and a namespace (--leader-elect-resource-name, -namespace)"));
+    }
+    config.check().map_err(|why| anyhow!("the --leader-elect flags do not fit together: {why}"))?;
+    Ok(Some(config))
+}
+
+fn start(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let well = runtime.block_on(serve(args, lease))?;
+    // Nothing that is left has anything to lose.
+    runtime.shutdown_background();
+    Ok(well)
+}
+
+async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
+    let place = connect::Place { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
+    let config = connect::config(&place).await?;
+    let listener = match args.metrics {
+        Some(address) => Some(health::bind(address).await?),
+        None => None,
+    };
+    let remote = Remote::new(connect::service(&config)?);
+    let mut stop = stop_signals().context("cannot wait for signals")?;
+    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let lease_name = lease.as_ref().map(|lease| (lease.namespace.as_str(), lease.name.as_str()));
+    let rights = checks::rights(&args.controllers.0, lease_name);
+    let version = tokio::select! {
+        version = checks::run(&remote, &server, &rights) => version?,
+        _ = stop.wait_for(|stop| *stop) => return Ok(true),
+    };
+    let health = Arc::new(Health::new(remote.clone(), &args.leader_elect_resource_name));
+    let served = args.managed_by.as_deref().unwrap_or("none, or kubernetes.io/job-controller");
+    tracing::info!(server, version, managed_by = served, "tally {} is at work", env!("CARGO_PKG_VERSION"));
+    if let Some(listener) = listener {
+        tracing::info!("metrics are at http://{}/metrics", listener.local_addr()?);
+        tokio::spawn(health::serve(listener, health.clone()));
+    }
+    let Some(lease) = lease else {
+        work(args, remote, health, async move {
+            let _ = stop.wait_for(|stop| *stop).await;
+        })
+        .await;
+        return Ok(true);
+    };
+    lead(args, remote, health, lease, stop).await
+}
+
+/// Waits for the lease, works as long as it has it, and gives it back.
+async fn lead(
+    args: &Args,
+    remote: Remote,
+    health: Arc<Health>,
+    lease: lease::Config,
+    mut stop: watch::Receiver<bool>,
+) -> Result<bool> {
+    let (name, identity) = (lease.name.clone(), lease.identity.clone());
+    let mut candidate = Candidate::new(remote.clone(), lease);
+    if candidate.run(&mut stop).await == Outcome::Stopped {
+        return Ok(true);
+    }
+    tracing::info!(lease = name, identity, "this process leads");
+    // The lease is held until the controllers have ended, and they end when it is lost.
+    let (ended, mut has_ended) = watch::channel(false);
+    let (lost, mut is_lost) = watch::channel(false);
+    let holding = async {
+        let outcome = candidate.hold(&mut has_ended).await;
+        if outcome == Outcome::Lost {
+            let _ = lost.send(true);
+        }
+        outcome
+    };
+    let working = async {
+        let stopped = async move {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => {}
+                _ = is_lost.wait_for(|lost| *lost) => {}
+            }
+        };
+        work(args, remote, health.clone(), stopped).await;
+        let _ = ended.send(true);
+    };
+    let (outcome, ()) = tokio::join!(holding, working);
+    health.follows();
+    if outcome == Outcome::Lost {
+        tracing::error!(lease = name, "the lease is lost: another process may lead, and this one ends");
+        return Ok(false);
+    }
+    candidate.give_back().await;
+    Ok(true)
+}
+
+async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) {
+    let controllers = args.controllers.make(args.managed_by.as_deref());
+    health.leads(&controllers);
+    let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
+    let options = driver::Options { in_flight: usize::from(args.in_flight), qps: args.qps, burst };
+    driver::run(Arc::new(remote), controllers, options, health, stop).await;
+}
+
+/// True from the first SIGINT or SIGTERM on. The second ends the process on the spot.
+fn stop_signals() -> std::io::Result<watch::Receiver<bool>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        let mut either = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        either().await;
+        tracing::info!("stopping");
+        let _ = stop.send(true);
+        either().await;
+        std::process::exit(1);
+    });
+    Ok(stopped)
+}

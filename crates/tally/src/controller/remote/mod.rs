@@ -1,0 +1,212 @@
+//! An API server over HTTP, as the driver needs it.
+
+mod answer;
+pub mod connect;
+mod lines;
+pub mod request;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hyper::HeaderMap;
+use hyper::body::Incoming;
+use tally_controllers::controller::{Call, Refusal, Reply, Stream, Verb};
+use tally_controllers::driver::api::{Api, Response, Start, Trouble};
+use tally_core::ids::Revision;
+use tower::ServiceExt;
+
+use answer::Page;
+use request::Outgoing;
+pub use watch::Watch;
+
+/// How long one request may take. Whether it was done is then unknown.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Longest body that is read: a page of 500 objects of half a megabyte.
+const LONGEST_BODY: usize = 256 << 20;
+
+/// Lists that were cut short because the server forgot their revision are begun again this often.
+const LIST_ATTEMPTS: u32 = 3;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Remote(Arc<Inner>);
+
+struct Inner {
+    service: connect::Service,
+    /// The server sends a state as part of a watch, as far as is known.
+    streams_lists: AtomicBool,
+    reach: Reach,
+}
+
+/// A request without an answer.
+#[derive(Debug)]
+pub struct Failure {
+    /// It was certainly not carried out.
+    pub unsent: bool,
+    pub why: String,
+}
+
+enum PageError {
+    Refused(Refusal, HeaderMap),
+    Failed(Failure),
+}
+
+/// A whole answer.
+pub struct Answer {
+    pub code: u16,
+    pub body: Bytes,
+    pub headers: HeaderMap,
+}
+
+impl Remote {
+    pub fn new(service: connect::Service) -> Self {
+        let reach = Reach { down: AtomicBool::new(false) };
+        Self(Arc::new(Inner { service, streams_lists: AtomicBool::new(true), reach }))
+    }
+
+    /// Whether the last word from the server is that it is there.
+    pub fn is_reachable(&self) -> bool {
+        !self.0.reach.down.load(Ordering::Relaxed)
+    }
+
+    /// One request, answered within the time there is.
+    pub async fn ask(&self, request: Outgoing) -> Result<Answer, Failure> {
+        let asked = async {
+            let (head, body) = self.send(request).await?.into_parts();
+            let body = collect(body).await;
+            let body = match body {
+                Ok(body) => body,
+                // What was refused is refused, whether or not we hear why.
+                Err(_) if !head.status.is_success() => Bytes::new(),
+                Err(why) => return Err(Failure { unsent: false, why }),
+            };
+            Ok(Answer { code: head.status.as_u16(), body, headers: head.headers })
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure { unsent: false, why: format!("no answer within {} s", ANSWER_WITHIN.as_secs()) }),
+        }
+    }
+
+    /// The head of an answer.
+    async fn send(&self, request: Outgoing) -> Result<hyper::Response<Incoming>, Failure> {
+        match self.0.service.clone().oneshot(request).await {
+            Ok(response) => {
+                self.0.reach.answered();
+                Ok(response)
+            }
+            Err(error) => {
+                let unsent = connect::is_unsent(&error);
+                let why = connect::reasons(&*error);
+                if unsent {
+                    self.0.reach.failed(&why);
+                }
+                Err(Failure { unsent, why })
+            }
+        }
+    }
+
+    fn streams_lists(&self) -> bool {
+        self.0.streams_lists.load(Ordering::Relaxed)
+    }
+
+    fn list_by_pages(&self) {
+        if self.0.streams_lists.swap(false, Ordering::Relaxed) {
+            tracing::info!("the server cannot send lists as part of a watch: they are read page by page");
+        }
+    }
+
+    async fn page(&self, call: &Call, metadata_only: bool, token: &str) -> Result<Page, PageError> {
+        let broken = |why: String| PageError::Failed(Failure { unsent: false, why });
+        let request = request::page(call, metadata_only, token).map_err(|error| broken(error.to_string()))?;
+        let answer = self.ask(request).await.map_err(PageError::Failed)?;
+        if answer.code != 200 {
+            let (refusal, _) = answer::refusal(answer.code, &answer.body);
+            return Err(PageError::Refused(refusal, answer.headers));
+        }
+        answer::page(&answer.body).map_err(broken)
+    }
+
+    /// All pages, of one revision.
+    async fn list(&self, call: &Call) -> Response {
+        let mut attempts = 0;
+        let mut token = String::new();
+        let (mut items, mut at) = (Vec::new(), Revision(0));
+        loop {
+            match self.page(call, false, &token).await {
+                Ok(page) => {
+                    if token.is_empty() {
+                        at = page.at;
+                    }
+                    items.extend(page.items);
+                    if page.token.is_empty() {
+                        return Response { reply: Reply::Listed { items, at }, served_at: None, retry_after: None };
+                    }
+                    token = page.token;
+                }
+                Err(PageError::Refused(Refusal { code: 410, .. }, _))
+                    if !token.is_empty() && attempts < LIST_ATTEMPTS =>
+                {
+                    attempts += 1;
+                    items.clear();
+                    token.clear();
+                }
+                Err(PageError::Refused(refusal, headers)) => return answer::refused(refusal, &headers),
+                // Reading changes nothing: that it may have been carried out does not matter.
+                Err(PageError::Failed(failure)) => return answer::unsent(failure.why),
+            }
+        }
+    }
+}
+
+impl Api for Remote {
+    type Events = Watch;
+
+    async fn call(&self, call: &Call) -> Response {
+        if call.verb == Verb::List {
+            return self.list(call).await;
+        }
+        let request = match request::of_call(call) {
+            Ok(request) => request,
+            Err(error) => return answer::unsent(error.to_string()),
+        };
+        match self.ask(request).await {
+            Ok(answer) => answer::response(call.verb, answer.code, &answer.headers, answer.body),
+            Err(failure) if failure.unsent => answer::unsent(failure.why),
+            Err(_) => answer::unknown(),
+        }
+    }
+
+    async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, Trouble> {
+        watch::follow(self, stream, from).await
+    }
+}
+
+async fn collect(body: Incoming) -> Result<Bytes, String> {
+    let collected = Limited::new(body, LONGEST_BODY).collect().await;
+    collected.map(|body| body.to_bytes()).map_err(|error| connect::reasons(&*error))
+}
+
+/// Whether the server can be reached. Told once each time that changes, not at every request that fails.
+struct Reach {
+    down: AtomicBool,
+}
+
+impl Reach {
+    fn answered(&self) {
+        if self.down.load(Ordering::Relaxed) && self.down.swap(false, Ordering::Relaxed) {
+            tracing::info!("the API server answers again");
+        }
+    }
+
+    fn failed(&self, why: &str) {
+        if !self.down.swap(true, Ordering::Relaxed) {
+            tracing::warn!("the API server cannot be reached, and is tried again until it can: {why}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A stream of changes: a watch, perhaps after the pages of a list.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tally_controllers::controller::{Call, Refusal, Stream, Verb};
+use tally_controllers::driver::api::{Events, Heard, Start, Trouble};
+use tokio::time::Instant;
+
+use super::answer::{self, Page};
+use super::lines::Lines;
+use super::{Remote, request};
+
+/// Servers end watches after a while; ours end after five to ten minutes, so that a server that was restarted gets its
+/// share of streams again, and not all at once.
+const SECONDS: std::ops::Range<u32> = 300..600;
+
+/// Bookmarks come about once a minute. A stream that says nothing at all for longer is not trusted to be there.
+const SILENT_FOR: Duration = Duration::from_secs(180);
+
+/// A list may take the server a while.
+const OPEN_WITHIN: Duration = Duration::from_secs(60);
+
+type Coming<T> = Pin<Box<dyn Future<Output = Result<T, Trouble>> + Send>>;
+
+pub struct Watch {
+    remote: Remote,
+    stream: Stream,
+    state: State,
+    /// Read, and not yet told.
+    ready: VecDeque<Heard>,
+}
+
+enum State {
+    /// Pages are still to come.
+    Listing(Coming<Page>),
+    Opening(Coming<Incoming>),
+    Reading {
+        body: Incoming,
+        lines: Lines,
+        silent_since: Instant,
+    },
+    Over,
+}
+
+pub async fn follow(remote: &Remote, stream: Stream, from: Start) -> Result<Watch, Trouble> {
+    let watch = |state| Watch { remote: remote.clone(), stream, state, ready: VecDeque::new() };
+    let not_older_than = match from {
+        Start::Changes { after } => {
+            let body = open(remote.clone(), stream, request::From::After(after)).await?;
+            return Ok(watch(reading(body)));
+        }
+        Start::State { not_older_than } => not_older_than,
+    };
+    if remote.streams_lists() {
+        match open(remote.clone(), stream, request::From::State(not_older_than)).await {
+            Ok(body) => return Ok(watch(reading(body))),
+            Err(Trouble::Refused(refusal)) if answer::no_streaming_lists(&refusal) => remote.list_by_pages(),
+            Err(trouble) => return Err(trouble),
+        }
+    }
+    let first = page(remote.clone(), stream, String::new()).await?;
+    if first.at < not_older_than {
+        let (at, seen) = (first.at, not_older_than);
+        return Err(Trouble::Broken(format!("the server's list is of revision {at}, but {seen} was seen before")));
+    }
+    let mut watch = watch(State::Over);
+    watch.take(first);
+    Ok(watch)
+}
+
+fn reading(body: Incoming) -> State {
+    State::Reading { body, lines: Lines::default(), silent_since: Instant::now() }
+}
+
+impl Watch {
+    /// Tells a page, and goes on to what comes after it.
+    fn take(&mut self, page: Page) {
+        self.ready.extend(page.items.into_iter().map(Heard::Object));
+        let (remote, stream) = (self.remote.clone(), self.stream);
+        self.state = if page.token.is_empty() {
+            self.ready.push_back(Heard::Reached { at: page.at, complete: true });
+            State::Opening(Box::pin(open(remote, stream, request::From::After(page.at))))
+        } else {
+            State::Listing(Box::pin(self::page(remote, stream, page.token)))
+        };
+    }
+
+    /// Makes something ready, or nothing if a piece of a line came. None: the stream is over.
+    async fn read(&mut self) -> Option<Result<(), Trouble>> {
+        match &mut self.state {
+            State::Listing(coming) => match coming.await {
+                Ok(page) => self.take(page),
+                Err(trouble) => return Some(Err(trouble)),
+            },
+            State::Opening(coming) => match coming.await {
+                Ok(body) => self.state = reading(body),
+                Err(trouble) => return Some(Err(trouble)),
+            },
+            State::Reading { body, lines, silent_since } => {
+                let Ok(frame) = tokio::time::timeout_at(*silent_since + SILENT_FOR, body.frame()).await else {
+                    let silence = format!("the server said nothing for {} s", SILENT_FOR.as_secs());
+                    return Some(Err(Trouble::Broken(silence)));
+                };
+                *silent_since = Instant::now();
+                match frame? {
+                    Ok(frame) => {
+                        if let Some(data) = frame.data_ref() {
+                            if let Err(trouble) = lines.push(data) {
+                                return Some(Err(trouble));
+                            }
+                            self.ready.extend(std::iter::from_fn(|| lines.next()));
+                        }
+                    }
+                    Err(error) => return Some(Err(Trouble::Broken(super::connect::reasons(&error)))),
+                }
+            }
+            State::Over => return None,
+        }
+        Some(Ok(()))
+    }
+}
+
+impl Events for Watch {
+    /// All that has been read is in `self`: a future that is dropped takes nothing with it.
+    async fn next(&mut self) -> Option<Heard> {
+        loop {
+            if let Some(heard) = self.ready.pop_front() {
+                if matches!(heard, Heard::Failed(_)) {
+                    self.ready.clear();
+                    self.state = State::Over;
+                }
+                return Some(heard);
+            }
+            match self.read().await {
+                Some(Ok(())) => {}
+                Some(Err(trouble)) => {
+                    self.state = State::Over;
+                    return Some(Heard::Failed(trouble));
+                }
+                None => {
+                    self.state = State::Over;
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+async fn open(remote: Remote, stream: Stream, from: request::From) -> Result<Incoming, Trouble> {
+    let seconds = fastrand::u32(SECONDS);
+    let request = request::watch(stream, from, seconds).map_err(|error| Trouble::Broken(error.to_string()))?;
+    let response = tokio::time::timeout(OPEN_WITHIN, remote.send(request)).await;
+    let response = response.map_err(|_| no_answer())?.map_err(|failure| Trouble::Broken(failure.why))?;
+    let code = response.status().as_u16();
+    if code == 200 {
+        return Ok(response.into_body());
+    }
+    let body = tokio::time::timeout(OPEN_WITHIN, super::collect(response.into_body())).await;
+    let body = body.map_err(|_| no_answer())?.unwrap_or_default();
+    Err(answer::trouble(Some(code), &body))
+}
+
+async fn page(remote: Remote, stream: Stream, token: String) -> Result<Page, Trouble> {
+    let call = Call::new(Verb::List, stream.kind, "", "");
+    remote.page(&call, stream.metadata_only, &token).await.map_err(|failed| match failed {
+        super::PageError::Refused(Refusal { code: 410, .. }, _) => Trouble::TooOld,
+        super::PageError::Refused(refusal, _) => Trouble::Refused(refusal),
+        super::PageError::Failed(failure) => Trouble::Broken(failure.why),
+    })
+}
+
+fn no_answer() -> Trouble {
+    Trouble::Broken(format!("no answer within {} s", OPEN_WITHIN.as_secs()))
+}
