@@ -1,6 +1,7 @@
 //! Controllers: state machines without I/O, and what carries out what they ask for.
 
 pub mod controller;
+pub mod cronjob;
 pub mod driver;
 pub mod gc;
 pub mod hollow;

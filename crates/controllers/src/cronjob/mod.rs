@@ -1,0 +1,522 @@
+//! CronJobs: a Job for every scheduled time, once.
+//!
+//! The name of a Job says for which time it is, so that two controllers, or one that was killed and started again, can
+//! ask for it as often as they like: there will be one. Nothing else has to be remembered: a Job whose time is later
+//! than `lastScheduleTime` is taken up into the status by whoever sees it first (`plan::status`), and no Job is cleaned
+//! away before that. Before a Job is created the CronJob is read afresh, since what the stream shows may be old.
+//!
+//! One request at a time for each CronJob; `step` looks at everything again after each answer and each change.
+
+mod bodies;
+mod plan;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use compact_str::CompactString;
+use tally_core::ids::Revision;
+use tally_core::time::Timestamp;
+
+use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
+use crate::kit::{Asked, Meta, Mirror, Seen, retry_at};
+use plan::{Memory, Note, Timing};
+use view::{Child, CronJob, Policy};
+
+/// Requests under way at once, and so CronJobs in work.
+const IN_FLIGHT: usize = 64;
+
+type Uid = CompactString;
+
+#[derive(Default)]
+pub struct CronJobs {
+    crons: BTreeMap<Uid, Tracked>,
+    /// Jobs that a CronJob controls.
+    jobs: Mirror<Child>,
+    /// Namespace and name of each, by the UID of its CronJob.
+    children: BTreeMap<Uid, BTreeSet<(CompactString, CompactString)>>,
+    /// When to look at a CronJob again. Also those that are due and wait for their turn.
+    timers: BTreeSet<(Timestamp, Uid)>,
+    asked: Asked<(Uid, Purpose)>,
+    epoch: u32,
+}
+
+struct Tracked {
+    cron: CronJob,
+    epoch: u32,
+    busy: bool,
+    timer: Option<Timestamp>,
+    failures: u32,
+    /// When it was last read afresh, and at which revision it was.
+    confirmed: Option<(Revision, Timestamp)>,
+    memory: Memory,
+    /// A Job that should not be there, unless a fresh look explains it.
+    suspect: Option<Uid>,
+    /// What was told last of a scheduled time or a revision, so as to tell it once.
+    noted: Option<(i64, &'static str)>,
+    /// A time whose Job cannot be created: the name is taken.
+    blocked: Option<Timestamp>,
+}
+
+/// What a request is for.
+enum Purpose {
+    /// To be told once the status is written.
+    Status(Vec<Note>),
+    Look,
+    /// Is this active Job there?
+    Find {
+        job: Uid,
+    },
+    Prune {
+        job: Uid,
+        name: CompactString,
+    },
+    Replace {
+        job: Uid,
+        name: CompactString,
+    },
+    Create {
+        slot: Timestamp,
+        name: String,
+    },
+    /// Whose is the Job that has the name already?
+    Whose {
+        slot: Timestamp,
+    },
+}
+
+impl CronJobs {
+    fn cron_observed(&mut self, bytes: &[u8], now: Timestamp) -> Option<Uid> {
+        let cron = CronJob::read(bytes)?;
+        let (uid, epoch) = (cron.uid.clone(), self.epoch);
+        match self.crons.get_mut(&uid) {
+            Some(tracked) => {
+                tracked.epoch = epoch;
+                if tracked.cron.revision > cron.revision {
+                    return None;
+                }
+                tracked.cron = cron;
+            }
+            None => {
+                let tracked = Tracked {
+                    cron,
+                    epoch,
+                    busy: false,
+                    timer: None,
+                    failures: 0,
+                    confirmed: None,
+                    memory: Memory::default(),
+                    suspect: None,
+                    noted: None,
+                    blocked: None,
+                };
+                self.crons.insert(uid.clone(), tracked);
+            }
+        }
+        self.arm(&uid, Some(now));
+        Some(uid)
+    }
+
+    fn forget(&mut self, uid: &str) {
+        if let Some(timer) = self.crons.remove(uid).and_then(|tracked| tracked.timer) {
+            self.timers.remove(&(timer, uid.into()));
+        }
+    }
+
+    fn crons_listed(&mut self) {
+        let epoch = self.epoch;
+        let missing = self.crons.iter().filter(|(_, tracked)| tracked.epoch != epoch);
+        let missing: Vec<Uid> = missing.map(|(uid, _)| uid.clone()).collect();
+        missing.iter().for_each(|uid| self.forget(uid));
+    }
+
+    fn job_observed(&mut self, bytes: &[u8], now: Timestamp) {
+        match Child::read(bytes) {
+            Ok(child) => {
+                let (owner, place) = (child.owner.clone(), (child.meta.namespace.clone(), child.meta.name.clone()));
+                if let Seen::Changed(before) = self.jobs.observe(child)
+                    && before.owner != owner
+                {
+                    self.unlink(&before, now);
+                }
+                self.children.entry(owner.clone()).or_default().insert(place);
+                self.arm(&owner, Some(now));
+            }
+            // It may have been a CronJob's until now.
+            Err(Some(meta)) => self.job_gone(&meta, now),
+            Err(None) => {}
+        }
+    }
+
+    fn job_gone(&mut self, meta: &Meta, now: Timestamp) {
+        if let Some(child) = self.jobs.gone(meta) {
+            self.unlink(&child, now);
+        }
+    }
+
+    fn unlink(&mut self, child: &Child, now: Timestamp) {
+        if let Some(places) = self.children.get_mut(&child.owner) {
+            places.remove(&(child.meta.namespace.clone(), child.meta.name.clone()));
+            if places.is_empty() {
+                self.children.remove(&child.owner);
+            }
+        }
+        if let Some(tracked) = self.crons.get_mut(&child.owner) {
+            tracked.memory.forget(&child.meta.uid);
+        }
+        self.arm(&child.owner.clone(), Some(now));
+    }
+
+    fn jobs_listed(&mut self, now: Timestamp) {
+        for child in self.jobs.list_ends() {
+            self.unlink(&child, now);
+        }
+        let all: Vec<Uid> = self.crons.keys().cloned().collect();
+        all.iter().for_each(|uid| self.arm(uid, Some(now)));
+    }
+
+    /// One with a request under way has no timer: the answer will set it.
+    fn arm(&mut self, uid: &str, at: Option<Timestamp>) {
+        let Some(tracked) = self.crons.get_mut(uid) else { return };
+        let wanted = at.filter(|_| !tracked.busy);
+        let before = std::mem::replace(&mut tracked.timer, wanted);
+        if before == wanted {
+            return;
+        }
+        if let Some(before) = before {
+            self.timers.remove(&(before, uid.into()));
+        }
+        if let Some(at) = wanted {
+            self.timers.insert((at, uid.into()));
+        }
+    }
+
+    fn ask(&mut self, uid: &Uid, purpose: Purpose, call: Call, out: &mut Outbox) {
+        if let Some(tracked) = self.crons.get_mut(uid) {
+            tracked.busy = true;
+            self.asked.ask((uid.clone(), purpose), call, out);
+        }
+    }
+
+    /// The next thing to do about a CronJob.
+    fn step(&mut self, uid: &Uid, now: Timestamp, out: &mut Outbox) {
+        // Without all its Jobs a CronJob cannot be judged.
+        let Some(tracked) = self.crons.get_mut(uid).filter(|_| self.jobs.is_complete()) else { return };
+        let cron = &tracked.cron;
+        let places = self.children.get(uid);
+        let children = places.into_iter().flatten().filter_map(|(namespace, name)| self.jobs.get(namespace, name));
+        let is_known = |job: &str| children.clone().any(|child| child.meta.uid == job);
+
+        let (status, notes) = plan::status(cron, children.clone(), &tracked.memory, now);
+        if status != cron.status {
+            let call = bodies::write_status(cron, &status);
+            return self.ask(uid, Purpose::Status(notes), call, out);
+        }
+        let unseen = cron
+            .status
+            .active
+            .iter()
+            .find(|active| !is_known(&active.uid) && !tracked.memory.replaced.contains(&active.uid));
+        if let Some(active) = unseen {
+            let call = Call::new(Verb::Get, Kind::JOB, &cron.namespace, &active.name);
+            let purpose = Purpose::Find { job: active.uid.clone() };
+            return self.ask(uid, purpose, call, out);
+        }
+        if cron.deleting {
+            return;
+        }
+        if let Some(child) = plan::surplus(cron, children.clone(), &tracked.memory).first() {
+            let call = bodies::delete_job(&cron.namespace, &child.meta.name, &child.meta.uid);
+            let purpose = Purpose::Prune { job: child.meta.uid.clone(), name: child.meta.name.clone() };
+            return self.ask(uid, purpose, call, out);
+        }
+        if let Some(child) = plan::unexpected(cron, children.clone(), &tracked.memory) {
+            let job = child.meta.uid.clone();
+            if tracked.suspect.as_ref() != Some(&job) {
+                tracked.suspect = Some(job);
+                let call = bodies::read_cron_job(cron);
+                return self.ask(uid, Purpose::Look, call, out);
+            }
+            let message = format!("Saw a job that the controller did not create or forgot: {}", child.meta.name);
+            tracked.memory.told.insert(job);
+            tracked.tell(Note::warning("UnexpectedJob", message), out);
+            return self.arm(uid, Some(now));
+        }
+        if !cron.suspended {
+            self.schedule(uid, now, out);
+        }
+    }
+
+    /// Starts what is due, and waits for the rest.
+    fn schedule(&mut self, uid: &Uid, now: Timestamp, out: &mut Outbox) {
+        let Some(tracked) = self.crons.get_mut(uid) else { return };
+        let cron = &tracked.cron;
+        let (slot, next, many) = match plan::timing(cron, now) {
+            Timing::Due { slot, next, many } => (slot, next, many),
+            Timing::Wait { next } => return self.arm(uid, next),
+            Timing::Missed { slot, next } => {
+                let message = format!("Missed scheduled time to start a job: {}", bodies::rfc1123(slot));
+                tracked.tell_once(slot.seconds(), Note::warning("MissSchedule", message), out);
+                return self.arm(uid, next);
+            }
+            Timing::Unreadable(note) => {
+                let revision = i64::try_from(cron.revision.0).unwrap_or(i64::MAX);
+                tracked.tell_once(revision, note, out);
+                return self.arm(uid, None);
+            }
+        };
+        if tracked.blocked == Some(slot) {
+            return self.arm(uid, next);
+        }
+        // Since it became due, somebody else may have started it, and more.
+        if tracked.confirmed.is_none_or(|(revision, at)| revision != cron.revision || at < slot) {
+            let call = bodies::read_cron_job(cron);
+            return self.ask(uid, Purpose::Look, call, out);
+        }
+        if cron.policy == Policy::Forbid && !cron.status.active.is_empty() {
+            let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
+            tracked.tell_once(slot.seconds(), Note::normal("JobAlreadyActive", message.to_owned()), out);
+            return self.arm(uid, next);
+        }
+        let mut active = cron.status.active.iter().filter(|_| cron.policy == Policy::Replace);
+        if let Some(active) = active.find(|active| !tracked.memory.replaced.contains(&active.uid)) {
+            let call = bodies::delete_job(&cron.namespace, &active.name, &active.uid);
+            let purpose = Purpose::Replace { job: active.uid.clone(), name: active.name.clone() };
+            return self.ask(uid, purpose, call, out);
+        }
+        let (call, name) = (bodies::create_job(cron, slot), plan::job_name(&cron.name, slot));
+        if many {
+            let message =
+                "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            tracked.tell_once(slot.seconds(), Note::warning("TooManyMissedTimes", message.to_owned()), out);
+        }
+        self.ask(uid, Purpose::Create { slot, name }, call, out);
+    }
+
+    fn answered(&mut self, uid: &Uid, purpose: Purpose, reply: &Reply, now: Timestamp, out: &mut Outbox) {
+        let Some(tracked) = self.crons.get_mut(uid) else { return };
+        tracked.busy = false;
+        let gone = reply.is_not_found();
+        let settled = match purpose {
+            Purpose::Status(notes) => match reply {
+                Reply::Done(bytes) => {
+                    notes.into_iter().for_each(|note| tracked.tell(note, out));
+                    tracked.memory.missing.clear();
+                    tracked.memory.replaced.clear();
+                    // Written by us: nothing can be fresher.
+                    self.look(uid, bytes, now);
+                    true
+                }
+                // The CronJob is gone, or has changed; the stream will tell.
+                _ => false,
+            },
+            Purpose::Look => match reply {
+                Reply::Done(bytes) => {
+                    self.look(uid, bytes, now);
+                    true
+                }
+                _ if gone => {
+                    self.forget(uid);
+                    true
+                }
+                _ => false,
+            },
+            Purpose::Find { job } => match reply {
+                Reply::Done(bytes) => {
+                    let there = Child::read(bytes).is_ok_and(|child| child.meta.uid == job && child.owner == *uid);
+                    if there {
+                        self.job_observed(bytes, now);
+                    } else {
+                        tracked.memory.missing.insert(job);
+                    }
+                    true
+                }
+                _ if gone => tracked.memory.missing.insert(job),
+                _ => false,
+            },
+            Purpose::Prune { job, name } => match reply {
+                _ if reply.is_done() || gone => {
+                    if reply.is_done() {
+                        tracked.tell(Note::normal("SuccessfulDelete", format!("Deleted job {name}")), out);
+                    }
+                    self.deleted(uid, job, &name);
+                    true
+                }
+                _ => tracked.delete_failed(reply, out),
+            },
+            Purpose::Replace { job, name } => match reply {
+                _ if reply.is_done() || gone => {
+                    if reply.is_done() {
+                        tracked.tell(Note::normal("SuccessfulDelete", format!("Deleted job {name}")), out);
+                    }
+                    tracked.memory.replaced.insert(job.clone());
+                    self.deleted(uid, job, &name);
+                    true
+                }
+                _ => tracked.delete_failed(reply, out),
+            },
+            Purpose::Create { slot, name } => match reply {
+                Reply::Done(bytes) => {
+                    tracked.tell(Note::normal("SuccessfulCreate", format!("Created job {name}")), out);
+                    self.job_observed(bytes, now);
+                    true
+                }
+                Reply::Refused(refusal) if refusal.reason == "AlreadyExists" => {
+                    let call = Call::new(Verb::Get, Kind::JOB, &tracked.cron.namespace, &name);
+                    return self.ask(uid, Purpose::Whose { slot }, call, out);
+                }
+                Reply::Refused(refusal) => {
+                    let ends = refusal.causes.iter().any(|(_, reason)| reason == "NamespaceTerminating");
+                    if !ends {
+                        let message = format!("Error creating job: {}", refusal.message);
+                        tracked.tell(Note::warning("FailedCreate", message), out);
+                    }
+                    false
+                }
+                _ => false,
+            },
+            Purpose::Whose { slot } => match reply {
+                Reply::Done(bytes) => {
+                    let child = Child::read(bytes).ok().filter(|child| child.owner == *uid);
+                    // Ours and for this time: it is taken up into the status.
+                    if child.as_ref().and_then(|child| child.scheduled_at) != Some(slot) {
+                        tracked.blocked = Some(slot);
+                    }
+                    match child {
+                        Some(_) => self.job_observed(bytes, now),
+                        None => {
+                            let message = format!(
+                                "Error creating job: jobs.batch {:?} already exists",
+                                plan::job_name(&tracked.cron.name, slot)
+                            );
+                            tracked.tell(Note::warning("FailedCreate", message), out);
+                        }
+                    }
+                    true
+                }
+                _ => gone,
+            },
+        };
+        let Some(tracked) = self.crons.get_mut(uid) else { return };
+        let again_at = if settled {
+            tracked.failures = 0;
+            now
+        } else {
+            tracked.confirmed = None;
+            tracked.failures = tracked.failures.saturating_add(1);
+            retry_at(now, tracked.failures - 1)
+        };
+        self.arm(uid, Some(again_at));
+    }
+
+    /// Takes a CronJob from an answer: it is as new as anything can be.
+    fn look(&mut self, uid: &Uid, bytes: &[u8], now: Timestamp) {
+        match self.cron_observed(bytes, now) {
+            Some(seen) if seen == *uid => {
+                if let Some(tracked) = self.crons.get_mut(uid) {
+                    tracked.confirmed = Some((tracked.cron.revision, now));
+                }
+            }
+            // The name is another's.
+            Some(_) => self.forget(uid),
+            None => {}
+        }
+    }
+
+    /// Remembers a deletion until the stream shows it, if it has not already.
+    fn deleted(&mut self, uid: &Uid, job: Uid, name: &str) {
+        let Some(tracked) = self.crons.get_mut(uid) else { return };
+        let known = self.jobs.get(&tracked.cron.namespace, name);
+        if known.is_some_and(|child| child.meta.uid == job) {
+            tracked.memory.deleted.insert(job);
+        }
+    }
+
+    fn proceed(&mut self, now: Timestamp, out: &mut Outbox) {
+        while self.asked.len() < IN_FLIGHT
+            && let Some((at, _)) = self.timers.first()
+            && *at <= now
+        {
+            let Some((_, uid)) = self.timers.pop_first() else { break };
+            if let Some(tracked) = self.crons.get_mut(&uid) {
+                tracked.timer = None;
+            }
+            self.step(&uid, now, out);
+        }
+        let room = self.asked.len() < IN_FLIGHT;
+        out.wake_at = self.timers.first().map(|(at, _)| *at).filter(|_| room);
+    }
+}
+
+impl Tracked {
+    fn tell(&self, note: Note, out: &mut Outbox) {
+        out.events.push(Event {
+            about: Reference {
+                kind: Kind::CRON_JOB,
+                namespace: self.cron.namespace.clone(),
+                name: self.cron.name.clone(),
+                uid: self.cron.uid.clone(),
+            },
+            warning: note.warning,
+            reason: note.reason.into(),
+            message: note.message,
+        });
+    }
+
+    fn tell_once(&mut self, of: i64, note: Note, out: &mut Outbox) {
+        if self.noted != Some((of, note.reason)) {
+            self.noted = Some((of, note.reason));
+            self.tell(note, out);
+        }
+    }
+
+    fn delete_failed(&self, reply: &Reply, out: &mut Outbox) -> bool {
+        if let Reply::Refused(refusal) = reply {
+            self.tell(Note::warning("FailedDelete", format!("Deleted job: {}", refusal.message)), out);
+        }
+        false
+    }
+}
+
+impl Controller for CronJobs {
+    fn name(&self) -> &'static str {
+        "cronjob-controller"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(Kind::CRON_JOB), Stream::of(Kind::JOB)]
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+        match input {
+            Input::Listing(Kind::CRON_JOB) => self.epoch = self.epoch.wrapping_add(1),
+            Input::Observed(Kind::CRON_JOB, bytes) => {
+                self.cron_observed(bytes, now);
+            }
+            Input::Gone(Kind::CRON_JOB, bytes) => {
+                if let Some(cron) = CronJob::read(bytes) {
+                    self.forget(&cron.uid);
+                }
+            }
+            Input::Listed(Kind::CRON_JOB, _) => self.crons_listed(),
+            Input::Listing(Kind::JOB) => self.jobs.list_begins(),
+            Input::Observed(Kind::JOB, bytes) => self.job_observed(bytes, now),
+            Input::Gone(Kind::JOB, bytes) => match Child::read(bytes) {
+                Ok(child) => self.job_gone(&child.meta, now),
+                Err(Some(meta)) => self.job_gone(&meta, now),
+                Err(None) => {}
+            },
+            Input::Listed(Kind::JOB, _) => self.jobs_listed(now),
+            Input::Answered { request, reply, .. } => {
+                if let Some((uid, purpose)) = self.asked.answered(request) {
+                    self.answered(&uid, purpose, &reply, now, out);
+                }
+            }
+            Input::Tick | Input::Reached(..) => {}
+            Input::Listing(_) | Input::Observed(..) | Input::Gone(..) | Input::Listed(..) => {}
+        }
+        self.proceed(now, out);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! What is to be done about a CronJob. Pure: the CronJob, its Jobs and the time in, decisions out.
+
+use std::collections::BTreeSet;
+
+use compact_str::CompactString;
+use tally_core::schedule::{Schedule, Zone};
+use tally_core::time::Timestamp;
+
+use super::view::{Active, Child, CronJob, Finished, Status};
+
+/// More missed times than this are worth a warning.
+const MANY_MISSED: usize = 100;
+
+/// An event to record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Note {
+    pub fn normal(reason: &'static str, message: String) -> Self {
+        Self { warning: false, reason, message }
+    }
+
+    pub fn warning(reason: &'static str, message: String) -> Self {
+        Self { warning: true, reason, message }
+    }
+}
+
+/// What is known beside the objects, and may be forgotten.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// UIDs of active Jobs that the server says are gone.
+    pub missing: BTreeSet<CompactString>,
+    /// UIDs of Jobs that were deleted to make room for the next one.
+    pub replaced: BTreeSet<CompactString>,
+    /// UIDs of Jobs that were deleted, until the stream shows it.
+    pub deleted: BTreeSet<CompactString>,
+    /// UIDs of Jobs that were told to be unexpected.
+    pub told: BTreeSet<CompactString>,
+}
+
+impl Memory {
+    fn goes(&self, child: &Child) -> bool {
+        child.meta.deleting() || self.deleted.contains(&child.meta.uid)
+    }
+
+    /// The Job is gone, and with it all there was to remember of it.
+    pub fn forget(&mut self, uid: &str) {
+        self.deleted.remove(uid);
+        self.told.remove(uid);
+    }
+}
+
+/// The name says for which time a Job is: for one time there is one Job, whoever creates it and however often.
+pub fn job_name(cron_job: &str, slot: Timestamp) -> String {
+    format!("{cron_job}-{}", slot.seconds().div_euclid(60))
+}
+
+/// Whether a Job is the one of a scheduled time that has come.
+fn is_scheduled(cron: &CronJob, child: &Child, now: Timestamp) -> Option<Timestamp> {
+    child.scheduled_at.filter(|slot| *slot <= now && job_name(&cron.name, *slot) == child.meta.name)
+}
+
+/// The status as the Jobs make it, and what to tell of the changes.
+///
+/// A Job of a time after the last one recorded is taken up here: that is how a new one gets into the status, and how one
+/// does whose creator died before it could say so.
+pub fn status<'a>(
+    cron: &CronJob,
+    children: impl Iterator<Item = &'a Child> + Clone,
+    memory: &Memory,
+    now: Timestamp,
+) -> (Status, Vec<Note>) {
+    let mut status = cron.status.clone();
+    let mut notes = Vec::new();
+    let last = status.last_schedule_time;
+    let newer = |child: &&Child| is_scheduled(cron, child, now).is_some_and(|slot| Some(slot) > last);
+    for child in children.clone().filter(newer) {
+        status.last_schedule_time = status.last_schedule_time.max(child.scheduled_at);
+        // Those that were replaced by it go with the same write.
+        status.active.retain(|active| !memory.replaced.contains(&active.uid));
+        if child.finished.is_none() && status.active.iter().all(|active| active.uid != child.meta.uid) {
+            status.active.push(reference(child));
+        }
+    }
+    for child in children {
+        let Some(finished) = child.finished else { continue };
+        let before = status.active.len();
+        status.active.retain(|active| active.uid != child.meta.uid);
+        if status.active.len() != before {
+            let condition = match finished {
+                Finished::Complete { .. } => "Complete",
+                Finished::Failed => "Failed",
+            };
+            let message = format!("Saw completed job: {}, condition: {condition}", child.meta.name);
+            notes.push(Note::normal("SawCompletedJob", message));
+        }
+        if let Finished::Complete { at } = finished {
+            status.last_successful_time = status.last_successful_time.max(at);
+        }
+    }
+    status.active.retain(|active| {
+        let missing = memory.missing.contains(&active.uid);
+        if missing {
+            notes.push(Note::normal("MissingJob", format!("Active job went missing: {}", active.name)));
+        }
+        !missing
+    });
+    (status, notes)
+}
+
+fn reference(child: &Child) -> Active {
+    Active {
+        api_version: "batch/v1".into(),
+        kind: "Job".into(),
+        namespace: child.meta.namespace.clone(),
+        name: child.meta.name.clone(),
+        uid: child.meta.uid.clone(),
+        resource_version: child.meta.resource_version.clone(),
+    }
+}
+
+/// The finished Jobs that are too many, oldest first.
+pub fn surplus<'a>(
+    cron: &CronJob,
+    children: impl Iterator<Item = &'a Child> + Clone,
+    memory: &Memory,
+) -> Vec<&'a Child> {
+    // A Job whose time is not recorded yet must stay: its name is what keeps it from being created again.
+    let recorded = |child: &&Child| child.scheduled_at.is_none_or(|slot| Some(slot) <= cron.status.last_schedule_time);
+    let mut surplus = Vec::new();
+    for (limit, complete) in [(cron.successful_limit, true), (cron.failed_limit, false)] {
+        let Some(limit) = limit else { continue };
+        let is_one = |child: &&Child| match child.finished {
+            Some(Finished::Complete { .. }) => complete,
+            Some(Finished::Failed) => !complete,
+            None => false,
+        };
+        let mut finished: Vec<&Child> = children.clone().filter(is_one).filter(recorded).collect();
+        finished.sort_by_key(|child| (child.started_at.is_none(), child.started_at, &child.meta.name));
+        let many = finished.len().saturating_sub(limit);
+        surplus.extend(finished.into_iter().take(many).filter(|child| !memory.goes(child)));
+    }
+    surplus
+}
+
+/// A Job that runs, is controlled by the CronJob, and that nobody knows of.
+pub fn unexpected<'a>(
+    cron: &CronJob,
+    mut children: impl Iterator<Item = &'a Child>,
+    memory: &Memory,
+) -> Option<&'a Child> {
+    children.find(|child| {
+        let known = cron.status.active.iter().any(|active| active.uid == child.meta.uid);
+        child.finished.is_none() && !memory.goes(child) && !known && !memory.told.contains(&child.meta.uid)
+    })
+}
+
+/// Where a CronJob is in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// It will never be due as it is written.
+    Unreadable(Note),
+    /// Nothing is due. `next`: None is never.
+    Wait { next: Option<Timestamp> },
+    /// The last time that came is too long ago.
+    Missed { slot: Timestamp, next: Option<Timestamp> },
+    /// A Job should have started at this time. `many`: so should so many before that something must be wrong.
+    Due { slot: Timestamp, next: Option<Timestamp>, many: bool },
+}
+
+pub fn timing(cron: &CronJob, now: Timestamp) -> Timing {
+    let time_zone = cron.time_zone.as_deref();
+    let zone = match Zone::of(&cron.schedule, time_zone) {
+        Ok(zone) => zone,
+        Err(problem) => {
+            let name = time_zone.unwrap_or_default();
+            return Timing::Unreadable(Note::warning(
+                "UnknownTimeZone",
+                format!("invalid timeZone: {name:?}: {problem}"),
+            ));
+        }
+    };
+    let schedule = match Schedule::parse(&cron.schedule) {
+        Ok(schedule) => schedule,
+        Err(problem) => {
+            let message = format!("unparseable schedule: {:?} : {problem}", cron.schedule);
+            return Timing::Unreadable(Note::warning("UnparseableSchedule", message));
+        }
+    };
+    let since = cron.status.last_schedule_time.unwrap_or(cron.created_at);
+    let slot = schedule.last_within(since, now, &zone);
+    let next = match (&schedule, slot) {
+        // Intervals are counted from time to time, not from now.
+        (Schedule::Every(_), slot) => schedule.next_after(slot.unwrap_or(since), &zone),
+        (Schedule::Calendar(_), _) => schedule.next_after(now, &zone),
+    };
+    let Some(slot) = slot else { return Timing::Wait { next } };
+    // Whole seconds, as the deadline is: the moments it takes to get here do not count.
+    if cron.starting_deadline.is_some_and(|deadline| slot + deadline < now.truncated()) {
+        return Timing::Missed { slot, next };
+    }
+    let earliest = cron.starting_deadline.map_or(since, |deadline| since.max(now - deadline));
+    let missed = std::iter::successors(Some(earliest), |at| schedule.next_after(*at, &zone));
+    let many = missed.skip(1).take(MANY_MISSED + 1).filter(|at| *at <= now).count() > MANY_MISSED;
+    Timing::Due { slot, next, many }
+}

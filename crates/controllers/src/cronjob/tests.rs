@@ -1,0 +1,394 @@
+use serde_json::{Value, json};
+use tally_core::time::{Span, Timestamp};
+
+use super::*;
+use crate::testing::{Probe, done, refused};
+
+const CREATED: &str = "2026-01-31T11:58:30Z";
+
+fn at(text: &str) -> Timestamp {
+    Timestamp::parse(text).unwrap()
+}
+
+fn cron(revision: u64, spec: Value, status: Value) -> Value {
+    let mut cron = json!({
+        "metadata": {
+            "namespace": "ns", "name": "c", "uid": "u", "resourceVersion": revision.to_string(),
+            "creationTimestamp": CREATED,
+        },
+        "spec": {
+            "schedule": "* * * * *", "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1,
+            "jobTemplate": {
+                "metadata": {"labels": {"l": "m"}, "annotations": {"n": "o"}},
+                "spec": {"template": {}, "unknown": 1.50},
+            },
+        },
+        "status": status,
+    });
+    cron["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    cron
+}
+
+fn minutes(slot: &str) -> i64 {
+    at(slot).seconds() / 60
+}
+
+fn job(slot: &str, condition: Option<&str>) -> Value {
+    let name = format!("c-{}", minutes(slot));
+    json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "uid": format!("uid-{slot}"), "resourceVersion": "7",
+            "annotations": {"batch.kubernetes.io/cronjob-scheduled-timestamp": slot},
+            "ownerReferences": [{
+                "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "u", "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "status": {
+            "startTime": slot, "completionTime": slot,
+            "conditions": condition.map(|kind| json!([{"type": kind, "status": "True"}])),
+        },
+    })
+}
+
+fn active(slot: &str) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": format!("c-{}", minutes(slot)),
+        "uid": format!("uid-{slot}"), "resourceVersion": "7",
+    })
+}
+
+fn probe(now: &str, cron: Value, jobs: &[Value]) -> Probe<CronJobs> {
+    let mut probe = Probe::new(CronJobs::default());
+    probe.now = at(now);
+    probe.lists(Kind::CRON_JOB, &[cron], 5);
+    probe.lists(Kind::JOB, jobs, 5);
+    probe
+}
+
+/// What `timing` says, in short.
+fn check(now: &str, spec: Value, last: Option<&str>, expected: &str) {
+    let cron = cron(5, spec.clone(), json!({"lastScheduleTime": last}));
+    let cron = CronJob::read(cron.to_string().as_bytes()).unwrap();
+    let clock = |at: Option<Timestamp>| at.map_or("never".to_owned(), |at| at.to_string()[5..19].to_owned());
+    let told = match plan::timing(&cron, at(now)) {
+        Timing::Wait { next } => format!("wait for {}", clock(next)),
+        Timing::Missed { slot, next } => format!("missed {}, then {}", clock(Some(slot)), clock(next)),
+        Timing::Due { slot, next, many } => {
+            format!("due {}, then {}{}", clock(Some(slot)), clock(next), if many { ", many" } else { "" })
+        }
+        Timing::Unreadable(note) => format!("{}: {}", note.reason, note.message),
+    };
+    assert_eq!(told, expected, "{spec} at {now} after {last:?}");
+}
+
+#[test]
+fn what_is_due_depends_on_the_last_time_and_the_deadline() {
+    check("2026-01-31T11:58:59.999Z", json!({}), None, "wait for 01-31T11:59:00");
+    check("2026-01-31T11:59:00Z", json!({}), None, "due 01-31T11:59:00, then 01-31T12:00:00");
+    check("2026-01-31T11:59:00Z", json!({}), Some("2026-01-31T11:59:00Z"), "wait for 01-31T12:00:00");
+    // Of several missed times the last one counts.
+    check("2026-01-31T12:30:30Z", json!({}), None, "due 01-31T12:30:00, then 01-31T12:31:00");
+    let hourly = |more: Value| {
+        let mut spec = json!({"schedule": "0 * * * *"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let deadline = hourly(json!({"startingDeadlineSeconds": 600}));
+    check("2026-01-31T12:10:00.9Z", deadline.clone(), None, "due 01-31T12:00:00, then 01-31T13:00:00");
+    check("2026-01-31T12:10:01Z", deadline.clone(), None, "missed 01-31T12:00:00, then 01-31T13:00:00");
+    check("2026-01-31T12:10:01Z", deadline, Some("2026-01-31T12:00:00Z"), "wait for 01-31T13:00:00");
+    check(
+        "2026-01-31T12:00:00.9Z",
+        hourly(json!({"startingDeadlineSeconds": 0})),
+        None,
+        "due 01-31T12:00:00, then 01-31T13:00:00",
+    );
+    // 100 missed times are not yet many, and those before the deadline do not count.
+    check("2026-01-31T13:38:00Z", json!({}), None, "due 01-31T13:38:00, then 01-31T13:39:00");
+    check("2026-01-31T13:39:00Z", json!({}), None, "due 01-31T13:39:00, then 01-31T13:40:00, many");
+    check(
+        "2026-01-31T13:39:00Z",
+        json!({"startingDeadlineSeconds": 600}),
+        None,
+        "due 01-31T13:39:00, then 01-31T13:40:00",
+    );
+    check("2026-01-31T11:58:30Z", hourly(json!({"timeZone": "Asia/Kolkata"})), None, "wait for 01-31T12:30:00");
+    check("2026-01-31T12:00:00Z", json!({"schedule": "0 0 31 2 *"}), None, "wait for never");
+    // Counted from the creation, or the last time.
+    let every = json!({"schedule": "@every 1h30m"});
+    check("2026-01-31T13:28:29Z", every.clone(), None, "wait for 01-31T13:28:30");
+    check("2026-01-31T17:00:00Z", every.clone(), None, "due 01-31T16:28:30, then 01-31T17:58:30");
+    check("2026-01-31T17:00:00Z", every, Some("2026-01-31T16:00:00Z"), "wait for 01-31T17:30:00");
+    check(
+        "2026-01-31T17:00:00Z",
+        json!({"timeZone": "Mars/Base"}),
+        None,
+        "UnknownTimeZone: invalid timeZone: \"Mars/Base\": unknown time zone Mars/Base",
+    );
+    check(
+        "2026-01-31T17:00:00Z",
+        json!({"schedule": "61 * * * *"}),
+        None,
+        "UnparseableSchedule: unparseable schedule: \"61 * * * *\" : end of range (61) above maximum (59): 61",
+    );
+}
+
+#[test]
+fn a_scheduled_time_makes_one_job() {
+    let mut probe = probe("2026-01-31T11:58:40Z", cron(5, json!({"timeZone": "Asia/Tokyo"}), json!({})), &[]);
+    assert!(probe.asks().is_empty());
+    assert_eq!(probe.wakes_in(), Some(20_000));
+    probe.passes(20_000);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"], "what the stream shows may be old");
+    probe.answer(0, done(cron(5, json!({"timeZone": "Asia/Tokyo"}), json!({}))));
+    assert_eq!(probe.asks(), ["create jobs ns/"]);
+    let body = probe.body(0);
+    assert_eq!(
+        body["metadata"],
+        json!({
+            "name": format!("c-{}", minutes("2026-01-31T11:59:00Z")), "namespace": "ns", "labels": {"l": "m"},
+            "annotations": {"n": "o", "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-01-31T20:59:00+09:00"},
+            "ownerReferences": [{
+                "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "u",
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        })
+    );
+    assert_eq!(body["spec"], json!({"template": {}, "unknown": 1.50}), "as it was written");
+    let slot = "2026-01-31T11:59:00Z";
+    probe.answer(0, done(job(slot, None)));
+    let name = format!("c-{}", minutes(slot));
+    assert_eq!(probe.events(), [format!("c SuccessfulCreate: Created job {name}")]);
+    assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+    assert_eq!(
+        probe.body(0),
+        json!({
+            "metadata": {"uid": "u", "resourceVersion": "5"},
+            "status": {"active": [active(slot)], "lastScheduleTime": slot, "lastSuccessfulTime": null},
+        })
+    );
+    let started = json!({"active": [active(slot)], "lastScheduleTime": slot});
+    probe.answer(0, done(cron(8, json!({"timeZone": "Asia/Tokyo"}), started)));
+    assert!(probe.asks().is_empty());
+    assert_eq!(probe.wakes_in(), Some(60_000));
+}
+
+/// Whoever finds a Job of a later time takes it up: after a crash, or beside another controller.
+#[test]
+fn a_job_nobody_recorded_is_taken_up_instead_of_created_again() {
+    let slot = "2026-01-31T11:59:00Z";
+    for (condition, active_then, successful) in [
+        (None, json!([active(slot)]), Value::Null),
+        (Some("Complete"), Value::Null, json!(slot)),
+        (Some("Failed"), Value::Null, Value::Null),
+    ] {
+        let mut probe = probe("2026-01-31T11:59:10Z", cron(5, json!({}), json!({})), &[job(slot, condition)]);
+        assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+        let expected = json!({"active": active_then, "lastScheduleTime": slot, "lastSuccessfulTime": successful});
+        assert_eq!(probe.body(0)["status"], expected, "{condition:?}");
+    }
+    // One that only claims a time is not.
+    let mut claims = job(slot, None);
+    claims["metadata"]["name"] = "c-later".into();
+    let mut probe =
+        probe("2026-01-31T11:58:59Z", cron(5, json!({"suspend": true}), json!({})), &[claims, job(slot, None)]);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"], "it is not even that time");
+}
+
+#[test]
+fn a_name_that_is_taken() {
+    let slot = "2026-01-31T11:59:00Z";
+    for (ours, recorded) in [(true, true), (false, false)] {
+        let mut probe = probe(slot, cron(5, json!({}), json!({})), &[]);
+        assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+        probe.answer(0, done(cron(5, json!({}), json!({}))));
+        assert_eq!(probe.asks(), ["create jobs ns/"]);
+        probe.answer(0, refused(409, "AlreadyExists"));
+        assert_eq!(probe.asks(), [format!("get jobs ns/c-{}", minutes(slot))]);
+        let mut job = job(slot, None);
+        if !ours {
+            job["metadata"]["ownerReferences"][0]["uid"] = "another".into();
+        }
+        probe.answer(0, done(job));
+        assert_eq!(probe.asks().len(), usize::from(recorded), "{ours}");
+        assert_eq!(probe.events().len(), usize::from(!ours));
+        if !ours {
+            assert_eq!(probe.wakes_in(), Some(60_000), "the next time has another name");
+        }
+    }
+}
+
+#[test]
+fn a_fresh_look_may_show_that_there_is_nothing_to_do() {
+    let slot = "2026-01-31T11:59:00Z";
+    for fresh in [
+        cron(9, json!({}), json!({"lastScheduleTime": slot})),
+        cron(9, json!({"suspend": true}), json!({})),
+        cron(9, json!({"schedule": "0 0 1 1 *"}), json!({})),
+    ] {
+        let mut probe = probe(slot, cron(5, json!({}), json!({})), &[]);
+        assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+        probe.answer(0, done(fresh.clone()));
+        assert!(probe.asks().is_empty(), "{fresh}");
+    }
+    let mut gone = probe(slot, cron(5, json!({}), json!({})), &[]);
+    gone.asks();
+    gone.answer(0, refused(404, "NotFound"));
+    assert!(gone.asks().is_empty() && gone.out.wake_at.is_none());
+    // A look from before the time came does not count.
+    let mut probe = probe(slot, cron(5, json!({}), json!({})), &[]);
+    probe.asks();
+    probe.answer(0, Reply::Unknown);
+    assert_eq!(probe.wakes_in(), Some(250));
+    probe.passes(250);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+}
+
+#[test]
+fn running_jobs_forbid_or_are_replaced() {
+    let (slot, now) = ("2026-01-31T11:59:00Z", "2026-01-31T12:00:00Z");
+    let running = json!({"active": [active(slot)], "lastScheduleTime": slot});
+    let spec = json!({"concurrencyPolicy": "Forbid"});
+    let mut forbids = probe(now, cron(5, spec.clone(), running.clone()), &[job(slot, None)]);
+    assert_eq!(forbids.asks(), ["get cronjobs ns/c"]);
+    forbids.answer(0, done(cron(5, spec.clone(), running.clone())));
+    assert!(forbids.asks().is_empty());
+    let told =
+        ["c JobAlreadyActive: Not starting job because prior execution is running and concurrency policy is Forbid"];
+    assert_eq!(forbids.events(), told);
+    forbids.sees(Kind::CRON_JOB, cron(5, spec.clone(), running.clone()));
+    assert!(forbids.events().is_empty(), "told once");
+    // Its end makes room, and the missed time is still due.
+    forbids.passes(30_000);
+    let mut ended = job(slot, Some("Failed"));
+    ended["metadata"]["resourceVersion"] = "8".into();
+    forbids.sees(Kind::JOB, ended);
+    assert_eq!(forbids.asks(), ["merge cronjobs ns/c/status"]);
+    forbids.answer(0, done(cron(9, spec, json!({"lastScheduleTime": slot}))));
+    let name = format!("c-{}", minutes(slot));
+    assert_eq!(forbids.events(), [format!("c SawCompletedJob: Saw completed job: {name}, condition: Failed")]);
+    assert_eq!(forbids.asks(), ["create jobs ns/"]);
+    assert_eq!(forbids.body(0)["metadata"]["name"], format!("c-{}", minutes(now)));
+
+    let spec = json!({"concurrencyPolicy": "Replace"});
+    let mut replaces = probe(now, cron(5, spec.clone(), running.clone()), &[job(slot, None)]);
+    assert_eq!(replaces.asks(), ["get cronjobs ns/c"]);
+    replaces.answer(0, done(cron(5, spec.clone(), running.clone())));
+    assert_eq!(replaces.asks(), [format!("delete jobs ns/{name}")]);
+    let body = replaces.body(0);
+    assert_eq!(
+        (&body["propagationPolicy"], &body["preconditions"]),
+        (&json!("Background"), &json!({"uid": format!("uid-{slot}")}))
+    );
+    replaces.answer(0, Reply::DoneWithStatus);
+    assert_eq!(replaces.events(), [format!("c SuccessfulDelete: Deleted job {name}")]);
+    assert_eq!(replaces.asks(), ["create jobs ns/"]);
+    replaces.answer(0, done(job(now, None)));
+    assert_eq!(replaces.asks(), ["merge cronjobs ns/c/status"]);
+    assert_eq!(replaces.body(0)["status"]["active"], json!([active(now)]), "one write for both");
+}
+
+#[test]
+fn old_jobs_go_when_they_are_recorded() {
+    let last = "2026-01-31T11:59:00Z";
+    let jobs: Vec<_> = (54..=59)
+        .map(|minute| {
+            job(&format!("2026-01-31T11:{minute}:00Z"), Some(if minute % 2 == 0 { "Complete" } else { "Failed" }))
+        })
+        .collect();
+    let spec = json!({"successfulJobsHistoryLimit": 2, "failedJobsHistoryLimit": 1});
+    let status = json!({"lastScheduleTime": last, "lastSuccessfulTime": last});
+    let mut probe = probe("2026-01-31T11:59:30Z", cron(5, spec, status), &jobs);
+    let mut deleted = Vec::new();
+    loop {
+        let asked = probe.asks();
+        let Some(line) = asked.first() else { break };
+        deleted.push(line.clone());
+        probe.answer(0, Reply::DoneWithStatus);
+    }
+    let name = |minute: i64| format!("delete jobs ns/c-{}", minutes("2026-01-31T11:00:00Z") + minute);
+    assert_eq!(deleted, [name(54), name(55), name(57)]);
+    assert_eq!(probe.events().len(), 3);
+    // The stream confirms.
+    for gone in [0, 1, 3] {
+        probe.gone(Kind::JOB, jobs[gone].clone());
+    }
+    assert!(probe.asks().is_empty());
+    assert!(probe.controller.crons["u"].memory.deleted.is_empty());
+}
+
+#[test]
+fn missing_and_unexpected_jobs_are_told() {
+    let last = "2026-01-31T11:59:00Z";
+    let status = json!({"active": [active(last)], "lastScheduleTime": last});
+    let mut missing = probe("2026-01-31T11:59:30Z", cron(5, json!({}), status), &[]);
+    let name = format!("c-{}", minutes(last));
+    assert_eq!(missing.asks(), [format!("get jobs ns/{name}")]);
+    missing.answer(0, refused(404, "NotFound"));
+    assert_eq!(missing.asks(), ["merge cronjobs ns/c/status"]);
+    assert!(missing.events().is_empty(), "not before it is written");
+    missing.answer(0, done(cron(9, json!({}), json!({"lastScheduleTime": last}))));
+    assert_eq!(missing.events(), [format!("c MissingJob: Active job went missing: {name}")]);
+
+    let mut manual = job(last, None);
+    manual["metadata"]["name"] = "by-hand".into();
+    let status = json!({"lastScheduleTime": last});
+    let mut unexpected = probe("2026-01-31T11:59:30Z", cron(5, json!({}), status.clone()), &[manual.clone()]);
+    assert_eq!(unexpected.asks(), ["get cronjobs ns/c"]);
+    unexpected.answer(0, done(cron(5, json!({}), status)));
+    let told = "c UnexpectedJob: Saw a job that the controller did not create or forgot: by-hand";
+    assert_eq!(unexpected.events(), [told]);
+    manual["metadata"]["resourceVersion"] = "8".into();
+    unexpected.sees(Kind::JOB, manual);
+    assert!(unexpected.events().is_empty() && unexpected.asks().is_empty(), "told once");
+}
+
+#[test]
+fn what_cannot_be_read_or_was_missed_is_told_once() {
+    for (spec, told) in [
+        (
+            json!({"schedule": "x"}),
+            "c UnparseableSchedule: unparseable schedule: \"x\" : expected exactly 5 fields, found 1: [x]",
+        ),
+        (
+            json!({"schedule": "0 0 * * *", "startingDeadlineSeconds": 60}),
+            "c MissSchedule: Missed scheduled time to start a job: Sun, 01 Feb 2026 00:00:00 +0000",
+        ),
+    ] {
+        let mut probe = probe("2026-02-01T00:30:00Z", cron(5, spec.clone(), json!({})), &[]);
+        assert_eq!(probe.events(), [told]);
+        probe.sees(Kind::CRON_JOB, cron(5, spec, json!({})));
+        assert!(probe.events().is_empty() && probe.asks().is_empty());
+    }
+}
+
+#[test]
+fn a_failed_creation_is_told_and_tried_again() {
+    let slot = "2026-01-31T11:59:00Z";
+    let mut probe = probe(slot, cron(5, json!({}), json!({})), &[]);
+    probe.asks();
+    probe.answer(0, done(cron(5, json!({}), json!({}))));
+    assert_eq!(probe.asks(), ["create jobs ns/"]);
+    probe.answer(0, refused(403, "Forbidden"));
+    assert_eq!(probe.events(), ["c FailedCreate: Error creating job: "]);
+    probe.passes(250);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+    probe.answer(0, done(cron(5, json!({}), json!({}))));
+    assert_eq!(probe.asks(), ["create jobs ns/"]);
+    probe.answer(0, Reply::Unknown);
+    probe.passes(60_000);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"], "by now for the next time");
+}
+
+#[test]
+fn times_as_mail_has_them() {
+    for (at_text, written) in [
+        ("1970-01-01T00:00:00Z", "Thu, 01 Jan 1970 00:00:00 +0000"),
+        ("2024-02-29T23:59:59Z", "Thu, 29 Feb 2024 23:59:59 +0000"),
+        ("1969-12-31T12:00:00Z", "Wed, 31 Dec 1969 12:00:00 +0000"),
+    ] {
+        assert_eq!(bodies::rfc1123(at(at_text)), written);
+    }
+    assert_eq!(plan::job_name("c", Timestamp::from_seconds(0) - Span::from_seconds(1)), "c--1");
+}
