@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tally_api::failure::{Details, Failure};
 use tally_api::kinds::Resource;
 use tally_api::options::Format;
-use tally_api::table::{self, IncludeObject};
+use tally_api::table::{self, Heading, IncludeObject};
 use tally_core::time::Timestamp;
 use tally_registry::{Listing, Object};
 
@@ -140,19 +140,14 @@ impl Dress<'_> {
         value
     }
 
-    /// What a view makes of a value. `first`: say what the columns are.
-    pub fn view(&self, value: Value, first: bool) -> Value {
+    /// What a view makes of a value. `heading`: what has been said of a table's columns.
+    pub fn view(&self, value: Value, heading: &mut Heading) -> Value {
         match self.wish.view {
             View::Plain => value,
             // A Status stays what it is.
             _ if self.kind == Some(("v1", "Status")) => value,
             View::Table { version } => {
-                let table = if first {
-                    table::table_of_one(self.resource, &value, self.include, self.now)
-                } else {
-                    table::table_in_watch(self.resource, &value, self.include, self.now, false)
-                };
-                in_version(table, version)
+                in_version(heading.table(self.resource, &value, self.include, self.now), version)
             }
             View::Metadata { version, .. } => in_version(table::partial_object_metadata(&value), version),
         }
@@ -172,7 +167,7 @@ impl Dress<'_> {
             );
             return failure(&Failure::new(406, "NotAcceptable", text), self.wish);
         }
-        document(code, &self.view(self.value(object), true), self.wish)
+        document(code, &self.view(self.value(object), &mut Heading::default()), self.wish)
     }
 
     pub fn list(&self, listing: Listing) -> Answer {

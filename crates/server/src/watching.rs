@@ -12,8 +12,9 @@ use futures_util::FutureExt;
 use futures_util::stream;
 use serde_json::{Value, json};
 use tally_api::failure::Failure;
-use tally_api::options::{Format, WatchOptions};
-use tally_registry::{Object, WatchEvent, WatchStream};
+use tally_api::options::{Format, ListOptions, WatchOptions};
+use tally_api::table::{self, Heading};
+use tally_registry::{Object, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -35,8 +36,7 @@ const PIECE: usize = 32 * 1024;
 struct Watching {
     events: WatchStream,
     dress: Dress<'static>,
-    /// Only the first table of a watch says what its columns are.
-    first: bool,
+    heading: Heading,
     ends_at: Instant,
     stopping: watch::Receiver<bool>,
     ended: bool,
@@ -64,7 +64,7 @@ pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
     let watching = Watching {
         events: ask.registry().watch(target, &options)?,
         dress: ask.dress(Wish { pretty: false, ..wish })?,
-        first: true,
+        heading: heading(ask, &wish, &options),
         ends_at: Instant::now() + Duration::from_secs(seconds),
         stopping: ask.door.stopping.clone(),
         ended: false,
@@ -76,6 +76,21 @@ pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
         Some((piece, watching))
     });
     Ok(answer(200, "application/json", Body::Events(Box::pin(pieces))))
+}
+
+/// The columns of a watch are those of the list it follows, wherever in it the first event happens.
+fn heading(ask: &Ask<'_>, wish: &Wish, watch: &WatchOptions) -> Heading {
+    let resource = ask.place.resource;
+    if !matches!(wish.view, View::Table { .. }) || !table::depends_on_objects(resource) {
+        return Heading::default();
+    }
+    let (label_selector, field_selector) = (watch.label_selector.clone(), watch.field_selector.clone());
+    let options = ListOptions { label_selector, field_selector, ..ListOptions::default() };
+    let target = Target { name: "", ..ask.target() };
+    let Ok(listing) = ask.registry().list(target, &options) else { return Heading::default() };
+    let may_matter = |object: &&Object| table::may_need_more(&object.bytes);
+    let objects: Vec<Value> = listing.items.iter().filter(may_matter).map(Object::parse).collect();
+    Heading::after(resource, &objects)
 }
 
 impl Drop for Watching {
@@ -128,7 +143,7 @@ impl Watching {
             out.put_slice(b"}\n");
         } else {
             self.dress.now = self.door.registry.world.now();
-            let shown = self.dress.view(self.dress.value(&object), std::mem::take(&mut self.first));
+            let shown = self.dress.view(self.dress.value(&object), &mut self.heading);
             line(kind, shown.to_string().as_bytes(), out);
         }
     }

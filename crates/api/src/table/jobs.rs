@@ -1,11 +1,20 @@
 //! Jobs and CronJobs.
 
 use serde_json::Value;
+use tally_core::job::RESERVED_MANAGER;
 
 use super::row::{NONE, Row};
 use super::{AGE, Column, NAME, duration};
 
-pub(super) static JOBS: &[Column] = &[
+/// Of Jobs all of whom are served by the controller that comes with the cluster.
+pub(super) static JOBS: &[Column] = match MANAGED_JOBS {
+    [rest @ .., _] => rest,
+    [] => MANAGED_JOBS,
+};
+
+/// With one column more, if a Job among them names another controller: whoever wonders why nothing happens to it should
+/// see whom to ask.
+pub(super) const MANAGED_JOBS: &[Column] = &[
     NAME,
     Column::text("Status", "What has become of the Job so far.", status),
     Column::text("Completions", "How many Pods succeeded, of how many that have to.", completions),
@@ -15,9 +24,20 @@ pub(super) static JOBS: &[Column] = &[
     Column::text("Images", "The images of the template's containers.", |row| row.joined(CONTAINERS, "image")).wide(),
     Column::text("Selector", "The labels by which the Job knows its Pods.", |row| row.selector("/spec/selector"))
         .wide(),
+    Column::text("Managed-By", "The controller that serves the Job, if not the usual one.", |row| {
+        row.text_or(MANAGED_BY, NONE).into()
+    })
+    .wide(),
 ];
 
 const CONTAINERS: &str = "/spec/template/spec/containers";
+const MANAGED_BY: &str = "/spec/managedBy";
+
+/// MANAGED-1.
+pub(super) fn is_managed_elsewhere(job: &Value) -> bool {
+    let manager = job.pointer(MANAGED_BY).and_then(Value::as_str);
+    manager.is_some_and(|manager| manager != RESERVED_MANAGER)
+}
 
 pub(super) static CRONJOBS: &[Column] = &[
     NAME,

@@ -89,6 +89,49 @@ static PLAIN: &[Column] = &[
     }),
 ];
 
+/// The columns of a table. Mostly they are the resource's, but a column may depend on what there is to show in it.
+#[derive(Clone, Copy)]
+struct Layout(&'static [Column]);
+
+impl Layout {
+    fn of<'v>(resource: &Resource, objects: impl IntoIterator<Item = &'v Value>) -> Self {
+        let is_managed = is_jobs(resource) && objects.into_iter().any(jobs::is_managed_elsewhere);
+        Layout(if is_managed { jobs::MANAGED_JOBS } else { printer(resource) })
+    }
+
+    fn to_json(self) -> Value {
+        self.0.iter().map(Column::to_json).collect()
+    }
+
+    fn cells(self, resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+        let core;
+        let object = if resource.group == "events.k8s.io" {
+            // One table for both views of an Event.
+            core = crate::others::event::to_core(object);
+            &core
+        } else {
+            object
+        };
+        let row = Row { object, now };
+        self.0.iter().map(|column| (column.cell)(&row)).collect()
+    }
+}
+
+/// Whether the columns may be more for some objects than for others.
+pub fn depends_on_objects(resource: &Resource) -> bool {
+    is_jobs(resource)
+}
+
+/// Whether an object, as text, is perhaps one of these. Most are told from them without reading them.
+pub fn may_need_more(object: &[u8]) -> bool {
+    let word = b"\"managedBy\"";
+    object.windows(word.len()).any(|window| window == word)
+}
+
+fn is_jobs(resource: &Resource) -> bool {
+    (resource.group, resource.plural) == ("batch", "jobs")
+}
+
 fn printer(resource: &Resource) -> &'static [Column] {
     match (resource.group, resource.plural) {
         ("batch", "jobs") => jobs::JOBS,
@@ -118,55 +161,60 @@ fn printer(resource: &Resource) -> &'static [Column] {
     }
 }
 
-/// The `columnDefinitions` of a resource.
+/// The `columnDefinitions` of a resource, as they mostly are.
 pub fn columns(resource: &Resource) -> Value {
-    printer(resource).iter().map(Column::to_json).collect()
+    Layout(printer(resource)).to_json()
 }
 
-/// One row: a cell for each column.
+/// One row of these: a cell for each column.
 pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    let core;
-    let object = if resource.group == "events.k8s.io" {
-        // One table for both views of an Event.
-        core = crate::others::event::to_core(object);
-        &core
-    } else {
-        object
-    };
-    let row = Row { object, now };
-    printer(resource).iter().map(|column| (column.cell)(&row)).collect()
+    Layout(printer(resource)).cells(resource, object, now)
 }
 
 /// The whole `Table` of a list. `list_meta` is the metadata of the list: `resourceVersion`, `continue`,
 /// `remainingItemCount`.
 pub fn table(resource: &Resource, items: &[Value], list_meta: Value, include: IncludeObject, now: Timestamp) -> Value {
-    let rows: Vec<Value> = items.iter().map(|object| row(resource, object, include, now)).collect();
-    document(columns(resource), rows, list_meta)
+    let layout = Layout::of(resource, items);
+    let rows: Vec<Value> = items.iter().map(|object| row(layout, resource, object, include, now)).collect();
+    document(layout.to_json(), rows, list_meta)
 }
 
 /// The `Table` of one object, as an answer to a read or a write.
 pub fn table_of_one(resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
-    one(columns(resource), resource, object, include, now)
+    Heading::default().table(resource, object, include, now)
 }
 
-/// The `Table` in an event of a watch. Only the first of a watch says what the columns are.
-pub fn table_in_watch(
-    resource: &Resource,
-    object: &Value,
-    include: IncludeObject,
-    now: Timestamp,
-    first: bool,
-) -> Value {
-    let columns = if first { columns(resource) } else { Value::Null };
-    one(columns, resource, object, include, now)
+/// What the tables of one watch have said of their columns. Only the first says it, and one from which on there are
+/// more: a column that came stays, so that the rows of a watch never lose one.
+#[derive(Default)]
+pub struct Heading {
+    layout: Option<Layout>,
+    told: bool,
 }
 
-fn one(columns: Value, resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
-    let mut meta = json!({});
-    if let Some(version) = object.pointer("/metadata/resourceVersion") {
-        meta["resourceVersion"] = version.clone();
+impl Heading {
+    /// Of a watch that goes on from a list of these.
+    pub fn after<'v>(resource: &Resource, objects: impl IntoIterator<Item = &'v Value>) -> Self {
+        Heading { layout: Some(Layout::of(resource, objects)), told: false }
     }
-    document(columns, vec![row(resource, object, include, now)], meta)
+
+    /// The `Table` in the next event.
+    pub fn table(&mut self, resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+        let needed = Layout::of(resource, [object]);
+        let layout = match self.layout {
+            Some(layout) if layout.0.len() >= needed.0.len() => layout,
+            _ => {
+                self.told = false;
+                *self.layout.insert(needed)
+            }
+        };
+        let columns = if std::mem::replace(&mut self.told, true) { Value::Null } else { layout.to_json() };
+        let mut meta = json!({});
+        if let Some(version) = object.pointer("/metadata/resourceVersion") {
+            meta["resourceVersion"] = version.clone();
+        }
+        document(columns, vec![row(layout, resource, object, include, now)], meta)
+    }
 }
 
 fn document(columns: Value, rows: Vec<Value>, meta: Value) -> Value {
@@ -175,7 +223,7 @@ fn document(columns: Value, rows: Vec<Value>, meta: Value) -> Value {
     })
 }
 
-fn row(resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+fn row(layout: Layout, resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
     let shown = match include {
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial_object_metadata(object),
@@ -189,7 +237,7 @@ fn row(resource: &Resource, object: &Value, include: IncludeObject, now: Timesta
             whole
         }
     };
-    let mut row = json!({"cells": cells(resource, object, now), "object": shown});
+    let mut row = json!({"cells": layout.cells(resource, object, now), "object": shown});
     if (resource.group, resource.plural) == ("", "pods")
         && let Some(condition) = pods::completed(object)
     {

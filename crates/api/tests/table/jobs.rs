@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use tally_api::kinds::Resource;
+use tally_api::table::{self, Heading, IncludeObject};
 
-use super::{check, conditions, of};
+use super::{check, conditions, now, object, of};
 
 fn jobs() -> &'static Resource {
     of("batch", "jobs")
@@ -107,4 +108,48 @@ fn cronjobs() {
     object["spec"]["timeZone"] = "Etc/UTC".into();
     object["status"] = json!({"active": [{}, {}], "lastScheduleTime": "2026-05-01T10:09:00Z"});
     check(cron, object, "a | */5 * * * * | Etc/UTC | True | 2 | 60s | 10m | x,z | y,w:1 | <none>");
+}
+
+/// Columns and cells of a table: `8: a <none>` for eight columns and the last cell of each row.
+fn shape(table: &Value) -> String {
+    let columns = table["columnDefinitions"].as_array();
+    let rows = table["rows"].as_array().unwrap().iter().map(|row| row["cells"].as_array().unwrap());
+    let cells = rows.map(|cells| format!("{} {}", cells.len(), cells.last().unwrap().as_str().unwrap()));
+    let columns = columns.map_or("-".to_owned(), |columns| columns.len().to_string());
+    format!("{columns}: {}", cells.collect::<Vec<_>>().join(", "))
+}
+
+fn managed_by(manager: Value) -> Value {
+    object(json!({"spec": {"managedBy": manager, "selector": {"matchLabels": {"a": "b"}}}}))
+}
+
+#[test]
+fn a_job_of_another_controller_brings_a_column_that_names_it() {
+    let (ours, named) = (managed_by(json!(null)), managed_by(json!("kubernetes.io/job-controller")));
+    let theirs = managed_by(json!("example.com/x"));
+    for (items, expected) in [
+        (vec![], "8: "),
+        (vec![&ours, &named], "8: 8 a=b, 8 a=b"),
+        (vec![&ours, &theirs], "9: 9 <none>, 9 example.com/x"),
+        (vec![&theirs, &named], "9: 9 example.com/x, 9 kubernetes.io/job-controller"),
+    ] {
+        let items: Vec<Value> = items.into_iter().cloned().collect();
+        let table = table::table(jobs(), &items, json!({}), IncludeObject::None, now());
+        assert_eq!(shape(&table), expected);
+        let last = table["columnDefinitions"].as_array().unwrap().last().unwrap();
+        let expected = if expected.starts_with('9') { "Managed-By" } else { "Selector" };
+        assert_eq!((&last["name"], &last["priority"]), (&json!(expected), &json!(1)));
+    }
+}
+
+#[test]
+fn a_watch_of_jobs_keeps_the_columns_it_has_and_says_when_there_are_more() {
+    let (ours, theirs) = (managed_by(json!(null)), managed_by(json!("example.com/x")));
+    let mut heading = Heading::default();
+    let mut next = |job: &Value| shape(&heading.table(jobs(), job, IncludeObject::None, now()));
+    let seen = [&ours, &ours, &theirs, &ours, &theirs].map(&mut next);
+    assert_eq!(seen, ["8: 8 a=b", "-: 8 a=b", "9: 9 example.com/x", "-: 9 <none>", "-: 9 example.com/x"]);
+    let mut heading = Heading::after(jobs(), [&ours, &theirs]);
+    let mut next = |job: &Value| shape(&heading.table(jobs(), job, IncludeObject::None, now()));
+    assert_eq!([&ours, &theirs].map(&mut next), ["9: 9 <none>", "-: 9 example.com/x"], "as in the list before");
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::kinds::Resource;
-use tally_api::table::{self, IncludeObject, cells, columns};
+use tally_api::table::{self, Heading, IncludeObject, cells, columns};
 use tally_core::time::Timestamp;
 
 fn of(group: &str, plural: &str) -> &'static Resource {
@@ -324,9 +324,10 @@ fn table_carries_as_much_of_the_object_as_asked_for() {
 
 #[test]
 fn watch_tells_the_columns_once() {
-    let first = table::table_in_watch(pods(), &object(json!({})), IncludeObject::None, now(), true);
+    let mut heading = Heading::default();
+    let first = heading.table(pods(), &object(json!({})), IncludeObject::None, now());
     assert_eq!(first["columnDefinitions"], columns(pods()));
-    let second = table::table_in_watch(pods(), &object(json!({})), IncludeObject::None, now(), false);
+    let second = heading.table(pods(), &object(json!({})), IncludeObject::None, now());
     assert_eq!(second["columnDefinitions"], Value::Null);
     assert_eq!(second["rows"], first["rows"]);
 }

@@ -132,6 +132,49 @@ async fn get_shows_jobs_as_table_yaml_json_names_and_paths() {
     .await;
 }
 
+/// What upstream left out of managedBy: `-o wide` shows who serves a Job, where that is not the usual controller.
+#[tokio::test]
+async fn get_says_which_jobs_are_served_by_another_controller() {
+    with_each_kubectl(async |kubectl| {
+        create(&kubectl, "job.yaml", JOB_YAML);
+        let usual = ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE", "CONTAINERS", "IMAGES", "SELECTOR"];
+        let mut following = kubectl.follow("get jobs -o wide -w");
+        assert_eq!(following.line(), usual.join(" "));
+        assert!(following.line().starts_with("pi Running "));
+
+        let theirs = JOB_YAML.replace("name: pi\n  labels", "name: theirs\n  labels");
+        create(
+            &kubectl,
+            "theirs.yaml",
+            &theirs.replace("spec:\n  completions", "spec:\n  managedBy: example.com/x\n  completions"),
+        );
+        assert_eq!(kubectl.table("get jobs")[0], usual[..5]);
+        assert_eq!(kubectl.table("get job pi -o wide")[0], usual, "a list without such a Job is as ever");
+        let wide = kubectl.table("get jobs -o wide");
+        assert_eq!((&wide[0][..8], wide[0][8].as_str()), (&usual.map(str::to_owned)[..], "MANAGED-BY"));
+        let managers: Vec<_> = wide[1..].iter().map(|row| (row[0].as_str(), row.last().unwrap().as_str())).collect();
+        assert_eq!(managers, [("pi", "<none>"), ("theirs", "example.com/x")]);
+
+        // A watch that goes on says so when it happens, and keeps the column.
+        let heading = wide[0].join(" ");
+        let is_of = |line: &str, name: &str, manager: &str| line.starts_with(name) && line.ends_with(manager);
+        let (line, row) = (following.line(), following.line());
+        assert!(line == heading && is_of(&row, "theirs ", " example.com/x"), "{line}\n{row}");
+        kubectl.ok("label job pi a=b");
+        let row = following.line();
+        assert!(is_of(&row, "pi ", " <none>"), "{row}");
+
+        // A new one has it from the beginning, whichever Job changes first.
+        let mut following = kubectl.follow("get jobs -o wide -w");
+        let lines = [following.line(), following.line(), following.line()];
+        assert!(lines[0] == heading && is_of(&lines[2], "theirs ", " example.com/x"), "{lines:?}");
+        kubectl.ok("label job pi a=c --overwrite");
+        let row = following.line();
+        assert!(is_of(&row, "pi ", " <none>"), "{row}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn get_shows_pods_nodes_namespaces_and_several_kinds_at_once() {
     with_each_kubectl(async |kubectl| {
