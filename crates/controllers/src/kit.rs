@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use compact_str::CompactString;
 use serde::Deserialize;
+use serde_json::{Value, json};
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
 
@@ -187,6 +188,15 @@ pub fn retry_at(now: Timestamp, failures: u32) -> Timestamp {
     now + Span::from_millis(250 << failures.min(8))
 }
 
+/// A strategic patch of `status` that sets this condition and leaves the others alone, in the order they have. `known`
+/// are the types of the conditions there are. Without a word about the order a new one would come first.
+pub fn with_condition(status: &mut Value, known: &[CompactString], condition: Value) {
+    let new = condition["type"].as_str().filter(|new| !known.iter().any(|known| known == new));
+    let types = known.iter().map(CompactString::as_str).chain(new);
+    status["$setElementOrder/conditions"] = types.map(|kind| json!({"type": kind})).collect();
+    status["conditions"] = json!([condition]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +216,18 @@ mod tests {
 
     fn names(mirror: &Mirror<Thing>) -> Vec<(String, u64)> {
         mirror.iter().map(|thing| (thing.0.name.to_string(), thing.0.revision().0)).collect()
+    }
+
+    #[test]
+    fn a_new_condition_comes_last_and_an_old_one_keeps_its_place() {
+        for (kind, order) in [("A", ["A", "B"].as_slice()), ("C", &["A", "B", "C"])] {
+            let mut status = json!({"phase": "Failed"});
+            with_condition(&mut status, &["A".into(), "B".into()], json!({"type": kind, "status": "True"}));
+            let order: Value = order.iter().map(|kind| json!({"type": kind})).collect();
+            let conditions = json!([{"type": kind, "status": "True"}]);
+            let expected = json!({"phase": "Failed", "$setElementOrder/conditions": order, "conditions": conditions});
+            assert_eq!(status, expected);
+        }
     }
 
     #[test]

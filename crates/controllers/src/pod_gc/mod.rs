@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
 use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use crate::kit::{Asked, Meta, Mirror, Seen};
+use crate::kit::{Asked, Meta, Mirror, Seen, with_condition};
 use view::{Node, Pod, read_node, read_pod};
 
 /// Pods and nodes dealt with at a time. The loss of a large node must not crowd out everybody else's requests.
@@ -372,7 +372,7 @@ fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Value {
         if !pod.disrupted {
             condition["lastTransitionTime"] = now.truncated().to_string().into();
         }
-        status["conditions"] = json!([condition]);
+        with_condition(&mut status, &pod.conditions, condition);
     }
     let Meta { uid, resource_version, .. } = &pod.meta;
     json!({"metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()}, "status": status})

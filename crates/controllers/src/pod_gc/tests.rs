@@ -50,7 +50,9 @@ fn options(uid: &str) -> Value {
 
 #[test]
 fn pods_of_a_node_that_is_gone_fail_and_are_deleted() {
-    let pods = [pod("a", "gone", "Running", 7), pod("b", "gone", "Succeeded", 8), pod("c", "n", "Running", 9)];
+    let mut running = pod("a", "gone", "Running", 7);
+    running["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    let pods = [running, pod("b", "gone", "Succeeded", 8), pod("c", "n", "Running", 9)];
     let mut probe = started(&[node("n", "True", &[])], &pods);
     assert_eq!(probe.wakes_in(), Some(40_000));
     probe.passes(39_999);
@@ -63,6 +65,7 @@ fn pods_of_a_node_that_is_gone_fail_and_are_deleted() {
         "metadata": {"uid": "pod-a", "resourceVersion": "7"},
         "status": {
             "phase": "Failed", "observedGeneration": 3,
+            "$setElementOrder/conditions": [{"type": "Ready"}, {"type": "DisruptionTarget"}],
             "conditions": [{
                 "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "observedGeneration": 3,
                 "message": "PodGC: node no longer exists", "lastTransitionTime": "2023-11-14T22:14:00Z",

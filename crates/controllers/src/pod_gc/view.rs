@@ -14,6 +14,8 @@ pub(super) struct Pod {
     pub node: CompactString,
     pub phase: CompactString,
     pub evicted: bool,
+    /// The types of its conditions, while it may get one more.
+    pub conditions: Vec<CompactString>,
     /// It has the condition DisruptionTarget already, which keeps its time.
     pub disrupted: bool,
 }
@@ -101,6 +103,10 @@ struct RawCondition {
 }
 
 impl RawStatus {
+    fn types(&self) -> Vec<CompactString> {
+        self.conditions.iter().flatten().map(|condition| condition.r#type.clone()).collect()
+    }
+
     fn is_true(&self, condition: &str) -> bool {
         self.conditions.iter().flatten().any(|known| known.r#type == condition && known.status == "True")
     }
@@ -109,13 +115,16 @@ impl RawStatus {
 pub(super) fn read_pod(object: &[u8]) -> Option<Pod> {
     let Raw { metadata, spec, status } = serde_json::from_slice(object).ok()?;
     let created_at = metadata.creation_timestamp.and_then(|text| Timestamp::parse(&text).ok()).unwrap_or_default();
+    let phase = status.phase.clone().unwrap_or_default();
+    let ended = phase == "Succeeded" || phase == "Failed";
     Some(Pod {
         generation: metadata.generation,
         created_at,
         node: spec.node_name.unwrap_or_default(),
         evicted: status.reason.as_deref() == Some("Evicted"),
         disrupted: status.is_true("DisruptionTarget"),
-        phase: status.phase.unwrap_or_default(),
+        conditions: if ended { Vec::new() } else { status.types() },
+        phase,
         meta: Meta { finalizers: Vec::new(), owner_references: Vec::new(), ..metadata.meta },
     })
 }

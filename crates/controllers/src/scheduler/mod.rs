@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
 use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
-use crate::kit::{Asked, Meta, Mirror, Seen, View, retry_at};
+use crate::kit::{Asked, Meta, Mirror, Seen, View, retry_at, with_condition};
 use node::{Node, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
@@ -348,10 +348,9 @@ fn condition(pod: &Pod, reason: &str, now: Timestamp) -> Value {
         condition["lastTransitionTime"] = now.truncated().to_string().into();
     }
     let Meta { uid, resource_version, .. } = &pod.meta;
-    json!({
-        "metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()},
-        "status": {"conditions": [condition]},
-    })
+    let mut status = json!({});
+    with_condition(&mut status, &pod.conditions, condition);
+    json!({"metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()}, "status": status})
 }
 
 impl Controller for Scheduler {

@@ -26,6 +26,8 @@ pub(super) struct Pod {
     pub terminal: bool,
     /// It waits for nothing but a node, and waits for us to choose it.
     pub unbound: bool,
+    /// The types of its conditions, while it waits.
+    pub conditions: Vec<CompactString>,
     /// The condition PodScheduled is False: it keeps its time.
     pub refused: bool,
     /// The message of the condition, if it says that there is no place.
@@ -262,6 +264,7 @@ impl Pod {
         let RawPod { metadata, mut spec, status } = serde_json::from_slice(object).ok()?;
         let phase = status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        let types = conditions.iter().map(|condition| condition.r#type.clone()).collect();
         let scheduled = conditions.into_iter().find(|condition| condition.r#type == "PodScheduled");
         let refused = scheduled.filter(|condition| condition.status == "False");
         let node = spec.node_name.take().unwrap_or_default();
@@ -278,6 +281,7 @@ impl Pod {
             node,
             terminal,
             unbound,
+            conditions: if unbound { types } else { Vec::new() },
             refused: refused.is_some(),
             told: refused
                 .filter(|condition| condition.reason.as_deref() == Some("Unschedulable"))

@@ -342,7 +342,7 @@ fn a_pod_that_finds_no_place_is_told_once() {
     assert_eq!(probe.asks(), ["patch pods ns/a/status"]);
     let expected = json!({
         "metadata": {"uid": "pod-a", "resourceVersion": "7"},
-        "status": {"conditions": [{
+        "status": {"$setElementOrder/conditions": [{"type": "PodScheduled"}], "conditions": [{
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "observedGeneration": 1,
             "message": "0/1 nodes are available: 1 Insufficient cpu.", "lastTransitionTime": "2023-11-14T22:13:21Z",
         }]},
