@@ -375,3 +375,26 @@ fn a_success_is_no_ignored_failure() {
     let plan = compare::plan(&mut fresh_ledger(&facts, Sound), &facts);
     assert!(!plan.releases[0].ignored);
 }
+
+/// Somebody empties the status by hand: the Pod that was recorded and its completed index are both gone from it. The Pod
+/// still shows its finalizer, so it counts again.
+#[test]
+fn a_success_counts_again_after_its_record_and_its_index_are_taken_away_at_once() {
+    let job = plain_job(|spec, status| {
+        indexed(spec, 2, 1);
+        status.completed_indexes = "0".into();
+        status.uncounted_terminated_pods = Some(Uncounted { succeeded: vec![uid(1)], failed: vec![] });
+    });
+    let pod = PodView { phase: Phase::Succeeded, ..pod_of_index(1, 0) };
+    let mut facts = plain_facts(job, vec![pod]);
+    let mut ledger = fresh_ledger(&facts, Sound);
+    facts.job.status = JobStatus::default();
+    facts.job.revision.0 += 1;
+    ledger.observe_job(std::sync::Arc::new(facts.job.clone()));
+    let plan = compare::plan(&mut ledger, &facts);
+    if let Err(problem) = compare::check(&plan, &reference::plan(&facts), &facts, Memory::default()) {
+        panic!("{problem}");
+    }
+    let write = plan.status.expect("the index is complete");
+    assert_eq!(&*write.status.completed_indexes, "0");
+}

@@ -233,6 +233,7 @@ impl<S: Soundness> Ledger<S> {
             creation_blocked_until: None,
             flight: Flight::default(),
         };
+        ledger.read_index_lists();
         ledger.adopt_status(None);
         ledger.rebuild();
         ledger
@@ -319,6 +320,12 @@ impl<S: Soundness> Ledger<S> {
         let rules_changed =
             new_regime != self.regime || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
         self.regime = new_regime;
+        let lists = |job: &JobView| (job.status.completed_indexes.clone(), job.status.failed_indexes.clone());
+        if rules_changed || (booked.is_none() && lists(&old) != lists(&self.job)) {
+            // Before the UIDs: a success that is recorded no more is booked for good if its index is complete, and that
+            // must be the index of this status. Somebody may have taken both away at once.
+            self.read_index_lists();
+        }
         self.adopt_uncounted(&old);
         if rules_changed {
             self.adopt_status(None);
@@ -362,7 +369,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Takes over the index lists of the status, as cheaply as what is known of the difference allows.
+    /// Files what the index lists of the status mean, as cheaply as what is known of the difference allows.
     fn adopt_status(&mut self, change: Option<(&JobView, Option<StatusInFlight>)>) {
         let status = &self.job.status;
         if change.is_none() {
@@ -396,21 +403,22 @@ impl<S: Soundness> Ledger<S> {
                 }
                 return;
             }
-            rebuild => {
-                let job = self.job.clone();
-                let limit = self.regime.index_limit;
-                self.completed = IndexSet::read_tolerant(&job.status.completed_indexes, limit);
-                let failed = job.status.failed_indexes.as_deref().filter(|_| job.spec.limits_each_index());
-                let failed = failed.unwrap_or_default();
-                // BLPI-9: whatever the status says, an index is in one set only, and success wins.
-                self.failed_indexes = IndexSet::read_tolerant(failed, limit).difference(&self.completed);
-                if rebuild.is_some() {
-                    self.rebuild();
-                }
-            }
+            Some(_) => self.rebuild(),
+            None => {}
         }
         self.index_text_stale = self.completed.text() != *self.job.status.completed_indexes
             || self.failed_text().as_deref() != self.job.status.failed_indexes.as_deref();
+    }
+
+    fn read_index_lists(&mut self) {
+        if !self.regime.indexed {
+            return;
+        }
+        let (job, limit) = (self.job.clone(), self.regime.index_limit);
+        self.completed = IndexSet::read_tolerant(&job.status.completed_indexes, limit);
+        let failed = job.status.failed_indexes.as_deref().filter(|_| job.spec.limits_each_index());
+        // BLPI-9: whatever the status says, an index is in one set only, and success wins.
+        self.failed_indexes = IndexSet::read_tolerant(failed.unwrap_or_default(), limit).difference(&self.completed);
     }
 
     /// `status.failedIndexes` as we would write it: null unless each index has a limit.
