@@ -119,9 +119,13 @@ async fn latency(args: &Args, directory: &std::path::Path) -> Result<()> {
 
 async fn whole(args: &Args, directory: &std::path::Path, completions: u32, indexed: bool) -> Result<()> {
     let server = Server::start(directory, &["--hollow", "4", "--controllers", OTHERS]).await?;
-    let controller = Process::controller(server.kubeconfig())?;
+    let mut controller = Process::controller(server.kubeconfig())?;
     // It knows the cluster, and the nodes are there.
-    finish(&server.api, &job("first", 1, 1, indexed)).await?;
+    let first = job("first", 1, 1, indexed);
+    tokio::select! {
+        first = finish(&server.api, &first) => first.map(drop)?,
+        ended = controller.ends() => bail!("tally controller ended: {ended}"),
+    }
     let (asked, cpu) = (requests(&server.api).await?, controller.cpu());
     let (took, finished) = finish(&server.api, &job("whole", completions, args.parallelism, indexed)).await?;
     if finished["status"]["succeeded"] != completions {

@@ -86,6 +86,17 @@ impl Process {
         Process::start(command)
     }
 
+    /// Ready when it has ended by itself.
+    pub async fn ends(&mut self) -> String {
+        loop {
+            match self.0.try_wait() {
+                Ok(None) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Ok(Some(status)) => return status.to_string(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    }
+
     /// Bytes of memory that are really there (RSS), where the system tells.
     pub fn memory(&self) -> Option<u64> {
         self.kilobytes("VmRSS:")

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use tally_controllers::controller::{Controller, Kind, Stream};
 use tally_controllers::driver::{self, Silent};
+use tally_controllers::cronjob::CronJobs;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobMachine};
+use tally_controllers::namespace::Namespaces;
 use tally_controllers::pod_gc::PodGc;
 use tally_controllers::scheduler::Scheduler;
 use tally_controllers::ttl::TtlMachine;
@@ -19,15 +21,20 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// What `--controllers` takes.
-const NAMES: [&str; 7] = ["gc", "job", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
+const NAMES: [&str; 9] =
+    ["cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen(Vec<&'static str>);
+pub struct Chosen {
+    names: Vec<&'static str>,
+    /// All of them, whatever there is.
+    all: bool,
+}
 
 /// A list of names, separated by commas; '' for none, '*' for all.
 pub fn parse(text: &str) -> Result<Chosen, String> {
     if text.trim() == "*" {
-        return Ok(Chosen(NAMES.to_vec()));
+        return Ok(Chosen { names: NAMES.to_vec(), all: true });
     }
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let known = |name: &str| {
@@ -36,17 +43,19 @@ pub fn parse(text: &str) -> Result<Chosen, String> {
             .find(|known| *known == name)
             .ok_or_else(|| format!("no controller is called {name:?}; there are {}", NAMES.join(", ")))
     };
-    names.map(known).collect::<Result<_, _>>().map(Chosen)
+    Ok(Chosen { names: names.map(known).collect::<Result<_, _>>()?, all: false })
 }
 
 impl Chosen {
     pub fn has(&self, name: &str) -> bool {
-        self.0.contains(&name)
+        self.names.contains(&name)
     }
 
     fn make(&self, cluster: &Cluster) -> Vec<Box<dyn Controller>> {
         let hollow = (cluster.hollow > 0).then(|| Box::new(Hollow::new(cluster.hollow)) as Box<dyn Controller>);
-        self.0.iter().filter_map(|name| make(name, cluster)).chain(hollow).collect()
+        // Without nodes a scheduler could only tell each Pod that there are none.
+        let wanted = |name: &&&str| **name != "scheduler" || !self.all || cluster.hollow > 0;
+        self.names.iter().filter(wanted).filter_map(|name| make(name, cluster)).chain(hollow).collect()
     }
 }
 
@@ -63,12 +72,14 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
     const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
     const TTL_STREAMS: &[Stream] = &[Stream::of(Kind::JOB)];
     Some(match name {
+        "cronjob" => Box::new(CronJobs::default()),
         // Events about things that are gone go by themselves; nothing owns them.
         "gc" => {
             let kinds = tally_embedded::kinds().into_iter().filter(|kind| kind.plural != "events").collect();
             Box::new(GarbageCollector::new(kinds))
         }
         "job" => Box::new(Typed::new("job-controller", JOB_STREAMS, JobMachine::new(Config::default()))),
+        "namespace" => Box::new(Namespaces::new(tally_embedded::kinds())),
         "podgc" => Box::new(PodGc::new(pod_gc::Options::default())),
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
         "scheduler" => Box::new(Scheduler::new(scheduler::Options::default())),
@@ -110,15 +121,18 @@ mod tests {
 
     #[test]
     fn controllers_are_named() {
-        assert_eq!(parse(""), Ok(Chosen(vec![])));
-        assert_eq!(parse("job, ttl"), Ok(Chosen(vec!["job", "ttl"])));
-        assert_eq!(parse("*").unwrap().0.len(), NAMES.len());
-        assert!(parse("job,bob").unwrap_err().contains("\"bob\"; there are "));
+        let names = |text| parse(text).map(|chosen| chosen.names);
+        assert_eq!(names(""), Ok(vec![]));
+        assert_eq!(names("job, ttl"), Ok(vec!["job", "ttl"]));
+        assert_eq!(names("*").unwrap().len(), NAMES.len());
+        assert!(names("job,bob").unwrap_err().contains("\"bob\"; there are cronjob, gc, job"));
     }
 
     #[test]
     fn every_name_stands_for_a_controller() {
-        let made: Vec<_> = parse("*").unwrap().make(&Cluster::default()).iter().map(|controller| controller.name()).collect();
-        assert_eq!(made.len(), NAMES.len(), "{made:?}");
+        let made = |text, hollow| parse(text).unwrap().make(&Cluster { hollow, ..Cluster::default() }).len();
+        assert_eq!(made(&NAMES.join(","), 0), NAMES.len());
+        assert_eq!(made("*", 0), NAMES.len() - 1, "no nodes, no scheduler");
+        assert_eq!(made("*", 3), NAMES.len() + 1, "one controller for all hollow nodes");
     }
 }
