@@ -9,8 +9,8 @@ pub use times::Zone;
 
 use std::ops::RangeInclusive;
 
-use jiff::tz::TimeZone;
 use crate::time::Span;
+use jiff::tz::TimeZone;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schedule {

@@ -161,11 +161,11 @@ impl Controller for Recorder {
     }
 }
 
-/// Requests of the controller are lost before or after they are carried out, it is killed, and there are two of it.
+/// Requests of the controller are lost, it is killed, its view is old, and there are several of it.
 #[test]
 fn every_time_has_one_job_whatever_happens() {
     let mut runs = 0;
-    for seed in 0..8_u64 {
+    for seed in 0..6_u64 {
         let mut cluster = Cluster::new(others());
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut draw = move |limit: u64| {
@@ -193,12 +193,12 @@ fn every_time_has_one_job_whatever_happens() {
             if draw(3) == 0 {
                 cluster.start(crons());
             }
-            cluster.held = if draw(5) == 0 { BTreeSet::from([Kind::CRON_JOB]) } else { BTreeSet::new() };
+            cluster.held = if draw(2) == 0 { BTreeSet::from([Kind::CRON_JOB]) } else { BTreeSet::new() };
         }
         let seen = seen.0.lock().unwrap();
         let names: BTreeSet<_> = seen.iter().map(|(name, _)| name).collect();
         assert_eq!(seen.len(), names.len(), "seed {seed}: one Job of each name: {seen:?}");
         runs += names.len();
     }
-    assert!(runs > 20, "something happens: {runs}");
+    assert!(runs > 15, "something happens: {runs}");
 }

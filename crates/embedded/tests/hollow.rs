@@ -213,7 +213,7 @@ fn jobs_end_as_their_pods_do() {
 
 #[test]
 fn a_restart_of_everything_at_any_time_changes_no_count() {
-    for every in [1, 2, 3, 5] {
+    for every in [1, 3] {
         let mut cluster = Cluster::new(vec![jobs(), hollow()]);
         let spec = json!({"completions": 6, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 2});
         let annotations = [("run-for", "2500ms"), ("exit-code", "2=1,4-5=9"), ("fail-times", "1")];
