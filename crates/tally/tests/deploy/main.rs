@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod command;
 mod fit;
 mod permissions;
 mod policy;

@@ -155,7 +155,7 @@ fn asked_by_leaders() -> BTreeSet<Right> {
 }
 
 /// What a role gives. Names narrow it further and do not matter here.
-fn given<'a>(roles: impl Iterator<Item = &'a Value>) -> BTreeSet<Right> {
+pub fn given<'a>(roles: impl Iterator<Item = &'a Value>) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
         let list = |field: &str| -> Vec<&str> {
