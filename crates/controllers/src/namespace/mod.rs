@@ -20,7 +20,7 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::ids::{ObjectUid, Revision};
-use tally_core::time::Timestamp;
+use tally_core::time::{Span, Timestamp};
 
 use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use crate::kit::{Asked, Meta, retry_at};
@@ -28,6 +28,10 @@ use conditions::{Found, changed};
 
 /// Namespaces worked on at once, with one request each. Emptying one is a burst of requests, and there is no hurry.
 pub const MOST_UNDER_WAY: usize = 16;
+
+/// How long a namespace that was just deleted is left alone: long enough for every replica of a server to have heard of
+/// it and to refuse new content.
+const GRACE: Span = Span::from_seconds(5);
 
 const FINALIZER: &str = "kubernetes";
 
@@ -111,7 +115,7 @@ impl Namespaces {
         }
     }
 
-    fn observed(&mut self, bytes: &[u8]) {
+    fn observed(&mut self, bytes: &[u8], now: Timestamp) {
         let Ok(Namespace { metadata, spec }) = serde_json::from_slice(bytes) else { return };
         let uid = ObjectUid::new(&metadata.uid);
         let held = spec.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
@@ -128,19 +132,24 @@ impl Namespaces {
         let revision = metadata.revision();
         match self.ending.get_mut(&metadata.name) {
             None => {
+                let deleted_at = metadata.deletion_timestamp.as_deref().and_then(|at| Timestamp::parse(at).ok());
+                let begin_at = deleted_at.map(|at| at + GRACE).filter(|at| *at > now);
                 let ending = Ending {
                     uid: uid.clone(),
                     object: Bytes::copy_from_slice(bytes),
                     revision,
-                    step: Step::Look(0),
+                    step: if begin_at.is_some() { Step::Wait } else { Step::Look(0) },
                     found: Found::default(),
                     left: BTreeSet::new(),
                     went: BTreeSet::new(),
                     passes: 0,
-                    next_pass: None,
+                    next_pass: begin_at,
                 };
                 self.ending.insert(metadata.name.clone(), ending);
-                self.ready.push_back((metadata.name, uid));
+                match begin_at {
+                    Some(at) => drop(self.timers.insert((at, metadata.name))),
+                    None => self.ready.push_back((metadata.name, uid)),
+                }
             }
             Some(ending) if ending.revision < revision => {
                 ending.object = Bytes::copy_from_slice(bytes);
@@ -292,7 +301,7 @@ impl Namespaces {
 
     /// A list instead of news: those who went may have gone unmentioned.
     fn look_everywhere(&mut self) {
-        let waiting = self.ending.iter().filter(|(_, ending)| ending.step == Step::Wait);
+        let waiting = self.ending.iter().filter(|(_, ending)| ending.step == Step::Wait && ending.passes > 0);
         let waiting: Vec<_> = waiting.map(|(name, _)| name.clone()).collect();
         waiting.iter().for_each(|name| self.begin_pass(name));
     }
@@ -361,7 +370,7 @@ impl Controller for Namespaces {
 
     fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Observed(Kind::NAMESPACE, bytes) => self.observed(bytes),
+            Input::Observed(Kind::NAMESPACE, bytes) => self.observed(bytes, now),
             Input::Gone(Kind::NAMESPACE, bytes) => {
                 if let Ok(Object { metadata }) = serde_json::from_slice(bytes) {
                     self.ending.remove(&metadata.name);

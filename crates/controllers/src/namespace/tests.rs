@@ -8,7 +8,8 @@ fn namespace(name: &str, uid: &str, revision: u64) -> Value {
     json!({
         "metadata": {
             "name": name, "uid": uid, "resourceVersion": revision.to_string(), "labels": {"a": "b"},
-            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            // Long ago: what there is to wait for has been waited for.
+            "deletionTimestamp": "2023-01-01T00:00:00Z",
         },
         "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Terminating"},
@@ -54,6 +55,21 @@ fn told(probe: &mut Bench, revision: u64) {
     let mut object = namespace("a", "u", revision);
     object["status"] = probe.body(0)["status"].clone();
     probe.answer(0, done(object));
+}
+
+/// Whoever creates something there in the next moment is told that the namespace is going, and not that it is unknown.
+#[test]
+fn a_namespace_that_was_just_deleted_is_left_alone_for_a_moment() {
+    let mut probe = Probe::new(Namespaces::new(KINDS.to_vec()));
+    let mut just_deleted = namespace("a", "u", 10);
+    just_deleted["metadata"]["deletionTimestamp"] = probe.now.to_string().into();
+    probe.lists(Kind::NAMESPACE, &[just_deleted], 10);
+    probe.lists(Kind::POD, &[], 10);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.passes(4_999);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.passes(1);
+    assert_eq!(probe.asks(), ["list pods a/"]);
 }
 
 #[test]
