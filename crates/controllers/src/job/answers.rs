@@ -191,6 +191,7 @@ impl<S: Soundness> JobMachine<S> {
 
     /// The common part: believe what the answer shows, and let the Pod be planned for again.
     fn pod_answered(&mut self, job: &JobUid, pod: &PodUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
+        let held_before = self.holds_ended(pod);
         if let Answer::Done(Object::Pod(stored)) = &answer {
             self.believe(job, stored, now);
         }
@@ -209,6 +210,10 @@ impl<S: Soundness> JobMachine<S> {
                 ledger.pod_refused(pod, now);
             }
             Answer::AlreadyExists | Answer::Pods { .. } => ledger.pod_answered(pod),
+        }
+        // The stream will show what is known by then: nobody else says it (METRIC-9).
+        if held_before && !self.holds_ended(pod) {
+            out.metrics.push(Metric::TerminatedPodTracked { added: false });
         }
         self.plan(slot, now, out);
     }

@@ -97,3 +97,81 @@ fn finished_pods(old: &JobView, new: &JobView, out: &mut Outbox) {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+    use tally_core::pod::TRACKING_FINALIZER;
+
+    use super::*;
+    use crate::controller::{Input, Kind, Reply, Stream};
+    use crate::job::{Config, JobMachine};
+    use crate::testing::{Probe, done};
+    use crate::typed::Typed;
+
+    fn job() -> Value {
+        json!({
+            "metadata": {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "1", "generation": 1},
+            "spec": {
+                "completions": 2, "parallelism": 2, "backoffLimit": 6, "completionMode": "NonIndexed",
+                "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}},
+                "template": {"metadata": {"labels": {"batch.kubernetes.io/controller-uid": "u"}}, "spec": {}},
+            },
+            "status": {"startTime": "2023-11-14T00:00:00Z", "uncountedTerminatedPods": {}, "active": 2, "ready": 0, "terminating": 0},
+        })
+    }
+
+    fn pod(name: &str, revision: u32, phase: &str, finalizers: &[&str]) -> Value {
+        json!({
+            "metadata": {
+                "namespace": "ns", "name": name, "uid": name, "resourceVersion": revision.to_string(),
+                "finalizers": finalizers, "labels": {"batch.kubernetes.io/controller-uid": "u"},
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true}],
+            },
+            "status": {"phase": phase},
+        })
+    }
+
+    /// METRIC-9 adds up whether the answer to a release or its event is heard first, or the Pod is gone by then.
+    #[test]
+    fn a_finished_pod_stops_being_tracked_once_whoever_says_so_first() {
+        const STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
+        let held = [TRACKING_FINALIZER];
+        for how in ["answer, event", "event, answer", "gone, event"] {
+            let mut probe = Probe::new(Typed::new("job", STREAMS, JobMachine::new(Config::default())));
+            probe.lists(Kind::JOB, &[job()], 3);
+            probe.lists(Kind::POD, &[pod("a", 2, "Succeeded", &held), pod("b", 3, "Running", &held)], 3);
+            // The Pod is recorded, and then released.
+            let recorded = probe.out.requests.pop().unwrap();
+            let patch: Value = serde_json::from_slice(&recorded.call.body).unwrap();
+            let mut stored = job();
+            stored["metadata"]["resourceVersion"] = "4".into();
+            for (field, value) in patch["status"].as_object().unwrap() {
+                if !value.is_null() {
+                    stored["status"][field] = value.clone();
+                }
+            }
+            probe.input(Input::Answered { request: recorded.id, reply: done(stored), served_at: None });
+            let release = probe.out.requests.iter().find(|request| request.call.name == "a").unwrap().id;
+            let released = pod("a", 5, "Succeeded", &[]);
+            let reply = if how.starts_with("gone") { Reply::DoneWithStatus } else { done(released.clone()) };
+            let mut answer = Some(Input::Answered { request: release, reply, served_at: None });
+            if !how.starts_with("event") {
+                probe.input(answer.take().unwrap());
+            }
+            if how.starts_with("gone") {
+                probe.gone(Kind::POD, released);
+            } else {
+                probe.sees(Kind::POD, released);
+            }
+            if let Some(answer) = answer {
+                probe.input(answer);
+            }
+            let tracked = |added: bool| {
+                probe.out.metrics.iter().filter(|metric| **metric == Metric::TerminatedPodTracked { added }).count()
+            };
+            assert_eq!((tracked(true), tracked(false)), (1, 1), "{how}: {:?}", probe.out.metrics);
+        }
+    }
+}

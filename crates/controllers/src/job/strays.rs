@@ -220,7 +220,7 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     /// METRIC-9 is about every Pod, whoever owns it.
-    fn holds_ended(&self, uid: &PodUid) -> bool {
+    pub(super) fn holds_ended(&self, uid: &PodUid) -> bool {
         let ledger = self.pod_owner.get(&pod_key(uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
         ledger.is_some_and(|ledger| ledger.holds_ended(uid))
             || self.strays.pods.get(uid).is_some_and(|(pod, _)| pod.tracked && pod.phase.is_terminal())
