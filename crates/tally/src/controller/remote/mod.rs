@@ -4,6 +4,8 @@ mod answer;
 pub mod connect;
 mod lines;
 pub mod request;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::sync::Arc;

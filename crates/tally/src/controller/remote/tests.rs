@@ -1,0 +1,211 @@
+//! Against a server that says what each test has it say.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response as Answer};
+use hyper_util::rt::TokioIo;
+use tally_controllers::controller::{Call, Kind, Reply, Stream, Verb};
+use tally_controllers::driver::api::{Api, Events, Heard, Start, Trouble};
+use tally_core::ids::Revision;
+use tokio::net::TcpListener;
+
+use super::{Remote, connect};
+
+/// What was asked: path, query and what kind of answer would do.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// Answers with code and body; None hangs up.
+async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> (Remote, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (asked, answer) = (Asked::default(), Arc::new(answer));
+    let seen = asked.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (answer, seen) = (answer.clone(), seen.clone());
+            let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                let target = request.uri().to_string();
+                seen.lock().unwrap().push(format!("{target} {}", request.headers()["accept"].to_str().unwrap()));
+                let said = answer(&target).map(|(code, body)| {
+                    let mut response = Answer::new(Full::new(Bytes::from(body)));
+                    *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap();
+                    response
+                });
+                std::future::ready(said.ok_or("hung up"))
+            });
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    (remote(&format!("http://{address}")), asked)
+}
+
+fn remote(url: &str) -> Remote {
+    let config = kube::Config::new(url.parse().unwrap());
+    Remote::new(connect::service(&config).unwrap())
+}
+
+fn short(heard: &Heard) -> String {
+    match heard {
+        Heard::Object(object) => String::from_utf8(object.to_vec()).unwrap(),
+        Heard::Gone(object) => format!("-{}", String::from_utf8(object.to_vec()).unwrap()),
+        Heard::Reached { at, complete } => format!("{at}{}", if *complete { "!" } else { "" }),
+        Heard::Failed(Trouble::TooOld) => "too old".to_owned(),
+        Heard::Failed(Trouble::Refused(refusal)) => format!("refused {}", refusal.code),
+        Heard::Failed(Trouble::Broken(why)) => format!("broken {why}"),
+    }
+}
+
+async fn all(remote: &Remote, stream: Stream, from: Start) -> Result<Vec<String>, Trouble> {
+    let mut events = remote.follow(stream, from).await?;
+    let mut heard = Vec::new();
+    while let Some(event) = events.next().await {
+        heard.push(short(&event));
+    }
+    Ok(heard)
+}
+
+const STATE: Start = Start::State { not_older_than: Revision(0) };
+const REFUSED: &str = r#"{"kind":"Status","code":422,"reason":"Invalid","message":"sendInitialEvents: Forbidden"}"#;
+const EXPIRED: &str = r#"{"kind":"Status","code":410,"reason":"Expired"}"#;
+
+fn page(at: u64, token: &str, items: &[u32]) -> String {
+    let items: Vec<String> = items.iter().map(u32::to_string).collect();
+    format!(r#"{{"metadata":{{"resourceVersion":"{at}","continue":"{token}"}},"items":[{}]}}"#, items.join(","))
+}
+
+fn event(kind: &str, object: &str) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+}
+
+#[tokio::test]
+async fn a_stream_has_the_state_and_then_its_changes() {
+    let end = r#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+    let text = [event("ADDED", "1"), event("ADDED", "2"), event("BOOKMARK", end), event("DELETED", "2")].concat();
+    let (remote, asked) = server(move |_| Some((200, text.clone()))).await;
+    assert_eq!(all(&remote, Stream::metadata(Kind::POD), STATE).await.unwrap(), ["1", "2", "7!", "-2"]);
+    let asked = asked.lock().unwrap().concat();
+    assert!(asked.starts_with("/api/v1/pods?watch=true") && asked.contains("sendInitialEvents=true"), "{asked}");
+    assert!(asked.contains("as=PartialObjectMetadata"), "{asked}");
+}
+
+#[tokio::test]
+async fn servers_without_streaming_lists_are_read_page_by_page() {
+    let (remote, asked) = server(|target| {
+        Some(match target {
+            target if target.contains("sendInitialEvents") => (422, REFUSED.to_owned()),
+            target if target.contains("watch=true") => (200, event("MODIFIED", "9")),
+            target if target.contains("continue=more") => (200, page(5, "", &[3])),
+            _ => (200, page(5, "more", &[1, 2])),
+        })
+    })
+    .await;
+    for _ in 0..2 {
+        assert_eq!(all(&remote, Stream::of(Kind::JOB), STATE).await.unwrap(), ["1", "2", "3", "5!", "9"]);
+    }
+    let asked = asked.lock().unwrap();
+    assert_eq!(
+        asked.iter().filter(|asked| asked.contains("sendInitialEvents")).count(),
+        1,
+        "once is enough: {asked:?}"
+    );
+    let watch = asked.last().unwrap();
+    assert!(watch.contains("resourceVersion=5"), "the changes follow the list: {watch}");
+}
+
+#[tokio::test]
+async fn a_list_from_the_past_is_not_told() {
+    let (remote, _) = server(|target| {
+        let streaming = target.contains("sendInitialEvents");
+        Some(if streaming { (422, REFUSED.to_owned()) } else { (200, page(9, "", &[1])) })
+    })
+    .await;
+    let from = |seen| Start::State { not_older_than: Revision(seen) };
+    let told = all(&remote, Stream::of(Kind::JOB), from(10)).await;
+    assert!(matches!(&told, Err(Trouble::Broken(why)) if why.contains("revision 9, but 10")), "{told:?}");
+    assert!(all(&remote, Stream::of(Kind::JOB), from(9)).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_the_server_has_forgotten_is_begun_again() {
+    let (remote, _) = server(|target| {
+        Some(match target {
+            target if target.contains("sendInitialEvents") => (422, REFUSED.to_owned()),
+            target if target.contains("continue=") || target.contains("watch=true") => (410, EXPIRED.to_owned()),
+            _ => (200, page(5, "more", &[1])),
+        })
+    })
+    .await;
+    assert_eq!(all(&remote, Stream::of(Kind::JOB), STATE).await.unwrap(), ["1", "too old"]);
+    let after = all(&remote, Stream::of(Kind::JOB), Start::Changes { after: Revision(3) }).await;
+    assert!(matches!(after, Err(Trouble::TooOld)), "{after:?}");
+}
+
+/// A list is of one revision: what was read of an expired one is thrown away.
+#[tokio::test]
+async fn lists_are_whole_and_consistent() {
+    let lists = Arc::new(Mutex::new(0));
+    let (remote, asked) = server(move |target| {
+        let mut lists = lists.lock().unwrap();
+        if !target.contains("continue=") {
+            *lists += 1;
+            return Some((200, page(*lists, "more", &[1, 2])));
+        }
+        Some(if *lists < 3 { (410, EXPIRED.to_owned()) } else { (200, page(*lists, "", &[3])) })
+    })
+    .await;
+    let call = Call { label_selector: "a=b".into(), ..Call::new(Verb::List, Kind::POD, "ns", "") };
+    let Reply::Listed { items, at } = remote.call(&call).await.reply else { panic!("a list") };
+    assert_eq!((items, at), (["1", "2", "3"].map(Bytes::from).to_vec(), Revision(3)));
+    let first = asked.lock().unwrap()[0].clone();
+    assert!(first.starts_with("/api/v1/namespaces/ns/pods?labelSelector=a%3Db&limit=500 "), "{first}");
+}
+
+#[tokio::test]
+async fn what_may_have_been_done_is_told_apart_from_what_was_not() {
+    let call = Call::new(Verb::Create, Kind::POD, "ns", "").body(&serde_json::json!({}));
+    let (hangs_up, asked) = server(|_| None).await;
+    assert!(matches!(hangs_up.call(&call).await.reply, Reply::Unknown));
+    assert_eq!(asked.lock().unwrap().len(), 1, "nothing is sent twice");
+    assert!(hangs_up.is_reachable());
+
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let nobody = remote(&format!("http://127.0.0.1:{port}"));
+    let reply = nobody.call(&call).await.reply;
+    assert!(matches!(&reply, Reply::Refused(refusal) if refusal.code == 503), "{reply:?}");
+    assert!(!nobody.is_reachable());
+}
+
+/// Nothing that was heard is lost when a wait for more is given up.
+#[tokio::test]
+async fn a_wait_that_is_given_up_loses_nothing() {
+    let (remote, _) = server(|target| {
+        let streaming = target.contains("sendInitialEvents");
+        let watch = target.contains("watch=true");
+        Some(match (streaming, watch) {
+            (true, _) => (422, REFUSED.to_owned()),
+            (_, true) => (200, [event("ADDED", "4"), event("ADDED", "5")].concat()),
+            _ if target.contains("continue=more") => (200, page(5, "", &[3])),
+            _ => (200, page(5, "more", &[1, 2])),
+        })
+    })
+    .await;
+    let mut events = remote.follow(Stream::of(Kind::JOB), STATE).await.unwrap();
+    let mut heard = Vec::new();
+    loop {
+        // Looked at once and dropped if it has nothing to say: the next one goes on.
+        let event = tokio::select! {
+            biased;
+            event = events.next() => event,
+            () = tokio::task::yield_now() => continue,
+        };
+        match event {
+            Some(event) => heard.push(short(&event)),
+            None => break,
+        }
+    }
+    assert_eq!(heard, ["1", "2", "3", "5!", "4", "5"]);
+}

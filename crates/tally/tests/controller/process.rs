@@ -1,0 +1,127 @@
+//! A running `tally controller`.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Ends a test that would hang; nothing is asserted by it.
+pub const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+
+pub struct Controller {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Controller {
+    /// `name` tells instances of one test apart. Metrics are at a port of its own choice.
+    pub fn start(kubeconfig: &Path, name: &str, arguments: &[&str]) -> Controller {
+        let log = kubeconfig.with_file_name(format!("{name}.log"));
+        let file = File::create(&log).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_tally"))
+            .args(["controller", "--metrics", "127.0.0.1:0", "--kubeconfig"])
+            .arg(kubeconfig)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Controller { child, log }
+    }
+
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until it has said this.
+    pub fn until_it_says(&mut self, text: &str) {
+        self.until(text, |controller| controller.said().contains(text));
+    }
+
+    pub fn until(&mut self, what: &str, mut is: impl FnMut(&Controller) -> bool) {
+        let until = Instant::now() + GIVE_UP_AFTER;
+        while !is(self) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended with {ended:?} before {what:?}:\n{}", self.said());
+            assert!(Instant::now() < until, "not {what:?}:\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// GET of its own server: the code and everything it said.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        let said = self.said();
+        let at =
+            said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where").to_owned();
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let code = text.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("an answer");
+        (code, text)
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.child.id())]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// The exit code, once it has ended.
+    pub fn ended(&mut self) -> Option<i32> {
+        let until = Instant::now() + GIVE_UP_AFTER;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < until, "it goes on:\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the server of a kubeconfig is: `127.0.0.1:12345`.
+pub fn address(kubeconfig: &Path) -> String {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let server = text.split("https://").nth(1).expect("a server");
+    server.chars().take_while(|letter| !letter.is_whitespace() && *letter != '"').collect()
+}
+
+/// A `tally up` on the data and at the address of one that was there before.
+pub struct Again(Child);
+
+impl Again {
+    pub fn start(directory: &Path, address: &str) -> Again {
+        let child = Command::new(env!("CARGO_BIN_EXE_tally"))
+            .args(["up", "--no-node", "--controllers", "", "--listen", address, "--data-dir"])
+            .arg(directory.join("data"))
+            .arg("--kubeconfig")
+            .arg(directory.join("kubeconfig"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Again(child)
+    }
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,176 @@
+//! Jobs from create to finish, over the wire.
+
+use serde_json::{Value, json};
+
+use crate::process::{Again, Controller, GIVE_UP_AFTER, address};
+use crate::support::client::{Api, Call};
+use crate::support::server::{Server, directory};
+
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+fn job(name: &str, more: Value) -> Value {
+    let mut spec = json!({
+        "completions": 3, "parallelism": 2,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
+    });
+    for (field, value) in more.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+async fn get(api: &Api, path: &str) -> Value {
+    api.connection().call(&Call::get(path)).await.unwrap().value()
+}
+
+async fn make(api: &Api, path: &str, body: &Value) {
+    let answer = api.connection().call(&Call::new("POST", path).body(body)).await.unwrap();
+    assert_eq!(answer.code, 201, "{}", answer.text);
+}
+
+/// Stands in for a node: whatever Pods there are succeed. Returns once `is` holds of the Job.
+async fn until(api: &Api, controller: &Controller, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let finished = async {
+        loop {
+            for pod in get(api, PODS).await["items"].as_array().unwrap() {
+                if pod["status"]["phase"] == "Pending" {
+                    let path = format!("{PODS}/{}/status", pod["metadata"]["name"].as_str().unwrap());
+                    let patch = Call::new("PATCH", path).body(&json!({"status": {"phase": "Succeeded"}}));
+                    let patch = patch.header("content-type", "application/merge-patch+json");
+                    api.connection().call(&patch).await.unwrap();
+                }
+            }
+            let job = get(api, &format!("{JOBS}/{name}")).await;
+            if is(&job) {
+                return job;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    match tokio::time::timeout(GIVE_UP_AFTER, finished).await {
+        Ok(job) => job,
+        Err(_) => panic!("{}\n{}", get(api, &format!("{JOBS}/{name}")).await, controller.said()),
+    }
+}
+
+fn has_condition(job: &Value, kind: &str) -> bool {
+    let conditions = job["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs_to_its_end_and_can_be_watched_doing_so() {
+    let directory = directory();
+    let server = Server::start(directory.path()).await;
+    let mut controller = Controller::start(&server.kubeconfig(), "controller", &["--log-format=json"]);
+    make(&server.api, JOBS, &job("counts", json!({"completionMode": "Indexed"}))).await;
+    let done = until(&server.api, &controller, "counts", |job| has_condition(job, "Complete")).await;
+    assert_eq!((&done["status"]["succeeded"], &done["status"]["completedIndexes"]), (&3.into(), &"0-2".into()));
+    let pods = get(&server.api, PODS).await;
+    let pods = pods["items"].as_array().unwrap();
+    assert_eq!(pods.len(), 3);
+    for pod in pods {
+        let held = pod["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == TRACKING));
+        assert!(!held, "{pod}");
+    }
+    controller.until("ready", |controller| controller.get("/readyz").0 == 200);
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(controller.get(path).0, 200, "{path}");
+    }
+    assert_eq!(controller.get("/nonsense").0, 404);
+    // Told after the write they tell of.
+    let finished = r#"job_controller_jobs_finished_total{completion_mode="Indexed",result="succeeded",reason="CompletionsReached"} 1"#;
+    controller.until(finished, |controller| controller.get("/metrics").1.contains(finished));
+    // And this when the stream, or an answer, has shown the release.
+    controller.until("none", |controller| controller.get("/metrics").1.contains("tally_uncounted_pods 0"));
+    let metrics = controller.get("/metrics").1;
+    for line in [
+        r#"job_controller_job_pods_finished_total{completion_mode="Indexed",result="succeeded"} 3"#,
+        r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"} 3"#,
+        r#"tally_requests_total{verb="create",resource="pods",code="2xx"} 3"#,
+        "tally_api_server_reachable 1",
+        r#"tally_stream_synced{controller="job-controller",resource="pods"} 1"#,
+        r#"tally_stream_synced{controller="ttl-after-finished-controller",resource="jobs"} 1"#,
+    ] {
+        assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
+    }
+    let event = |all: &Value| {
+        let all = all["items"].as_array().unwrap().clone();
+        all.into_iter().find(|event| event["reason"] == "Completed")
+    };
+    let path = "/api/v1/namespaces/default/events";
+    let events = tokio::time::timeout(GIVE_UP_AFTER, async {
+        loop {
+            if let Some(event) = event(&get(&server.api, path).await) {
+                return event;
+            }
+        }
+    });
+    let event = events.await.expect("the end is recorded");
+    assert_eq!(event["involvedObject"]["uid"], done["metadata"]["uid"]);
+    for line in controller.said().lines() {
+        let line: Value = serde_json::from_str(line).expect("each line is an object");
+        assert!(line["message"].is_string() && line["level"].is_string(), "{line}");
+    }
+    controller.signal("TERM");
+    assert_eq!(controller.ended(), Some(0), "{}", controller.said());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_others_are_left_alone() {
+    let directory = directory();
+    let server = Server::start(directory.path()).await;
+    let ours = ["--managed-by=example.com/tally", "--controllers=job"];
+    let mut controller = Controller::start(&server.kubeconfig(), "controller", &ours);
+    let managed = |by: &str| json!({"managedBy": by});
+    make(&server.api, JOBS, &job("plain", json!({}))).await;
+    make(&server.api, JOBS, &job("reserved", managed("kubernetes.io/job-controller"))).await;
+    make(&server.api, JOBS, &job("others", managed("example.com/other"))).await;
+    make(&server.api, JOBS, &job("ours", managed("example.com/tally"))).await;
+    until(&server.api, &controller, "ours", |job| has_condition(job, "Complete")).await;
+    for name in ["plain", "reserved", "others"] {
+        let job = get(&server.api, &format!("{JOBS}/{name}")).await;
+        assert_eq!(job["status"], json!({}), "{name}");
+    }
+    let external = r#"jobs_by_external_controller_total{controller_name="example.com/other"} 1"#;
+    controller.until(external, |controller| controller.get("/metrics").1.contains(external));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn finished_jobs_are_deleted_in_time() {
+    let directory = directory();
+    let server = Server::start(directory.path()).await;
+    let controller = Controller::start(&server.kubeconfig(), "controller", &[]);
+    make(&server.api, JOBS, &job("short", json!({"ttlSecondsAfterFinished": 0}))).await;
+    let gone = |job: &Value| job["metadata"]["deletionTimestamp"].is_string() || job["code"] == 404;
+    until(&server.api, &controller, "short", gone).await;
+    until(&server.api, &controller, "short", gone).await;
+}
+
+/// The server goes away and comes back: that is told once each way, seen at /readyz, and Jobs go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_gone_is_waited_for() {
+    let directory = directory();
+    let server = Server::start(directory.path()).await;
+    let (api, address) = (server.api.clone(), address(&server.kubeconfig()));
+    // The lease would be lost in the meantime, and rightly so.
+    let mut controller = Controller::start(&server.kubeconfig(), "controller", &["--leader-elect=false"]);
+    let ready =
+        |controller: &Controller| controller.said().contains("metrics are at") && controller.get("/readyz").0 == 200;
+    controller.until("ready", ready);
+    server.kill();
+    controller.until("not ready", |controller| controller.get("/readyz").0 == 503);
+    assert!(controller.get("/readyz").1.contains("cannot be reached"));
+    assert_eq!(controller.get("/livez").0, 200, "a restart would not help");
+
+    let _server = Again::start(directory.path(), &address);
+    controller.until("ready again", ready);
+    make(&api, JOBS, &job("after", json!({}))).await;
+    until(&api, &controller, "after", |job| has_condition(job, "Complete")).await;
+    let said = controller.said();
+    for told in ["cannot be reached", "answers again"] {
+        assert_eq!(said.matches(told).count(), 1, "{told}: {said}");
+    }
+}
