@@ -442,6 +442,10 @@ impl<S: Soundness> World<S> {
                     }
                 });
             }
+            // Managers that were missing come at last, or the doubt about them would never end.
+            if self.api.jobs.get(&key).is_some_and(|stored| !self.is_ours(&stored.view)) {
+                self.api.report_on_job(&key, Actor::User);
+            }
             self.settle_changes(Context::default());
         }
     }

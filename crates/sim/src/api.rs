@@ -386,13 +386,23 @@ impl Api {
     /// Changes a Job in a way that means nothing to anybody, as third parties do.
     pub fn touch_job(&mut self, key: &Key, actor: Actor) {
         self.touches += 1;
-        let patch = json!({"metadata": {"annotations": {"touched": self.touches.to_string()}}}).to_string();
+        let touched = json!({"metadata": {"annotations": {"touched": self.touches.to_string()}}});
+        self.patch_job_status(key, actor, &touched);
+    }
+
+    /// Says of a Job that nothing has happened yet, as the first thing a controller does.
+    pub fn report_on_job(&mut self, key: &Key, actor: Actor) {
+        self.patch_job_status(key, actor, &json!({"status": {"ready": 0}}));
+    }
+
+    fn patch_job_status(&mut self, key: &Key, actor: Actor, patch: &Value) {
         let status = jobs().subresource("status");
         let target = Target { subresource: status, ..Target::new(jobs(), &key.0, &key.1) };
+        let patch = patch.to_string();
         let written = now(self.door().patch(target, patch.as_bytes(), PatchKind::Merge, &WriteOptions::default()));
         self.drain(actor);
         if let Err(failure) = written {
-            unreachable!("an annotation was refused: {}", failure.message);
+            unreachable!("a harmless change was refused: {}", failure.message);
         }
     }
 

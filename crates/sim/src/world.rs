@@ -114,7 +114,7 @@ impl<S: Soundness> World<S> {
     }
 
     fn new_instance(&self, incarnation: u32) -> Instance<S> {
-        let config = Config { managed_by: None, limits: self.setup.limits };
+        let config = Config { limits: self.setup.limits, ..Config::default() };
         Instance {
             machine: JobMachine::with_soundness(config, self.soundness),
             ttl: TtlMachine::with_soundness(self.soundness),

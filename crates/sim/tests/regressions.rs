@@ -352,7 +352,7 @@ fn s14_pods_of_other_controllers_keep_whatever_they_have_k8s_124798() {
     cluster.start();
     cluster.pass(60);
     assert_eq!((cluster.summary(), cluster.still_tracked()), (String::new(), 1));
-    // A Job that somebody else manages: not a finger on it or its Pods, nor when it is gone.
+    // A Job that somebody else manages: not a finger on it or its Pods.
     let mut cluster = Cluster::with("P2 C2 managedBy=example.com/other", "S F R");
     cluster.start();
     cluster.pass(60);
@@ -973,4 +973,190 @@ fn every_scenario_holds_its_invariants_for_some_seeds() {
         }
         assert_eq!(campaign.schedules, 60);
     }
+}
+
+// ---- managedBy ----
+
+const UNSERVED: &str = "NoControllerForManagedBy";
+
+/// Events that say a Job's manager is missing.
+fn unserved(cluster: &Cluster) -> usize {
+    cluster.events.iter().filter(|event| event.reason == UNSERVED).count()
+}
+
+#[test]
+fn each_manager_serves_its_own_jobs_and_no_others() {
+    let mut cluster = Cluster::with("P1 C1", "");
+    cluster.create_job("named", "P1 C1 managedBy=kubernetes.io/job-controller", "{}");
+    cluster.create_job("theirs", "P2 C2 managedBy=example.com/x", "{}");
+    cluster.create_job("nobodys", "P1 C1 managedBy=example.com/y", "{}");
+    cluster.start();
+    cluster.start_as("example.com/x");
+    cluster.settle();
+    let pods_of = |cluster: &Cluster, job: &str| {
+        let uid = cluster.api.jobs[&key(job)].view.uid.clone();
+        cluster.api.pods_of(&uid).map(|stored| key(&stored.view.name)).collect::<Vec<_>>()
+    };
+    for (job, pods) in [("j", 1), ("named", 1), ("theirs", 2), ("nobodys", 0)] {
+        let made = pods_of(&cluster, job);
+        assert_eq!(made.len(), pods, "{job}");
+        for pod in made {
+            cluster.end(&pod, Phase::Succeeded, 0);
+        }
+    }
+    cluster.pass(5);
+    for done in &cluster.performed {
+        let job = match &done.action {
+            Action::CreatePod { name, .. } | Action::PatchPod { name, .. } | Action::WriteJobStatus { name, .. } => {
+                name
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(done.replica == 1, job.starts_with("theirs"), "{:?}", done.action);
+    }
+    for (job, succeeded) in [("j", 1), ("named", 1), ("theirs", 2), ("nobodys", 0)] {
+        let status = &cluster.api.jobs[&key(job)].view.status;
+        assert_eq!((status.succeeded, status.is_finished()), (succeeded, succeeded > 0), "{job}");
+    }
+    assert_eq!(cluster.still_tracked(), 0);
+    let counted = |manager: &str| {
+        let metric = Metric::ExternalJob { manager: manager.into() };
+        cluster.metrics.iter().filter(|known| **known == metric).count()
+    };
+    let managers = ["example.com/x", "example.com/y", "kubernetes.io/job-controller"];
+    assert_eq!(managers.map(counted), [1, 2, 0], "once by each that does not serve it");
+}
+
+#[test]
+fn a_job_created_again_for_another_manager_is_not_touched() {
+    for (first, second) in [("P1 C1", "P1 C1 managedBy=example.com/x"), ("P1 C1 managedBy=example.com/x", "P1 C1")] {
+        let mut cluster = Cluster::with(first, "a=S");
+        // The first Job's requests are on their way when its name goes to the second.
+        cluster.hook = fate(|_| true, Fate::Held);
+        cluster.start();
+        cluster.delete_job(Propagation::Background);
+        cluster.create_job("j", second, "{}");
+        cluster.hook = Box::new(|_| Fate::Carried);
+        cluster.pass(30);
+        let external = second.contains("managedBy");
+        assert_eq!(cluster.status() == &JobStatus::default(), external, "{}", cluster.summary());
+        assert_eq!(cluster.live().len(), usize::from(!external));
+        assert_eq!(cluster.status().succeeded, 0, "the first one's success is not the second's");
+        assert!(cluster.stored("a").is_none_or(|pod| !pod.tracked));
+    }
+}
+
+#[test]
+fn pods_of_another_managers_job_are_let_go_when_it_is_gone() {
+    for started_before in [true, false] {
+        let mut cluster = Cluster::with("P2 C2 managedBy=example.com/x", "S F R R-");
+        if started_before {
+            cluster.start();
+            cluster.pass(60);
+            assert_eq!((cluster.summary(), cluster.still_tracked()), (String::new(), 3));
+        }
+        cluster.delete_job(Propagation::Background);
+        if !started_before {
+            cluster.start();
+        }
+        cluster.pass(5);
+        assert_eq!((cluster.summary().as_str(), cluster.still_tracked()), ("release 3; gone", 0));
+    }
+}
+
+#[test]
+fn a_pod_that_left_another_managers_job_is_not_let_go_with_it() {
+    let mut cluster = Cluster::with("P1 C1", "");
+    cluster.create_job("theirs", "P1 C1 managedBy=example.com/x", "{}");
+    cluster.pods("theirs", "a=R");
+    let uid = cluster.job().uid.clone();
+    cluster.hook = fate(is_create, Fate::Refused);
+    cluster.start();
+    cluster.settle();
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| {
+        let controller = pod.controller.as_mut().expect("owned");
+        (controller.uid, controller.name) = (uid.clone(), "j".into());
+        let label = ("batch.kubernetes.io/controller-uid".into(), uid.to_string().into());
+        pod.labels = [label].into_iter().collect();
+    });
+    cluster.settle();
+    cluster.api.delete_job(&key("theirs"), Actor::User, Propagation::Background);
+    cluster.pass(5);
+    assert_eq!((cluster.count(is_release), cluster.still_tracked()), (0, 1));
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.pass(5);
+    assert_eq!(cluster.status().succeeded, 1);
+}
+
+#[test]
+fn a_job_whose_manager_is_missing_says_so_after_a_minute_and_every_hour() {
+    let mut cluster = Cluster::with("P1 C1 managedBy=example.com/x", "");
+    cluster.start();
+    // Whoever serves other managers has no say.
+    cluster.start_as("example.com/y");
+    cluster.pass(59);
+    assert_eq!(unserved(&cluster), 0);
+    cluster.pass(1);
+    assert_eq!(unserved(&cluster), 1);
+    let event = cluster.events.iter().find(|event| event.reason == UNSERVED).expect("just counted");
+    assert!(event.warning && event.job == "j");
+    for part in ["\"example.com/x\"", "for 60 s", "install or start that controller", "without managedBy"] {
+        assert!(event.message.contains(part), "{}", event.message);
+    }
+    cluster.pass(3599);
+    assert_eq!(unserved(&cluster), 1);
+    cluster.pass(1);
+    assert_eq!(unserved(&cluster), 2);
+    assert_eq!(cluster.summary(), "", "it is told, not touched");
+    // Its manager comes at last.
+    cluster.start_as("example.com/x");
+    cluster.pass(7200);
+    assert_eq!((unserved(&cluster), cluster.status().active), (2, 1));
+}
+
+#[test]
+fn a_job_that_somebody_serves_is_never_told_that_nobody_does() {
+    let manager = "managedBy=example.com/x";
+    for (job, status, pods) in [
+        ("P1 C1", "{}", ""),
+        ("P1 C1 managedBy=kubernetes.io/job-controller", "{}", ""),
+        (&format!("P1 C1 {manager}"), r#"{"ready":0}"#, ""),
+        (&format!("P1 C1 {manager}"), r#"{"startTime":"2023-11-14T22:13:20Z"}"#, ""),
+        // Pods without a status yet: somebody made them.
+        (&format!("P1 C1 {manager}"), "{}", "R"),
+        // It may wait in somebody's queue.
+        (&format!("P1 C1 suspend {manager}"), "{}", ""),
+        (&format!("P1 C1 deleting {manager}"), "{}", ""),
+    ] {
+        let mut cluster = Cluster::with_status(job, status, pods);
+        cluster.start();
+        cluster.pass(7200);
+        assert_eq!(unserved(&cluster), 0, "{job} {status} {pods}");
+    }
+}
+
+#[test]
+fn what_an_old_stream_does_not_show_is_asked_for_before_a_manager_counts_as_missing() {
+    let mut cluster = Cluster::with("P1 C1 managedBy=example.com/x", "");
+    cluster.start();
+    cluster.start_as("example.com/x");
+    cluster.replicas[0].deaf = [true; 2];
+    cluster.pass(7200);
+    assert_eq!((unserved(&cluster), cluster.status().active), (0, 1));
+}
+
+#[test]
+fn a_change_of_the_spec_or_a_read_that_fails_puts_the_doubt_off() {
+    let mut cluster = Cluster::with("P1 C1 suspend managedBy=example.com/x", "");
+    cluster.start();
+    cluster.pass(600);
+    cluster.edit_spec(|spec| spec.suspend = false);
+    cluster.pass(59);
+    assert_eq!(unserved(&cluster), 0, "the minute begins when there is something to do");
+    cluster.hook = fate(|action| matches!(action, Action::GetJob { .. }), Fate::Unavailable);
+    cluster.pass(1);
+    assert_eq!(unserved(&cluster), 0);
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.pass(60);
+    assert_eq!(unserved(&cluster), 1);
 }

@@ -84,6 +84,7 @@ impl<S: Soundness> JobMachine<S> {
                 }
             }
             Pending::RefreshJob { job } => self.job_refreshed(&job, answer, now, out),
+            Pending::Doubt { job } => self.doubt_answered(&job, &answer, now, out),
             Pending::ListPods { job } => self.pods_listed(&job, answer, now, out),
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
             Pending::Adopt { pod } => match answer {

@@ -6,6 +6,7 @@
 
 mod answers;
 mod effects;
+mod external;
 mod strays;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::blueprint::pod_body;
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::job::{CompletionMode, JobView};
+use tally_core::job::{CompletionMode, JobView, RESERVED_MANAGER};
 use tally_core::ledger::{Ledger, Limits, Plan, Removal, Sight, StatusWrite};
 use tally_core::mutation::{Bug, Sound, Soundness};
 use tally_core::status_rules;
@@ -24,6 +25,8 @@ use tally_core::time::{Span, Timestamp};
 use crate::machine::{
     Action, Input, Machine, Metric, Object, Outbox, PodChange, Request, RequestId, Resource, SyncAction,
 };
+pub use external::UNSERVED_AFTER;
+use external::Unserved;
 use strays::Strays;
 
 type FixedState = foldhash::fast::FixedState;
@@ -34,11 +37,19 @@ const GATE_PATIENCE: Span = Span::from_seconds(1);
 const GET_RETRY: Span = Span::from_seconds(1);
 
 /// Which Jobs are ours.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Serve only Jobs whose `managedBy` is this; None serves those without the field or with the reserved name.
     pub managed_by: Option<CompactString>,
     pub limits: Limits,
+    /// How long a Job of another manager may wait for it before that is said in an event.
+    pub unserved_after: Span,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { managed_by: None, limits: Limits::default(), unserved_after: UNSERVED_AFTER }
+    }
 }
 
 type JobSlot = u32;
@@ -68,6 +79,8 @@ pub struct JobMachine<S = Sound> {
     gated: BTreeSet<(Revision, JobSlot)>,
     /// Jobs that must not judge newer Pods until they are known to be current.
     unconfirmed: BTreeSet<JobSlot>,
+    /// Jobs of other managers that nobody has touched.
+    unserved: BTreeMap<JobUid, Unserved>,
 }
 
 /// What a timer is for.
@@ -78,6 +91,8 @@ enum Chore {
     Confirm(JobUid),
     /// Look again at a Pod that could not be adopted or disowned.
     Reconsider(PodUid),
+    /// Ask whether a Job still waits for its manager.
+    Doubt(JobUid),
 }
 
 /// One Job as the machine holds it.
@@ -156,6 +171,9 @@ enum Pending {
     OrphanRelease {
         pod: PodUid,
     },
+    Doubt {
+        job: JobUid,
+    },
 }
 
 fn pod_key(uid: &PodUid) -> u64 {
@@ -189,6 +207,7 @@ impl<S: Soundness> JobMachine<S> {
             timers: BTreeSet::new(),
             gated: BTreeSet::new(),
             unconfirmed: BTreeSet::new(),
+            unserved: BTreeMap::new(),
         }
     }
 
@@ -296,7 +315,8 @@ impl<S: Soundness> JobMachine<S> {
         });
         self.by_uid.insert(job.uid.clone(), slot);
         self.by_namespace.entry(job.namespace.clone()).or_default().insert(slot);
-        if let Some(manager) = job.spec.managed_by.clone().filter(|_| !self.is_ours(&job)) {
+        let external = |manager: &CompactString| manager != RESERVED_MANAGER && !self.is_ours(&job);
+        if let Some(manager) = job.spec.managed_by.clone().filter(external) {
             out.metrics.push(Metric::ExternalJob { manager });
         }
         self.jobs[slot as usize] = Some(Tracked {
@@ -328,8 +348,7 @@ impl<S: Soundness> JobMachine<S> {
         };
         let view = tracked.view.clone();
         if !self.is_ours(&view) {
-            // Not a finger on it, or on its Pods (MANAGED-2).
-            self.strays.forget_job(&view.uid);
+            self.observe_external(&view, now);
             return;
         }
         if view.status.is_finished() {
@@ -372,13 +391,14 @@ impl<S: Soundness> JobMachine<S> {
         self.free_jobs.push(slot);
         self.gated.retain(|(_, gated)| *gated != slot);
         self.unconfirmed.remove(&slot);
+        self.forget_unserved(uid);
         if let Some(siblings) = self.by_namespace.get_mut(&tracked.view.namespace) {
             siblings.remove(&slot);
             if siblings.is_empty() {
                 self.by_namespace.remove(&tracked.view.namespace);
             }
         }
-        let sweeps = self.is_ours(&tracked.view) && !self.soundness.has(Bug::NoOrphanSweep);
+        let sweeps = (self.is_caretaker() || self.is_ours(&tracked.view)) && !self.soundness.has(Bug::NoOrphanSweep);
         if let Some(ledger) = tracked.ledger {
             for pod in ledger.pods() {
                 self.pod_owner.remove(&pod_key(pod.uid));
@@ -724,6 +744,7 @@ impl<S: Soundness> JobMachine<S> {
                     }
                 }
                 Chore::Reconsider(uid) => self.reconsider_stray(&uid, now, out),
+                Chore::Doubt(uid) => self.doubt(&uid, now, out),
             }
         }
         self.release_orphans(now, out);

@@ -115,6 +115,19 @@ impl Strays {
         self.take_job(job);
     }
 
+    /// Keeps those that will be orphans when the Job is gone.
+    pub fn forget_untracked(&mut self, job: &JobUid) {
+        let is_free = |uid: &&PodUid| self.pods.get(*uid).is_none_or(|(pod, _)| !pod.tracked);
+        let free: Vec<PodUid> = self.by_job.get(job).into_iter().flatten().filter(is_free).cloned().collect();
+        for uid in free {
+            self.remove(&uid);
+        }
+    }
+
+    pub fn has_pods_of(&self, job: &JobUid) -> bool {
+        self.by_job.contains_key(job)
+    }
+
     fn loose_in(&self, namespace: &str) -> Vec<Arc<PodView>> {
         let uids = self.loose.get(namespace);
         uids.into_iter().flatten().filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| pod.clone()).collect()
@@ -257,6 +270,9 @@ impl<S: Soundness> JobMachine<S> {
         let view = tracked.view.clone();
         if !self.is_ours(&view) {
             self.strays.bury(&pod.uid);
+            if pod.tracked && self.is_caretaker() {
+                self.strays.insert(pod);
+            }
             return;
         }
         if tracked.ledger.is_none() {

@@ -189,7 +189,7 @@ pub struct World {
     // What the ledger may remember although no fresh one could know it.
     /// Ends that fed the back-off.
     endings: BTreeSet<(PodUid, Outcome, Timestamp)>,
-    /// Seen Succeeded while their index was complete.
+    /// Seen Succeeded, and not recorded, while their index was complete.
     booked: BTreeSet<PodUid>,
     pub memory: Memory,
 }
@@ -336,7 +336,9 @@ impl World {
         let completed = text::read(&status.completed_indexes, facts.job.spec.index_limit());
         for pod in &facts.pods {
             let complete = pod.index.is_some_and(|index| completed.contains(&index)) && facts.job.spec.is_indexed();
-            if pod.tracked && pod.phase == Phase::Succeeded && complete {
+            let lists = status.uncounted();
+            let recorded = lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid);
+            if pod.tracked && pod.phase == Phase::Succeeded && complete && !recorded {
                 self.booked.insert(pod.uid.clone());
             }
         }

@@ -391,10 +391,21 @@ impl Cluster {
         self.start_from(head, head)
     }
 
+    /// A new process that serves the Jobs of this manager.
+    pub fn start_as(&mut self, manager: &str) -> usize {
+        let head = self.api.head();
+        self.start_with(Some(manager), head, head)
+    }
+
     /// A new process whose lists came from caches that old.
     pub fn start_from(&mut self, jobs_at: Revision, pods_at: Revision) -> usize {
+        self.start_with(None, jobs_at, pods_at)
+    }
+
+    fn start_with(&mut self, manager: Option<&str>, jobs_at: Revision, pods_at: Revision) -> usize {
+        let managed_by = manager.map(Into::into);
         self.replicas.push(Replica {
-            machine: JobMachine::new(Config { managed_by: None, limits: self.limits }),
+            machine: JobMachine::new(Config { managed_by, limits: self.limits, ..Config::default() }),
             ttl: TtlMachine::default(),
             cursors: [0; 2],
             flights: Vec::new(),
