@@ -1,6 +1,6 @@
 //! One request: who asks, what for, may they, and the answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use hyper::body::Incoming;
@@ -33,6 +33,8 @@ pub struct Door {
     pub registry: Arc<Registry>,
     pub gate: Gate,
     pub metrics: Metrics,
+    /// What others of this process have to add.
+    pub more_metrics: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
     /// `host:port`, for discovery.
     pub address: String,
     pub turns: Semaphore,

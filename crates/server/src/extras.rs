@@ -137,12 +137,15 @@ pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<Answer, Failure
 
 pub fn metrics(door: &Door) -> Answer {
     let store = &door.registry.store;
-    let page = door.metrics.page(&[
+    let mut page = door.metrics.page(&[
         ("tally_store_objects", "Objects stored.", store.len() as u64),
         ("tally_store_poisoned", "1 once a write has failed: no more are taken.", store.poisoned().is_some().into()),
         ("tally_store_revision", "The newest revision.", store.revision()),
         ("tally_store_compacted_revision", "The oldest revision every watch can begin at.", store.compacted()),
     ]);
+    if let Some(more) = door.more_metrics.get() {
+        page.push_str(&more());
+    }
     forms::answer(200, "text/plain; version=0.0.4; charset=utf-8", crate::body::Body::Whole(page.into()))
 }
 

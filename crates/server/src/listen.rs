@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -83,8 +83,13 @@ impl Server {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (stop, stopping) = watch::channel(false);
         let (metrics, turns) = (Metrics::default(), Semaphore::new(MOST_AT_WORK));
-        let door = Arc::new(Door { registry, gate, metrics, address, turns, stopping });
+        let door = Arc::new(Door { registry, gate, metrics, more_metrics: OnceLock::new(), address, turns, stopping });
         Ok(Self { door, tls: TlsAcceptor::from(Arc::new(config)), stop })
+    }
+
+    /// What else `/metrics` should tell, in the form Prometheus reads. Only the first to say so is heard.
+    pub fn add_metrics(&self, more: impl Fn() -> String + Send + Sync + 'static) {
+        let _ = self.door.more_metrics.set(Box::new(more));
     }
 
     /// Serves until `stop` is ready. Then no connection is accepted any more, watches end, and requests under way have

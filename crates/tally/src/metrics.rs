@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tally_controllers::controller::{Call, Metric, Reply, Stream, Verb};
+use tally_controllers::driver::Observer;
 use tally_controllers::driver::api::Trouble;
 use tally_controllers::machine::SyncAction;
 
@@ -185,8 +186,8 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
-    pub fn metric(&self, metric: &Metric, decided_in: Duration) {
+impl Observer for Metrics {
+    fn metric(&self, _controller: &'static str, metric: &Metric, decided_in: Duration) {
         match metric {
             Metric::Sync { indexed, action, error } => {
                 let action = match action {
@@ -244,7 +245,7 @@ impl Metrics {
         }
     }
 
-    pub fn request(&self, call: &Call, reply: &Reply, took: Duration) {
+    fn request(&self, call: &Call, reply: &Reply, took: Duration) {
         let verb = match call.verb {
             Verb::Create => "create",
             Verb::Get => "get",
@@ -271,7 +272,7 @@ impl Metrics {
         self.requests.get_or_create(&[verb, resource, ("code", code)]).inc();
     }
 
-    pub fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {
+    fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {
         // The names of the queues in the reference.
         let queue = match controller {
             "job-controller" => "job",
@@ -283,12 +284,12 @@ impl Metrics {
         self.in_flight.get_or_create(&fixed([("controller", controller)])).set(number(in_flight));
     }
 
-    pub fn synced(&self, controller: &'static str, stream: Stream) {
+    fn synced(&self, controller: &'static str, stream: Stream) {
         let labels = fixed([("controller", controller), ("resource", stream.kind.plural)]);
         self.synced.get_or_create(&labels).set(1);
     }
 
-    pub fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &Trouble) {
+    fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &Trouble) {
         let reason = match trouble {
             Trouble::TooOld => "too_old",
             Trouble::Refused(_) => "refused",
@@ -298,10 +299,12 @@ impl Metrics {
         self.stream_restarts.get_or_create(&labels).inc();
     }
 
-    pub fn event_dropped(&self, controller: &'static str) {
+    fn event_dropped(&self, controller: &'static str) {
         self.events_dropped.get_or_create(&fixed([("controller", controller)])).inc();
     }
+}
 
+impl Metrics {
     /// `lease`: its name.
     pub fn leads(&self, lease: &str, leads: bool) {
         self.leader.get_or_create(&[("name", Cow::Owned(lease.to_owned()))]).set(i64::from(leads));
@@ -311,15 +314,39 @@ impl Metrics {
         self.reachable.set(i64::from(reachable));
     }
 
-    /// As a whole answer, or as a part of one that goes on.
-    pub fn text(&self, whole: bool) -> String {
+    /// In the newer form, which scrapers ask for by name.
+    pub fn openmetrics(&self) -> String {
+        let mut text = self.encode();
+        let _ = encode_eof(&mut text);
+        text
+    }
+
+    /// In the form that everything reads. More may follow it.
+    pub fn classic(&self) -> String {
+        let text = self.encode();
+        let mut out = String::with_capacity(text.len());
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            // Here a counter is called as its samples are.
+            let described = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+            let name = described.and_then(|described| described.split(' ').next());
+            let counter = |line: &str, name: &str| line.strip_prefix("# TYPE ") == Some(&format!("{name} counter"));
+            match name {
+                Some(name) if counter(line, name) || lines.peek().is_some_and(|next| counter(next, name)) => {
+                    out.push_str(&line.replacen(name, &format!("{name}_total"), 1));
+                }
+                _ => out.push_str(line),
+            }
+            out.push('\n');
+        }
+        out
+    }
+
+    fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode_registry(&mut text, &self.registry);
         process(&mut text);
-        if whole {
-            let _ = encode_eof(&mut text);
-        }
         text
     }
 
@@ -389,7 +416,7 @@ mod tests {
             Metric::GateClosed,
             Metric::TtlDeletion { after_millis: 250 },
         ] {
-            metrics.metric(&metric, Duration::from_millis(5));
+            metrics.metric("job-controller", &metric, Duration::from_millis(5));
         }
         let write = Call::new(Verb::MergePatch, Kind::JOB, "ns", "j").subresource("status");
         metrics.request(&write, &Reply::DoneWithStatus, Duration::from_millis(3));
@@ -400,7 +427,7 @@ mod tests {
         metrics.stream_broken("job-controller", jobs, &Trouble::TooOld);
         metrics.event_dropped("job-controller");
         metrics.leads("tally-job-controller", true);
-        let text = metrics.text(true);
+        let (text, classic) = (metrics.openmetrics(), metrics.classic());
         for line in [
             r#"job_controller_job_syncs_total{completion_mode="Indexed",result="success",action="pods_created"} 1"#,
             r#"job_controller_job_sync_duration_seconds_bucket{le="0.004",completion_mode="Indexed",result="success",action="pods_created"} 0"#,
@@ -428,11 +455,21 @@ mod tests {
             r#"tally_stream_synced{controller="job-controller",resource="pods"} 1"#,
             r#"tally_stream_restarts_total{controller="job-controller",resource="jobs",reason="too_old"} 1"#,
             r#"tally_events_dropped_total{controller="job-controller"} 1"#,
-            "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+            assert!(classic.lines().any(|found| found == line), "{line} is missing in\n{classic}");
         }
-        assert!(!metrics.text(false).contains("# EOF"));
+        assert!(text.ends_with("# EOF\n") && !classic.contains("# EOF"));
+        let types = |text: &str, line: &str| text.lines().filter(|found| *found == line).count();
+        assert_eq!(types(&text, "# TYPE tally_gate_waits counter"), 1, "{text}");
+        for line in [
+            "# HELP tally_gate_waits_total Times a Job had to wait until its Pods were seen.",
+            "# TYPE tally_gate_waits_total counter",
+            "# TYPE tally_uncounted_pods gauge",
+            "# TYPE tally_request_duration_seconds histogram",
+        ] {
+            assert_eq!(types(&classic, line), 1, "{classic}");
+        }
     }
 
     #[test]
@@ -440,9 +477,9 @@ mod tests {
         let metrics = Metrics::default();
         for number in 0..CHOSEN_VALUES + 50 {
             let manager = format!("example.com/m{number}").into();
-            metrics.metric(&Metric::ExternalJob { manager }, Duration::ZERO);
+            metrics.metric("job-controller", &Metric::ExternalJob { manager }, Duration::ZERO);
         }
-        let text = metrics.text(true);
+        let text = metrics.classic();
         assert_eq!(text.matches("controller_name=").count(), CHOSEN_VALUES + 1);
         assert!(text.contains(r#"controller_name="other"} 50"#), "{text}");
     }

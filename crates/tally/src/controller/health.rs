@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -28,6 +28,7 @@ const CONNECTIONS: usize = 64;
 const SAY_SOMETHING_WITHIN: Duration = Duration::from_secs(10);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Watches the driver at work.
@@ -81,7 +82,8 @@ impl Health {
         Some(format!("{controller} has not seen all {resource} yet"))
     }
 
-    fn answer(&self, method: &Method, path: &str) -> (u16, &'static str, String) {
+    /// `accept`: what the one who asks can read.
+    fn answer(&self, method: &Method, path: &str, accept: &str) -> (u16, &'static str, String) {
         if *method != Method::GET && *method != Method::HEAD {
             return (405, PLAIN, "only GET\n".to_owned());
         }
@@ -93,7 +95,11 @@ impl Health {
             },
             "/metrics" => {
                 self.metrics.reachable(self.remote.is_reachable());
-                (200, OPENMETRICS, self.metrics.text(true))
+                if accept.contains("application/openmetrics-text") {
+                    (200, OPENMETRICS, self.metrics.openmetrics())
+                } else {
+                    (200, CLASSIC, self.metrics.classic())
+                }
             }
             _ => (404, PLAIN, "there are /livez, /readyz and /metrics\n".to_owned()),
         }
@@ -101,8 +107,8 @@ impl Health {
 }
 
 impl Observer for Health {
-    fn metric(&self, _controller: &'static str, metric: &Metric, decided_in: Duration) {
-        self.metrics.metric(metric, decided_in);
+    fn metric(&self, controller: &'static str, metric: &Metric, decided_in: Duration) {
+        self.metrics.metric(controller, metric, decided_in);
         if matches!(metric, Metric::InvalidStatus) {
             tracing::error!("a status that breaks the rules of the API was not sent: please report this bug");
         }
@@ -185,7 +191,8 @@ pub async fn serve(listener: TcpListener, health: Arc<Health>) {
         let health = health.clone();
         tokio::spawn(async move {
             let answer = service_fn(|request: Request<hyper::body::Incoming>| {
-                let (code, content, text) = health.answer(request.method(), request.uri().path());
+                let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+                let (code, content, text) = health.answer(request.method(), request.uri().path(), accept);
                 let mut response = Response::new(Full::new(Bytes::from(text)));
                 *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap_or_default();
                 response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content));

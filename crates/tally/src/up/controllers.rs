@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use tally_controllers::controller::{Controller, Kind, Stream};
-use tally_controllers::driver::{self, Silent};
 use tally_controllers::cronjob::CronJobs;
+use tally_controllers::driver;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobMachine};
@@ -19,6 +19,8 @@ use tally_embedded::Embedded;
 use tally_registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+use crate::metrics::Metrics;
 
 /// What `--controllers` takes.
 const NAMES: [&str; 9] =
@@ -96,13 +98,13 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(chosen: &Chosen, cluster: &Cluster, registry: Arc<Registry>) -> Self {
+    pub fn start(chosen: &Chosen, cluster: &Cluster, registry: Arc<Registry>, metrics: Arc<Metrics>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let api = Arc::new(Embedded(registry));
         let stopped = async {
             let _ = stopped.await;
         };
-        let driver = driver::run(api, chosen.make(cluster), driver::Options::default(), Arc::new(Silent), stopped);
+        let driver = driver::run(api, chosen.make(cluster), driver::Options::default(), metrics, stopped);
         Self { stop, task: tokio::spawn(driver) }
     }
 
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn every_name_stands_for_a_controller() {
-        let made = |text, hollow| parse(text).unwrap().make(&Cluster { hollow, ..Cluster::default() }).len();
+        let made = |text: &str, hollow| parse(text).unwrap().make(&Cluster { hollow, ..Cluster::default() }).len();
         assert_eq!(made(&NAMES.join(","), 0), NAMES.len());
         assert_eq!(made("*", 0), NAMES.len() - 1, "no nodes, no scheduler");
         assert_eq!(made("*", 3), NAMES.len() + 1, "one controller for all hollow nodes");

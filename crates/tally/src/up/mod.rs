@@ -20,6 +20,8 @@ use tally_store::{OpenError, Options, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
+use crate::metrics::Metrics;
+
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   tally up                                  serve on 127.0.0.1:6443, keep everything in ~/.local/share/tally
@@ -96,7 +98,11 @@ fn start(args: &Args) -> Result<()> {
         let listener = listen(listener).context("cannot listen")?;
         let stop = stop_signals().context("cannot wait for signals")?;
         let ready = prepare(args, &data, &kubeconfig, listener.local_addr()?).await?;
-        let controllers = controllers::Running::start(&args.controllers, &ready.cluster, ready.registry.clone());
+        let metrics = Arc::new(Metrics::default());
+        metrics.reachable(true);
+        let (cluster, registry) = (&ready.cluster, ready.registry.clone());
+        let controllers = controllers::Running::start(&args.controllers, cluster, registry, metrics.clone());
+        ready.server.add_metrics(move || metrics.classic());
         ready.server.serve(listener, stop).await;
         let finished = controllers.finish().await;
         // Waits for the disk, with nothing else left to do.

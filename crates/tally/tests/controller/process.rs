@@ -101,25 +101,25 @@ pub fn address(kubeconfig: &Path) -> String {
     server.chars().take_while(|letter| !letter.is_whitespace() && *letter != '"').collect()
 }
 
-/// A `tally up` on the data and at the address of one that was there before.
-pub struct Again(Child);
+/// A `tally up` of a test's own making.
+pub struct Up(Child);
 
-impl Again {
-    pub fn start(directory: &Path, address: &str) -> Again {
+impl Up {
+    pub fn start(directory: &Path, arguments: &[&str]) -> Up {
         let child = Command::new(env!("CARGO_BIN_EXE_tally"))
-            .args(["up", "--no-node", "--controllers", "", "--listen", address, "--data-dir"])
-            .arg(directory.join("data"))
+            .arg("up")
+            .args(arguments)
             .arg("--kubeconfig")
             .arg(directory.join("kubeconfig"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        Again(child)
+        Up(child)
     }
 }
 
-impl Drop for Again {
+impl Drop for Up {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

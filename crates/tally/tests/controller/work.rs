@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::process::{Again, Controller, GIVE_UP_AFTER, address};
+use crate::process::{Controller, GIVE_UP_AFTER, Up, address};
 use crate::support::client::{Api, Call};
 use crate::support::server::{Server, directory};
 
@@ -165,12 +165,45 @@ async fn a_server_that_is_gone_is_waited_for() {
     assert!(controller.get("/readyz").1.contains("cannot be reached"));
     assert_eq!(controller.get("/livez").0, 200, "a restart would not help");
 
-    let _server = Again::start(directory.path(), &address);
+    let data = directory.path().join("data");
+    let same = ["--no-node", "--controllers", "", "--listen", &address, "--data-dir", data.to_str().unwrap()];
+    let _server = Up::start(directory.path(), &same);
     controller.until("ready again", ready);
     make(&api, JOBS, &job("after", json!({}))).await;
     until(&api, &controller, "after", |job| has_condition(job, "Complete")).await;
     let said = controller.said();
     for told in ["cannot be reached", "answers again"] {
         assert_eq!(said.matches(told).count(), 1, "{told}: {said}");
+    }
+}
+
+/// The controllers inside `tally up` have the same metrics, beside those of its server.
+#[tokio::test(flavor = "multi_thread")]
+async fn embedded_controllers_are_measured_alike() {
+    let directory = directory();
+    let _up = Up::start(directory.path(), &["--ephemeral", "--hollow", "1", "--listen", "127.0.0.1:0"]);
+    let kubeconfig = directory.path().join("kubeconfig");
+    let finished = r#"job_controller_jobs_finished_total{completion_mode="NonIndexed",result="succeeded",reason="CompletionsReached"} 1"#;
+    let told = tokio::time::timeout(GIVE_UP_AFTER, async {
+        let api = loop {
+            if let Some(api) = Api::from_kubeconfig(&kubeconfig) {
+                break api;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        make(&api, JOBS, &job("counts", json!({}))).await;
+        loop {
+            let text = api.connection().call(&Call::get("/metrics")).await.unwrap().text;
+            if text.contains(finished) {
+                return text;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+    let told = told.await.expect("the Job ends and is counted");
+    for name in
+        ["apiserver_request_total", "tally_store_objects", "tally_requests_total", "tally_api_server_reachable 1"]
+    {
+        assert!(told.contains(name), "{name} is missing in\n{told}");
     }
 }
