@@ -1,6 +1,7 @@
 //! The registry as the API of a driver.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tally_api::options::WatchOptions;
 use tally_controllers::controller::{Call, Stream};
@@ -9,6 +10,9 @@ use tally_core::ids::Revision;
 use tally_registry::{Registry, Target, WatchEvent, WatchStream};
 
 use crate::{perform, refusal, resource};
+
+/// A bookmark costs no more than a wake-up here, and Jobs wait for it.
+const BOOKMARK_EVERY: Duration = Duration::from_millis(2);
 
 pub struct Embedded(pub Arc<Registry>);
 
@@ -32,7 +36,7 @@ impl Api for Embedded {
             }
         };
         match self.0.watch(Target::new(resource, "", ""), &options) {
-            Ok(stream) => Ok(Watched(stream)),
+            Ok(stream) => Ok(Watched(stream.bookmarks_every(BOOKMARK_EVERY))),
             Err(failure) => Err(trouble(failure)),
         }
     }

@@ -48,6 +48,7 @@ pub struct WatchStream {
     state_ends: Option<u64>,
     ready: VecDeque<WatchEvent>,
     bookmarks: bool,
+    bookmark_every: Duration,
     /// The newest revision the reader knows it has reached.
     told: u64,
     next_bookmark: Option<Instant>,
@@ -98,6 +99,7 @@ impl Registry {
             state_ends,
             ready,
             bookmarks: options.bookmarks,
+            bookmark_every: BOOKMARK_EVERY,
             told: start,
             next_bookmark: None,
             // A time that the clock cannot tell never comes.
@@ -109,6 +111,11 @@ impl Registry {
 }
 
 impl WatchStream {
+    /// For a reader whom it costs little to be told more often.
+    pub fn bookmarks_every(self, pace: Duration) -> Self {
+        Self { bookmark_every: pace, ..self }
+    }
+
     /// The next event; None when the time asked for is over. Safe to cancel.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         loop {
@@ -128,7 +135,7 @@ impl WatchStream {
             let behind = self.bookmarks && self.watcher.position() > self.told;
             let now = Instant::now();
             if behind && self.next_bookmark.is_none_or(|next| next <= now) {
-                self.next_bookmark = Some(now + BOOKMARK_EVERY);
+                self.next_bookmark = Some(now + self.bookmark_every);
                 return Some(self.bookmark());
             }
             // Behind, it is known already that the store has moved on: then only the time for a bookmark is awaited, so
