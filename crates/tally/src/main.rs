@@ -3,6 +3,7 @@
 mod bench;
 mod client;
 mod controller;
+mod hollow;
 mod metrics;
 mod model;
 mod sim;
@@ -23,6 +24,9 @@ enum Command {
     Up(up::Args),
     /// Run the Job controllers against a Kubernetes API server
     Controller(controller::Args),
+    /// Give a cluster nodes that run nothing, whose Pods do as their annotations say; for tests
+    #[command(hide = true)]
+    Hollow(hollow::Args),
     /// Load an API server and print what it does, one line of figures a case
     Bench(bench::Args),
     /// Run the deterministic simulator: controllers under faults, judged by an oracle at every write
@@ -35,6 +39,7 @@ fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Controller(args) => controller::run(&args),
+        Command::Hollow(args) => hollow::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Model(args) => model::run(&args),

@@ -8,7 +8,7 @@ mod flags;
 mod health;
 mod lead;
 mod log;
-mod remote;
+pub mod remote;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

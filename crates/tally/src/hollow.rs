@@ -1,0 +1,44 @@
+//! `tally hollow`: hollow nodes for a cluster that runs elsewhere, so that Jobs there have Pods that end as a test
+//! wants them to. It serves nothing and keeps nothing; a signal ends it, and another start goes on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use tally_controllers::driver::{self, Silent};
+use tally_controllers::hollow::Hollow;
+
+use crate::controller::remote::{Remote, connect};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The kubeconfig to use [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod it runs in]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig to use [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// How many there are: hollow-0 to hollow-N-1
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    nodes: u32,
+}
+
+/// Never ends by itself.
+pub fn run(args: &Args) -> Result<bool> {
+    if let Err(error) = start(args) {
+        eprintln!("tally: {error:#}");
+    }
+    Ok(false)
+}
+
+fn start(args: &Args) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(async {
+        let place = connect::Place { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
+        let remote = Remote::new(connect::service(&connect::config(&place).await?)?);
+        let nodes = Box::new(Hollow::new(args.nodes));
+        let for_ever = std::future::pending();
+        driver::run(Arc::new(remote), vec![nodes], driver::Options::default(), Arc::new(Silent), for_ever).await;
+        Ok(())
+    })
+}
