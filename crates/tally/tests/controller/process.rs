@@ -69,6 +69,11 @@ impl Controller {
         assert!(sent.unwrap().success());
     }
 
+    #[allow(dead_code, reason = "of use where a process may end by itself")]
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,0 +1,97 @@
+//! Two controllers that both believe they lead, with nothing between them and the server.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, JOBS, ask, make};
+use crate::process::{Controller, GIVE_UP_AFTER};
+use crate::setting;
+use crate::support::client::Call;
+use crate::truth::Truth;
+use crate::verdict::{Terms, judge};
+
+/// Runs, completions and parallelism.
+const SHORT: (u64, u64, u64) = (2, 200, 40);
+const FULL: (u64, u64) = (1000, 200);
+
+fn job(name: &str, mode: &str, completions: u64, parallelism: u64) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "completions": completions, "parallelism": parallelism, "completionMode": mode,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
+    }})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_two_leaders_make_is_made_and_counted_once() {
+    let (runs, completions, parallelism) = setting("TALLY_FAULT_RUNS").map_or(SHORT, |runs| (runs, FULL.0, FULL.1));
+    let cluster = Cluster::start().await;
+    let truth = Truth::begin(&cluster.api).await;
+    let lead = |name| Controller::start(&cluster.kubeconfig(), name, &["--leader-elect=false"]);
+    let mut leaders = [lead("left"), lead("right")];
+    for leader in &mut leaders {
+        leader.until("ready", |leader| leader.said().contains("metrics are at") && leader.get("/readyz").0 == 200);
+    }
+    let mut wrongs = Vec::new();
+    for run in 0..runs {
+        let modes = ["NonIndexed", "Indexed"];
+        let names = modes.map(|mode| format!("{}-{run}", mode.to_lowercase()));
+        for (mode, name) in modes.iter().zip(&names) {
+            make(&cluster.api, &job(name, mode, completions, parallelism)).await;
+        }
+        wait(&cluster, &truth, "finished", |story| !names.contains(&story.name) || story.finished()).await;
+        for name in &names {
+            let told = truth.told();
+            let (uid, story) = told.jobs.iter().find(|(_, story)| story.name == *name).unwrap();
+            let terms =
+                Terms { parallelism: parallelism as usize, instances: 2, fixed_indexes: true, ..Terms::default() };
+            let verdict = judge(story, told.pods_of(uid), &terms);
+            let ever = told.pods_of(uid).filter(|pod| pod.phase == "Succeeded").count();
+            println!(
+                "run {run}, {name}: {} created, {ever} succeeded, {} removed, at most {} alive beyond parallelism",
+                verdict.created, verdict.removed, verdict.excess
+            );
+            wrongs.extend(verdict.wrongs);
+            if story.object["status"]["succeeded"] != completions || !story.condition("Complete") {
+                wrongs.push(format!("{name} ends as {}", story.object["status"]));
+            }
+            if ever as u64 > completions {
+                wrongs.push(format!("{name}: {ever} Pods succeeded"));
+            }
+        }
+        // Room for the next run.
+        for name in &names {
+            let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"});
+            ask(&cluster.api, &Call::new("DELETE", format!("{JOBS}/{name}")).body(&options)).await;
+        }
+    }
+    assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
+    // Otherwise this says nothing.
+    for leader in &leaders {
+        let metrics = leader.get("/metrics").1;
+        assert!(
+            metrics.contains(r#"tally_requests_total{verb="create",resource="pods""#),
+            "one does nothing: {metrics}"
+        );
+    }
+}
+
+/// Polls until it holds of every Job, and no Pod of a finished one is held.
+pub async fn wait(cluster: &Cluster, truth: &Truth, what: &str, is: impl Fn(&crate::truth::JobStory) -> bool) {
+    let until = Instant::now() + 4 * GIVE_UP_AFTER;
+    loop {
+        let done = {
+            let told = truth.told();
+            told.jobs.values().all(|job| job.gone || is(job)) && told.pods.values().all(|pod| !pod.tracked)
+        };
+        if done && truth.is_current(&cluster.api).await {
+            return;
+        }
+        assert!(
+            Instant::now() < until,
+            "not {what}: {:?}",
+            truth.told().jobs.values().map(|job| &job.object["status"]).collect::<Vec<_>>()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,113 @@
+//! Leaders that die, stop or sleep in the middle of Jobs, and those who take over.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, get, make};
+use crate::leaders::wait;
+use crate::process::Controller;
+use crate::truth::Truth;
+use crate::verdict::{Terms, judge};
+
+/// Short, so that a leader that died is soon succeeded.
+pub const QUICK: [&str; 3] =
+    ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=200ms"];
+/// A lease that no test waits for: only one that is given back can be taken.
+const ENDLESS: [&str; 3] =
+    ["--leader-elect-lease-duration=2h", "--leader-elect-renew-deadline=1h", "--leader-elect-retry-period=200ms"];
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tally-job-controller";
+const COMPLETIONS: u64 = 60;
+const PARALLELISM: u64 = 4;
+
+/// Two Jobs that take a while.
+async fn jobs(cluster: &Cluster) {
+    for mode in ["NonIndexed", "Indexed"] {
+        let annotations = json!({"hollow.tally.dev/run-for": "60ms"});
+        let job = json!({"metadata": {"name": mode.to_lowercase()}, "spec": {
+            "completions": COMPLETIONS, "parallelism": PARALLELISM, "completionMode": mode,
+            "template": {
+                "metadata": {"annotations": annotations},
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+            },
+        }});
+        make(&cluster.api, &job).await;
+    }
+}
+
+/// Some Pods have ended, and not all of them.
+async fn until_under_way(truth: &Truth) {
+    let until = tokio::time::Instant::now() + crate::process::GIVE_UP_AFTER;
+    while truth.told().pods.values().filter(|pod| pod.ended()).count() < 10 {
+        assert!(tokio::time::Instant::now() < until, "nothing gets done");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(truth.told().jobs.values().any(|job| !job.finished()), "too late to take over anything");
+}
+
+async fn finish(cluster: &Cluster, truth: &Truth, instances: usize) {
+    wait(cluster, truth, "finished", crate::truth::JobStory::finished).await;
+    let told = truth.told();
+    for (uid, job) in &told.jobs {
+        let terms = Terms { parallelism: PARALLELISM as usize, instances, fixed_indexes: true, ..Terms::default() };
+        let verdict = judge(job, told.pods_of(uid), &terms);
+        assert!(verdict.wrongs.is_empty(), "{:?}", verdict.wrongs);
+        let status = &job.object["status"];
+        assert!(status["succeeded"] == COMPLETIONS && job.condition("Complete"), "{status}");
+        assert_eq!(verdict.created as u64, COMPLETIONS, "each Pod is made once, whoever leads: {status}");
+    }
+}
+
+/// The leader first.
+async fn pair(cluster: &Cluster, arguments: &[&str]) -> [Controller; 2] {
+    let mut leader = Controller::start(&cluster.kubeconfig(), "leader", arguments);
+    leader.until_it_says("this process leads");
+    let mut other = Controller::start(&cluster.kubeconfig(), "other", arguments);
+    other.until_it_says("waits for the lease");
+    [leader, other]
+}
+
+async fn lease(cluster: &Cluster) -> Value {
+    get(&cluster.api, LEASE).await["spec"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_killed_is_succeeded() {
+    let cluster = Cluster::start().await;
+    let truth = Truth::begin(&cluster.api).await;
+    let [leader, mut other] = pair(&cluster, &QUICK).await;
+    jobs(&cluster).await;
+    until_under_way(&truth).await;
+    leader.kill();
+    other.until_it_says("this process leads");
+    finish(&cluster, &truth, 1).await;
+    assert_eq!(lease(&cluster).await["leaseTransitions"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stops_hands_over_without_a_wait() {
+    let cluster = Cluster::start().await;
+    let truth = Truth::begin(&cluster.api).await;
+    let [mut leader, mut other] = pair(&cluster, &ENDLESS).await;
+    jobs(&cluster).await;
+    until_under_way(&truth).await;
+    leader.signal("TERM");
+    assert_eq!(leader.ended(), Some(0), "{}", leader.said());
+    other.until_it_says("this process leads");
+    finish(&cluster, &truth, 1).await;
+    assert_eq!(lease(&cluster).await["leaseTransitions"], 1);
+}
+
+/// It wakes up in the belief that it leads, and finds that it does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_slept_gives_way() {
+    let cluster = Cluster::start().await;
+    let truth = Truth::begin(&cluster.api).await;
+    let [mut leader, mut other] = pair(&cluster, &QUICK).await;
+    jobs(&cluster).await;
+    until_under_way(&truth).await;
+    leader.signal("STOP");
+    other.until_it_says("this process leads");
+    leader.signal("CONT");
+    assert_eq!(leader.ended(), Some(1), "{}", leader.said());
+    assert!(leader.said().contains("the lease is lost"), "{}", leader.said());
+    finish(&cluster, &truth, 2).await;
+}

@@ -1,0 +1,181 @@
+//! Users: they make Jobs, change their minds about them, and delete Pods.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::cluster::{JOBS, PODS, ask, patch};
+use crate::support::client::{Api, Call};
+use crate::truth::Truth;
+use crate::workload::{KINDS, Kind, Made, WIDEST, job};
+
+/// Jobs that are not finished, kept up as long as there are kills to come.
+const AT_WORK: usize = 12;
+/// Of those that wait for back-offs.
+const SLOW_AT_WORK: usize = 3;
+
+pub struct Monkey {
+    api: Api,
+    truth: Arc<Truth>,
+    made: Mutex<Vec<Made>>,
+    rng: Mutex<fastrand::Rng>,
+    /// Deletions of Pods for each Job: many in a row make the Job wait long before it tries again.
+    blows: u32,
+}
+
+impl Monkey {
+    pub fn new(api: &Api, truth: Arc<Truth>, seed: u64, blows: u32) -> Monkey {
+        let rng = Mutex::new(fastrand::Rng::with_seed(seed));
+        Monkey { api: api.clone(), truth, made: Mutex::default(), rng, blows }
+    }
+
+    pub fn made(&self) -> MutexGuard<'_, Vec<Made>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rng(&self) -> MutexGuard<'_, fastrand::Rng> {
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until it is told to stop.
+    pub async fn work(self: Arc<Self>, mut stop: tokio::sync::watch::Receiver<bool>) {
+        let mut kinds: Vec<Kind> = KINDS.to_vec();
+        self.rng().shuffle(&mut kinds);
+        while !*stop.borrow() {
+            self.keep_busy(&mut kinds).await;
+            self.meddle().await;
+            let pause = Duration::from_millis(self.rng().u64(20..150));
+            let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
+        }
+        // What a person left undone stays undone; suspended Jobs would never end.
+        let suspended: Vec<Made> = self.made().iter().filter(|made| made.kind.is_suspended()).cloned().collect();
+        for made in suspended {
+            patch(&self.api, &made.name, &json!({"spec": {"suspend": false}})).await;
+        }
+        // And those that were to be deleted are.
+        let left: Vec<usize> = self.undeleted();
+        for at in left {
+            self.delete(at).await;
+        }
+    }
+
+    fn undeleted(&self) -> Vec<usize> {
+        let made = self.made();
+        made.iter()
+            .enumerate()
+            .filter(|(_, made)| made.kind == Kind::Deleted && made.deleted.is_none())
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    fn unfinished(&self) -> Vec<usize> {
+        let finished: BTreeSet<String> = {
+            let told = self.truth.told();
+            let ended = told.jobs.iter().filter(|(_, job)| job.finished() || job.gone);
+            ended.map(|(uid, _)| uid.clone()).collect()
+        };
+        let made = self.made();
+        let open = |made: &Made| made.deleted.is_none() && !finished.contains(&made.uid);
+        made.iter().enumerate().filter(|(_, made)| open(made)).map(|(at, _)| at).collect()
+    }
+
+    async fn keep_busy(&self, first: &mut Vec<Kind>) {
+        let unfinished = self.unfinished();
+        let slow = unfinished.iter().filter(|at| self.made()[**at].kind.is_slow()).count();
+        for _ in unfinished.len()..AT_WORK {
+            // Each kind once, and then what comes.
+            let kind = first.pop().unwrap_or_else(|| KINDS[self.rng().usize(0..KINDS.len())]);
+            if kind.is_slow() && slow >= SLOW_AT_WORK {
+                continue;
+            }
+            let name = format!("{}-{}", format!("{kind:?}").to_lowercase(), self.made().len());
+            self.make(kind, name).await;
+        }
+    }
+
+    async fn make(&self, kind: Kind, name: String) {
+        let body = job(kind, &name, &mut self.rng());
+        let answer = ask(&self.api, &Call::new("POST", JOBS).body(&body)).await;
+        // One that is being deleted may still have the name.
+        if answer.code == 409 {
+            return;
+        }
+        assert_eq!(answer.code, 201, "{}", answer.text);
+        let made = Made::new(kind, name, &answer.value());
+        self.made().push(made);
+    }
+
+    /// Does something to one Job, if it is one to which something is done.
+    async fn meddle(&self) {
+        let unfinished = self.unfinished();
+        if unfinished.is_empty() {
+            return;
+        }
+        let at = unfinished[self.rng().usize(0..unfinished.len())];
+        let made = self.made()[at].clone();
+        match made.kind {
+            kind if kind.is_pounded() => self.pound(at, &made).await,
+            kind if kind.is_suspended() => {
+                let suspend = self.rng().bool();
+                patch(&self.api, &made.name, &json!({"spec": {"suspend": suspend}})).await;
+            }
+            Kind::Scaled => {
+                let parallelism = self.rng().u64(1..=WIDEST);
+                patch(&self.api, &made.name, &json!({"spec": {"parallelism": parallelism}})).await;
+            }
+            Kind::Elastic => {
+                let size = self.rng().u64(2..=WIDEST);
+                let spec = json!({"parallelism": size, "completions": size});
+                patch(&self.api, &made.name, &json!({"spec": spec})).await;
+            }
+            Kind::Deleted if self.rng().u32(0..4) == 0 => {
+                self.delete(at).await;
+                if self.rng().bool() {
+                    // Another of the same name.
+                    self.make(Kind::Plain, made.name).await;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    async fn pound(&self, at: usize, made: &Made) {
+        if made.pounded >= self.blows {
+            return;
+        }
+        let live: Vec<String> = {
+            let told = self.truth.told();
+            let pods = told.pods_of(&made.uid).filter(|pod| !pod.gone && !pod.ended() && !pod.deleting);
+            pods.map(|pod| pod.name.clone()).collect()
+        };
+        if live.is_empty() {
+            return;
+        }
+        let (which, grace) = {
+            let mut rng = self.rng();
+            (rng.usize(0..live.len()), rng.bool().then_some(0))
+        };
+        let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+        if let Some(grace) = grace {
+            options["gracePeriodSeconds"] = grace.into();
+        }
+        let answer = ask(&self.api, &Call::new("DELETE", format!("{PODS}/{}", live[which])).body(&options)).await;
+        if answer.code < 300 {
+            self.made()[at].pounded += 1;
+        }
+    }
+
+    async fn delete(&self, at: usize) {
+        let policy = ["Background", "Foreground", "Orphan"][self.rng().usize(0..3)];
+        let made = self.made()[at].clone();
+        let options = json!({
+            "kind": "DeleteOptions", "apiVersion": "v1",
+            "propagationPolicy": policy, "preconditions": {"uid": made.uid},
+        });
+        let answer = ask(&self.api, &Call::new("DELETE", format!("{JOBS}/{}", made.name)).body(&options)).await;
+        assert!(matches!(answer.code, 200 | 202), "{} {}", answer.code, answer.text);
+        self.made()[at].deleted = Some(policy != "Orphan");
+    }
+}

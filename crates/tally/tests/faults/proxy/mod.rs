@@ -1,0 +1,346 @@
+//! Between controllers and server: plain HTTP on this side, TLS with the administrator's certificate on that. It knows
+//! what a watch and a streaming list are, and what a server may honestly do with them; everything else is bytes.
+//!
+//! Each controller has a port of its own, so that it is known whose requests are under way.
+
+mod dice;
+mod past;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::support::client::{Api, Call, Connection};
+use dice::{Dice, Fault};
+use past::Past;
+
+pub use dice::Weather;
+
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+/// Nothing is answered, and the connection is closed.
+struct Hangup;
+
+pub struct Proxy {
+    shared: Arc<Shared>,
+    ports: Vec<Port>,
+}
+
+struct Port {
+    address: SocketAddr,
+    state: Arc<PortState>,
+}
+
+/// Of one controller.
+struct PortState {
+    /// Requests seen that change Pods or Jobs.
+    writes: watch::Sender<u64>,
+    /// Requests that the server may be carrying out.
+    under_way: watch::Sender<usize>,
+    /// The server knows no streaming lists, for this life of the controller.
+    by_pages: AtomicBool,
+}
+
+struct Shared {
+    api: Api,
+    dice: Mutex<Dice>,
+    past: Mutex<Past>,
+    idle: Mutex<Vec<Connection>>,
+    calm: watch::Sender<bool>,
+}
+
+/// An answer of the server.
+struct Said {
+    code: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Proxy {
+    pub async fn start(api: &Api, ports: usize, seed: u64, weather: Weather) -> Proxy {
+        let shared = Arc::new(Shared {
+            api: api.clone(),
+            dice: Mutex::new(Dice::new(seed, weather)),
+            past: Mutex::default(),
+            idle: Mutex::default(),
+            calm: watch::Sender::new(false),
+        });
+        let mut listening = Vec::new();
+        for _ in 0..ports {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let state = Arc::new(PortState {
+                writes: watch::Sender::new(0),
+                under_way: watch::Sender::new(0),
+                by_pages: AtomicBool::new(false),
+            });
+            tokio::spawn(listen(shared.clone(), state.clone(), listener));
+            listening.push(Port { address, state });
+        }
+        Proxy { shared, ports: listening }
+    }
+
+    /// For the controller at this port.
+    pub fn kubeconfig(&self, port: usize) -> String {
+        let server = format!("http://{}", self.ports[port].address);
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
+            "clusters": [{"name": "proxy", "cluster": {"server": server}}],
+            "users": [{"name": "nobody", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+        })
+        .to_string()
+    }
+
+    /// A new life begins at this port.
+    pub fn begin(&self, port: usize) {
+        let by_pages = !*self.shared.calm.borrow() && self.shared.dice().one_in(4);
+        self.ports[port].state.by_pages.store(by_pages, Ordering::SeqCst);
+    }
+
+    /// Ready once this many more writes have been seen at the port.
+    pub async fn after_writes(&self, port: usize, more: u64) {
+        let mut writes = self.ports[port].state.writes.subscribe();
+        let until = *writes.borrow() + more;
+        let _ = writes.wait_for(|seen| *seen >= until).await;
+    }
+
+    /// Ready once the server has answered everything that came through this port.
+    pub async fn quiet(&self, port: usize) {
+        let _ = self.ports[port].state.under_way.subscribe().wait_for(|under_way| *under_way == 0).await;
+    }
+
+    /// Nothing goes wrong from now on, and what was held up is let go.
+    pub fn calm(&self) {
+        self.shared.calm.send_replace(true);
+    }
+
+    /// What was done to how many.
+    pub fn thrown(&self) -> BTreeMap<String, usize> {
+        self.shared.dice().thrown()
+    }
+}
+
+async fn listen(shared: Arc<Shared>, port: Arc<PortState>, listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(serve(shared.clone(), port.clone(), stream));
+    }
+}
+
+async fn serve(shared: Arc<Shared>, port: Arc<PortState>, stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let service = hyper::service::service_fn(|request| {
+        let (shared, port) = (shared.clone(), port.clone());
+        async move { shared.answer(&port, request).await.map_err(|Hangup| std::io::Error::other("hung up")) }
+    });
+    // How it ends does not matter: breaking connections is what this is for.
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+impl Shared {
+    fn dice(&self) -> MutexGuard<'_, Dice> {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ready when nothing is to go wrong any more.
+    async fn is_calm(&self) {
+        let _ = self.calm.subscribe().wait_for(|calm| *calm).await;
+    }
+
+    async fn wait(&self, wait: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.is_calm() => {}
+        }
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        port: &Arc<PortState>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Hangup> {
+        let mut call = read(request).await?;
+        if call.path.contains("watch=true") {
+            return self.watch(port, call).await;
+        }
+        if port.by_pages.load(Ordering::SeqCst) {
+            // Lists that do not fit a page, though there are few objects.
+            call.path = call.path.replace("limit=500", "limit=7");
+            if call.path.contains("continue=") && !*self.calm.borrow() && self.dice().one_in(10) {
+                self.dice().note("page expired");
+                return Ok(refusal(410));
+            }
+        }
+        let changes = call.method != "GET";
+        let about_work = ["/pods", "/jobs", "/leases", "/events"].iter().any(|part| call.path.contains(part));
+        if changes && (call.path.contains("/pods") || call.path.contains("/jobs")) {
+            port.writes.send_modify(|writes| *writes += 1);
+        }
+        // What is asked before the start is let through mostly: a controller that may not start does not do much.
+        let troubled = !*self.calm.borrow() && (about_work || self.dice().one_in(20));
+        let fault = if troubled { self.dice().request(changes) } else { Fault::None };
+        self.carry_out(port, call, fault).await
+    }
+
+    async fn carry_out(
+        self: &Arc<Self>,
+        port: &Arc<PortState>,
+        call: Call,
+        fault: Fault,
+    ) -> Result<Response<Body>, Hangup> {
+        match fault {
+            Fault::None => {}
+            Fault::Delay(before, after) => {
+                self.wait(before).await;
+                let said = self.forward(port, call).await?;
+                self.wait(after).await;
+                return Ok(whole(said));
+            }
+            Fault::Silence { done } => {
+                if done {
+                    self.forward(port, call).await?;
+                }
+                self.is_calm().await;
+                return Err(Hangup);
+            }
+            Fault::Reset { done } => {
+                if done {
+                    self.forward(port, call).await?;
+                }
+                return Err(Hangup);
+            }
+            Fault::Later(wait) => {
+                let (shared, port) = (self.clone(), port.clone());
+                tokio::spawn(async move {
+                    shared.wait(wait).await;
+                    let _ = shared.forward(&port, call).await;
+                });
+                return Err(Hangup);
+            }
+            Fault::Half => {
+                let said = self.forward(port, call).await?;
+                let half = said.body.slice(..said.body.len() / 2);
+                return Ok(respond(said.code, &said.headers, broken_after(half)));
+            }
+            Fault::Refuse(code) => return Ok(refusal(code)),
+            Fault::Lie(code) => {
+                self.forward(port, call).await?;
+                return Ok(refusal(code));
+            }
+        }
+        self.forward(port, call).await.map(whole)
+    }
+
+    /// Asks the server. Goes on even if nobody waits for the answer any more.
+    async fn forward(self: &Arc<Self>, port: &Arc<PortState>, call: Call) -> Result<Said, Hangup> {
+        let shared = self.clone();
+        let under_way = UnderWay::begin(port.clone());
+        let asked = tokio::spawn(async move {
+            let idle = shared.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut connection = idle.unwrap_or_else(|| shared.api.connection());
+            let response = connection.open(&call).await.map_err(|_| Hangup)?;
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.map_err(|_| Hangup)?.to_bytes();
+            drop(under_way);
+            shared.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            Ok(Said { code: head.status.as_u16(), headers: head.headers, body })
+        });
+        asked.await.unwrap_or(Err(Hangup))
+    }
+}
+
+struct UnderWay(Arc<PortState>);
+
+impl UnderWay {
+    fn begin(port: Arc<PortState>) -> UnderWay {
+        port.under_way.send_modify(|under_way| *under_way += 1);
+        UnderWay(port)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|under_way| *under_way -= 1);
+    }
+}
+
+async fn read(request: Request<Incoming>) -> Result<Call, Hangup> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(|_| Hangup)?.to_bytes();
+    let kept = ["accept", "content-type", "user-agent"];
+    let header = |name: &&str| Some(((*name).to_owned(), head.headers.get(*name)?.to_str().ok()?.to_owned()));
+    let path = head.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    Ok(Call {
+        method: head.method.to_string(),
+        path,
+        query: Vec::new(),
+        headers: kept.iter().filter_map(header).collect(),
+        body: (!body.is_empty()).then(|| String::from_utf8_lossy(&body).into_owned()),
+    })
+}
+
+fn whole(said: Said) -> Response<Body> {
+    respond(said.code, &said.headers, full(said.body))
+}
+
+fn full(body: Bytes) -> Body {
+    Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
+}
+
+/// This much, and then the connection breaks.
+fn broken_after(part: Bytes) -> Body {
+    let frames = [Ok(Frame::data(part)), Err(std::io::Error::other("cut"))];
+    StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
+}
+
+fn respond(code: u16, headers: &HeaderMap, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    for name in ["content-type", "date", "retry-after"] {
+        if let Some(value) = headers.get(name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
+fn refusal(code: u16) -> Response<Body> {
+    let reason = match code {
+        409 => "Conflict",
+        410 => "Expired",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
+    };
+    // As a server says that it knows no streaming lists.
+    let message = if code == 422 { "sendInitialEvents: Forbidden: it is not here" } else { "says the proxy" };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    let mut response = respond(code, &HeaderMap::new(), full(status.to_string().into()));
+    response.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    if code == 429 {
+        response.headers_mut().insert("retry-after", "1".parse().unwrap());
+    }
+    response
+}

@@ -1,0 +1,161 @@
+//! Jobs of every kind that can go wrong in a way of its own.
+
+use serde_json::{Value, json};
+
+use crate::verdict::Terms;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Plain,
+    Indexed,
+    /// Two indexes fail for good.
+    PerIndex,
+    /// Each index fails once.
+    FailsOnce,
+    /// Fails too often.
+    Failing,
+    /// Somebody deletes its Pods.
+    Pounded,
+    PoundedIndexed,
+    /// The same, and its failure policy does not mind.
+    Ignoring,
+    /// Suspended and resumed.
+    Suspended,
+    SuspendedIndexed,
+    /// `parallelism` goes up and down.
+    Scaled,
+    /// `completions` goes up and down with it.
+    Elastic,
+    /// Deleted in one of three ways before it ends.
+    Deleted,
+    /// Deleted by the TTL controller when it has ended.
+    Short,
+}
+
+pub const KINDS: [Kind; 14] = [
+    Kind::Plain,
+    Kind::Indexed,
+    Kind::PerIndex,
+    Kind::FailsOnce,
+    Kind::Failing,
+    Kind::Pounded,
+    Kind::PoundedIndexed,
+    Kind::Ignoring,
+    Kind::Suspended,
+    Kind::SuspendedIndexed,
+    Kind::Scaled,
+    Kind::Elastic,
+    Kind::Deleted,
+    Kind::Short,
+];
+
+/// Of Jobs whose size changes.
+pub const WIDEST: u64 = 7;
+
+impl Kind {
+    /// Those that wait for back-offs of many seconds: enough of them make a storm long and dull.
+    pub fn is_slow(self) -> bool {
+        matches!(self, Kind::PerIndex | Kind::FailsOnce | Kind::Failing)
+    }
+
+    pub fn is_pounded(self) -> bool {
+        matches!(self, Kind::Pounded | Kind::PoundedIndexed | Kind::Ignoring)
+    }
+
+    pub fn is_suspended(self) -> bool {
+        matches!(self, Kind::Suspended | Kind::SuspendedIndexed)
+    }
+
+    /// Whether the Job is not to be there at the end.
+    pub fn goes(self) -> bool {
+        matches!(self, Kind::Deleted | Kind::Short)
+    }
+
+    pub fn ends_as(self) -> &'static str {
+        if matches!(self, Kind::PerIndex | Kind::Failing) { "Failed" } else { "Complete" }
+    }
+
+    fn is_indexed(self) -> bool {
+        matches!(
+            self,
+            Kind::Indexed
+                | Kind::PerIndex
+                | Kind::FailsOnce
+                | Kind::PoundedIndexed
+                | Kind::SuspendedIndexed
+                | Kind::Elastic
+        )
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Made {
+    pub kind: Kind,
+    pub name: String,
+    pub uid: String,
+    /// Pods of it that were deleted.
+    pub pounded: u32,
+    /// Deleted by the test, and whether its Pods go with it.
+    pub deleted: Option<bool>,
+    parallelism: usize,
+}
+
+impl Made {
+    pub fn new(kind: Kind, name: String, job: &Value) -> Made {
+        let uid = job["metadata"]["uid"].as_str().unwrap().to_owned();
+        let widest = matches!(kind, Kind::Scaled | Kind::Elastic).then_some(WIDEST);
+        let parallelism = widest.or_else(|| job["spec"]["parallelism"].as_u64()).unwrap() as usize;
+        Made { kind, name, uid, pounded: 0, deleted: None, parallelism }
+    }
+
+    pub fn terms(&self, instances: usize) -> Terms {
+        Terms {
+            parallelism: self.parallelism,
+            instances,
+            ignores: if self.kind == Kind::Ignoring { vec![143] } else { Vec::new() },
+            fixed_indexes: self.kind != Kind::Elastic,
+        }
+    }
+}
+
+pub fn job(kind: Kind, name: &str, rng: &mut fastrand::Rng) -> Value {
+    let run_for = format!("{}ms", rng.u32(20..250));
+    let mut annotations = json!({"hollow.tally.dev/run-for": run_for});
+    let parallelism = rng.u64(2..6);
+    let mut spec = json!({"completions": rng.u64(10..30), "parallelism": parallelism, "backoffLimit": 1000});
+    if kind.is_indexed() {
+        spec["completionMode"] = "Indexed".into();
+    }
+    match kind {
+        Kind::PerIndex => {
+            spec["completions"] = 6.into();
+            spec["backoffLimitPerIndex"] = 1.into();
+            annotations["hollow.tally.dev/exit-code"] = "1=1,4=3".into();
+        }
+        Kind::FailsOnce => {
+            spec["completions"] = 5.into();
+            spec["backoffLimitPerIndex"] = 2.into();
+            annotations["hollow.tally.dev/fail-times"] = "1".into();
+        }
+        Kind::Failing => {
+            spec["parallelism"] = 4.into();
+            spec["backoffLimit"] = 2.into();
+            annotations["hollow.tally.dev/exit-code"] = "1".into();
+        }
+        Kind::Ignoring => {
+            let rule = json!({"action": "Ignore", "onExitCodes": {"operator": "In", "values": [143]}});
+            spec["podFailurePolicy"] = json!({"rules": [rule]});
+        }
+        Kind::Elastic => {
+            spec["completions"] = parallelism.into();
+            annotations["hollow.tally.dev/run-for"] = format!("{}ms", rng.u32(300..2000)).into();
+        }
+        Kind::Short => spec["ttlSecondsAfterFinished"] = rng.u64(0..2).into(),
+        _ => {}
+    }
+    spec["template"] = json!({
+        "metadata": {"annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    });
+    json!({"metadata": {"name": name}, "spec": spec})
+}
