@@ -76,13 +76,7 @@ enum Line {
 
 impl Correlator {
     pub fn new(instance: u32) -> Self {
-        Self {
-            objects: Bounded::default(),
-            groups: Bounded::default(),
-            told: Bounded::default(),
-            instance,
-            created: 0,
-        }
+        Self { objects: Bounded::default(), groups: Bounded::default(), told: Bounded::default(), instance, created: 0 }
     }
 
     /// The request that tells of the event; None: it is one too many.

@@ -50,11 +50,7 @@ impl Position {
 
     fn start(&mut self) -> Start {
         self.settle();
-        if self.complete {
-            Start::Changes { after: self.revision }
-        } else {
-            Start::State { not_older_than: self.seen }
-        }
+        if self.complete { Start::Changes { after: self.revision } } else { Start::State { not_older_than: self.seen } }
     }
 
     fn forget(&mut self) {

@@ -8,6 +8,9 @@ mod events;
 mod follow;
 mod limit;
 mod observer;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -1,0 +1,274 @@
+//! The driver against an API that does as it is told.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::json;
+use tally_core::ids::Revision;
+use tally_core::time::Timestamp;
+use tokio::sync::oneshot;
+
+use super::api::{Api, Events, Heard, Response, Start, Trouble};
+use super::*;
+use crate::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, RequestId, Stream, Verb};
+
+/// Streams are played from `streams` in order; when there are no more, the next one says nothing for ever.
+#[derive(Default)]
+struct Script {
+    streams: Mutex<VecDeque<Result<Vec<Heard>, Trouble>>>,
+    starts: Mutex<Vec<Start>>,
+    replies: Mutex<VecDeque<Response>>,
+    calls: Mutex<Vec<Call>>,
+    /// How long an answer takes.
+    takes: Duration,
+    under_way: AtomicUsize,
+    most_under_way: AtomicUsize,
+}
+
+struct Played(Option<VecDeque<Heard>>);
+
+impl Api for Script {
+    type Events = Played;
+
+    async fn call(&self, call: &Call) -> Response {
+        self.calls.lock().unwrap().push(call.clone());
+        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_under_way.fetch_max(under_way, Ordering::SeqCst);
+        tokio::time::sleep(self.takes).await;
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        let done = Response { reply: Reply::DoneWithStatus, served_at: None, retry_after: None };
+        self.replies.lock().unwrap().pop_front().unwrap_or(done)
+    }
+
+    async fn follow(&self, _: Stream, from: Start) -> Result<Played, Trouble> {
+        self.starts.lock().unwrap().push(from);
+        match self.streams.lock().unwrap().pop_front() {
+            Some(Ok(heard)) => Ok(Played(Some(heard.into()))),
+            Some(Err(trouble)) => Err(trouble),
+            None => Ok(Played(None)),
+        }
+    }
+}
+
+impl Events for Played {
+    async fn next(&mut self) -> Option<Heard> {
+        match &mut self.0 {
+            Some(heard) => heard.pop_front(),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Writes down what it is told, and asks for `asks` at the first input.
+struct Scribe {
+    told: Arc<Mutex<Vec<String>>>,
+    asks: Vec<Call>,
+}
+
+impl Controller for Scribe {
+    fn name(&self) -> &'static str {
+        "scribe"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(Kind::JOB)]
+    }
+
+    fn handle(&mut self, input: Input<'_>, _: Timestamp, out: &mut Outbox) {
+        let name = |bytes: &[u8]| {
+            let object: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+            object["metadata"]["name"].as_str().unwrap().to_owned()
+        };
+        let line = match input {
+            Input::Listing(_) => "listing".to_owned(),
+            Input::Observed(_, object) => name(object),
+            Input::Gone(_, object) => format!("-{}", name(object)),
+            Input::Listed(_, at) => format!("listed {}", at.0),
+            Input::Reached(_, at) => format!("reached {}", at.0),
+            Input::Answered { reply, .. } => match reply {
+                Reply::Refused(refusal) => format!("refused {}", refusal.code),
+                Reply::Unknown => "unknown".to_owned(),
+                _ => "done".to_owned(),
+            },
+            Input::Tick => return,
+        };
+        self.told.lock().unwrap().push(line);
+        let asks = self.asks.drain(..).enumerate();
+        out.requests.extend(asks.map(|(number, call)| Request { id: RequestId(number as u64), call }));
+    }
+}
+
+fn object(name: &str, revision: u64) -> Heard {
+    Heard::Object(text(name, revision))
+}
+
+fn text(name: &str, revision: u64) -> Bytes {
+    json!({"metadata": {"name": name, "resourceVersion": revision.to_string()}}).to_string().into()
+}
+
+fn complete(at: u64) -> Heard {
+    Heard::Reached { at: Revision(at), complete: true }
+}
+
+fn bookmark(at: u64) -> Heard {
+    Heard::Reached { at: Revision(at), complete: false }
+}
+
+fn state(not_older_than: u64) -> Start {
+    Start::State { not_older_than: Revision(not_older_than) }
+}
+
+fn changes(after: u64) -> Start {
+    Start::Changes { after: Revision(after) }
+}
+
+/// Runs until so many lines are told, then stops. With a paused clock, waiting takes no time.
+async fn told(script: &Arc<Script>, asks: Vec<Call>, options: Options, lines: usize) -> Vec<String> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stopped = async {
+        let _ = stopped.await;
+    };
+    let scribe = Box::new(Scribe { told: told.clone(), asks });
+    let running = tokio::spawn(run(script.clone(), vec![scribe], options, Arc::new(Silent), stopped));
+    let enough = async {
+        while told.lock().unwrap().len() < lines {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(600), enough).await.is_ok(), "told {:?}", told.lock().unwrap());
+    stop.send(()).unwrap();
+    running.await.unwrap();
+    let told = told.lock().unwrap();
+    told.clone()
+}
+
+fn script(streams: Vec<Result<Vec<Heard>, Trouble>>) -> Arc<Script> {
+    Arc::new(Script { streams: Mutex::new(streams.into()), ..Script::default() })
+}
+
+async fn check(streams: Vec<Result<Vec<Heard>, Trouble>>, expected: &[&str], starts: &[Start]) {
+    let script = script(streams);
+    assert_eq!(told(&script, Vec::new(), Options::default(), expected.len()).await, expected);
+    let began = script.starts.lock().unwrap();
+    assert_eq!(&began[..starts.len()], starts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_goes_on_where_it_was() {
+    check(
+        vec![
+            Ok(vec![object("a", 90), complete(100), object("b", 101)]),
+            Ok(vec![Heard::Gone(text("b", 102))]),
+            Ok(vec![bookmark(110)]),
+        ],
+        &["listing", "a", "listed 100", "b", "-b", "reached 110"],
+        &[state(0), changes(101), changes(102)],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_breaks_is_tried_again() {
+    let broken = || Trouble::Broken("reset".to_owned());
+    let refused = || Trouble::Refused(Refusal { code: 500, ..Refusal::default() });
+    check(
+        vec![
+            Err(broken()),
+            Err(refused()),
+            Ok(vec![complete(5), object("a", 6), Heard::Failed(broken())]),
+            Ok(vec![object("b", 7)]),
+        ],
+        &["listing", "listed 5", "a", "b"],
+        &[state(0), state(0), state(0), changes(6)],
+    )
+    .await;
+}
+
+/// The list that was not heard to its end said nothing about what is gone: only the next one does.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_breaks_off_begins_anew() {
+    check(
+        vec![Ok(vec![object("a", 3)]), Ok(vec![object("a", 3), object("b", 4), complete(9)])],
+        &["listing", "a", "listing", "a", "b", "listed 9"],
+        &[state(0), state(0)],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_forgot_is_listed_again_but_never_an_older_state() {
+    check(
+        vec![
+            Ok(vec![complete(50), object("a", 60)]),
+            Err(Trouble::TooOld),
+            Ok(vec![complete(55)]),
+            Ok(vec![object("b", 40), complete(61)]),
+        ],
+        &["listing", "listed 50", "a", "listing", "listing", "b", "listed 61"],
+        &[state(0), changes(60), state(60), state(60)],
+    )
+    .await;
+}
+
+fn pod(name: &str) -> Call {
+    Call::new(Verb::Get, Kind::POD, "ns", name)
+}
+
+fn refusal(code: u16, seconds: Option<u64>) -> Response {
+    let reply = Reply::Refused(Refusal { code, ..Refusal::default() });
+    Response { reply, served_at: None, retry_after: seconds.map(Duration::from_secs) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_when_is_asked_again_then() {
+    let unknown = Response { reply: Reply::Unknown, served_at: None, retry_after: Some(Duration::from_secs(1)) };
+    for (replies, expected, calls) in [
+        (vec![refusal(429, Some(2)), refusal(503, Some(1))], "done", 3),
+        (vec![refusal(429, None)], "refused 429", 1),
+        (vec![refusal(409, Some(1))], "refused 409", 1),
+        // It may have been done: that is for the controller to find out.
+        (vec![unknown], "unknown", 1),
+        (vec![refusal(429, Some(1)); 20], "refused 429", 1 + RETRIES as usize),
+    ] {
+        let script = script(vec![Ok(vec![complete(1)])]);
+        *script.replies.lock().unwrap() = replies.into();
+        let began = tokio::time::Instant::now();
+        let told = told(&script, vec![pod("p")], Options::default(), 3).await;
+        assert_eq!(told.last().unwrap(), expected);
+        assert_eq!(script.calls.lock().unwrap().len(), calls, "{expected}");
+        if expected == "done" {
+            assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_requests_are_under_way_than_allowed_and_all_are_answered() {
+    let script = Arc::new(Script {
+        streams: Mutex::new(vec![Ok(vec![complete(1)])].into()),
+        takes: Duration::from_millis(50),
+        ..Script::default()
+    });
+    let asks: Vec<Call> = (0..100).map(|number| pod(&format!("p{number}"))).collect();
+    let options = Options { in_flight: 7, ..Options::default() };
+    let told = told(&script, asks, options, 102).await;
+    assert_eq!(told.iter().filter(|line| *line == "done").count(), 100);
+    assert_eq!(script.most_under_way.load(Ordering::SeqCst), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_when_it_stops_is_finished() {
+    let script = Arc::new(Script {
+        streams: Mutex::new(vec![Ok(vec![complete(1)])].into()),
+        takes: Duration::from_secs(3),
+        ..Script::default()
+    });
+    let options = Options { in_flight: 2, ..Options::default() };
+    told(&script, (0..5).map(|number| pod(&format!("p{number}"))).collect(), options, 2).await;
+    assert_eq!(script.calls.lock().unwrap().len(), 2, "what had not begun is left");
+    assert_eq!(script.under_way.load(Ordering::SeqCst), 0, "what had begun has ended");
+}
