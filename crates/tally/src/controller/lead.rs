@@ -1,10 +1,11 @@
 //! The election as it happens: the machine decides, this sends and waits.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tally_controllers::controller::{Call, Reply};
 use tally_controllers::driver::api::Api;
-use tally_controllers::driver::wall_clock;
+use tally_controllers::driver::{Observer, wall_clock};
 use tally_controllers::lease::{Change, Config, Elector, Step};
 use tokio::sync::watch;
 
@@ -13,6 +14,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct Candidate<A> {
     api: A,
+    observer: Arc<dyn Observer>,
     config: Config,
     elector: Elector,
     begun: Instant,
@@ -28,8 +30,15 @@ pub enum Outcome {
 }
 
 impl<A: Api> Candidate<A> {
-    pub fn new(api: A, config: Config) -> Self {
-        Self { api, elector: Elector::new(config.clone()), config, begun: Instant::now(), said: String::new() }
+    pub fn new(api: A, config: Config, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            api,
+            observer,
+            elector: Elector::new(config.clone()),
+            config,
+            begun: Instant::now(),
+            said: String::new(),
+        }
     }
 
     /// Waits to lead.
@@ -92,16 +101,25 @@ impl<A: Api> Candidate<A> {
                 }
                 let within = leads_until.map_or(ANSWER_WITHIN, |end| end.saturating_sub(at).min(ANSWER_WITHIN));
                 let reply = self.send(&call, within).await;
+                let took = self.clock() - at;
+                let change = self.elector.answered(&reply, at + took);
                 self.tell_trouble(&reply);
-                let at = self.clock();
-                Some(self.elector.answered(&reply, at))
+                if let Some(end) = leads_until.filter(|_| !reply.is_done()) {
+                    let left = end.saturating_sub(at + took);
+                    let lease = &self.config.name;
+                    tracing::warn!(lease, ?took, ?left, "the lease was not renewed: {}", why(&reply));
+                }
+                Some(change)
             }
         }
     }
 
     async fn send(&self, call: &Call, within: Duration) -> Reply {
+        let begun = Instant::now();
         let asked = tokio::time::timeout(within, self.api.call(call)).await;
-        asked.map_or(Reply::Unknown, |response| response.reply)
+        let reply = asked.map_or(Reply::Unknown, |response| response.reply);
+        self.observer.request(call, &reply, begun.elapsed());
+        reply
     }
 
     fn tell_holder(&mut self) {

@@ -178,7 +178,7 @@ async fn lead(
     mut stop: watch::Receiver<bool>,
 ) -> Result<bool> {
     let (name, identity) = (lease.name.clone(), lease.identity.clone());
-    let mut candidate = Candidate::new(remote.clone(), lease);
+    let mut candidate = Candidate::new(remote.clone(), lease, health.clone());
     if candidate.run(&mut stop).await == Outcome::Stopped {
         return Ok(true);
     }

@@ -7,9 +7,9 @@ use crate::support::client::{Api, Call};
 use crate::support::server::{Server, directory};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tally-job-controller";
-/// Short, so that a leader that was killed is soon succeeded.
+/// Short, so that a leader that was killed is soon succeeded; but no shorter than a busy machine may stand still.
 const QUICK: [&str; 3] =
-    ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=200ms"];
+    ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=300ms"];
 
 async fn lease(api: &Api) -> Value {
     api.connection().call(&Call::get(LEASE)).await.unwrap().value()
