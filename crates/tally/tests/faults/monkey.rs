@@ -12,7 +12,7 @@ use crate::truth::Truth;
 use crate::workload::{KINDS, Kind, Made, WIDEST, job};
 
 /// Jobs that are not finished, kept up as long as there are kills to come.
-const AT_WORK: usize = 12;
+const AT_WORK: usize = 16;
 /// Of those that wait for back-offs.
 const SLOW_AT_WORK: usize = 3;
 

@@ -154,10 +154,7 @@ impl Fleet {
             if self.can_pause && self.rng.u32(0..3) == 0 {
                 self.pause().await;
             }
-            let at = self.rng.usize(0..self.running.len());
-            // In the middle of something, or of nothing.
-            let (writes, at_most) = (self.rng.u64(1..80), Duration::from_millis(self.rng.u64(300..2500)));
-            let _ = tokio::time::timeout(at_most, self.proxy.after_writes(at, writes)).await;
+            let at = self.victim().await;
             if let Some(controller) = self.running[at].take() {
                 controller.kill();
                 self.kills += 1;
@@ -168,6 +165,18 @@ impl Fleet {
             }
             tokio::time::sleep(Duration::from_millis(self.rng.u64(0..150))).await;
         }
+    }
+
+    /// Who is to be killed now: mostly whoever is in the middle of something.
+    async fn victim(&mut self) -> usize {
+        let any = self.rng.usize(0..self.running.len());
+        let (writes, within) = match self.rng.u32(0..8) {
+            0 => (self.rng.u64(1..5), 1_000),
+            1..4 => (self.rng.u64(5..50), 3_000),
+            _ => (self.rng.u64(50..200), 3_000),
+        };
+        let busy = tokio::time::timeout(Duration::from_millis(within), self.proxy.after_writes(writes)).await;
+        busy.unwrap_or(any)
     }
 
     /// One sleeps, and wakes up believing what it believed.

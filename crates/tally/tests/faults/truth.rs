@@ -62,6 +62,8 @@ pub struct JobStory {
     pub object: Value,
     pub gone: bool,
     pub criteria_met_at: Option<u64>,
+    /// `completions` when it was found that there are enough; it may have been raised since.
+    pub enough: Option<u64>,
     pub finished_at: Option<u64>,
     /// The most Pods alive at once: not being deleted, and all together.
     pub most_active: usize,
@@ -244,8 +246,9 @@ impl Told {
         if finished {
             job.finished_at.get_or_insert(at);
         }
-        if has_condition(object, "SuccessCriteriaMet") {
-            job.criteria_met_at.get_or_insert(at);
+        if has_condition(object, "SuccessCriteriaMet") && job.criteria_met_at.is_none() {
+            job.criteria_met_at = Some(at);
+            job.enough = object["spec"]["completions"].as_u64();
         }
         job.object = object.clone();
         job.gone = gone;

@@ -124,8 +124,8 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
         }
     }
     if job.condition("Complete") {
-        let enough = completions.unwrap_or(1);
-        require(count("succeeded") >= enough, format!("complete without {enough} successes: {status}"));
+        let enough = job.enough.unwrap_or(1);
+        require(count("succeeded") as u64 >= enough, format!("complete without {enough} successes: {status}"));
     }
     // The bound: every controller that is at work may fill `parallelism` once, and no more.
     let waits = spec["podReplacementPolicy"] == "Failed";

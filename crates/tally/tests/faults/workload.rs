@@ -50,7 +50,7 @@ pub const KINDS: [Kind; 14] = [
 ];
 
 /// Of Jobs whose size changes.
-pub const WIDEST: u64 = 7;
+pub const WIDEST: u64 = 8;
 
 impl Kind {
     /// Those that wait for back-offs of many seconds: enough of them make a storm long and dull.
@@ -119,10 +119,10 @@ impl Made {
 }
 
 pub fn job(kind: Kind, name: &str, rng: &mut fastrand::Rng) -> Value {
-    let run_for = format!("{}ms", rng.u32(20..250));
+    let run_for = format!("{}ms", rng.u32(0..150));
     let mut annotations = json!({"hollow.tally.dev/run-for": run_for});
-    let parallelism = rng.u64(2..6);
-    let mut spec = json!({"completions": rng.u64(10..30), "parallelism": parallelism, "backoffLimit": 1000});
+    let parallelism = rng.u64(2..8);
+    let mut spec = json!({"completions": rng.u64(15..50), "parallelism": parallelism, "backoffLimit": 1000});
     if kind.is_indexed() {
         spec["completionMode"] = "Indexed".into();
     }

@@ -111,11 +111,17 @@ impl Proxy {
         self.ports[port].state.by_pages.store(by_pages, Ordering::SeqCst);
     }
 
-    /// Ready once this many more writes have been seen at the port.
-    pub async fn after_writes(&self, port: usize, more: u64) {
-        let mut writes = self.ports[port].state.writes.subscribe();
-        let until = *writes.borrow() + more;
-        let _ = writes.wait_for(|seen| *seen >= until).await;
+    /// The port at which this many more writes have been seen first.
+    pub async fn after_writes(&self, more: u64) -> usize {
+        let seen = self.ports.iter().enumerate().map(|(at, port)| {
+            let mut writes = port.state.writes.subscribe();
+            Box::pin(async move {
+                let until = *writes.borrow() + more;
+                let _ = writes.wait_for(|seen| *seen >= until).await;
+                at
+            })
+        });
+        futures_util::future::select_all(seen).await.0
     }
 
     /// Ready once the server has answered everything that came through this port.
@@ -183,7 +189,7 @@ impl Shared {
         if port.by_pages.load(Ordering::SeqCst) {
             // Lists that do not fit a page, though there are few objects.
             call.path = call.path.replace("limit=500", "limit=7");
-            if call.path.contains("continue=") && !*self.calm.borrow() && self.dice().one_in(10) {
+            if call.path.contains("continue=") && !*self.calm.borrow() && self.dice().one_in(40) {
                 self.dice().note("page expired");
                 return Ok(refusal(410));
             }
@@ -208,6 +214,8 @@ impl Shared {
         match fault {
             Fault::None => {}
             Fault::Delay(before, after) => {
+                // It may still be carried out.
+                let _under_way = UnderWay::begin(port.clone());
                 self.wait(before).await;
                 let said = self.forward(port, call).await?;
                 self.wait(after).await;
