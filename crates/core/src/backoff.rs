@@ -25,8 +25,16 @@ pub fn delay_after(failures: u32) -> Span {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureHistory {
     last_success_at: Option<Timestamp>,
-    /// At most `SATURATED` of them, latest last. Keyed by UID because a Pod's finish time may still move.
-    failures: SmallVec<[(Timestamp, PodUid); 1]>,
+    /// At most `SATURATED` of them, latest last.
+    failures: SmallVec<[Failure; 1]>,
+}
+
+/// Keyed by UID because a Pod's finish time may still move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failure {
+    at: Timestamp,
+    uid: PodUid,
+    created_at: Timestamp,
 }
 
 impl FailureHistory {
@@ -34,18 +42,18 @@ impl FailureHistory {
         self.last_success_at = self.last_success_at.max(Some(at));
     }
 
-    pub fn failed(&mut self, uid: &PodUid, at: Timestamp) {
-        if let Some(known) = self.failures.iter().position(|(_, candidate)| candidate == uid) {
-            if self.failures[known].0 == at {
+    pub fn failed(&mut self, uid: &PodUid, created_at: Timestamp, at: Timestamp) {
+        if let Some(known) = self.failures.iter().position(|failure| failure.uid == *uid) {
+            if self.failures[known].at == at {
                 return;
             }
             self.failures.remove(known);
         }
-        if self.failures.len() == SATURATED && at <= self.failures[0].0 {
+        if self.failures.len() == SATURATED && at <= self.failures[0].at {
             return;
         }
-        let place = self.failures.partition_point(|(earlier, other)| (*earlier, other) < (at, uid));
-        self.failures.insert(place, (at, uid.clone()));
+        let place = self.failures.partition_point(|earlier| (earlier.at, &earlier.uid) < (at, uid));
+        self.failures.insert(place, Failure { at, uid: uid.clone(), created_at });
         if self.failures.len() > SATURATED {
             self.failures.remove(0);
         }
@@ -53,10 +61,16 @@ impl FailureHistory {
 
     /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
     pub fn retry_at(&self) -> Option<Timestamp> {
-        let since = |at: Timestamp| self.last_success_at.is_none_or(|success| at > success);
-        let count = self.failures.iter().filter(|(at, _)| since(*at)).count();
-        let (last, _) = self.failures.last().filter(|_| count > 0)?;
-        Some(*last + delay_after(u32::try_from(count).unwrap_or(u32::MAX)))
+        let count = self.failures.iter().filter(|failure| self.is_news(failure)).count();
+        let last = self.failures.last().filter(|_| count > 0)?;
+        Some(last.at + delay_after(u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+
+    /// Whether a failure came after the last success. Times are whole seconds: of two Pods that ended in the same one,
+    /// a Pod made in that second is the later.
+    fn is_news(&self, failure: &Failure) -> bool {
+        self.last_success_at
+            .is_none_or(|success| failure.at > success || (failure.at == success && failure.created_at >= success))
     }
 }
 
@@ -67,7 +81,8 @@ mod tests {
     fn history(success_at: Option<i64>, failures_at: &[i64]) -> FailureHistory {
         let mut history = FailureHistory::default();
         for (at, seconds) in failures_at.iter().enumerate() {
-            history.failed(&PodUid::from_u128(at as u128), Timestamp::from_seconds(*seconds));
+            let (uid, at) = (PodUid::from_u128(at as u128), Timestamp::from_seconds(*seconds));
+            history.failed(&uid, at - Span::from_seconds(1), at);
         }
         if let Some(at) = success_at {
             history.succeeded(Timestamp::from_seconds(at));
@@ -99,17 +114,28 @@ mod tests {
     fn seeing_a_pod_again_or_in_another_order_changes_nothing() {
         let mut history = history(None, &[100, 200, 300]);
         let before = history.clone();
-        history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(200));
+        history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(200));
         assert_eq!(history, before);
-        history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(400));
+        history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(400));
         assert_eq!(history.retry_at(), Some(Timestamp::from_seconds(440)));
+    }
+
+    #[test]
+    fn of_two_ends_in_one_second_the_younger_pod_has_the_later() {
+        let at = Timestamp::from_seconds;
+        for (created_at, retry_at) in [(99, None), (100, Some(at(110)))] {
+            let mut history = FailureHistory::default();
+            history.succeeded(at(100));
+            history.failed(&PodUid::from_u128(1), at(created_at), at(100));
+            assert_eq!(history.retry_at(), retry_at, "created at {created_at}");
+        }
     }
 
     #[test]
     fn only_the_failures_that_can_matter_are_kept() {
         let mut all = FailureHistory::default();
         for at in 0..1000 {
-            all.failed(&PodUid::from_u128(at), Timestamp::from_seconds(at as i64));
+            all.failed(&PodUid::from_u128(at), Timestamp::from_seconds(0), Timestamp::from_seconds(at as i64));
         }
         assert_eq!(all.failures.len(), SATURATED);
         assert_eq!(all.retry_at(), Some(Timestamp::from_seconds(999 + 600)));

@@ -371,7 +371,9 @@ impl Oracle {
         };
         if newly(after) && !newly(before) {
             let deadline = before.spec.active_deadline_seconds.unwrap_or(0);
-            let due_at = before.status.start_time.map(|start_at| start_at + Span::from_seconds(deadline));
+            // With a deadline of 0 the write that starts a Job may end it.
+            let start_at = before.status.start_time.or(after.status.start_time);
+            let due_at = start_at.map(|start_at| start_at + Span::from_seconds(deadline));
             require!(
                 self,
                 due_at.is_some_and(|due_at| context.asked_at >= due_at),

@@ -8,7 +8,7 @@ mod harness;
 use std::collections::BTreeSet;
 
 use harness::*;
-use tally_controllers::machine::{Action, Metric, Resource};
+use tally_controllers::machine::{Action, Metric, PodChange, Resource};
 use tally_core::ids::Revision;
 use tally_core::job::{JobStatus, JobView, PodReplacementPolicy};
 use tally_core::ledger::Limits;
@@ -939,6 +939,65 @@ fn a_stale_job_does_not_judge_newer_pods() {
     cluster.pods("j", "3:S");
     cluster.settle();
     assert_eq!(cluster.summary(), "create {2}; release 1; active 3 succeeded 1 completed 3");
+}
+
+/// The Job selects Pods that were there before it. All of them are looked at before anything is made, removed or
+/// decided, whether the controller has just started or learns of the Job last.
+#[test]
+fn a_job_waits_for_the_pods_it_is_about_to_adopt() {
+    for (job, pods, expected) in [
+        ("P2 C3", "R R", "adopt 2; active 2".to_owned()),
+        ("P2 C-", "S F", format!("adopt 2; release 2; succeeded 1 failed 1; {COMPLETE}")),
+        (
+            "P1 C1 BLPI1 indexed",
+            "0:Ff7",
+            "adopt 1; release 1; failed 1 failed-indexes 0; FailureTarget(FailedIndexes) Failed".to_owned(),
+        ),
+        (
+            "P2 C3 BL0 indexed",
+            "0:S 1:F 2:R",
+            "adopt 3; delete 1; release 3; terminating 1 succeeded 1 failed 2 completed 0; \
+             FailureTarget(BackoffLimitExceeded)"
+                .to_owned(),
+        ),
+    ] {
+        for running_before in [false, true] {
+            let mut cluster = Cluster::with(job, pods);
+            let strays: Vec<_> = cluster.api.pods.keys().cloned().collect();
+            for pod in strays {
+                cluster.api.edit_pod(&pod, Actor::User, |pod| {
+                    pod.controller = None;
+                    pod.tracked = false;
+                });
+            }
+            if running_before {
+                // The news of the Job comes after that of the Pods.
+                cluster.start_from(Revision(0), cluster.api.head());
+                cluster.deliver(0, Resource::Pods);
+            } else {
+                cluster.start();
+            }
+            cluster.settle();
+            assert_eq!(cluster.summary(), expected, "{job}, {pods}, running before: {running_before}");
+        }
+    }
+}
+
+#[test]
+fn an_adoption_that_hangs_does_not_hold_up_the_job_for_long() {
+    let is_adoption = |action: &Action| matches!(action, Action::PatchPod { change: PodChange::Adopt { .. }, .. });
+    let mut cluster = Cluster::with("P1 C1", "a=R");
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.controller = None);
+    cluster.hook = Box::new(move |action| if is_adoption(action) { Fate::Held } else { Fate::Carried });
+    cluster.start();
+    cluster.settle();
+    assert_eq!((cluster.in_flight(is_adoption), cluster.count(is_create)), (1, 0));
+    cluster.pass(2);
+    assert_eq!((cluster.in_flight(is_adoption), cluster.count(is_create)), (1, 1));
+    // When it gets through after all, one of the two is too many.
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.pass(2);
+    assert_eq!(cluster.live().len(), 1, "{}", cluster.summary());
 }
 
 /// What one process has seen it does not unsee: a release that was observed must not be undone by an older list.

@@ -403,6 +403,19 @@ fn vec_31_an_index_that_used_up_its_retries_fails_and_the_job_goes_on() {
     then(&mut cluster, expected);
 }
 
+/// Whoever ends with the Job says nothing about its index.
+#[test]
+fn vec_31_pods_that_end_with_the_job_do_not_fail_their_indexes() {
+    let failed = "FailureTarget(MaxFailedIndexesExceeded)";
+    let mut cluster = check(
+        "P3 C3 BLPI0 MAXF0 indexed",
+        "0:F 1:R 2:R",
+        &format!("delete 2; release 3; terminating 2 failed 3 failed-indexes 0; {failed}"),
+    );
+    cluster.nodes_confirm_deletions();
+    then(&mut cluster, &format!("delete 2; release 3; failed 3 failed-indexes 0; {failed} Failed"));
+}
+
 /// DEFECT-33, which Tally does not have: within one pass success wins, and no write is refused.
 #[test]
 fn vec_31_an_index_that_failed_and_succeeded_at_once_has_succeeded() {
@@ -419,6 +432,17 @@ fn vec_32_the_deadline_counts_from_the_start_and_yields_to_the_limit_of_failures
     check_status("P1 C2 D10", &status(8), "R", "active 1");
     let expected = "delete 1; release 2; terminating 1 failed 2; FailureTarget(BackoffLimitExceeded)";
     check_status("P1 C2 D10 BL0", &status(15), "R F", expected);
+}
+
+/// DEADLINE-5: the start and the end are one and the same moment. A resumed Job keeps its condition (SUSP-6).
+#[test]
+fn vec_32_a_deadline_of_zero_ends_a_job_before_it_makes_a_pod() {
+    check("P1 C1 D0", "", "FailureTarget(DeadlineExceeded) Failed");
+    let suspended = r#"{"conditions":[{"type":"Suspended","status":"True","reason":"JobSuspended",
+        "message":"Job suspended"}],"uncountedTerminatedPods":{},"ready":0,"terminating":0}"#;
+    let cluster = check_status("P1 C1 D0", suspended, "", "Suspended FailureTarget(DeadlineExceeded) Failed");
+    assert_eq!(cluster.status().start_time, Some(START));
+    assert_eq!(cluster.events.iter().filter(|event| event.reason == "Resumed").count(), 0);
 }
 
 #[test]

@@ -87,14 +87,23 @@ impl<S: Soundness> JobMachine<S> {
             Pending::Doubt { job } => self.doubt_answered(&job, &answer, now, out),
             Pending::ListPods { job } => self.pods_listed(&job, answer, now, out),
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
-            Pending::Adopt { pod } => match answer {
-                Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
-                Answer::Gone => self.stray_gone(&pod, now, out),
-                // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13).
-                _ => {
-                    self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
+            Pending::Adopt { job, pod } => {
+                let slot = self.slot_of(&job);
+                if let Some(tracked) = slot.and_then(|slot| self.tracked_mut(slot)) {
+                    tracked.adoptions = tracked.adoptions.saturating_sub(1);
                 }
-            },
+                match answer {
+                    Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
+                    Answer::Gone => self.stray_gone(&pod, now, out),
+                    // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13).
+                    _ => {
+                        self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
+                    }
+                }
+                if let Some(slot) = slot {
+                    self.plan(slot, now, out);
+                }
+            }
             Pending::Disown { pod } => match answer {
                 Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
                 Answer::Gone => self.stray_gone(&pod, now, out),
@@ -369,8 +378,10 @@ impl<S: Soundness> JobMachine<S> {
             for uid in pods.into_keys() {
                 self.timers.insert((now + GET_RETRY, Chore::Reconsider(uid)));
             }
+            self.plan(slot, now, out);
             return;
         }
+        tracked.adoptions += pods.len();
         for (uid, (name, revision)) in pods {
             let change = PodChange::Adopt { job: job.clone(), job_name: view.name.clone() };
             let action = Action::PatchPod {
@@ -380,7 +391,7 @@ impl<S: Soundness> JobMachine<S> {
                 revision: Some(revision),
                 change,
             };
-            self.send(out, Pending::Adopt { pod: uid }, action);
+            self.send(out, Pending::Adopt { job: job.clone(), pod: uid }, action);
         }
     }
 }

@@ -33,6 +33,8 @@ type FixedState = foldhash::fast::FixedState;
 
 /// How long the gate may stay closed before the Pods of that one Job are listed.
 const GATE_PATIENCE: Span = Span::from_seconds(1);
+/// How long a Job waits for Pods it is about to adopt before it goes on without them.
+const ADOPTION_PATIENCE: Span = Span::from_seconds(1);
 /// How long to wait before asking again for a Job that could not be read.
 const GET_RETRY: Span = Span::from_seconds(1);
 
@@ -108,7 +110,11 @@ struct Tracked<S> {
     listing: bool,
     list_retry_at: Option<Timestamp>,
     gate_closed_at: Option<Timestamp>,
+    /// Pods to adopt once the Job is known to be still there.
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
+    /// Adoptions asked for and not answered.
+    adoptions: usize,
+    adopting_since: Option<Timestamp>,
     warned_unknown_mode: bool,
     planned_at: Option<Timestamp>,
     /// For the mutant that sends a stale status again.
@@ -163,6 +169,7 @@ enum Pending {
         job: JobUid,
     },
     Adopt {
+        job: JobUid,
         pod: PodUid,
     },
     Disown {
@@ -330,6 +337,8 @@ impl<S: Soundness> JobMachine<S> {
             list_retry_at: None,
             gate_closed_at: None,
             adopting: BTreeMap::new(),
+            adoptions: 0,
+            adopting_since: None,
             warned_unknown_mode: false,
             planned_at: None,
             stale_write: None,
@@ -449,6 +458,17 @@ impl<S: Soundness> JobMachine<S> {
             return;
         }
         tracked.planned_at = Some(now);
+        // A Job must not make Pods, or up its mind, without those it is about to adopt.
+        if tracked.adopting.is_empty() && tracked.adoptions == 0 {
+            tracked.adopting_since = None;
+        } else {
+            let since = *tracked.adopting_since.get_or_insert(now);
+            // A clock that stepped back must not freeze the Job.
+            if (since..since + ADOPTION_PATIENCE).contains(&now) {
+                self.set_timer(slot, Some(since + ADOPTION_PATIENCE));
+                return;
+            }
+        }
         let view = ledger.job().clone();
         let plan = ledger.plan(now, Sight { pods_at, jobs_at, elsewhere: &self.strays });
         if view.status.is_finished() && !ledger.has_tracked_pods() {
@@ -675,6 +695,8 @@ impl<S: Soundness> JobMachine<S> {
                 self.strays.relist_ends(at);
                 self.pods_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.pods_at.max(at) };
                 self.rebuild_pod_owners();
+                // First who is to be adopted, then who is missing.
+                self.settle_strays(now, out);
                 for slot in 0..self.jobs.len() {
                     self.plan(slot as JobSlot, now, out);
                 }

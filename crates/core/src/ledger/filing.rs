@@ -387,8 +387,8 @@ impl<S: Soundness> Ledger<S> {
         if entry.phase == Phase::Succeeded {
             self.history.succeeded(at);
         } else if entry.is_failed(regime) {
-            let uid = entry.uid.clone();
-            self.history.failed(&uid, at);
+            let (uid, created_at) = (entry.uid.clone(), entry.created_at);
+            self.history.failed(&uid, created_at, at);
         }
     }
 

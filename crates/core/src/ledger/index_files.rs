@@ -134,7 +134,8 @@ impl<S: Soundness> Ledger<S> {
             }
             completes |= entry.phase == Phase::Succeeded;
             let Some(limit) = limit else { continue };
-            if entry.is_failed(regime) && !(regime.succeeding && entry.deleting) {
+            // Ended with the Job: that says nothing about its index.
+            if entry.is_failed(regime) && !(regime.decided() && entry.deleting) {
                 let spent = i64::from(entry.failure_count) >= i64::from(limit);
                 fails |= entry.action() == Some(FailureAction::FailIndex) || (!entry.is_ignored() && spent);
                 let better = |(_, best): (Slot, &Entry)| {

@@ -189,13 +189,13 @@ impl<S: Soundness> Ledger<S> {
         if self.backoff_limit_exceeded() {
             return Some(Decision::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
         }
-        if let (Some(deadline), Some(start_at), false) = (spec.active_deadline_seconds, status.start_time, spec.suspend)
-        {
-            let ends_at = start_at + Span::from_seconds(deadline);
+        if let (Some(deadline), false) = (spec.active_deadline_seconds, spec.suspend) {
+            // A Job that has not started starts now; with a deadline of 0 it ends now as well (DEADLINE-5).
+            let ends_at = status.start_time.unwrap_or(now) + Span::from_seconds(deadline);
             if now >= ends_at {
                 return Some(Decision::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
             }
-            if !self.soundness.has(Bug::NoDeadlineTimer) {
+            if status.start_time.is_some() && !self.soundness.has(Bug::NoDeadlineTimer) {
                 plan.wake(ends_at);
             }
         }

@@ -77,16 +77,13 @@ impl<'a> Look<'a> {
 
     /// BACKOFF-3 over all Pods there are, so that a restart changes nothing (DEFECT-13).
     fn retry_at(&self) -> Option<Timestamp> {
-        let mut failed_at = Vec::new();
-        let mut succeeded_at = None;
-        for (_, outcome, at) in endings(self.facts) {
-            match outcome {
-                Outcome::Succeeded => succeeded_at = succeeded_at.max(Some(at)),
-                Outcome::Failed => failed_at.push(at),
-            }
+        let (successes, mut failures): (Vec<_>, Vec<_>) =
+            endings(self.facts).into_iter().partition(|ending| ending.outcome == Outcome::Succeeded);
+        if let Some(success) = successes.iter().map(|ending| ending.at).max() {
+            // Within one second a Pod that was not there before is the later one.
+            failures.retain(|ending| (ending.at, ending.created_at >= success) > (success, false));
         }
-        failed_at.retain(|at| Some(*at) > succeeded_at);
-        Some(*failed_at.iter().max()? + delay(failed_at.len()))
+        Some(failures.iter().map(|ending| ending.at).max()? + delay(failures.len()))
     }
 
     /// A Pod that lost its finalizer and is being deleted was removed on purpose.

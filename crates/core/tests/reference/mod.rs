@@ -185,12 +185,24 @@ pub fn plan(facts: &Facts) -> Expected {
 }
 
 /// The ends of Pods that say how soon to try again.
-pub fn endings(facts: &Facts) -> BTreeSet<(PodUid, Outcome, Timestamp)> {
+pub fn endings(facts: &Facts) -> BTreeSet<Ending> {
     let look = Look::of(facts);
     let ended = |pod: &&PodView| pod.phase == Phase::Succeeded || look.has_failed(pod);
     let outcome = |pod: &PodView| if pod.phase == Phase::Succeeded { Outcome::Succeeded } else { Outcome::Failed };
     let pods = look.pods().filter(|pod| look.tells_when_to_retry(pod)).filter(ended);
-    pods.map(|pod| (pod.uid.clone(), outcome(pod), look.finished_at(pod))).collect()
+    let ending = |pod: &PodView| {
+        let (uid, created_at) = (pod.uid.clone(), pod.created_at);
+        Ending { uid, outcome: outcome(pod), at: look.finished_at(pod), created_at }
+    };
+    pods.map(ending).collect()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ending {
+    uid: PodUid,
+    outcome: Outcome,
+    at: Timestamp,
+    created_at: Timestamp,
 }
 
 /// CONST-2, BACKOFF-4: the wait after that many failures in a row.
@@ -324,12 +336,19 @@ impl<'a> Look<'a> {
         self.facts.job.status.is_true(condition::SUCCESS_CRITERIA_MET) && pod.deleting()
     }
 
+    /// A Pod that ends with its Job says nothing about its index.
+    fn ended_by_job(&self, pod: &PodView) -> bool {
+        let status = &self.facts.job.status;
+        let decided = status.is_true(condition::FAILURE_TARGET) || status.is_true(condition::SUCCESS_CRITERIA_MET);
+        decided && pod.deleting()
+    }
+
     /// BLPI-2.
     fn fails_index(&self, pod: &PodView) -> bool {
         let Some(limit) = self.index_budget() else { return false };
         let spent = i64::from(pod.failure_count) >= i64::from(limit);
         self.has_failed(pod)
-            && !self.ended_by_success(pod)
+            && !self.ended_by_job(pod)
             && match self.verdict(pod).map(|verdict| verdict.action) {
                 Some(FailureAction::FailIndex) => true,
                 Some(FailureAction::Ignore) => false,
@@ -453,14 +472,15 @@ impl<'a> Look<'a> {
         if self.failures() > i64::from(spec.backoff_limit) || self.restarted_too_often() {
             return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit");
         }
-        if let (Some(seconds), Some(started_at), false) =
-            (spec.active_deadline_seconds, status.start_time, spec.suspend)
-        {
-            let ends_at = started_at + Span::from_seconds(seconds);
+        if let (Some(seconds), false) = (spec.active_deadline_seconds, spec.suspend) {
+            // SYNC-14 comes first: every Job that may run has a start.
+            let ends_at = status.start_time.unwrap_or(*now) + Span::from_seconds(seconds);
             if *now >= ends_at {
                 return failure("DeadlineExceeded", "Job was active longer than specified deadline");
             }
-            earliest(&mut plan.wake_at, ends_at); // DEADLINE-2
+            if status.start_time.is_some() {
+                earliest(&mut plan.wake_at, ends_at); // DEADLINE-2
+            }
         }
         let failed = (self.failed.len() + self.newly_failed.len()) as i64;
         if self.index_budget().is_some() && failed > 0 {

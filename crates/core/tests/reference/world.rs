@@ -12,7 +12,6 @@ use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tally_core::accounting::Outcome;
 use tally_core::blueprint::NewPod;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::job::{JobSpec, JobStatus, JobView, PodReplacementPolicy};
@@ -23,7 +22,7 @@ use tally_core::time::{Span, Timestamp};
 
 use super::arbitrary::{self, NOW, PodSeed};
 use super::compare::{self, Memory, check_rules};
-use super::{Facts, endings, text};
+use super::{Ending, Facts, endings, text};
 
 /// What the ledger is told of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +187,7 @@ pub struct World {
     forgotten: BTreeSet<PodUid>,
     // What the ledger may remember although no fresh one could know it.
     /// Ends that fed the back-off.
-    endings: BTreeSet<(PodUid, Outcome, Timestamp)>,
+    endings: BTreeSet<Ending>,
     /// Seen Succeeded, and not recorded, while their index was complete.
     booked: BTreeSet<PodUid>,
     pub memory: Memory,
