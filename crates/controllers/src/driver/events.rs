@@ -22,7 +22,8 @@ const WAITING: usize = 1024;
 /// Events under way at once: they must not crowd out the work they tell of.
 const IN_FLIGHT: usize = 4;
 
-/// An object may have this many events at once, and then one every five minutes.
+/// An object may have this many events of a kind at once, and then one every five minutes. Of a kind: a Job that told of
+/// many Pods must still be able to tell how it ended.
 const BURST: f64 = 25.0;
 const REFILL_MILLIS: f64 = 300_000.0;
 
@@ -43,7 +44,7 @@ struct Group {
 
 /// Decides what becomes of an event. Pure.
 pub struct Correlator {
-    objects: Bounded<(&'static str, Reference), Bucket>,
+    buckets: Bounded<Group, Bucket>,
     groups: Bounded<Group, Similar>,
     told: Bounded<(Group, Line), Told>,
     /// Part of the names of events, so that two processes choose different ones.
@@ -76,15 +77,15 @@ enum Line {
 
 impl Correlator {
     pub fn new(instance: u32) -> Self {
-        Self { objects: Bounded::default(), groups: Bounded::default(), told: Bounded::default(), instance, created: 0 }
+        Self { buckets: Bounded::default(), groups: Bounded::default(), told: Bounded::default(), instance, created: 0 }
     }
 
     /// The request that tells of the event; None: it is one too many.
     pub fn correlate(&mut self, controller: &'static str, event: &Event, now: Timestamp) -> Option<Call> {
-        if !self.may_tell(controller, &event.about, now) {
+        let group = Group::of(controller, event);
+        if !self.may_tell(&group, now) {
             return None;
         }
-        let group = Group::of(controller, event);
         let line = self.line(&group, &event.message, now);
         if let Some(told) = self.told.get(&(group.clone(), line.clone())) {
             told.count += 1;
@@ -124,8 +125,8 @@ impl Correlator {
         call
     }
 
-    fn may_tell(&mut self, controller: &'static str, about: &Reference, now: Timestamp) -> bool {
-        let bucket = self.objects.entry((controller, about.clone()), || Bucket { tokens: BURST, at: now });
+    fn may_tell(&mut self, group: &Group, now: Timestamp) -> bool {
+        let bucket = self.buckets.entry(group.clone(), || Bucket { tokens: BURST, at: now });
         let since = (now - bucket.at).millis().max(0) as f64;
         bucket.tokens = (bucket.tokens + since / REFILL_MILLIS).min(BURST);
         bucket.at = now;
@@ -323,13 +324,15 @@ mod tests {
     }
 
     #[test]
-    fn one_object_cannot_flood_the_server_and_does_not_silence_others() {
+    fn one_object_cannot_flood_the_server_and_silences_neither_others_nor_its_end() {
         let mut correlator = Correlator::new(7);
         let now = Timestamp::from_seconds(1_700_000_000);
-        let mut said = |name: &str, now| correlator.correlate("c", &event(name, "R", "m"), now).is_some();
-        assert_eq!((0..100).filter(|_| said("a", now)).count(), BURST as usize);
-        assert!(said("b", now));
-        assert!(!said("a", now + Span::from_seconds(299)) && said("a", now + Span::from_seconds(301)));
+        let mut said =
+            |name: &str, reason: &str, now| correlator.correlate("c", &event(name, reason, "m"), now).is_some();
+        assert_eq!((0..100).filter(|_| said("a", "SuccessfulCreate", now)).count(), BURST as usize);
+        assert!(said("b", "SuccessfulCreate", now) && said("a", "Completed", now));
+        let mut later = |seconds| said("a", "SuccessfulCreate", now + Span::from_seconds(seconds));
+        assert!(!later(299) && later(301));
     }
 
     #[test]
@@ -340,6 +343,6 @@ mod tests {
             assert!(correlator.correlate("c", &event(&format!("j{i}"), "R", "m"), now).is_some());
         }
         assert_eq!(correlator.told.map.len(), REMEMBERED);
-        assert_eq!(correlator.objects.order.len(), REMEMBERED);
+        assert_eq!(correlator.buckets.order.len(), REMEMBERED);
     }
 }
