@@ -1,5 +1,6 @@
 //! The real binary, started the way a person starts it, in a directory of its own.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,17 +24,36 @@ pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
 }
 
+/// The controllers there are. Whoever asks for another is told their names.
+pub fn controllers() -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_tally")).args(["up", "--controllers", "?"]).output();
+    let said = String::from_utf8(output.expect("the binary under test starts").stderr).expect("text");
+    let names = said.split_once("there are ").map(|(_, names)| names.lines().next().unwrap_or_default());
+    let names = names.unwrap_or_else(|| panic!("no names in {said:?}"));
+    names.split(", ").map(str::to_owned).collect()
+}
+
 impl Server {
     /// Starts the API alone, no node and no controllers, and waits until it is ready.
     pub async fn start(directory: &Path) -> Server {
+        let data = directory.join("data");
+        let data = data.to_str().expect("a path that can be written down");
+        Self::start_with(directory, &["--no-node", "--controllers", "", "--data-dir", data]).await
+    }
+
+    /// Starts it with all its controllers, but with nobody who runs Pods. It keeps nothing.
+    pub async fn start_cluster(directory: &Path) -> Server {
+        Self::start_with(directory, &["--no-node", "--ephemeral"]).await
+    }
+
+    pub async fn start_with(directory: &Path, options: &[&str]) -> Server {
         let kubeconfig = directory.join("kubeconfig");
         // One left by an earlier run names that run's port.
         let _ = std::fs::remove_file(&kubeconfig);
         let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log file");
         let child = Command::new(env!("CARGO_BIN_EXE_tally"))
-            .args(["up", "--no-node", "--controllers", "", "--listen", "127.0.0.1:0"])
-            .arg("--data-dir")
-            .arg(directory.join("data"))
+            .args(["up", "--listen", "127.0.0.1:0"])
+            .args(options)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
             .stdin(Stdio::null())
