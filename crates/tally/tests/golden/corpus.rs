@@ -1,6 +1,6 @@
 //! The recorded conversations of `tests/golden`, and which of them this server is held to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -13,7 +13,10 @@ pub struct Case {
     pub name: String,
     pub rules: String,
     pub steps: Vec<Value>,
-    pub not_yet: Option<&'static str>,
+    /// The controllers that must run, by the names `--controllers` takes. Where there are none, none may: the person
+    /// in the conversation writes what they would write.
+    pub controllers: BTreeSet<&'static str>,
+    pub not_yet: Option<String>,
 }
 
 impl Case {
@@ -21,26 +24,51 @@ impl Case {
         format!("{}/{}", self.folder, self.name)
     }
 
-    fn from_line(folder: &'static str, line: &str) -> Case {
+    /// How many seconds its steps sleep and may wait: a hint at how long it takes.
+    pub fn patience(&self) -> u64 {
+        let seconds = |step: &Value| step["sleep"].as_f64().or(step["wait"]["timeout"].as_f64()).unwrap_or_default();
+        self.steps.iter().map(seconds).sum::<f64>() as u64
+    }
+
+    fn from_line(folder: &'static str, line: &str, there_are: &BTreeSet<String>) -> Case {
         let mut case: Value = serde_json::from_str(line).expect("a case is one line of JSON");
         let name = case["name"].as_str().expect("a case has a name").to_owned();
         let Value::Array(steps) = case["steps"].take() else { panic!("{name} has no steps") };
-        let needs = case["needs"].as_array().is_some_and(|needs| !needs.is_empty());
-        let rules: Vec<_> = case["rules"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let not_yet = not_yet(needs, &name, &steps);
-        Case { folder, rules: rules.join(", "), name, steps, not_yet }
+        let texts =
+            |key: &str| -> Vec<&str> { case[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect() };
+        let controllers: BTreeSet<_> = texts("needs").into_iter().filter_map(controller).collect();
+        let missing: Vec<_> = controllers.iter().filter(|name| !there_are.contains(**name)).copied().collect();
+        let not_yet = match missing[..] {
+            [] => not_yet(&name, &steps).map(str::to_owned),
+            _ => Some(format!("needs {}", missing.join(", "))),
+        };
+        Case { folder, rules: texts("rules").join(", "), name, steps, controllers, not_yet }
+    }
+}
+
+/// The controller that a case needs, by the name it has here.
+fn controller(need: &str) -> Option<&'static str> {
+    match need {
+        "cronjob" => Some("cronjob"),
+        "gc" => Some("gc"),
+        "job-controller" => Some("job"),
+        "namespace-controller" => Some("namespace"),
+        "podgc" => Some("podgc"),
+        "serviceaccount-controller" => Some("serviceaccount"),
+        "ttl" => Some("ttl"),
+        // What a server must have, not a controller.
+        "eviction" | "limitranger" => None,
+        _ => panic!("nobody has said what {need:?} is"),
     }
 }
 
 /// Why a case cannot be the same yet. Such cases are counted, and never as the same.
-fn not_yet(needs: bool, name: &str, steps: &[Value]) -> Option<&'static str> {
+fn not_yet(name: &str, steps: &[Value]) -> Option<&'static str> {
     let applies = |step: &Value| {
         let headers = step["request"]["headers"].as_object();
         headers.into_iter().flatten().any(|(_, value)| value == "application/apply-patch+yaml")
     };
-    if needs {
-        Some("needs a controller")
-    } else if name.starts_with("discovery-openapi-") {
+    if name.starts_with("discovery-openapi-") {
         Some("OpenAPI")
     } else if name.starts_with("managedfields-") || steps.iter().any(|step| step["managedFields"] == true) {
         Some("managedFields")
@@ -55,15 +83,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
 }
 
-/// Every case, by folder and name.
-pub fn cases() -> Vec<Case> {
+/// Every case, by folder and name. `there_are` are the controllers the binary has.
+pub fn cases(there_are: &BTreeSet<String>) -> Vec<Case> {
     let mut cases = Vec::new();
     for folder in FOLDERS {
         let directory = std::fs::read_dir(root().join(folder)).expect("the corpus is in the repository");
         let files = directory.map(|entry| entry.expect("a folder of the corpus can be read").path());
         for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "jsonl")) {
             let text = std::fs::read_to_string(&file).expect("a file of the corpus can be read");
-            cases.extend(text.lines().map(|line| Case::from_line(folder, line)));
+            cases.extend(text.lines().map(|line| Case::from_line(folder, line, there_are)));
         }
     }
     cases.sort_by_key(|case| (FOLDERS.iter().position(|folder| *folder == case.folder), case.name.clone()));
@@ -91,7 +119,7 @@ mod tests {
 
     #[test]
     fn no_two_cases_have_the_same_name() {
-        let mut ids: Vec<_> = cases().iter().map(Case::id).collect();
+        let mut ids: Vec<_> = cases(&BTreeSet::new()).iter().map(Case::id).collect();
         let all = ids.len();
         ids.dedup();
         assert_eq!(ids.len(), all);
@@ -100,20 +128,25 @@ mod tests {
 
     #[test]
     fn a_case_waits_for_what_it_is_about() {
-        let case = |text: &str| Case::from_line("api", text).not_yet;
-        assert_eq!(case(r#"{"name":"x","needs":["gc"],"steps":[]}"#), Some("needs a controller"));
-        assert_eq!(case(r#"{"name":"x","needs":[],"steps":[]}"#), None);
-        assert_eq!(case(r#"{"name":"ssa-x","steps":[]}"#), Some("server-side apply"));
-        assert_eq!(case(r#"{"name":"discovery-openapi-v3","steps":[]}"#), Some("OpenAPI"));
-        assert_eq!(case(r#"{"name":"discovery-version","steps":[]}"#), None);
-        assert_eq!(case(r#"{"name":"x","steps":[{"managedFields":true}]}"#), Some("managedFields"));
-        assert_eq!(
-            case(r#"{"name":"x","steps":[{"request":{"headers":{"Content-Type":"application/apply-patch+yaml"}}}]}"#),
-            Some("server-side apply")
+        let there_are = BTreeSet::from(["job".to_owned(), "ttl".to_owned()]);
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(Case::from_line("api", text, &there_are).not_yet.as_deref(), expected, "{text}");
+        };
+        let needs = r#"{"name":"x","needs":["job-controller","gc","ttl","podgc"],"steps":[]}"#;
+        check(needs, Some("needs gc, podgc"));
+        check(r#"{"name":"x","needs":["job-controller","eviction"],"steps":[]}"#, None);
+        check(r#"{"name":"x","needs":[],"steps":[]}"#, None);
+        check(r#"{"name":"ssa-x","steps":[]}"#, Some("server-side apply"));
+        check(r#"{"name":"discovery-openapi-v3","steps":[]}"#, Some("OpenAPI"));
+        check(r#"{"name":"discovery-version","steps":[]}"#, None);
+        check(r#"{"name":"x","steps":[{"managedFields":true}]}"#, Some("managedFields"));
+        check(
+            r#"{"name":"x","steps":[{"request":{"headers":{"Content-Type":"application/apply-patch+yaml"}}}]}"#,
+            Some("server-side apply"),
         );
-        assert_eq!(
-            case(r#"{"name":"x","steps":[{"request":{"headers":{"Content-Type":"application/merge-patch+json"}}}]}"#),
-            None
+        check(
+            r#"{"name":"x","steps":[{"request":{"headers":{"Content-Type":"application/merge-patch+json"}}}]}"#,
+            None,
         );
     }
 

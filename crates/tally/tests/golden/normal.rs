@@ -136,7 +136,8 @@ impl Normal {
 
     fn text(&mut self, text: &str) -> String {
         let mut text = text.replace(&self.namespace, "<ns>");
-        for (name, pattern) in &self.names {
+        // Backwards: a Pod's name begins with its Job's, and goes first.
+        for (name, pattern) in self.names.iter().rev() {
             text = text.replace(name, pattern);
         }
         let mut normal = String::with_capacity(text.len());
@@ -270,6 +271,10 @@ mod tests {
         assert_eq!(names(list), ["j-2-*", "j-10-*"]);
         let list = json!({"kind": "PodList", "items": [pod("other", None), pod("j-zz", None)]});
         assert_eq!(names(list), ["j-*", "other"]);
+        // The Job's name is generated too.
+        let job = json!({"metadata": {"name": "j-b7x", "generateName": "j-"}});
+        let pod = json!({"metadata": {"name": "j-b7x-zz", "ownerReferences": [{"kind": "Job", "name": "j-b7x"}]}});
+        assert_eq!(names(json!({"kind": "List", "items": [job, pod]})), ["j-*", "j-*-*"]);
     }
 
     #[test]

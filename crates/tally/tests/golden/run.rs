@@ -12,8 +12,10 @@ use super::path;
 use super::same::{Allowed, Same};
 use super::support::client::{Answer, Api, Call, Connection};
 
-/// Between two looks at something that is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Between two looks at something that is waited for: soon at first, then less often, as most of a back-off is over
+/// unseen.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(400);
 /// A diff longer than this says no more than its beginning.
 const DIFF_LINES: usize = 60;
 
@@ -22,6 +24,13 @@ pub struct Outcome {
     /// One text for every step that differed; none if the conversation is the recorded one.
     pub differences: Vec<String>,
     pub allowed: BTreeSet<Allowed>,
+}
+
+impl Outcome {
+    /// The beginning of the first difference.
+    pub fn first(&self) -> String {
+        self.differences.first().map(|text| text.chars().take(600).collect()).unwrap_or_default()
+    }
 }
 
 /// Plays a case in a namespace of its own.
@@ -73,7 +82,7 @@ impl Run {
         if answer.code == 201 { Ok(()) } else { Err(format!("{} {}", answer.code, answer.text)) }
     }
 
-    /// Without a namespace controller the namespace stays, terminating; the server and its data go soon enough.
+    /// Where there is no namespace controller it stays, terminating; the server and its data go soon enough.
     async fn end(&mut self) {
         let path = format!("/api/v1/namespaces/{}", self.namespace);
         let _ = self.call(&Call::new("DELETE", path)).await;
@@ -124,6 +133,7 @@ impl Run {
     async fn wait(&mut self, wait: &Value) -> Result<Answer, String> {
         let call = Call { query: query(&wait["query"]), ..Call::get(text(wait, "path")?) };
         let until = Instant::now() + Duration::from_secs_f64(wait["timeout"].as_f64().unwrap_or(20.0));
+        let mut look_after = LOOK_AFTER;
         loop {
             let answer = self.call(&call).await?;
             let reached = if wait["gone"] == true {
@@ -141,7 +151,8 @@ impl Run {
                 let shown: String = answer.text.chars().take(600).collect();
                 return Err(format!("waited for {} at {}: {} {shown}", wait["until"], call.path, answer.code));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(look_after).await;
+            look_after = LOOK_EVERY.min(look_after * 5 / 4);
         }
     }
 
@@ -152,6 +163,7 @@ impl Run {
         let list = Call { query: selector, ..Call::get(&all) };
         let count = wanted["count"].as_u64().unwrap_or(1) as usize;
         let until = Instant::now() + Duration::from_secs_f64(wanted["timeout"].as_f64().unwrap_or(20.0));
+        let mut look_after = LOOK_AFTER;
         let pods = loop {
             let pods = matching_pods(&self.call(&list).await?.value(), wanted);
             if pods.len() >= count {
@@ -160,7 +172,8 @@ impl Run {
             if Instant::now() > until {
                 return Err(format!("{count} Pods wanted for {wanted}, {} there", pods.len()));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(look_after).await;
+            look_after = LOOK_EVERY.min(look_after * 5 / 4);
         };
         for pod in pods.into_iter().take(count) {
             let path = format!("{all}/{pod}");
