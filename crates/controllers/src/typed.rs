@@ -62,9 +62,10 @@ impl<M: Machine + Send> Controller for Typed<M> {
             controller::Input::Gone(kind, bytes) => read(kind, bytes).map(Input::Gone),
             controller::Input::Listed(kind, at) => resource(kind).map(|resource| Input::Listed { resource, at }),
             controller::Input::Reached(kind, at) => resource(kind).map(|resource| Input::Reached { resource, at }),
-            controller::Input::Answered { request, reply, served_at } => self.asked.remove(&request).map(|action| {
-                Input::Answered { request, answer: wire::answer(Sound, &action, &reply), served_at }
-            }),
+            controller::Input::Answered { request, reply, served_at } => self
+                .asked
+                .remove(&request)
+                .map(|action| Input::Answered { request, answer: wire::answer(Sound, &action, &reply), served_at }),
             controller::Input::Tick => Some(Input::Tick),
         };
         let Some(input) = input else { return };

@@ -42,7 +42,9 @@ const COLLECTION: &str = "/api/v1/namespaces/bench/pods";
 async fn measure(args: &Args) -> Result<()> {
     let own = match &args.kubeconfig {
         Some(_) => None,
-        None => Some(Server::start(&args.directory.clone().unwrap_or_else(std::env::temp_dir), &["--controllers", ""]).await?),
+        None => Some(
+            Server::start(&args.directory.clone().unwrap_or_else(std::env::temp_dir), &["--controllers", ""]).await?,
+        ),
     };
     let api = match (&own, &args.kubeconfig) {
         (Some(server), _) => server.api.clone(),
