@@ -99,7 +99,9 @@ impl<A: Api> Candidate<A> {
                 if *stop.borrow() {
                     return None;
                 }
-                let within = leads_until.map_or(ANSWER_WITHIN, |end| end.saturating_sub(at).min(ANSWER_WITHIN));
+                // One request that is never answered must leave time for others.
+                let patience = ANSWER_WITHIN.min(self.config.renew_deadline / 2);
+                let within = leads_until.map_or(patience, |end| end.saturating_sub(at).min(patience));
                 let reply = self.send(&call, within).await;
                 let took = self.clock() - at;
                 let change = self.elector.answered(&reply, at + took);

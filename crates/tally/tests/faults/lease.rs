@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, get, make};
 use crate::leaders::wait;
-use crate::process::Controller;
+use crate::process::{Controller, GIVE_UP_AFTER};
+use crate::proxy::{Proxy, Weather};
 use crate::truth::Truth;
 use crate::verdict::{Terms, judge};
 
@@ -35,7 +36,7 @@ async fn jobs(cluster: &Cluster) {
 
 /// Some Pods have ended, and not all of them.
 async fn until_under_way(truth: &Truth) {
-    let until = tokio::time::Instant::now() + crate::process::GIVE_UP_AFTER;
+    let until = tokio::time::Instant::now() + GIVE_UP_AFTER;
     while truth.told().pods.values().filter(|pod| pod.ended()).count() < 10 {
         assert!(tokio::time::Instant::now() < until, "nothing gets done");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -110,4 +111,27 @@ async fn a_leader_that_slept_gives_way() {
     assert_eq!(leader.ended(), Some(1), "{}", leader.said());
     assert!(leader.said().contains("the lease is lost"), "{}", leader.said());
     finish(&cluster, &truth, 2).await;
+}
+
+/// A request that is never answered is given up while there is time for another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_renewal_without_an_answer_does_not_end_a_leadership() {
+    let cluster = Cluster::start().await;
+    let proxy = Proxy::start(&cluster.api, 1, 0, Weather { zombies: false }).await;
+    proxy.calm();
+    let kubeconfig = cluster.directory().join("proxy");
+    std::fs::write(&kubeconfig, proxy.kubeconfig(0)).unwrap();
+    // Shorter than a request would be waited for otherwise.
+    let deadlines = ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s"];
+    let mut leader =
+        Controller::start(&kubeconfig, "leader", &[&deadlines[..], &["--leader-elect-retry-period=200ms"]].concat());
+    leader.until_it_says("this process leads");
+    proxy.swallow("PUT", "/leases/").await;
+    let before = lease(&cluster).await;
+    let until = tokio::time::Instant::now() + GIVE_UP_AFTER;
+    while lease(&cluster).await["renewTime"] == before["renewTime"] {
+        assert!(!leader.has_ended() && tokio::time::Instant::now() < until, "{}", leader.said());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(lease(&cluster).await["holderIdentity"], before["holderIdentity"]);
 }

@@ -68,7 +68,7 @@ async fn storm(storm: Storm) {
     fleet.calm();
 
     let made = monkey.made().clone();
-    let settled = settle(&cluster, &truth, &made).await;
+    let settled = settle(&cluster, &truth, &made, &mut fleet).await;
     let told = truth.told().clone();
     let (sum, mut wrongs) = sum(&told, &made, storm.instances);
     if !settled {
@@ -206,9 +206,11 @@ impl Fleet {
     }
 }
 
-async fn settle(cluster: &Cluster, truth: &Truth, made: &[Made]) -> bool {
+async fn settle(cluster: &Cluster, truth: &Truth, made: &[Made], fleet: &mut Fleet) -> bool {
     let until = Instant::now() + SETTLED_WITHIN;
     while Instant::now() < until {
+        // One that has lost its lease in the storm ends when it notices.
+        fleet.revive();
         let left = unsettled(&truth.told(), made).len();
         if left == 0 && truth.is_current(&cluster.api).await && unsettled(&truth.told(), made).is_empty() {
             return true;

@@ -60,6 +60,8 @@ struct Shared {
     past: Mutex<Past>,
     idle: Mutex<Vec<Connection>>,
     calm: watch::Sender<bool>,
+    /// A method and a part of the path: the next such request is never answered.
+    swallows: watch::Sender<Option<(&'static str, &'static str)>>,
 }
 
 /// An answer of the server.
@@ -77,6 +79,7 @@ impl Proxy {
             past: Mutex::default(),
             idle: Mutex::default(),
             calm: watch::Sender::new(false),
+            swallows: watch::Sender::new(None),
         });
         let mut listening = Vec::new();
         for _ in 0..ports {
@@ -132,6 +135,12 @@ impl Proxy {
     /// Nothing goes wrong from now on, and what was held up is let go.
     pub fn calm(&self) {
         self.shared.calm.send_replace(true);
+    }
+
+    /// Whatever the weather, the next such request is never answered. Ready when it has come.
+    pub async fn swallow(&self, method: &'static str, path: &'static str) {
+        self.shared.swallows.send_replace(Some((method, path)));
+        let _ = self.shared.swallows.subscribe().wait_for(Option::is_none).await;
     }
 
     /// What was done to how many.
@@ -193,6 +202,12 @@ impl Shared {
                 self.dice().note("page expired");
                 return Ok(refusal(410));
             }
+        }
+        let wanted = |wanted: &mut Option<_>| {
+            wanted.take_if(|(method, path)| call.method == *method && call.path.contains(*path)).is_some()
+        };
+        if self.swallows.send_if_modified(wanted) {
+            std::future::pending::<()>().await;
         }
         let changes = call.method != "GET";
         let about_work = ["/pods", "/jobs", "/leases", "/events"].iter().any(|part| call.path.contains(part));
