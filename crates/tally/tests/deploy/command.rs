@@ -144,8 +144,8 @@ async fn the_pods_command_runs_a_job_with_the_rights_it_has() {
         for must in [("create", "pods"), ("patch", "jobs/status"), ("patch", "pods")] {
             assert!(asked.contains(&(must.0.to_owned(), must.1.to_owned())), "{must:?}: {metrics}");
         }
-        let given = given(rendering.of_kind("ClusterRole"));
-        let given: BTreeSet<_> = given.into_iter().map(|(_, resource, verb)| (verb, resource)).collect();
+        let given = ["ClusterRole", "Role"].into_iter().flat_map(|kind| given(rendering.of_kind(kind)));
+        let given: BTreeSet<_> = given.map(|(_, resource, verb)| (verb, resource)).collect();
         let beyond: Vec<_> = asked.difference(&given).collect();
         assert!(beyond.is_empty(), "{}: {beyond:?}", rendering.title);
 
