@@ -149,31 +149,39 @@ impl<A: Api> Task<A> {
             streams.spawn(follow(self.caller.clone(), self.controller.name(), stream, told.clone()));
         }
         drop(told);
-        let mut batch = Vec::new();
-        loop {
-            let nap = self.until_wake();
-            tokio::select! {
-                biased;
-                _ = stopped.wait_for(|stopped| *stopped) => break,
-                // Answers first: they are what new decisions should know of, and they make room.
-                Some(done) = self.calls.join_next() => self.answered(done),
-                received = news.recv_many(&mut batch, BATCH) => {
-                    if received == 0 {
-                        break;
-                    }
-                    for item in batch.drain(..) {
-                        self.heard(&item);
-                    }
-                }
-                () = tokio::time::sleep(nap) => self.tell(Input::Tick),
-            }
-            while let Some(done) = self.calls.try_join_next() {
-                self.answered(done);
-            }
-            self.send();
-        }
+        while self.turn(&mut stopped, &mut news).await {}
         let unfinished = async { while self.calls.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ORDERS, unfinished).await;
+    }
+
+    /// Takes in what there is, and sends what it leads to. Returns whether there may be more.
+    async fn turn(&mut self, stopped: &mut watch::Receiver<bool>, news: &mut mpsc::Receiver<News>) -> bool {
+        let mut batch = Vec::new();
+        let nap = self.until_wake();
+        tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stopped| *stopped) => return false,
+            // Answers first: they are what new decisions should know of, and they make room.
+            Some(done) = self.calls.join_next() => self.answered(done),
+            received = news.recv_many(&mut batch, BATCH) => {
+                if received == 0 {
+                    return false;
+                }
+                for item in batch.drain(..) {
+                    self.heard(&item);
+                }
+            }
+            () = tokio::time::sleep(nap) => self.tell(Input::Tick),
+        }
+        while let Some(done) = self.calls.try_join_next() {
+            self.answered(done);
+        }
+        // On a busy cluster there always are news. A timer that is due must not wait for them to end.
+        if self.until_wake().is_zero() {
+            self.tell(Input::Tick);
+        }
+        self.send();
+        true
     }
 
     fn until_wake(&self) -> Duration {

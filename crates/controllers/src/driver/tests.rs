@@ -272,3 +272,50 @@ async fn what_is_under_way_when_it_stops_is_finished() {
     assert_eq!(script.calls.lock().unwrap().len(), 2, "what had not begun is left");
     assert_eq!(script.under_way.load(Ordering::SeqCst), 0, "what had begun has ended");
 }
+
+/// Wants to be woken at once, whenever it sees something.
+struct Sleeper(Arc<Mutex<Vec<&'static str>>>);
+
+impl Controller for Sleeper {
+    fn name(&self) -> &'static str {
+        "sleeper"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        Vec::new()
+    }
+
+    fn handle(&mut self, input: Input<'_>, _: Timestamp, out: &mut Outbox) {
+        let ticks = matches!(input, Input::Tick);
+        self.0.lock().unwrap().push(if ticks { "tick" } else { "news" });
+        out.wake_at = (!ticks).then(Timestamp::default);
+    }
+}
+
+#[tokio::test]
+async fn a_timer_has_its_turn_while_news_never_stop() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let limit = Arc::new(Limit::new(0.0, 0));
+    let caller = Arc::new(Caller { api: script(Vec::new()), limit, observer: Arc::new(Silent) });
+    let recorder = events::Recorder::start(caller.clone());
+    let mut task = Task {
+        caller,
+        controller: Box::new(Sleeper(told.clone())),
+        in_flight: 1,
+        recorder: recorder.sender(),
+        out: Outbox::default(),
+        queue: VecDeque::new(),
+        calls: JoinSet::new(),
+    };
+    let (teller, mut news) = mpsc::channel(4 * BATCH);
+    for at in 0..4 * BATCH as u64 {
+        teller.try_send(News::Reached(Kind::POD, Revision(at))).unwrap();
+    }
+    let (_stopping, mut stopped) = watch::channel(false);
+    for _ in 0..2 {
+        assert!(task.turn(&mut stopped, &mut news).await);
+    }
+    let told = told.lock().unwrap();
+    assert_eq!(told.iter().filter(|line| **line == "news").count(), 2 * BATCH, "there is more");
+    assert_eq!(told.iter().filter(|line| **line == "tick").count(), 2);
+}
