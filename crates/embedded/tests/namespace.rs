@@ -28,9 +28,10 @@ fn configmap(cluster: &Cluster, namespace: &str, name: &str, finalizers: &[&str]
     cluster.create(Kind::CONFIG_MAP, namespace, &object);
 }
 
+/// Deletes it, and lets the time pass that it is left alone.
 fn end(cluster: &mut Cluster, name: &str) {
     cluster.delete(Kind::NAMESPACE, "", name, &Value::Null);
-    cluster.settle();
+    cluster.pass(5);
 }
 
 fn is_there(cluster: &Cluster, name: &str) -> bool {
@@ -150,7 +151,7 @@ fn with_the_other_controllers_at_work() {
         cluster.create(Kind::POD, &name, &pod);
     }
     (0..40).for_each(|nth| drop(cluster.delete(Kind::NAMESPACE, "", &format!("n{nth}"), &Value::Null)));
-    cluster.settle();
+    cluster.pass(5);
     let left = cluster.list(Kind::NAMESPACE, "");
     assert_eq!(left.len(), 4, "those that a cluster begins with: {left:?}");
 }
