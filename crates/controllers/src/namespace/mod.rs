@@ -1,7 +1,9 @@
 //! Empties a namespace that is on its way out, then lets it go.
 //!
 //! It goes over the kinds in passes: list, delete what there is, list what is left. Pods first, and the rest only when
-//! they are gone, so that no Pod outlives what it lives from. What is left at the end of a pass is said in the
+//! they are gone, so that no Pod outlives what it lives from. All but those that have ended and wait for nothing but to
+//! be counted by their Job: it may keep them for the Pods that are to replace them, which cannot come any more, and only
+//! its own deletion frees them. What is left at the end of a pass is said in the
 //! conditions of the namespace (`conditions`). Then the streams of the content tell when all of that is gone, and a new
 //! pass begins; in case they do not, one begins now and then anyway. Only lists decide: the namespace is let go by a
 //! pass that found nothing.
@@ -20,6 +22,7 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::ids::{ObjectUid, Revision};
+use tally_core::pod::TRACKING_FINALIZER;
 use tally_core::time::{Span, Timestamp};
 
 use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
@@ -97,6 +100,18 @@ struct Spec {
 #[derive(Deserialize)]
 struct Object {
     metadata: Meta,
+}
+
+#[derive(Deserialize)]
+struct Ended {
+    metadata: Meta,
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    phase: CompactString,
 }
 
 impl Namespaces {
@@ -261,7 +276,8 @@ impl Namespaces {
                 }
                 ending.left.retain(|uid| !went.contains(uid));
                 // Pods live from the rest: it waits for them.
-                let stop = *kind == Kind::POD && !items.is_empty();
+                let uncounted = ending.passes > 0 && items.iter().all(|pod| waits_for_its_job(pod));
+                let stop = *kind == Kind::POD && !items.is_empty() && !uncounted;
                 ending.step = if stop { Step::Tell } else { Step::Look(nth + 1) };
             }
             (Step::Look(nth) | Step::LookAgain(nth), reply) => {
@@ -349,6 +365,12 @@ fn call(kinds: &[Kind], name: &str, ending: &mut Ending, now: Timestamp) -> Opti
         }
         Step::Wait | Step::Done => None,
     }
+}
+
+/// It has ended, and its Job has not counted it.
+fn waits_for_its_job(pod: &[u8]) -> bool {
+    let Ok(Ended { metadata, status }) = serde_json::from_slice(pod) else { return false };
+    metadata.finalizers == [TRACKING_FINALIZER] && matches!(status.phase.as_str(), "Succeeded" | "Failed")
 }
 
 fn trouble(reply: &Reply) -> String {

@@ -154,6 +154,34 @@ fn pods_go_first_and_the_rest_waits_for_them() {
     assert_eq!(probe.asks(), ["update namespaces /a/finalize"]);
 }
 
+/// A Job keeps a failed Pod of an index until there is another, which never comes here. Found by the simulator.
+#[test]
+fn pods_that_only_their_job_holds_do_not_hold_up_the_job() {
+    const TRACKED: &str = "batch.kubernetes.io/job-tracking";
+    for (phase, finalizers, goes_on) in [
+        ("Failed", &[TRACKED][..], true),
+        ("Succeeded", &[TRACKED], true),
+        ("Running", &[TRACKED], false),
+        ("Failed", &[TRACKED, "x.io/f"], false),
+        ("Failed", &["x.io/f"], false),
+        ("Failed", &[], false),
+    ] {
+        let mut probe = started(&[namespace("a", "u", 3)]);
+        let mut pod = item("p", finalizers);
+        pod["status"] = json!({"phase": phase});
+        let pods = || listed(std::slice::from_ref(&pod));
+        let emptied =
+            [("list pods a/", pods()), ("delete all pods a/", Reply::DoneWithStatus), ("list pods a/", pods())];
+        goes(&mut probe, &emptied);
+        told(&mut probe, 11);
+        assert_eq!(probe.asks(), NOTHING, "its Job may yet count it");
+        probe.passes(250);
+        goes(&mut probe, &emptied);
+        let expected: &[&str] = if goes_on { &["list configmaps a/"] } else { &[] };
+        assert_eq!(probe.asks(), expected, "{phase} {finalizers:?}");
+    }
+}
+
 #[test]
 fn content_is_deleted_in_the_background() {
     let mut probe = started(&[namespace("a", "u", 3)]);
