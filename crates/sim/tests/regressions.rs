@@ -991,6 +991,7 @@ fn an_adoption_that_hangs_does_not_hold_up_the_job_for_long() {
     cluster.hook = Box::new(move |action| if is_adoption(action) { Fate::Held } else { Fate::Carried });
     cluster.start();
     cluster.settle();
+    cluster.pass(9);
     assert_eq!((cluster.in_flight(is_adoption), cluster.count(is_create)), (1, 0));
     cluster.pass(2);
     assert_eq!((cluster.in_flight(is_adoption), cluster.count(is_create)), (1, 1));

@@ -33,8 +33,9 @@ type FixedState = foldhash::fast::FixedState;
 
 /// How long the gate may stay closed before the Pods of that one Job are listed.
 const GATE_PATIENCE: Span = Span::from_seconds(1);
-/// How long a Job waits for Pods it is about to adopt before it goes on without them.
-const ADOPTION_PATIENCE: Span = Span::from_seconds(1);
+/// How long a Job waits for Pods it is about to adopt before it goes on without them. Requests end by themselves, so
+/// this is for a server that hardly answers: the Pods made meanwhile would be too many.
+const ADOPTION_PATIENCE: Span = Span::from_seconds(10);
 /// How long to wait before asking again for a Job that could not be read.
 const GET_RETRY: Span = Span::from_seconds(1);
 

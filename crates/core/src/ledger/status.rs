@@ -49,7 +49,7 @@ impl<S: Soundness> Ledger<S> {
             self.completed_all()
                 .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
         });
-        let managed = decision.is_none() && !self.regime.deleting;
+        let managed = decision.is_none() && !self.regime.deleting && !self.suspends_later(plan);
         let news = self.accounting_news();
         let decides = decision.as_ref().is_some_and(|decision| !decision.stored);
         let finishes = decision.is_some() && self.may_finish();
@@ -136,6 +136,13 @@ impl<S: Soundness> Ledger<S> {
         let settled = self.counts.of(Flag::Tracked) == 0 || self.soundness.has(Bug::FinishWithBacklog);
         let ended = self.counts.of(Flag::Terminating) == 0 || self.soundness.has(Bug::FinishWhileTerminating);
         settled && ended && self.counts.of(Flag::Active) == 0 && self.creations.is_empty() && self.flight.releases == 0
+    }
+
+    /// SUSP-8: a Job is said to be suspended once its Pods are no longer active. Whoever sees that may change its template,
+    /// which the API allows no earlier. What the server refuses to remove is not waited for.
+    fn suspends_later(&self, plan: &Plan) -> bool {
+        let unsettled = plan.needs_job || self.counts.of(Flag::InFlight) > 0 || self.flight.creations > 0;
+        self.job.spec.suspend && unsettled
     }
 
     fn suspended_condition_differs(&self) -> bool {

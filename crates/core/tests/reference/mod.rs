@@ -587,7 +587,10 @@ impl<'a> Look<'a> {
         if status.start_time.is_none() && !job.spec.suspend {
             status.start_time = Some(at); // SYNC-14
         }
+        // SUSP-8: not before those that run have been removed.
+        let removes = plan.needs_job || !plan.removals.is_empty();
         match decision {
+            None if job.spec.suspend && removes => {}
             None if !job.deleting => self.suspend_or_resume(&mut status, at), // SUSP-6, DEL-2
             None => {}
             Some(decision) => {

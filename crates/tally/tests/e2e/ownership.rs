@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::expect::complete;
-use crate::job::{FOR_EVER, waiting_job};
+use crate::job::{FOR_EVER, job, waiting_job};
 use crate::space::{FINALIZER, Space, has_finalizer, uid};
 use crate::truth::controller;
 
@@ -33,6 +33,9 @@ pub async fn pods_are_adopted(space: &Space<'_>) {
     });
     let theirs = stray(space, Some(owner)).await;
     let ours = stray(space, None).await;
+    // Whoever has counted this one has seen the Pods before it.
+    let witness = space.create(&job("witness")).await;
+    space.ends(&witness, complete(1)).await;
 
     let mut adopting = waiting_job("a").set("manualSelector", true);
     adopting = adopting.set("selector", json!({"matchLabels": {"app": "stray"}}));

@@ -57,6 +57,8 @@ pub async fn a_running_job_is_suspended_and_resumed(space: &Space<'_>) {
     assert_eq!(space.patch_job("a", directive.clone()).await.code, 422, "its Pods run");
 
     space.change("a", json!({"suspend": true})).await;
+    let suspended = space.job_until("a", "it is suspended", |job| holds(job, "Suspended").is_some()).await;
+    assert_eq!(suspended["status"]["active"], Value::Null, "whoever sees the condition may change the template");
     for pod in &pods[1..] {
         space.pod_gone(pod).await;
     }

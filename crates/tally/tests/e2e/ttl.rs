@@ -34,8 +34,9 @@ pub async fn set_after_the_finish(space: &Space<'_>) {
 
 pub async fn removed_after_the_finish(space: &Space<'_>) {
     let a = space.create(&job("a").set("ttlSecondsAfterFinished", 15)).await;
-    let ended = space.ends(&a, complete(1)).await;
+    space.job_until("a", "it is complete", |job| holds(job, "Complete").is_some()).await;
     space.change("a", json!({"ttlSecondsAfterFinished": null})).await;
+    let ended = space.ends(&a, complete(1)).await;
     let finished = seconds(&holds(&ended, "Complete").expect("it did")["lastTransitionTime"]);
     let over = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(finished + 18).expect("a time"));
     // Nothing tells that something does not happen but time.
