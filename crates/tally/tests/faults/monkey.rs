@@ -12,7 +12,7 @@ use crate::truth::Truth;
 use crate::workload::{KINDS, Kind, Made, WIDEST, job};
 
 /// Jobs that are not finished, kept up as long as there are kills to come.
-const AT_WORK: usize = 16;
+const AT_WORK: usize = 20;
 /// Of those that wait for back-offs.
 const SLOW_AT_WORK: usize = 3;
 
@@ -45,7 +45,9 @@ impl Monkey {
         self.rng().shuffle(&mut kinds);
         while !*stop.borrow() {
             self.keep_busy(&mut kinds).await;
-            self.meddle().await;
+            for _ in 0..4 {
+                self.meddle().await;
+            }
             let pause = Duration::from_millis(self.rng().u64(20..150));
             let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
         }

@@ -62,7 +62,7 @@ pub struct JobStory {
     pub object: Value,
     pub gone: bool,
     pub criteria_met_at: Option<u64>,
-    /// `completions` when it was found that there are enough; it may have been raised since.
+    /// The smallest `completions` since it was found that there are enough.
     pub enough: Option<u64>,
     pub finished_at: Option<u64>,
     /// The most Pods alive at once: not being deleted, and all together.
@@ -246,9 +246,10 @@ impl Told {
         if finished {
             job.finished_at.get_or_insert(at);
         }
-        if has_condition(object, "SuccessCriteriaMet") && job.criteria_met_at.is_none() {
-            job.criteria_met_at = Some(at);
-            job.enough = object["spec"]["completions"].as_u64();
+        if has_condition(object, "SuccessCriteriaMet") {
+            job.criteria_met_at.get_or_insert(at);
+            let completions = object["spec"]["completions"].as_u64();
+            job.enough = if job.enough.is_none() { completions } else { job.enough.min(completions) };
         }
         job.object = object.clone();
         job.gone = gone;

@@ -19,6 +19,8 @@ pub enum Kind {
     PoundedIndexed,
     /// The same, and its failure policy does not mind.
     Ignoring,
+    /// The same, and its Pods take their time to end and keep their places until they have.
+    Reluctant,
     /// Suspended and resumed.
     Suspended,
     SuspendedIndexed,
@@ -26,13 +28,17 @@ pub enum Kind {
     Scaled,
     /// `completions` goes up and down with it.
     Elastic,
+    /// Some successes are enough, and the rest is ended.
+    Modest,
+    /// Has too little time.
+    Late,
     /// Deleted in one of three ways before it ends.
     Deleted,
     /// Deleted by the TTL controller when it has ended.
     Short,
 }
 
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 17] = [
     Kind::Plain,
     Kind::Indexed,
     Kind::PerIndex,
@@ -41,10 +47,13 @@ pub const KINDS: [Kind; 14] = [
     Kind::Pounded,
     Kind::PoundedIndexed,
     Kind::Ignoring,
+    Kind::Reluctant,
     Kind::Suspended,
     Kind::SuspendedIndexed,
     Kind::Scaled,
     Kind::Elastic,
+    Kind::Modest,
+    Kind::Late,
     Kind::Deleted,
     Kind::Short,
 ];
@@ -59,7 +68,7 @@ impl Kind {
     }
 
     pub fn is_pounded(self) -> bool {
-        matches!(self, Kind::Pounded | Kind::PoundedIndexed | Kind::Ignoring)
+        matches!(self, Kind::Pounded | Kind::PoundedIndexed | Kind::Ignoring | Kind::Reluctant)
     }
 
     pub fn is_suspended(self) -> bool {
@@ -72,7 +81,7 @@ impl Kind {
     }
 
     pub fn ends_as(self) -> &'static str {
-        if matches!(self, Kind::PerIndex | Kind::Failing) { "Failed" } else { "Complete" }
+        if matches!(self, Kind::PerIndex | Kind::Failing | Kind::Late) { "Failed" } else { "Complete" }
     }
 
     fn is_indexed(self) -> bool {
@@ -84,6 +93,7 @@ impl Kind {
                 | Kind::PoundedIndexed
                 | Kind::SuspendedIndexed
                 | Kind::Elastic
+                | Kind::Modest
         )
     }
 }
@@ -149,6 +159,19 @@ pub fn job(kind: Kind, name: &str, rng: &mut fastrand::Rng) -> Value {
         Kind::Elastic => {
             spec["completions"] = parallelism.into();
             annotations["hollow.tally.dev/run-for"] = format!("{}ms", rng.u32(300..2000)).into();
+        }
+        Kind::Reluctant => {
+            spec["podReplacementPolicy"] = "Failed".into();
+            annotations["hollow.tally.dev/terminate-after"] = format!("{}ms", rng.u32(50..600)).into();
+        }
+        Kind::Modest => {
+            spec["successPolicy"] = json!({"rules": [{"succeededCount": rng.u64(2..12)}]});
+            annotations["hollow.tally.dev/run-for"] = format!("{}ms", rng.u32(100..600)).into();
+        }
+        Kind::Late => {
+            spec["completions"] = 100.into();
+            spec["activeDeadlineSeconds"] = rng.u64(1..6).into();
+            annotations["hollow.tally.dev/run-for"] = format!("{}ms", rng.u32(500..900)).into();
         }
         Kind::Short => spec["ttlSecondsAfterFinished"] = rng.u64(0..2).into(),
         _ => {}
