@@ -61,6 +61,26 @@ pub enum Bug {
     StaleJobJudges,
     /// H6: a Job is deleted by a local clock that runs ahead.
     TtlTrustsLocalClock,
+    /// G1: an owner that no stream has shown is taken to be gone.
+    CollectsUnlooked,
+    /// G1: what has the name by now is deleted, whatever it is.
+    CollectsByName,
+    /// G4: a Pod is removed before it is on record that it has failed.
+    RemovesUntold,
+    /// G4: a node that a list lacks is taken to be gone.
+    NodeNotLookedFor,
+    /// G2: what was given away and is not seen yet is given away again.
+    ForgetsAssumed,
+    /// G5: a node reports whatever the Pod is by now.
+    ReportsBlindly,
+    /// G3: what was told to go is taken to be gone.
+    NamespaceTooSoon,
+    /// G6: a service account that goes is not missed.
+    AccountMadeOnce,
+    /// G6: a certificate that was changed stays so.
+    CertificateNotRepaired,
+    /// G7: a Job is started by an old view of its CronJob.
+    CronTrustsItsView,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -90,6 +110,16 @@ pub const BUGS: &[Bug] = &[
     Bug::OrphanWithoutGate,
     Bug::StaleJobJudges,
     Bug::TtlTrustsLocalClock,
+    Bug::CollectsUnlooked,
+    Bug::CollectsByName,
+    Bug::RemovesUntold,
+    Bug::NodeNotLookedFor,
+    Bug::ForgetsAssumed,
+    Bug::ReportsBlindly,
+    Bug::NamespaceTooSoon,
+    Bug::AccountMadeOnce,
+    Bug::CertificateNotRepaired,
+    Bug::CronTrustsItsView,
 ];
 
 /// Whether the code is as it should be.

@@ -17,7 +17,7 @@ use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
-use tally_controllers::controller::{Reply, Verb};
+use tally_controllers::controller::{Call, Reply, Verb};
 use tally_controllers::machine::{Action, Answer};
 use tally_controllers::wire;
 use tally_core::ids::{JobUid, PodUid, Revision};
@@ -30,16 +30,25 @@ use tally_store::{Change as StoreChange, Event, Expect, Options, Store, Watcher,
 
 pub use tally_api::options::Propagation;
 
+use crate::archive::Archive;
 use crate::render;
 
 pub type Key = (CompactString, CompactString);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
-    Controller { instance: usize, incarnation: u32 },
+    Controller {
+        instance: usize,
+        incarnation: u32,
+    },
     Node,
     User,
     Collector,
+    /// A controller behind bytes.
+    Hosted {
+        host: usize,
+        incarnation: u32,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +105,8 @@ pub struct Api {
     /// Committed since the oracle last looked.
     pub changes: Vec<Change>,
     touches: u64,
+    /// Of a whole cluster: every object, as bytes.
+    pub(crate) archive: Option<Archive>,
 }
 
 /// What the registry takes from the world around it.
@@ -184,6 +195,15 @@ impl Api {
             compacted: Revision(0),
             changes: Vec::new(),
             touches: 0,
+            archive: None,
+        }
+    }
+
+    /// From now on all objects are kept as they come, and a namespace is there only if somebody has made it.
+    pub(crate) fn keep_everything(&mut self) {
+        match self.registry.store.watch("", self.registry.store.revision()) {
+            Ok(watcher) => self.archive = Some(Archive::new(watcher)),
+            Err(too_old) => unreachable!("a new store has all of its history: {too_old}"),
         }
     }
 
@@ -226,6 +246,9 @@ impl Api {
             } else {
                 self.note_pod(&event, actor, answer);
             }
+        }
+        if let Some(archive) = &mut self.archive {
+            archive.drain(actor);
         }
     }
 
@@ -279,7 +302,7 @@ impl Api {
 
     /// Everything lives in a namespace; the first object in one brings it along.
     fn ensure_namespace(&self, name: &str) {
-        if self.registry.store.get(&format!("namespaces/{name}")).is_none() {
+        if self.archive.is_none() && self.registry.store.get(&format!("namespaces/{name}")).is_none() {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
             let target = Target::new(resource("", "namespaces"), "", "");
             let created = now(self.door().create(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
@@ -307,7 +330,7 @@ impl Api {
                 let key = key_of(text("/metadata/namespace"), text("/metadata/name"));
                 self.jobs.get(&key).map(|stored| stored.view.clone())
             }
-            Err(failure) if failure.reason == "AlreadyExists" => None,
+            Err(failure) if failure.reason == "AlreadyExists" || self.archive.is_some() => None,
             Err(failure) => unreachable!("the simulator made a Job that is refused: {}\n{job}", failure.message),
         }
     }
@@ -338,7 +361,10 @@ impl Api {
         self.world.lock().unwrap_or_else(PoisonError::into_inner).uid = Some(view.uid.to_string());
         match self.create(pods(), &render::new_pod(&view), actor) {
             Ok(_) => {}
-            Err(failure) if failure.reason == "AlreadyExists" => return None,
+            Err(failure) if failure.reason == "AlreadyExists" || self.archive.is_some() => {
+                self.world.lock().unwrap_or_else(PoisonError::into_inner).uid = None;
+                return None;
+            }
             Err(failure) => unreachable!("the simulator made a Pod that is refused: {}", failure.message),
         }
         self.edit_pod(&key, actor, |pod| {
@@ -521,6 +547,19 @@ impl Api {
         };
         self.drain_answered(actor, shown.as_ref());
         wire::answer(soundness, action, &reply)
+    }
+
+    /// Carries out a request of anybody.
+    pub(crate) fn carry_out(&mut self, call: &Call, actor: Actor) -> Reply {
+        let reply = now(tally_embedded::perform(self.door(), call));
+        let shown = match &reply {
+            Reply::Done(bytes) if call.kind.plural == "pods" && call.subresource.is_empty() => {
+                Some(Object { bytes: bytes.clone() })
+            }
+            _ => None,
+        };
+        self.drain_answered(actor, shown.as_ref());
+        reply
     }
 
     /// A webhook sees requests that would change the Pod they mean.

@@ -67,6 +67,36 @@ sometimes! {
     MoreThanParallelism => "more Pods lived than parallelism allows",
     TtlDeleted => "a TTL ran out",
     ManagedElsewhere => "a Job was managed by somebody else",
+    // From here on: of a whole cluster.
+    HostCrashed => "a controller behind bytes crashed",
+    CarriedOutLate => "a request was carried out after its sender had given it up",
+    ListInterrupted => "a list was cut before it was complete",
+    StreamStalled => "a stream stood still",
+    OwnerLookedFor => "an owner was looked for, and was not there",
+    Collected => "the collector deleted a dependent",
+    CollectedInForeground => "the collector deleted a dependent whose owner waited for it",
+    LetGo => "the collector let a dependent go",
+    CollectorConflict => "a deletion by the collector met a newer object",
+    NodeDeleted => "a node was deleted",
+    PodOfLostNodeFailed => "a Pod of a lost node was said to have failed",
+    NodeStillThere => "a node that was missed was there after all",
+    UnscheduledPodEnded => "a Pod that was deleted without a node was ended",
+    SurplusRemoved => "one ended Pod too many was removed",
+    PodCollectorConflict => "a report of a lost Pod met a newer Pod",
+    Bound => "a Pod was given a node",
+    BindingConflict => "a binding met a Pod that had a node, or was another",
+    Unschedulable => "a Pod was told that there is no place for it",
+    Overcommitted => "two schedulers gave away the same place",
+    NodeConflict => "a report of a node met a newer Pod",
+    NodeRemoved => "a node let a Pod go",
+    NamespaceDeleted => "a namespace was emptied and went",
+    NamespaceRecreated => "a namespace was created again under its name",
+    NamespaceRefuses => "a creation was refused by a namespace on its way out",
+    ServiceAccountRestored => "a default service account was created again",
+    CertificateRestored => "a certificate was put right",
+    Scheduled => "a CronJob started a Job",
+    ScheduledTwice => "a Job of a scheduled time was there already",
+    Pruned => "a CronJob removed a Job",
 }
 
 #[derive(Clone, Debug)]
@@ -93,7 +123,10 @@ impl Counters {
         Sometimes::ALL.iter().map(|(what, text)| (*text, self.0[*what as usize]))
     }
 
-    pub fn never(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.iter().filter(|(_, times)| *times == 0).map(|(text, _)| text)
+    /// What should have happened and did not. `cluster`: in a whole cluster, where the rest is not asked for.
+    pub fn never(&self, cluster: bool) -> impl Iterator<Item = &'static str> + '_ {
+        let asked = move |what: Sometimes| (what as usize >= Sometimes::HostCrashed as usize) == cluster;
+        let never = Sometimes::ALL.iter().filter(move |(what, _)| asked(*what) && self.0[*what as usize] == 0);
+        never.map(|(_, text)| *text)
     }
 }

@@ -20,7 +20,9 @@ impl<S: Soundness> World<S> {
             self.instances[at].paused = false;
             self.instances[at].clock = Span::ZERO;
         }
+        self.heal_hosts();
         self.users_make_up();
+        self.cluster_makes_up();
         let mut quiet = false;
         for _ in 0..HEAL_STEPS {
             self.steps += 1;
@@ -68,6 +70,9 @@ impl<S: Soundness> World<S> {
                 return true;
             }
         }
+        if self.setup.cluster.is_some() {
+            return self.calm_host_step();
+        }
         self.collector_acts() || self.node_makes_up()
     }
 
@@ -81,12 +86,16 @@ impl<S: Soundness> World<S> {
             return Err(Violation { invariant: "I9", text });
         }
         self.oracle.at_rest(&self.api, |job| job.spec.managed_by.is_none());
-        let head = self.api.head();
+        self.cluster_at_rest();
+        let (head, told) = (self.api.head(), self.told);
         self.pass(Span::from_seconds(86_400));
         while self.calm_step() {}
         if self.api.head() != head {
             let text = format!("{} writes at rest", self.api.head().0 - head.0);
             self.oracle.fail("I9", text);
+        }
+        if self.told != told {
+            self.oracle.fail("I9", "a cluster at rest has something to tell".to_owned());
         }
         for at in 0..self.instances.len() {
             let sizes = self.instances[at].machine.sizes();

@@ -2,9 +2,14 @@
 
 mod actors;
 pub mod api;
+mod archive;
 pub mod choices;
+pub mod cluster;
 pub mod counters;
+mod flaws;
 mod heal;
+mod hosted;
+mod judge;
 pub mod model;
 pub mod mutants;
 pub mod oracle;

@@ -21,6 +21,12 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::ViewGoesBack => "watch",
         Bug::CompletionBeforeStart | Bug::TtlTrustsLocalClock => "clocks",
         Bug::RefusalBlocksJob => "refusals",
+        Bug::CollectsUnlooked | Bug::CollectsByName => "owners",
+        Bug::ForgetsAssumed | Bug::AccountMadeOnce | Bug::CertificateNotRepaired => "cluster",
+        Bug::ReportsBlindly => "cluster-two-leaders",
+        Bug::RemovesUntold | Bug::NodeNotLookedFor => "lost-node",
+        Bug::NamespaceTooSoon => "namespace-deletion",
+        Bug::CronTrustsItsView => "cron",
     }
 }
 
@@ -53,5 +59,15 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::OrphanWithoutGate => "H5 missing taken for deleted",
         Bug::StaleJobJudges => "stale Job judges newer Pods",
         Bug::TtlTrustsLocalClock => "H6 TTL trusts one clock",
+        Bug::CollectsUnlooked => "G1 unseen owner taken for gone",
+        Bug::CollectsByName => "G1 collected by name",
+        Bug::RemovesUntold => "G4 Pod removed before it failed",
+        Bug::NodeNotLookedFor => "G4 unseen node taken for gone",
+        Bug::ForgetsAssumed => "G2 place given away twice",
+        Bug::ReportsBlindly => "G5 node reports without a guard",
+        Bug::NamespaceTooSoon => "G3 namespace goes too soon",
+        Bug::AccountMadeOnce => "G6 account not made again",
+        Bug::CertificateNotRepaired => "G6 certificate not repaired",
+        Bug::CronTrustsItsView => "G7 CronJob not read afresh",
     }
 }

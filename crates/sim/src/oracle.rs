@@ -426,6 +426,9 @@ impl Oracle {
             Some(before) if before.tracked && !after.tracked => {
                 if controlled {
                     self.check_release(before, after, actor, api, counters);
+                } else if matches!(actor, Actor::Hosted { .. }) {
+                    let text = format!("{} lost its finalizer to a controller that counts nothing", before.name);
+                    self.fail("I3", text);
                 } else if let Some(ghost) = self.pods.get_mut(&after.uid) {
                     ghost.forgiven = Some("stripped by a user");
                 }

@@ -42,6 +42,9 @@ fn run<S: Soundness>(
     let mut setup = Setup::draw(&mut choices);
     (scenario.tune)(&mut setup);
     setup.crash_after_write = crash_after_write;
+    if let Some(cluster) = &mut setup.cluster {
+        cluster.draw(&mut choices);
+    }
     let mut world = World::new(setup, choices, soundness, traced);
     let violation = world.run().err();
     Outcome {

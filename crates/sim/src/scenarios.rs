@@ -2,6 +2,7 @@
 
 use tally_core::ledger::Limits;
 
+use crate::cluster::ClusterSetup;
 use crate::setup::{FailurePolicyKind, JobSetup, Setup, Weights};
 
 pub struct Scenario {
@@ -41,6 +42,43 @@ fn plain(job: &mut JobSetup) {
         hangs: false,
         held: false,
     };
+}
+
+/// All controllers in place of models, and users who make work for them.
+fn cluster(setup: &mut Setup, replicas: usize) {
+    calm(setup);
+    setup.instances = replicas;
+    setup.cluster = Some(ClusterSetup::of(replicas, 1));
+    setup.chaos_steps *= 3;
+    setup.weights.node = 0;
+    setup.weights.collector = 0;
+    setup.weights.hosts = 160;
+    setup.weights.time = 12;
+    setup.weights.steer = 3;
+    setup.weights.things_monkey = 4;
+    setup.weights.job_monkey = 1;
+}
+
+/// A few of everything that befalls a cluster; which of them, the seed has said.
+fn faults(setup: &mut Setup) {
+    let some = |weight: &mut u32, at: usize| *weight = u32::from(setup.chaos_steps / 3 >> at & 1 == 1) * 2;
+    let weights = &mut setup.weights;
+    let all = [
+        &mut weights.drop_request,
+        &mut weights.drop_reply,
+        &mut weights.refuse,
+        &mut weights.crash,
+        &mut weights.pause,
+        &mut weights.cut,
+    ];
+    for (at, weight) in all.into_iter().enumerate() {
+        some(weight, at);
+    }
+    weights.host_fault = 6;
+    weights.pod_monkey = 1;
+    weights.cron_monkey = 1;
+    weights.node_monkey = 1;
+    weights.compact = 1;
 }
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -275,6 +313,86 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.weights.cut = 8;
             setup.weights.compact = 3;
             setup.weights.pod_monkey = 3;
+        },
+    },
+    Scenario {
+        name: "cluster",
+        about: "G1-G7: all controllers together, on nodes, without faults",
+        tune: |setup| cluster(setup, 1),
+    },
+    Scenario {
+        name: "cluster-faults",
+        about: "G1-G7: all controllers together; streams lag and break, requests are lost or late, crashes",
+        tune: |setup| {
+            cluster(setup, 1);
+            faults(setup);
+            setup.weights.namespace_monkey = 1;
+        },
+    },
+    Scenario {
+        name: "cluster-two-leaders",
+        about: "G1-G7: two of every controller, which pause and wake",
+        tune: |setup| {
+            cluster(setup, 2);
+            setup.weights.host_fault = 8;
+            setup.weights.pause = 5;
+            setup.weights.crash = 1;
+            setup.weights.drop_reply = 1;
+            setup.weights.node_monkey = 1;
+        },
+    },
+    Scenario {
+        name: "cluster-clocks",
+        about: "G1-G7: clocks of controllers and nodes that jump and disagree",
+        tune: |setup| {
+            cluster(setup, 1);
+            setup.weights.host_fault = 4;
+            setup.weights.clock = 3;
+            setup.weights.node_monkey = 1;
+            setup.weights.cron_monkey = 1;
+        },
+    },
+    Scenario {
+        name: "owners",
+        about: "G1: everything owns everything; owners go in every way, and change",
+        tune: |setup| {
+            cluster(setup, 1);
+            faults(setup);
+            setup.weights.things_monkey = 40;
+            setup.weights.node_monkey = 0;
+        },
+    },
+    Scenario {
+        name: "namespace-deletion",
+        about: "G3: a namespace is deleted in the middle of things, and created again",
+        tune: |setup| {
+            cluster(setup, 1);
+            faults(setup);
+            setup.weights.namespace_monkey = 6;
+            setup.weights.time = 24;
+        },
+    },
+    Scenario {
+        name: "lost-node",
+        about: "G2 G4: nodes are deleted, come back, are cordoned and put out of service",
+        tune: |setup| {
+            cluster(setup, 1);
+            faults(setup);
+            setup.weights.node_monkey = 6;
+            setup.weights.time = 24;
+        },
+    },
+    Scenario {
+        name: "cron",
+        about: "G7: CronJobs with every policy, suspended, deleted and made anew",
+        tune: |setup| {
+            cluster(setup, 1);
+            faults(setup);
+            setup.weights.cron_monkey = 3;
+            setup.weights.time = 40;
+            if let Some(cluster) = &mut setup.cluster {
+                cluster.crons = 2;
+            }
         },
     },
 ];

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tally_core::ledger::Limits;
 
 use crate::choices::Choices;
+use crate::cluster::ClusterSetup;
 
 pub const NAMESPACE: &str = "sim";
 
@@ -30,10 +31,19 @@ pub struct Weights {
     pub pod_monkey: u32,
     pub job_monkey: u32,
     pub conflict: u32,
+    /// What controllers behind bytes do, and what befalls them.
+    pub hosts: u32,
+    pub host_fault: u32,
+    /// Users of a whole cluster.
+    pub steer: u32,
+    pub node_monkey: u32,
+    pub namespace_monkey: u32,
+    pub things_monkey: u32,
+    pub cron_monkey: u32,
 }
 
 impl Weights {
-    pub fn table(&self) -> [u32; 18] {
+    pub fn table(&self) -> [u32; 25] {
         [
             self.deliver,
             self.apply,
@@ -53,6 +63,13 @@ impl Weights {
             self.pod_monkey,
             self.job_monkey,
             self.conflict,
+            self.hosts,
+            self.host_fault,
+            self.steer,
+            self.node_monkey,
+            self.namespace_monkey,
+            self.things_monkey,
+            self.cron_monkey,
         ]
     }
 }
@@ -101,6 +118,8 @@ pub struct Setup {
     pub only_scales: bool,
     pub weights: Weights,
     pub jobs: Vec<JobSetup>,
+    /// All controllers there are, on nodes, instead of models of a node and a garbage collector.
+    pub cluster: Option<ClusterSetup>,
 }
 
 impl Setup {
@@ -131,6 +150,7 @@ impl Setup {
             pod_monkey: fault(3),
             job_monkey: fault(2),
             conflict: fault(2),
+            ..Weights::default()
         };
         let jobs = (0..1 + choices.below(2)).map(|_| JobSetup::draw(choices)).collect();
         Self {
@@ -141,6 +161,7 @@ impl Setup {
             only_scales: false,
             weights,
             jobs,
+            cluster: None,
         }
     }
 }

@@ -17,6 +17,8 @@ use tally_core::time::{Span, Timestamp};
 use crate::api::{Actor, Api, Change};
 use crate::choices::{Choices, Tape};
 use crate::counters::{Counters, Sometimes};
+use crate::hosted::{Asking, Hosted, Sent};
+use crate::judge::Judge;
 use crate::oracle::{Context, Oracle, Violation};
 use crate::setup::{JobSetup, Setup};
 use crate::trace::{Trace, describe, describe_action, describe_answer, describe_job};
@@ -45,6 +47,14 @@ pub struct World<S: Soundness> {
     pub writes: u64,
     pub(crate) healing: bool,
     out: Outbox,
+    /// Controllers behind bytes, what they have asked for, and who judges them.
+    pub(crate) hosts: Vec<Hosted>,
+    pub(crate) sent: Vec<Sent>,
+    pub(crate) judge: Judge,
+    /// What the controller knew whose request is being carried out.
+    pub(crate) asking: Option<Asking>,
+    /// How often a controller behind bytes had something to tell users.
+    pub(crate) told: u64,
 }
 
 pub(crate) struct Instance<S: Soundness> {
@@ -101,8 +111,16 @@ impl<S: Soundness> World<S> {
             writes: 0,
             healing: false,
             out: Outbox::default(),
+            hosts: Vec::new(),
+            sent: Vec::new(),
+            judge: Judge::default(),
+            asking: None,
+            told: 0,
             setup,
         };
+        if world.setup.cluster.is_some() {
+            world.begin_cluster();
+        }
         for _ in 0..world.setup.instances {
             let instance = world.new_instance(0);
             world.instances.push(instance);
@@ -131,7 +149,11 @@ impl<S: Soundness> World<S> {
         if setup.managed_elsewhere {
             self.counters.hit(Sometimes::ManagedElsewhere);
         }
-        if let Some(job) = self.api.create_job(&setup.job(number)) {
+        let mut job = setup.job(number);
+        if self.setup.cluster.is_some() {
+            self.dress(&mut job, &setup);
+        }
+        if let Some(job) = self.api.create_job(&job) {
             self.fates.insert(job.uid.clone(), setup);
             self.trace.say(|| format!("user creates Job {} {}", job.name, describe_job(&job)));
         }
@@ -190,7 +212,14 @@ impl<S: Soundness> World<S> {
             14 => self.clock_jumps(),
             15 => self.pod_monkey(),
             16 => self.job_monkey(),
-            _ => self.third_party_writes(),
+            17 => self.third_party_writes(),
+            18 => self.host_acts(),
+            19 => self.host_fault(),
+            20 => self.user_steers(),
+            21 => self.node_monkey(),
+            22 => self.namespace_monkey(),
+            23 => self.things_monkey(),
+            _ => self.cron_monkey(),
         };
         if !done {
             self.progress();
@@ -202,7 +231,12 @@ impl<S: Soundness> World<S> {
 
     /// Whatever can go on, goes on.
     fn progress(&mut self) -> bool {
-        self.answer_any() || self.apply_any() || self.deliver_any() || self.tick_any() || self.time_passes()
+        self.answer_any()
+            || self.apply_any()
+            || self.deliver_any()
+            || self.hosts_progress()
+            || self.tick_any()
+            || self.time_passes()
     }
 
     // ---- instances ----
@@ -433,6 +467,7 @@ impl<S: Soundness> World<S> {
                 }
             }
         }
+        self.compact_hosts(upto);
         true
     }
 
@@ -695,7 +730,7 @@ impl<S: Soundness> World<S> {
                 return true;
             }
         }
-        false
+        (0..self.hosts.len()).any(|at| self.host_ticks(at))
     }
 
     pub(crate) fn tick(&mut self, at: usize) -> bool {
@@ -721,6 +756,7 @@ impl<S: Soundness> World<S> {
                 let clock = self.instances[at].clock;
                 self.instances[at].wakes.into_iter().flatten().map(move |wake_at| wake_at - clock)
             })
+            .chain(self.hosts_wake_at())
             .min()
     }
 
@@ -745,6 +781,9 @@ impl<S: Soundness> World<S> {
         for at in 0..self.instances.len() {
             self.tick(at);
         }
+        for at in 0..self.hosts.len() {
+            self.host_ticks(at);
+        }
         true
     }
 
@@ -756,6 +795,7 @@ impl<S: Soundness> World<S> {
             self.oracle.observe(&change, context, &self.api, &mut self.counters);
         }
         self.api.changes = changes;
+        self.judge_changes();
     }
 
     pub(crate) fn is_ours(&self, job: &JobView) -> bool {

@@ -1,0 +1,144 @@
+//! Controllers behind bytes with one rule broken. A wrapper stands between the controller and the world and changes what
+//! goes through: production code knows nothing of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use serde_json::Value;
+use tally_controllers::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Stream, Verb};
+use tally_core::ids::Revision;
+use tally_core::mutation::{Bug, Soundness};
+use tally_core::time::Timestamp;
+
+use crate::cluster::Role;
+
+/// Whose bug it is.
+pub(crate) const FLAWS: &[(Bug, Role)] = &[
+    (Bug::CollectsUnlooked, Role::Collector),
+    (Bug::CollectsByName, Role::Collector),
+    (Bug::RemovesUntold, Role::PodCollector),
+    (Bug::NodeNotLookedFor, Role::PodCollector),
+    (Bug::ForgetsAssumed, Role::Scheduler),
+    (Bug::ReportsBlindly, Role::Node),
+    (Bug::NamespaceTooSoon, Role::Namespaces),
+    (Bug::AccountMadeOnce, Role::ServiceAccounts),
+    (Bug::CertificateNotRepaired, Role::RootCa),
+    (Bug::CronTrustsItsView, Role::CronJobs),
+];
+
+/// The controller as it is, or with the bug in it that there is to be.
+pub(crate) fn put_in<S: Soundness>(controller: Box<dyn Controller>, role: Role, soundness: S) -> Box<dyn Controller> {
+    match FLAWS.iter().find(|(bug, of)| *of == role && soundness.has(*bug)) {
+        Some((bug, _)) => {
+            let (shown, emptied) = (BTreeMap::new(), BTreeSet::new());
+            Box::new(Flawed { bug: *bug, controller, shown, listing: false, emptied })
+        }
+        None => controller,
+    }
+}
+
+struct Flawed {
+    bug: Bug,
+    controller: Box<dyn Controller>,
+    /// CronJobs and ConfigMaps as the stream showed them.
+    shown: BTreeMap<CompactString, Bytes>,
+    listing: bool,
+    /// Namespaces and kinds that were told to be emptied.
+    emptied: BTreeSet<(CompactString, &'static str)>,
+}
+
+enum Deed {
+    /// Goes its way, perhaps changed.
+    Send(Call),
+    /// Is not sent; the controller believes this.
+    Believe(Reply),
+    /// Is sent, and the controller believes this before it is answered.
+    SendAndBelieve(Call, Reply),
+}
+
+fn refused(code: u16) -> Reply {
+    Reply::Refused(Refusal { code, ..Refusal::default() })
+}
+
+fn without(call: Call, pointer: &str, field: &str) -> Call {
+    let mut body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+    if let Some(Value::Object(object)) = body.pointer_mut(pointer) {
+        object.remove(field);
+    }
+    call.body(&body)
+}
+
+impl Flawed {
+    fn show(&mut self, bytes: &[u8], by: &str) {
+        let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        let key = object["metadata"][by].as_str().unwrap_or_default();
+        self.shown.insert(key.into(), Bytes::copy_from_slice(bytes));
+    }
+
+    fn deed(&mut self, call: Call) -> Deed {
+        match (self.bug, call.verb) {
+            (Bug::CollectsUnlooked | Bug::NodeNotLookedFor, Verb::Get) => Deed::Believe(refused(404)),
+            (Bug::CollectsByName, Verb::Delete) => Deed::Send(without(call, "", "preconditions")),
+            (Bug::RemovesUntold, Verb::StrategicPatch) => Deed::Believe(Reply::DoneWithStatus),
+            (Bug::ForgetsAssumed, Verb::Create) => Deed::SendAndBelieve(call, refused(503)),
+            (Bug::ReportsBlindly, Verb::StrategicPatch) => Deed::Send(without(call, "/metadata", "resourceVersion")),
+            (Bug::NamespaceTooSoon, Verb::DeleteCollection) => {
+                self.emptied.insert((call.namespace.clone(), call.kind.plural));
+                Deed::Send(call)
+            }
+            (Bug::NamespaceTooSoon, Verb::List) if self.emptied.remove(&(call.namespace.clone(), call.kind.plural)) => {
+                Deed::Believe(Reply::Listed { items: Vec::new(), at: Revision(0) })
+            }
+            (Bug::CronTrustsItsView, Verb::Get) if call.kind == Kind::CRON_JOB => match self.shown.get(&call.name) {
+                Some(shown) => Deed::Believe(Reply::Done(shown.clone())),
+                None => Deed::Send(call),
+            },
+            _ => Deed::Send(call),
+        }
+    }
+}
+
+impl Controller for Flawed {
+    fn name(&self) -> &'static str {
+        self.controller.name()
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        self.controller.streams()
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+        match &input {
+            Input::Gone(Kind::SERVICE_ACCOUNT, _) if self.bug == Bug::AccountMadeOnce => return,
+            Input::Observed(Kind::CRON_JOB, bytes) => self.show(bytes, "name"),
+            Input::Observed(Kind::CONFIG_MAP, bytes) if self.bug == Bug::CertificateNotRepaired => {
+                let known = self.shown.len();
+                self.show(bytes, "uid");
+                if known == self.shown.len() && !self.listing {
+                    return;
+                }
+            }
+            Input::Listing(_) => self.listing = true,
+            Input::Listed(..) => self.listing = false,
+            _ => {}
+        }
+        self.controller.handle(input, now, out);
+        let mut sent = Vec::new();
+        while let Some(Request { id, call }) = out.requests.pop() {
+            let believed = match self.deed(call) {
+                Deed::Send(call) => {
+                    sent.push(Request { id, call });
+                    continue;
+                }
+                Deed::Believe(reply) => reply,
+                Deed::SendAndBelieve(call, reply) => {
+                    sent.push(Request { id, call });
+                    reply
+                }
+            };
+            self.controller.handle(Input::Answered { request: id, reply: believed, served_at: None }, now, out);
+        }
+        out.requests = sent;
+    }
+}
