@@ -96,11 +96,15 @@ pub fn trouble(code: Option<u16>, body: &[u8]) -> Trouble {
     if refusal.code == 410 { Trouble::TooOld } else { Trouble::Refused(refusal) }
 }
 
-/// Whether the server does not know how to send a state as part of a watch.
+/// Whether the server does not know how to send a state as part of a watch, or its storage is too old for that: before
+/// etcd 3.4.25 it answers that with 500.
 pub fn no_streaming_lists(refusal: &Refusal) -> bool {
     let about = |text: &str| text.contains("sendInitialEvents");
-    matches!(refusal.code, 400 | 422)
-        && (about(&refusal.message) || refusal.causes.iter().any(|(field, _)| about(field)))
+    match refusal.code {
+        400 | 422 => about(&refusal.message) || refusal.causes.iter().any(|(field, _)| about(field)),
+        500 => refusal.message.contains("RequestWatchProgress"),
+        _ => false,
+    }
 }
 
 /// One page of a list: the objects as they came.
@@ -208,6 +212,13 @@ mod tests {
         assert!(no_streaming_lists(&refusal));
         assert!(!no_streaming_lists(&Refusal { code: 403, ..refusal.clone() }));
         assert!(!no_streaming_lists(&Refusal { code: 422, ..Refusal::default() }));
+        let message = "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled";
+        assert!(no_streaming_lists(&Refusal { code: 500, message: message.to_owned(), ..Refusal::default() }));
+        assert!(!no_streaming_lists(&Refusal {
+            code: 500,
+            message: "etcdserver: no leader".to_owned(),
+            ..Refusal::default()
+        }));
     }
 
     #[test]
