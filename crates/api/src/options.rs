@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
+use tally_core::time::Timestamp;
 
 use crate::decode::time_error;
 use crate::failure::Failure;
@@ -299,16 +300,34 @@ impl WatchOptions {
     }
 }
 
-/// Which part of the log of a Pod is wanted, as far as a client can be wrong about it.
-pub struct LogOptions;
+/// Which part of the log of a Pod is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogOptions {
+    /// "" where the Pod has only one.
+    pub container: String,
+    pub follow: bool,
+    /// Of the run before the one that is there now.
+    pub previous: bool,
+    pub timestamps: bool,
+    pub since: Option<Since>,
+    pub tail_lines: Option<u64>,
+    pub limit_bytes: Option<u64>,
+}
+
+/// From when on a log is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    Seconds(u64),
+    Time(Timestamp),
+}
 
 impl LogOptions {
     /// `name`: of the Pod, for the refusal.
-    pub fn check(query: &Query<'_>, name: &str) -> Result<(), Failure> {
+    pub fn parse(query: &Query<'_>, name: &str) -> Result<Self, Failure> {
         let [seconds, lines, bytes] = ["sinceSeconds", "tailLines", "limitBytes"].map(|name| query.int(name));
         let (seconds, lines, bytes) = (seconds?, lines?, bytes?);
-        let since = query.get("sinceTime").filter(|since| !matches!(*since, "" | "null"));
-        if let Some(why) = since.and_then(time_error) {
+        let time = query.get("sinceTime").filter(|since| !matches!(*since, "" | "null"));
+        if let Some(why) = time.and_then(time_error) {
             return Err(Failure::bad_request(why));
         }
         let below = |field: &str, value: Option<i64>, least: i64, why: &str| {
@@ -327,7 +346,20 @@ impl LogOptions {
         if query.get("stream").is_some() {
             errors.push(At::rooted("stream", None).forbidden("may not be specified"));
         }
-        if errors.is_empty() { Ok(()) } else { Err(Failure::invalid("", "PodLogOptions", name, &errors)) }
+        if !errors.is_empty() {
+            return Err(Failure::invalid("", "PodLogOptions", name, &errors));
+        }
+        let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        let time = time.and_then(|time| Timestamp::parse(time).ok()).map(Since::Time);
+        Ok(Self {
+            container: query.text("container"),
+            follow: query.flag("follow").unwrap_or(false),
+            previous: query.flag("previous").unwrap_or(false),
+            timestamps: query.flag("timestamps").unwrap_or(false),
+            since: count(seconds).map(Since::Seconds).or(time),
+            tail_lines: count(lines),
+            limit_bytes: count(bytes),
+        })
     }
 }
 
@@ -605,7 +637,7 @@ mod tests {
             ("tailLines=x", "strconv.ParseInt: parsing \"x\": invalid syntax"),
             ("sinceTime=x", "parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\""),
         ] {
-            assert_eq!(told(LogOptions::check(&Query::parse(query), "p")), why, "{query}");
+            assert_eq!(told(LogOptions::parse(&Query::parse(query), "p")), why, "{query}");
         }
     }
 

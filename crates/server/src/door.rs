@@ -17,6 +17,7 @@ use crate::auth::{Gate, Peer, User};
 use crate::body::Body;
 use crate::extras;
 use crate::forms::{self, AUDIT_ID, Answer};
+use crate::logs::Logs;
 use crate::metrics::{About, Metrics};
 use crate::negotiate::{self, Wish};
 use crate::objects::{self, Ask};
@@ -35,6 +36,8 @@ pub struct Door {
     pub metrics: Metrics,
     /// What others of this process have to add.
     pub more_metrics: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
+    /// Who has the logs of Pods.
+    pub logs: OnceLock<Box<dyn Logs>>,
     /// `host:port`, for discovery.
     pub address: String,
     pub turns: Semaphore,

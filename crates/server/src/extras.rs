@@ -1,22 +1,17 @@
-//! What is served besides objects: health, version, discovery, metrics, logs.
+//! What is served besides objects: health, version, discovery, metrics.
 
 use serde_json::{Value, json};
 use tally_api::catalog::{self, discovery};
 use tally_api::failure::Failure;
-use tally_api::options::{LogOptions, Query, ReadAt};
-use tally_registry::Target;
+use tally_api::options::Query;
 
 use crate::door::Door;
 use crate::forms::{self, Answer};
 use crate::negotiate::{self, Wish};
-use crate::objects::Ask;
 use crate::openapi;
 
 /// The API that is spoken: what it offers is that of this Kubernetes.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
-
-/// What a log can be wanted as.
-pub const LOG_FORMS: &[&str] = &["text/plain", "application/json", "application/yaml"];
 
 /// `/healthz`, `/livez`, `/readyz`: any method, with `?verbose`, and one check by itself as in `/readyz/ping`. A process that
 /// answers at all is alive: it is ready before it listens, and stops listening before it stops. One whose store takes no
@@ -147,42 +142,6 @@ pub fn metrics(door: &Door) -> Answer {
         page.push_str(&more());
     }
     forms::answer(200, "text/plain; version=0.0.4; charset=utf-8", crate::body::Body::Whole(page.into()))
-}
-
-/// `pods/NAME/log`. Nothing runs Pods yet, so there is only the question of what is asked for.
-pub fn log(ask: &Ask<'_>) -> Result<Answer, Failure> {
-    let name = &ask.place.name;
-    LogOptions::check(ask.query, name)?;
-    let target = Target::new(ask.place.resource, &ask.place.namespace, name);
-    let pod = ask.registry().get(target, ReadAt::Newest)?.parse();
-    let names = |list: &str| -> Vec<String> {
-        let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
-        containers.filter_map(|container| container["name"].as_str()).map(str::to_owned).collect()
-    };
-    let all = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"].map(names).concat();
-    match ask.query.get("container").unwrap_or_default() {
-        "" if names("/spec/containers").len() > 1 => {
-            let all = all.join(" ");
-            let text = format!("a container name must be specified for pod {name}, choose one of: [{all}]");
-            return Err(Failure::bad_request(text));
-        }
-        "" => {}
-        asked if all.iter().any(|container| container == asked) => {}
-        asked => return Err(Failure::bad_request(format!("container {asked} is not valid for pod {name}"))),
-    }
-    // A Pod that no node has taken has said nothing yet.
-    let node = match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
-        "" => return Ok(forms::answer(204, "text/plain", crate::body::Body::EMPTY)),
-        node => node,
-    };
-    if let Some(nodes) = catalog::find("", "v1", "nodes") {
-        ask.registry().get(Target::new(nodes, "", node), ReadAt::Newest)?;
-    }
-    Err(Failure::new(
-        503,
-        "ServiceUnavailable",
-        format!("the node of pod {name} keeps no logs that could be read from here"),
-    ))
 }
 
 #[cfg(test)]

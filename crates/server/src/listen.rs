@@ -29,6 +29,7 @@ use crate::auth::{Gate, GateError, Peer};
 use crate::door::{Door, MOST_AT_WORK};
 use crate::forms::{self, Answer};
 use crate::idle::{Counted, Requests};
+use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::negotiate::Wish;
 
@@ -83,13 +84,19 @@ impl Server {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (stop, stopping) = watch::channel(false);
         let (metrics, turns) = (Metrics::default(), Semaphore::new(MOST_AT_WORK));
-        let door = Arc::new(Door { registry, gate, metrics, more_metrics: OnceLock::new(), address, turns, stopping });
+        let (more_metrics, logs) = (OnceLock::new(), OnceLock::new());
+        let door = Arc::new(Door { registry, gate, metrics, more_metrics, logs, address, turns, stopping });
         Ok(Self { door, tls: TlsAcceptor::from(Arc::new(config)), stop })
     }
 
     /// What else `/metrics` should tell, in the form Prometheus reads. Only the first to say so is heard.
     pub fn add_metrics(&self, more: impl Fn() -> String + Send + Sync + 'static) {
         let _ = self.door.more_metrics.set(Box::new(more));
+    }
+
+    /// Where the logs of Pods are. Only the first to say so is heard.
+    pub fn add_logs(&self, logs: impl Logs + 'static) {
+        let _ = self.door.logs.set(Box::new(logs));
     }
 
     /// Serves until `stop` is ready. Then no connection is accepted any more, watches end, and requests under way have

@@ -24,7 +24,7 @@ use crate::door::Door;
 use crate::forms::{self, Answer, Dress};
 use crate::negotiate::{self, View, Wish};
 use crate::route::{Place, Verb};
-use crate::{extras, protobuf, reviews, watching};
+use crate::{logs, protobuf, reviews, watching};
 
 /// How long a client may take to send a body. It holds a place among the requests at work meanwhile.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ impl Ask<'_> {
         }
         let collection = self.place.name.is_empty() && matches!(self.verb, Verb::List | Verb::Watch);
         if self.is_log() {
-            negotiate::check_accept(self.headers, extras::LOG_FORMS, false)?;
+            negotiate::check_accept(self.headers, logs::FORMS, false)?;
             return Ok(Wish::PLAIN);
         }
         negotiate::check_accept(self.headers, negotiate::OBJECTS, collection)?;
@@ -125,7 +125,7 @@ impl Ask<'_> {
             return Err(Failure::bad_request(text));
         }
         match self.verb {
-            Verb::Get if self.is_log() => extras::log(self),
+            Verb::Get if self.is_log() => logs::serve(self).await,
             Verb::Get => {
                 let object = registry.get(target, ReadAt::of_get(self.query)?)?;
                 Ok(self.dress(wish)?.object(200, &object))
