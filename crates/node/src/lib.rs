@@ -7,6 +7,7 @@
 
 pub mod env;
 pub mod facts;
+pub mod machine;
 pub mod options;
 pub mod pod;
 pub mod port;

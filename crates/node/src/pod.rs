@@ -412,6 +412,7 @@ pub struct Condition {
     pub kind: CompactString,
     pub status: CompactString,
     pub reason: CompactString,
+    pub message: String,
     pub last_transition_time: Option<Timestamp>,
 }
 
