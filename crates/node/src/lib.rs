@@ -8,6 +8,9 @@
 pub mod env;
 pub mod facts;
 pub mod machine;
+pub mod mailbox;
+pub mod node;
+mod object;
 pub mod options;
 pub mod pod;
 pub mod port;

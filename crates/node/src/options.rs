@@ -11,6 +11,8 @@ pub struct Options {
     pub cpu_millis: u64,
     /// Bytes.
     pub memory: u64,
+    /// Bytes on disk.
+    pub storage: u64,
     /// Pods at once.
     pub pods: u64,
     /// Where this machine is reached. Its Pods are reached there too: they have no network of their own.
@@ -32,6 +34,7 @@ impl Options {
             name: name.into(),
             cpu_millis: 1000,
             memory: 1 << 30,
+            storage: 1 << 40,
             pods: 110,
             address: "127.0.0.1".to_owned(),
             arch: match std::env::consts::ARCH {

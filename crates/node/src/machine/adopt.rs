@@ -57,6 +57,36 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// The half that does has had a crash of its own: nothing runs any more, and what is known of it has been found.
+    pub fn recover(&mut self, found: &[Found], now: Timestamp) {
+        self.checks.clear();
+        self.setup.interrupt();
+        let names: Vec<_> = self.pod.containers().map(|(_, spec)| spec.name.clone()).collect();
+        for (container, name) in self.containers.iter_mut().zip(names) {
+            let Some(number) = container.number().filter(|_| container.is_alive()) else { continue };
+            let attempt = Attempt { pod: self.pod.metadata.uid.clone(), container: name, number };
+            let record = found.iter().find(|found| found.attempt == attempt);
+            if record.is_none() && matches!(container.state, State::Starting { .. }) {
+                container.never_began();
+                continue;
+            }
+            let how = match record.map(|record| (record, &record.exit)) {
+                Some((_, Some(exit))) => container::terminated(&attempt, exit),
+                Some((record, None)) => restarted(&attempt, Some(record.started_at), now),
+                None => restarted(&attempt, None, now),
+            };
+            container.end(number, how, now);
+            self.told.touch(now);
+        }
+    }
+}
+
+fn restarted(attempt: &Attempt, since: Option<Timestamp>, now: Timestamp) -> Terminated {
+    let message = "The node was stopped or killed while the container was running, and has ended it";
+    unknown(attempt, since, "NodeRestarted", message, now)
+}
+
 /// The latest run of a container, how it ended, and whether that is news.
 fn latest_run(
     stored: Option<&ContainerStatus>,
@@ -80,10 +110,7 @@ fn latest_run(
     let recorded = found.map(|found| {
         let how = match &found.exit {
             Some(exit) => container::terminated(&found.attempt, exit),
-            None => {
-                let message = "The node was stopped or killed while the container was running, and has ended it";
-                unknown(&found.attempt, Some(found.started_at), "NodeRestarted", message, now)
-            }
+            None => restarted(&found.attempt, Some(found.started_at), now),
         };
         (found.attempt.number, how, true)
     });

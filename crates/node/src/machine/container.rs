@@ -137,6 +137,20 @@ impl Container {
         number
     }
 
+    /// The run that was to begin left no trace: it is as it was before.
+    pub fn never_began(&mut self) {
+        if let State::Starting { number, previous } = &mut self.state {
+            let number = *number;
+            self.state = match previous.take() {
+                Some(how) => {
+                    let again_at = how.finished_at.unwrap_or_default();
+                    State::Ended { number: number.saturating_sub(1), how, again_at }
+                }
+                None => State::Fresh,
+            };
+        }
+    }
+
     /// It has come up: its hook has run and its startup probe has passed.
     pub fn has_started(&self, spec: &pod::Container) -> bool {
         let up = spec.lifecycle.post_start.is_none() || self.hook == Hook::Done;

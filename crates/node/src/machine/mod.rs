@@ -176,6 +176,20 @@ impl Machine {
         !self.setup.is_under_way() && !self.containers.iter().any(Container::is_alive)
     }
 
+    pub fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// The last deed has been asked for.
+    pub fn is_cleaning(&self) -> bool {
+        self.cleaning
+    }
+
+    /// There is nothing left to do about it as long as the object stays.
+    pub fn is_settled(&self) -> bool {
+        !self.gone && self.is_over() && self.is_still() && !self.may_go()
+    }
+
     /// Nothing of it runs, and if it has ended, the API knows.
     pub fn is_at_rest(&self) -> bool {
         self.is_still() && (self.gone || self.verdict.is_none() || self.is_over())

@@ -64,6 +64,11 @@ impl Setup {
         self.stale = true;
     }
 
+    /// What was being prepared has to be prepared anew.
+    pub fn interrupt(&mut self) {
+        self.stale |= self.preparing.take().is_some();
+    }
+
     /// The next object to read.
     pub fn next_read(&mut self, now: Timestamp) -> Option<Source> {
         if self.read_not_before.is_some_and(|at| now < at) {
@@ -121,7 +126,7 @@ impl Machine {
     pub(super) fn set_up(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
         let setup = &mut self.setup;
         if setup.is_reading() {
-            setup.read_not_before.into_iter().for_each(|at| out.wake(at));
+            setup.read_not_before.into_iter().filter(|at| *at > now).for_each(|at| out.wake(at));
         } else if !setup.wanted.is_empty() {
             match setup.read_again_at {
                 None if !setup.complete => setup.begin_to_read(),

@@ -2,7 +2,9 @@
 //! changed meanwhile is in the next one. What has not ended is told a little later, so that a Pod that ends at once is
 //! told of once.
 
-use serde_json::json;
+use std::hash::BuildHasher;
+
+use serde_json::{Value, json};
 use tally_controllers::controller::{Call, Kind, Verb};
 use tally_controllers::kit::retry_at;
 use tally_core::ids::Revision;
@@ -22,6 +24,8 @@ pub struct Told {
     /// Something did not work: not before then.
     not_before: Option<Timestamp>,
     failures: u32,
+    /// A digest of what was told last, apart from conditions: what is the same need not be told again.
+    last: Option<u64>,
 }
 
 /// A request about a Pod.
@@ -41,6 +45,11 @@ pub enum Heard {
     Gone,
     /// It was not done, or nobody knows.
     Failed,
+}
+
+fn digest(status: &Value) -> u64 {
+    let told = ["phase", "reason", "initContainerStatuses", "containerStatuses"].map(|field| &status[field]);
+    foldhash::fast::FixedState::default().hash_one(told.map(Value::to_string))
 }
 
 impl Told {
@@ -79,6 +88,11 @@ impl Machine {
         if self.told.due_at(self.verdict.is_some(), node.report_after).is_some_and(|at| at <= now) {
             let status = self.status(node, now);
             self.told.since = None;
+            let digest = digest(&status);
+            if self.told.last == Some(digest) && status["conditions"] == json!([]) {
+                return self.ask(draining, node, now);
+            }
+            self.told.last = Some(digest);
             self.told.under_way = Some(revision);
             self.told.not_before = None;
             let call = Call::new(Verb::StrategicPatch, Kind::POD, &namespace, &name);
@@ -97,7 +111,7 @@ impl Machine {
     }
 
     /// It has ended, the API knows, and only this node still holds it.
-    fn may_go(&self) -> bool {
+    pub(super) fn may_go(&self) -> bool {
         self.is_over() && self.pod.grace().is_some_and(|grace| grace > 0)
     }
 
@@ -120,6 +134,7 @@ impl Machine {
             }
             Heard::Gone => self.lose(),
             Heard::Failed => {
+                self.told.last = None;
                 self.told.touch(now);
                 self.hold(about, now);
             }
