@@ -8,7 +8,7 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use tally_controllers::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
 use tally_controllers::kit::Asked;
-use tally_core::ids::PodUid;
+use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
 use tokio::sync::Notify;
 
@@ -56,8 +56,8 @@ enum Entry {
     /// Seen before it was known what an earlier life left behind.
     Waiting(Box<Pod>),
     Live(Box<Machine>),
-    /// It has ended and the API knows. Its logs stay as long as the object does.
-    Over,
+    /// It has ended and the API knows, as of this revision. Its logs stay as long as the object does.
+    Over(Revision),
     /// The object is gone, and now everything else of it goes.
     Cleaning,
 }
@@ -133,12 +133,15 @@ impl Node {
                 machine.observe(pod);
                 self.due.insert(uid);
             }
-            // Nothing is left to do, unless it was being deleted and nobody else lets it go.
-            Entry::Over if pod.grace().is_some_and(|grace| grace > 0) => {
+            // Nothing is left to do, unless it is being deleted and nobody else lets it go. The stream may be behind what
+            // is known: a Pod that is shown as it was before it ended must not be taken on again.
+            Entry::Over(known_at)
+                if *known_at < pod.metadata.resource_version && pod.grace().is_some_and(|grace| grace > 0) =>
+            {
                 known.entry = Entry::Waiting(Box::new(pod));
                 self.take_on(&uid, now);
             }
-            Entry::Waiting(_) | Entry::Over | Entry::Cleaning => {}
+            Entry::Waiting(_) | Entry::Over(_) | Entry::Cleaning => {}
         }
     }
 
@@ -149,9 +152,12 @@ impl Node {
         }
         let Some(known) = self.pods.get_mut(uid) else { return };
         let found = self.found.remove(uid).unwrap_or_default();
-        if let Entry::Waiting(pod) = std::mem::replace(&mut known.entry, Entry::Over) {
-            known.entry = Entry::Live(Box::new(Machine::adopt(*pod, &found, now)));
-            self.due.insert(uid.clone());
+        match std::mem::replace(&mut known.entry, Entry::Cleaning) {
+            Entry::Waiting(pod) => {
+                known.entry = Entry::Live(Box::new(Machine::adopt(*pod, &found, now)));
+                self.due.insert(uid.clone());
+            }
+            other => known.entry = other,
         }
     }
 
@@ -162,7 +168,7 @@ impl Node {
                 machine.lose();
                 self.due.insert(uid.clone());
             }
-            Entry::Over => self.clean(uid),
+            Entry::Over(_) => self.clean(uid),
             // What there may be on record of it is found when that has been told.
             Entry::Waiting(_) => self.forget(uid),
             Entry::Cleaning => {}
@@ -246,7 +252,7 @@ impl Node {
                     self.due.insert(uid);
                 }
                 Entry::Cleaning => self.clean(&uid),
-                Entry::Over => {}
+                Entry::Over(_) => {}
             }
         }
         self.clean_what_is_left();
@@ -308,7 +314,7 @@ impl Node {
         if machine.is_gone() && machine.is_cleaning() {
             known.entry = Entry::Cleaning;
         } else if machine.is_settled() {
-            known.entry = Entry::Over;
+            known.entry = Entry::Over(machine.revision());
         }
         let wanted = wanted.filter(|_| matches!(known.entry, Entry::Live(_)));
         let before = std::mem::replace(&mut known.timer, wanted);
