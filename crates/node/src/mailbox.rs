@@ -3,6 +3,9 @@
 //! Neither side waits for the other here, so neither queue can stop the other. Both stay short by the rules of their
 //! content: a Pod has one preparation under way, a container one start or two signals and one check of each kind, and
 //! every deed is answered by one report.
+//!
+//! Should the half that does lose its memory, it says again what it finds on record, and `Recovered`. What it was asked
+//! before it says that it drops, without a report: whatever is still to be done is asked for anew.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -78,8 +78,10 @@ struct Glance {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct GlanceMetadata {
     uid: PodUid,
+    deletion_timestamp: Option<CompactString>,
 }
 
 #[derive(Default, Deserialize)]
@@ -110,8 +112,19 @@ impl Node {
     }
 
     fn pod_observed(&mut self, bytes: &[u8], now: Timestamp) {
-        let ours = serde_json::from_slice::<Glance>(bytes).is_ok_and(|it| it.spec.node_name == self.options.name);
-        if let Some(pod) = Pod::read(bytes).filter(|_| ours) {
+        let Ok(Glance { metadata, spec }) = serde_json::from_slice(bytes) else { return };
+        if spec.node_name != self.options.name {
+            return;
+        }
+        // Most of what is heard of a Pod comes after its end, and needs no closer look.
+        if metadata.deletion_timestamp.is_none()
+            && let Some(known) = self.pods.get_mut(&metadata.uid)
+            && matches!(known.entry, Entry::Over(_) | Entry::Cleaning)
+        {
+            known.epoch = self.epoch;
+            return;
+        }
+        if let Some(pod) = Pod::read(bytes) {
             self.take(pod, now);
         }
     }
@@ -242,6 +255,9 @@ impl Node {
         let again = std::mem::replace(&mut self.recovered, true);
         if again {
             self.checks.clear();
+            // Asked for before this was known; whatever is still to be done is asked for anew.
+            self.effects.deeds.clear();
+            self.mailbox.take_deeds();
         }
         for uid in self.pods.keys().cloned().collect::<Vec<_>>() {
             let Some(known) = self.pods.get_mut(&uid) else { continue };

@@ -22,6 +22,8 @@ pub struct Keeper {
     listed: bool,
     epoch_seen: bool,
     under_way: bool,
+    /// What is under way says that the node is well.
+    beats: bool,
     failures: u32,
     not_before: Option<Timestamp>,
     /// When this process last said that the node is well.
@@ -68,9 +70,7 @@ impl Keeper {
             }
             Some(seen) => seen.fix(node, self.beat_at.is_none_or(|at| at + HEARTBEAT <= now), now)?,
         };
-        if call.verb == Verb::Create || call.subresource == "status" {
-            self.beat_at = Some(now);
-        }
+        self.beats = call.verb == Verb::Create || call.subresource == "status";
         self.under_way = true;
         Some(call)
     }
@@ -81,10 +81,10 @@ impl Keeper {
         match reply {
             Reply::Done(bytes) => {
                 self.failures = 0;
+                self.beat_at = if self.beats { Some(now) } else { self.beat_at };
                 self.observe(bytes, name);
             }
             _ => {
-                self.beat_at = None;
                 self.not_before = Some(retry_at(now, self.failures));
                 self.failures = self.failures.saturating_add(1);
             }

@@ -255,6 +255,9 @@ impl World {
 
     /// One deed is done.
     fn deed(&mut self) -> bool {
+        if self.life.reports.contains(&Report::Recovered) {
+            return false;
+        }
         let Some(deed) = self.life.deeds.pop_front() else { return false };
         let now = self.now();
         let report = match deed {
@@ -290,7 +293,7 @@ impl World {
                 Report::Checked { id, outcome }
             }
             Deed::Clean { pod } => {
-                let mut runs = self.record.iter().filter(|(attempt, _)| attempt.pod == pod);
+                let runs = self.record.iter().filter(|(attempt, _)| attempt.pod == pod);
                 assert!(runs.clone().all(|(_, run)| run.exit.is_some()), "cleaned while it runs: {pod}");
                 self.record.retain(|attempt, _| attempt.pod != pod);
                 self.directories.remove(&pod);
@@ -337,6 +340,10 @@ impl World {
         let count = self.rng.usize(1..=self.life.reports.len().min(4));
         let reports: Vec<_> = self.life.reports.drain(..count).collect();
         reports.iter().for_each(|report| trace(&format!("{report:?}")));
+        if reports.contains(&Report::Recovered) {
+            // As the half that does promises.
+            self.life.deeds.clear();
+        }
         self.life.mailbox.report(reports);
         self.tell(Input::Tick);
         true
@@ -375,7 +382,13 @@ impl World {
         }
         trace("crash");
         self.crashes += 1;
-        self.life = Life::begin(&self.registry);
+        // Or only the half that does is killed, with what it was about to do and to tell.
+        if self.chance(60) {
+            self.life = Life::begin(&self.registry);
+        } else {
+            self.life.deeds.clear();
+            self.life.reports.clear();
+        }
         let mut found: BTreeMap<PodUid, Vec<Found>> = BTreeMap::new();
         for uid in &self.directories {
             found.insert(uid.clone(), Vec::new());
@@ -629,6 +642,51 @@ fn whatever_happens_every_end_is_told_once_and_nothing_is_left() {
     }
     println!("{made} Pods were made, {ended} ended, {writes} writes, {runs} runs, {crashes} crashes");
     assert!(ended > made / 2, "{ended} of {made} Pods ended in an ordinary way");
+}
+
+#[test]
+fn the_node_object_is_made_and_kept_and_otherwise_left_alone() {
+    let mut world = World::new(3);
+    world.calm = true;
+    let settle = |world: &mut World| while world.news() || world.request() || world.report() {};
+    let read = |world: &World| -> Option<Value> {
+        match ready(perform(&world.registry, &Call::new(Verb::Get, Kind::NODE, "", NODE))) {
+            Reply::Done(bytes) => Some(serde_json::from_slice(&bytes).unwrap()),
+            _ => None,
+        }
+    };
+    let beat = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().unwrap();
+        let ready = conditions.iter().find(|condition| condition["type"] == "Ready").unwrap();
+        assert_eq!(ready["status"], "True");
+        (ready["lastHeartbeatTime"].clone(), ready["lastTransitionTime"].clone())
+    };
+    settle(&mut world);
+    let node = read(&world).expect("it is made");
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
+    assert_eq!(node["status"]["allocatable"]["cpu"], "1");
+    assert!(node["spec"]["taints"].is_null(), "Pods may come: {node}");
+    let (first, since) = beat(&node);
+    let patch = json!({"metadata": {"labels": {"mine": "yes", "kubernetes.io/arch": "z80"}}});
+    world.ask(&Call::new(Verb::MergePatch, Kind::NODE, "", NODE).body(&patch));
+    let condition = json!({"type": "Mine", "status": "True"});
+    let patch = json!({"status": {"conditions": [condition]}});
+    world.ask(&Call::new(Verb::StrategicPatch, Kind::NODE, "", NODE).subresource("status").body(&patch));
+    settle(&mut world);
+    // Once for a write that came too early, once for the next sign of life.
+    for _ in 0..2 {
+        world.tick();
+        settle(&mut world);
+    }
+    let node = read(&world).unwrap();
+    assert_eq!(node["metadata"]["labels"]["mine"], "yes");
+    assert_ne!(node["metadata"]["labels"]["kubernetes.io/arch"], "z80");
+    assert!(node["status"]["conditions"].as_array().unwrap().iter().any(|it| it["type"] == "Mine"));
+    let (second, still) = beat(&node);
+    assert!(second != first && since == still, "a sign of life, and no change: {node}");
+    world.ask(&Call::new(Verb::Delete, Kind::NODE, "", NODE));
+    settle(&mut world);
+    assert!(read(&world).is_some(), "it comes back");
 }
 
 /// A Pod that ends at once costs one write, and a node that knows it wakes for nothing.

@@ -84,7 +84,6 @@ impl Machine {
             return Some(Ask::Read(source, call));
         }
         let revision = self.revision();
-        let guard = json!({"uid": self.uid().to_string(), "resourceVersion": revision.0.to_string()});
         if self.told.due_at(self.verdict.is_some(), node.report_after).is_some_and(|at| at <= now) {
             let status = self.status(node, now);
             self.told.since = None;
@@ -95,6 +94,7 @@ impl Machine {
             self.told.last = Some(digest);
             self.told.under_way = Some(revision);
             self.told.not_before = None;
+            let guard = json!({"uid": self.uid().to_string(), "resourceVersion": revision.0.to_string()});
             let call = Call::new(Verb::StrategicPatch, Kind::POD, &namespace, &name);
             return Some(Ask::Write(call.subresource("status").body(&json!({"metadata": guard, "status": status}))));
         }
