@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tally_core::time::Span;
 use tokio::sync::Notify;
 
 use crate::port::{Deed, Report};
@@ -27,7 +28,7 @@ pub struct Mailbox {
 struct Inner {
     deeds: Vec<Deed>,
     reports: Vec<Report>,
-    draining: bool,
+    drain_within: Option<Span>,
     drained: bool,
 }
 
@@ -63,9 +64,12 @@ impl Mailbox {
         self.pokes.notify_one();
     }
 
-    /// From now on nothing is started, and everything that runs is ended in order and reported. There is no way back.
-    pub fn drain(&self) {
-        self.lock().draining = true;
+    /// From now on nothing is started, and everything that runs is ended in order and reported. What still runs after
+    /// `within`, or after the grace period of its Pod, is killed. There is no way back; said again, it can only become
+    /// shorter: zero is at once.
+    pub fn drain(&self, within: Span) {
+        let mut inner = self.lock();
+        inner.drain_within = Some(inner.drain_within.map_or(within, |before| before.min(within)));
         self.pokes.notify_one();
     }
 
@@ -80,8 +84,8 @@ impl Mailbox {
         self.lock().drained
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
-        self.lock().draining
+    pub(crate) fn drain_within(&self) -> Option<Span> {
+        self.lock().drain_within
     }
 
     pub(crate) fn set_drained(&self) {

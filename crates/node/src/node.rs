@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tally_controllers::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
 use tally_controllers::kit::Asked;
 use tally_core::ids::{PodUid, Revision};
-use tally_core::time::Timestamp;
+use tally_core::time::{Span, Timestamp};
 use tokio::sync::Notify;
 
 use crate::machine::{Ask, Effects, Heard, Machine};
@@ -43,7 +43,8 @@ pub struct Node {
     /// Whose checks are under way.
     checks: HashMap<u64, PodUid, foldhash::fast::FixedState>,
     effects: Effects,
-    draining: bool,
+    /// The node stops: nothing is started any more, and this is the time that is left.
+    drain_within: Option<Span>,
 }
 
 struct Known {
@@ -107,7 +108,7 @@ impl Node {
             asked: Asked::default(),
             checks: HashMap::default(),
             effects: Effects::default(),
-            draining: false,
+            drain_within: None,
         }
     }
 
@@ -302,7 +303,7 @@ impl Node {
         let Entry::Live(machine) = &mut known.entry else { return };
         let deeds_before = self.effects.deeds.len();
         self.effects.wake_at = None;
-        machine.proceed(self.draining, &self.options, now, &mut self.effects);
+        machine.proceed(self.drain_within, &self.options, now, &mut self.effects);
         for deed in &self.effects.deeds[deeds_before..] {
             if let Deed::Check { id, .. } = deed {
                 self.checks.insert(*id, uid.clone());
@@ -315,7 +316,7 @@ impl Node {
                 self.held_up.insert(uid.clone());
                 break;
             }
-            let Some(ask) = machine.ask(self.draining, &self.options, now) else {
+            let Some(ask) = machine.ask(self.drain_within.is_some(), &self.options, now) else {
                 asks_at = machine.ask_at(&self.options, now);
                 break;
             };
@@ -348,7 +349,8 @@ impl Node {
         for report in self.mailbox.take_reports() {
             self.hear(report, now, out);
         }
-        if self.mailbox.is_draining() && !std::mem::replace(&mut self.draining, true) {
+        let drain_within = self.mailbox.drain_within();
+        if std::mem::replace(&mut self.drain_within, drain_within) != drain_within {
             self.due.extend(self.pods.keys().cloned());
         }
         while self.timers.first().is_some_and(|(at, _)| *at <= now)
@@ -367,7 +369,7 @@ impl Node {
             self.asked.ask(Purpose::Node, call, out);
         }
         self.mailbox.post(&mut self.effects.deeds);
-        if self.draining && !self.mailbox.is_drained() {
+        if self.drain_within.is_some() && !self.mailbox.is_drained() {
             let at_rest = |known: &Known| match &known.entry {
                 Entry::Live(machine) => machine.is_at_rest(),
                 _ => true,

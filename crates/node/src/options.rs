@@ -24,8 +24,6 @@ pub struct Options {
     /// A Pod that is not running yet, or runs quietly, is reported this late: what has ended by then needs one report
     /// only.
     pub report_after: Span,
-    /// How long containers have to end when the node stops; less where their Pods say so.
-    pub shutdown_grace: Span,
 }
 
 impl Options {
@@ -45,7 +43,6 @@ impl Options {
             .into(),
             version: env!("CARGO_PKG_VERSION").into(),
             report_after: Span::from_millis(200),
-            shutdown_grace: Span::from_seconds(30),
         }
     }
 }

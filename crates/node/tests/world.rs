@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tally_api::options::WatchOptions;
 use tally_controllers::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 use tally_core::ids::{PodUid, Revision};
-use tally_core::time::Timestamp;
+use tally_core::time::{Span, Timestamp};
 use tally_embedded::{perform, resource};
 use tally_node::mailbox::Mailbox;
 use tally_node::node::Node;
@@ -717,7 +717,7 @@ fn a_node_that_stops_ends_everything_and_tells() {
         world.create();
     }
     while world.news() || world.deed() || world.report() || world.request() {}
-    world.life.mailbox.drain();
+    world.life.mailbox.drain(Span::from_seconds(5));
     world.tell(Input::Tick);
     for _ in 0..10_000 {
         if world.life.mailbox.is_drained() {

@@ -154,12 +154,12 @@ impl Machine {
         }
     }
 
-    /// Does what is to be done now. `draining`: the node stops, and starts nothing any more.
-    pub fn proceed(&mut self, draining: bool, node: &Options, now: Timestamp, out: &mut Effects) {
-        self.look_for_an_end(draining, node, now, out);
+    /// Does what is to be done now. `drain_within`: the node stops within this time, and starts nothing any more.
+    pub fn proceed(&mut self, drain_within: Option<Span>, node: &Options, now: Timestamp, out: &mut Effects) {
+        self.look_for_an_end(drain_within, now, out);
         if self.ending.is_some() {
             self.stop_all(node, now, out);
-        } else if self.verdict.is_none() && !draining {
+        } else if self.verdict.is_none() && drain_within.is_none() {
             self.set_up(node, now, out);
             self.start_what_may(node, now, out);
             self.watch_over(node, now, out);
@@ -201,7 +201,7 @@ impl Machine {
     }
 
     /// What the Pod is to be ended for, if it is not ending already.
-    fn look_for_an_end(&mut self, draining: bool, node: &Options, now: Timestamp, out: &mut Effects) {
+    fn look_for_an_end(&mut self, drain_within: Option<Span>, now: Timestamp, out: &mut Effects) {
         if self.gone {
             self.end(Why::Gone, now, now);
             return;
@@ -236,8 +236,10 @@ impl Machine {
                 out.wake(at);
             }
         }
-        if self.ending.is_none() && draining && self.containers.iter().any(Container::is_alive) {
-            self.end(Why::Shutdown, now, now + self.grace().min(node.shutdown_grace));
+        if let Some(within) = drain_within
+            && self.containers.iter().any(Container::is_alive)
+        {
+            self.end(Why::Shutdown, now, now + self.grace().min(within));
         }
     }
 

@@ -16,7 +16,7 @@ struct Bench {
     out: Effects,
     checks: VecDeque<u64>,
     running: Vec<Attempt>,
-    draining: bool,
+    drain_within: Option<Span>,
     /// Starts are answered by hand.
     slow: bool,
     log: Vec<String>,
@@ -51,7 +51,7 @@ impl Bench {
             out: Effects::default(),
             checks: VecDeque::new(),
             running: Vec::new(),
-            draining: false,
+            drain_within: None,
             slow,
             log: Vec::new(),
             objects: json!({}),
@@ -65,13 +65,13 @@ impl Bench {
     fn settle(&mut self) {
         for _ in 0..100 {
             self.out.wake_at = None;
-            self.machine.proceed(self.draining, &self.options, self.now, &mut self.out);
+            self.machine.proceed(self.drain_within, &self.options, self.now, &mut self.out);
             self.log_events();
             let mut reports = Vec::new();
             for deed in std::mem::take(&mut self.out.deeds) {
                 reports.extend(self.carry_out(deed));
             }
-            let asked = self.machine.ask(self.draining, &self.options, self.now);
+            let asked = self.machine.ask(self.drain_within.is_some(), &self.options, self.now);
             if reports.is_empty() && asked.is_none() {
                 return;
             }
@@ -213,11 +213,15 @@ impl Bench {
             match word {
                 "ok" => self.checked(Ok(())),
                 "no" => self.checked(Err("nothing there".to_owned())),
-                "drain" => self.draining = true,
+                "drain" => self.drain_within = Some(Span::from_seconds(8)),
+                "drain-now" => self.drain_within = Some(Span::ZERO),
                 "gone" => self.machine.lose(),
                 "failed-elsewhere" => {
                     self.pod["status"]["phase"] = "Failed".into();
                     self.changed();
+                }
+                "other-settings" => {
+                    self.objects = json!({"settings": {"data": {"A": "2"}}});
                 }
                 "settings" => {
                     self.objects = json!({"settings": {"data": {"A": "1"}}});
@@ -560,6 +564,9 @@ fn a_node_that_stops_ends_its_pods_and_says_why() {
     let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
     let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
     assert_eq!(target["reason"], "TerminationByKubelet");
+    let ran = "prepare, start c/0, Running[c=Ready], signal 15 c/0, kill c/0, Failed(Terminated)[c=137]";
+    check(one("OnFailure"), "+1s drain +8s c=137", ran);
+    check(one("OnFailure"), "+1s drain +2s drain-now c=137", ran);
     // What waits to be restarted goes on with the next start.
     let bench = check(
         one("OnFailure"),
@@ -586,6 +593,11 @@ fn what_is_missing_is_waited_for() {
         "!FailedMount, Pending[c=ContainerCreating], !FailedMount, !FailedMount, prepare, start c/0, \
          Running[c=Ready], Succeeded[c=0]",
     );
+    // And followed as it changes.
+    let mut bench = Bench::with(pod(with(one("Never"), json!({"volumes": volume}))), &[], false);
+    bench.log.clear();
+    let bench = run(bench, "settings +1s +59s +3s other-settings +60s");
+    assert_eq!(bench.log.join(", "), "Pending[c=ContainerCreating], prepare, start c/0, Running[c=Ready], prepare");
     let volume = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]);
     let bench =
         check(with(one("Never"), json!({"volumes": volume})), "+600s", "!FailedMount, Pending[c=UnsupportedVolume]");
@@ -702,7 +714,7 @@ fn conditions_keep_their_times_until_they_change() {
 fn a_write_that_fails_is_made_again_and_says_the_newest() {
     let mut bench = Bench::new(pod(one("Never")), &[]);
     bench.exit("c", 0);
-    bench.machine.proceed(false, &bench.options, bench.now, &mut bench.out);
+    bench.machine.proceed(None, &bench.options, bench.now, &mut bench.out);
     let Some(Ask::Write(_)) = bench.machine.ask(false, &bench.options, bench.now) else { panic!("no write") };
     assert!(bench.machine.ask(false, &bench.options, bench.now).is_none(), "one at a time");
     bench.machine.written(Heard::Failed, bench.now);
