@@ -256,9 +256,8 @@ impl Node {
         let again = std::mem::replace(&mut self.recovered, true);
         if again {
             self.checks.clear();
-            // Asked for before this was known; whatever is still to be done is asked for anew.
+            // Decided before this was known; whatever is still to be done is asked for anew.
             self.effects.deeds.clear();
-            self.mailbox.take_deeds();
         }
         for uid in self.pods.keys().cloned().collect::<Vec<_>>() {
             let Some(known) = self.pods.get_mut(&uid) else { continue };
