@@ -2,10 +2,13 @@
 //! says what to request next. No I/O, no async, no clock: the same controllers run in the driver, against any
 //! Kubernetes API, and in the simulator.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use compact_str::CompactString;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
+use tokio::sync::Notify;
 
 pub use crate::machine::{Metric, RequestId};
 
@@ -17,6 +20,12 @@ pub trait Controller: Send {
 
     /// Takes one input; what should happen goes into `out`. Nothing else leaves.
     fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox);
+
+    /// For controllers that also hear from elsewhere than the API: whenever this is notified, a `Tick` comes soon. Asked
+    /// once.
+    fn pokes(&self) -> Option<Arc<Notify>> {
+        None
+    }
 }
 
 /// A kind of object and where the API serves it.
@@ -39,6 +48,7 @@ impl Kind {
     pub const NAMESPACE: Self = Self::core("Namespace", "namespaces", false);
     pub const NODE: Self = Self::core("Node", "nodes", false);
     pub const POD: Self = Self::core("Pod", "pods", true);
+    pub const SECRET: Self = Self::core("Secret", "secrets", true);
     pub const SERVICE_ACCOUNT: Self = Self::core("ServiceAccount", "serviceaccounts", true);
 
     pub const fn new(
@@ -94,7 +104,7 @@ pub enum Input<'a> {
     Reached(Kind, Revision),
     /// `served_at` is the server's clock when it answered, where it told.
     Answered { request: RequestId, reply: Reply, served_at: Option<Timestamp> },
-    /// The time asked for has come.
+    /// The time asked for has come, or somebody poked.
     Tick,
 }
 

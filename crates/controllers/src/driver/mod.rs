@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tally_core::time::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::controller::{Call, Controller, Input, Outbox, Refusal, Reply, Request, RequestId};
@@ -84,6 +84,7 @@ pub async fn run<A: Api>(
             out: Outbox::default(),
             queue: VecDeque::new(),
             calls: JoinSet::new(),
+            pokes: Arc::default(),
         };
         tasks.spawn(task.run(stopped.clone()));
     }
@@ -138,6 +139,8 @@ struct Task<A> {
     /// Asked for and not sent yet. As long as what the controllers have asked for, which is bounded by their own rules.
     queue: VecDeque<Request>,
     calls: JoinSet<(RequestId, Response)>,
+    /// Never notified where the controller hears of nothing but the API.
+    pokes: Arc<Notify>,
 }
 
 impl<A: Api> Task<A> {
@@ -149,6 +152,7 @@ impl<A: Api> Task<A> {
             streams.spawn(follow(self.caller.clone(), self.controller.name(), stream, told.clone()));
         }
         drop(told);
+        self.pokes = self.controller.pokes().unwrap_or_default();
         while self.turn(&mut stopped, &mut news).await {}
         let unfinished = async { while self.calls.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ORDERS, unfinished).await;
@@ -158,11 +162,20 @@ impl<A: Api> Task<A> {
     async fn turn(&mut self, stopped: &mut watch::Receiver<bool>, news: &mut mpsc::Receiver<News>) -> bool {
         let mut batch = Vec::new();
         let nap = self.until_wake();
+        let pokes = self.pokes.clone();
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return false,
             // Answers first: they are what new decisions should know of, and they make room.
             Some(done) = self.calls.join_next() => self.answered(done),
+            () = pokes.notified() => {
+                self.tell(Input::Tick);
+                // Pokes may come without end, and news behind them would never have their turn.
+                for _ in 0..BATCH {
+                    let Ok(item) = news.try_recv() else { break };
+                    self.heard(&item);
+                }
+            }
             received = news.recv_many(&mut batch, BATCH) => {
                 if received == 0 {
                     return false;

@@ -292,13 +292,12 @@ impl Controller for Sleeper {
     }
 }
 
-#[tokio::test]
-async fn a_timer_has_its_turn_while_news_never_stop() {
-    let told = Arc::new(Mutex::new(Vec::new()));
+/// A task with more news before it than a few turns take in.
+fn flooded(told: &Arc<Mutex<Vec<&'static str>>>) -> (Task<Script>, mpsc::Receiver<News>) {
     let limit = Arc::new(Limit::new(0.0, 0));
     let caller = Arc::new(Caller { api: script(Vec::new()), limit, observer: Arc::new(Silent) });
     let recorder = events::Recorder::start(caller.clone());
-    let mut task = Task {
+    let task = Task {
         caller,
         controller: Box::new(Sleeper(told.clone())),
         in_flight: 1,
@@ -306,11 +305,19 @@ async fn a_timer_has_its_turn_while_news_never_stop() {
         out: Outbox::default(),
         queue: VecDeque::new(),
         calls: JoinSet::new(),
+        pokes: Arc::default(),
     };
-    let (teller, mut news) = mpsc::channel(4 * BATCH);
+    let (teller, news) = mpsc::channel(4 * BATCH);
     for at in 0..4 * BATCH as u64 {
         teller.try_send(News::Reached(Kind::POD, Revision(at))).unwrap();
     }
+    (task, news)
+}
+
+#[tokio::test]
+async fn a_timer_has_its_turn_while_news_never_stop() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (mut task, mut news) = flooded(&told);
     let (_stopping, mut stopped) = watch::channel(false);
     for _ in 0..2 {
         assert!(task.turn(&mut stopped, &mut news).await);
@@ -318,4 +325,18 @@ async fn a_timer_has_its_turn_while_news_never_stop() {
     let told = told.lock().unwrap();
     assert_eq!(told.iter().filter(|line| **line == "news").count(), 2 * BATCH, "there is more");
     assert_eq!(told.iter().filter(|line| **line == "tick").count(), 2);
+}
+
+#[tokio::test]
+async fn pokes_and_news_that_never_stop_take_turns() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (mut task, mut news) = flooded(&told);
+    let (_stopping, mut stopped) = watch::channel(false);
+    for _ in 0..2 {
+        task.pokes.notify_one();
+        assert!(task.turn(&mut stopped, &mut news).await);
+    }
+    let told = told.lock().unwrap();
+    assert_eq!(told.first(), Some(&"tick"), "a poke is heard before the news that wait");
+    assert_eq!(told.iter().filter(|line| **line == "news").count(), 2 * BATCH);
 }

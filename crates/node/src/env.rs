@@ -1,0 +1,133 @@
+//! What a container is started with: its environment and command, with everything they refer to filled in.
+
+use std::collections::BTreeMap;
+
+use crate::facts;
+use crate::options::Options;
+use crate::pod::{Container, EnvSource, Pod};
+use crate::sources::{Held, Source, Sources};
+
+/// The environment of a container, in the order in which names first came up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    variables: Vec<(String, String)>,
+    at: BTreeMap<String, usize>,
+}
+
+impl Environment {
+    /// What is said later wins.
+    fn set(&mut self, name: &str, value: String) {
+        match self.at.get(name).and_then(|at| self.variables.get_mut(*at)) {
+            Some((_, known)) => *known = value,
+            None => {
+                self.at.insert(name.to_owned(), self.variables.len());
+                self.variables.push((name.to_owned(), value));
+            }
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.at.get(name).and_then(|at| self.variables.get(*at)).map(|(_, value)| value.as_str())
+    }
+
+    pub fn into_variables(self) -> Vec<(String, String)> {
+        self.variables
+    }
+
+    /// Fills in `$(NAME)`. `$$` is one `$`; what names nothing stays as it is written.
+    pub fn expand(&self, text: &str) -> String {
+        let mut result = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('$') {
+            result.push_str(before);
+            rest = after;
+            if let Some(after) = rest.strip_prefix('$') {
+                result.push('$');
+                rest = after;
+            } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+                match self.get(name) {
+                    Some(value) => result.push_str(value),
+                    None => result.extend(["$(", name, ")"]),
+                }
+                rest = after;
+            } else {
+                result.push('$');
+            }
+        }
+        result.push_str(rest);
+        result
+    }
+
+    /// The words a container runs: its command, then its arguments.
+    pub fn argv(&self, container: &Container) -> Vec<String> {
+        container.command.iter().chain(&container.args).map(|word| self.expand(word)).collect()
+    }
+}
+
+/// Err: what is missing or makes no sense, in words.
+pub fn environment(pod: &Pod, container: &Container, node: &Options, sources: &Sources) -> Result<Environment, String> {
+    let mut env = Environment::default();
+    for from in &container.env_from {
+        let named = [
+            from.config_map_ref.as_ref().map(|named| (Source::ConfigMap(named.name.clone()), named.optional)),
+            from.secret_ref.as_ref().map(|named| (Source::Secret(named.name.clone()), named.optional)),
+        ];
+        for (source, optional) in named.into_iter().flatten() {
+            let Some(held) = held(sources, source, optional)? else { continue };
+            for key in held.keys() {
+                let name = format!("{}{key}", from.prefix);
+                // No process could be told of such a name.
+                if !name.is_empty() && !name.contains(['=', '\0']) {
+                    env.set(&name, held.text(key).unwrap_or_default().into_owned());
+                }
+            }
+        }
+    }
+    for variable in &container.env {
+        let value = match &variable.value_from {
+            None => Some(env.expand(&variable.value)),
+            Some(from) => looked_up(pod, container, node, sources, from)?,
+        };
+        if let Some(value) = value {
+            env.set(&variable.name, value);
+        }
+    }
+    Ok(env)
+}
+
+/// None: an optional key that is not there; the variable is not set.
+fn looked_up(
+    pod: &Pod,
+    container: &Container,
+    node: &Options,
+    sources: &Sources,
+    from: &EnvSource,
+) -> Result<Option<String>, String> {
+    if let Some(field) = &from.field_ref {
+        return facts::field(pod, node, &field.field_path).map(Some);
+    }
+    if let Some(resource) = &from.resource_field_ref {
+        return facts::resource(pod, node, Some(container), resource).map(Some);
+    }
+    let (key, source, kind) = match (&from.config_map_key_ref, &from.secret_key_ref) {
+        (Some(key), _) => (key, Source::ConfigMap(key.name.clone()), "ConfigMap"),
+        (None, Some(key)) => (key, Source::Secret(key.name.clone()), "Secret"),
+        (None, None) => return Err("this node knows no such source of a variable".to_owned()),
+    };
+    let Some(held) = held(sources, source, key.optional)? else { return Ok(None) };
+    match held.text(&key.key) {
+        Some(value) => Ok(Some(value.into_owned())),
+        None if key.optional => Ok(None),
+        None => {
+            let namespace = &pod.metadata.namespace;
+            Err(format!("couldn't find key {} in {kind} {namespace}/{}", key.key, key.name))
+        }
+    }
+}
+
+fn held(sources: &Sources, source: Source, optional: bool) -> Result<Option<Held<'_>>, String> {
+    match sources.get(source.clone()) {
+        None if !optional => Err(source.not_found()),
+        held => Ok(held),
+    }
+}

@@ -1,0 +1,79 @@
+//! What a Pod may be told about itself: its fields, and what its containers may use.
+
+use std::fmt::Write;
+
+use crate::options::Options;
+use crate::pod::{Container, Labels, Pod, ResourceFieldRef, quantity};
+
+const NOT_A_FIELD: &str = "is not a field that a Pod can be told";
+
+/// `metadata.name`, `metadata.labels['app']`, `status.podIP` and the like.
+pub fn field(pod: &Pod, node: &Options, path: &str) -> Result<String, String> {
+    let metadata = &pod.metadata;
+    Ok(match path {
+        "metadata.name" => metadata.name.to_string(),
+        "metadata.namespace" => metadata.namespace.to_string(),
+        "metadata.uid" => metadata.uid.to_string(),
+        "metadata.labels" => listed(&metadata.labels),
+        "metadata.annotations" => listed(&metadata.annotations),
+        "spec.nodeName" => pod.spec.node_name.to_string(),
+        "spec.serviceAccountName" => pod.spec.service_account_name.to_string(),
+        // Processes of this node have no network of their own.
+        "status.hostIP" | "status.hostIPs" | "status.podIP" | "status.podIPs" => node.address.clone(),
+        path => {
+            let (map, key) = subscript(path).ok_or_else(|| format!("{path} {NOT_A_FIELD}"))?;
+            let map = match map {
+                "metadata.labels" => &metadata.labels,
+                "metadata.annotations" => &metadata.annotations,
+                _ => return Err(format!("{path} {NOT_A_FIELD}")),
+            };
+            map.get(key).cloned().unwrap_or_default()
+        }
+    })
+}
+
+/// `a['k']` is (a, k).
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    path.strip_suffix("']")?.split_once("['")
+}
+
+/// One line for each, with the value quoted.
+fn listed(labels: &Labels) -> String {
+    let mut text = String::new();
+    for (key, value) in labels {
+        let between = if text.is_empty() { "" } else { "\n" };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{between}{key}={}", serde_json::Value::from(value.as_str()));
+    }
+    text
+}
+
+/// What a container may use or asks for, in units of the divisor, rounded up. Limits that are not set are all the node
+/// has.
+pub fn resource(pod: &Pod, node: &Options, own: Option<&Container>, from: &ResourceFieldRef) -> Result<String, String> {
+    let container = if from.container_name.is_empty() {
+        own
+    } else {
+        pod.containers().map(|(_, container)| container).find(|container| container.name == from.container_name)
+    };
+    let container = container.ok_or_else(|| format!("there is no container {:?}", from.container_name.as_str()))?;
+    let (what, name) = from.resource.split_once('.').unwrap_or_default();
+    let (written, otherwise) = match what {
+        "limits" => (&container.resources.limits, true),
+        "requests" => (&container.resources.requests, false),
+        _ => return Err(format!("{:?} is not a resource that a Pod can be told", from.resource)),
+    };
+    let amount = quantity(written.get(name));
+    let divisor = quantity(from.divisor.as_ref()).filter(|divisor| !divisor.is_zero());
+    let (amount, divisor) = if name == "cpu" {
+        let all = if otherwise { node.cpu_millis } else { 0 };
+        let amount = amount.map_or(all, |amount| u64::try_from(amount.milli_value()).unwrap_or(0));
+        (amount, divisor.map_or(1000, |divisor| divisor.milli_value()))
+    } else {
+        let all = if otherwise && name == "memory" { node.memory } else { 0 };
+        let amount = amount.map_or(all, |amount| u64::try_from(amount.value()).unwrap_or(0));
+        (amount, divisor.map_or(1, |divisor| divisor.value()))
+    };
+    let divisor = u64::try_from(divisor).unwrap_or(1).max(1);
+    Ok(amount.div_ceil(divisor).to_string())
+}

@@ -1,0 +1,278 @@
+//! Probes and hooks: when they run and what follows from them.
+
+use serde_json::Value;
+use tally_core::time::{Span, Timestamp};
+
+use super::container::State;
+use super::stop::Stop;
+use super::{Effects, Event, Machine};
+use crate::options::Options;
+use crate::pod::{Container, Handler, Probe};
+use crate::port::{Check, Deed};
+
+/// A hook may take as long as it wants; what must end ends with its container.
+const HOOK_TIMEOUT: Span = Span::from_seconds(24 * 3600);
+
+#[derive(Debug, Default)]
+pub struct Probes {
+    pub startup: Probing,
+    pub liveness: Probing,
+    pub readiness: Probing,
+}
+
+#[derive(Debug, Default)]
+pub struct Probing {
+    /// What it says, once it has said the same often enough.
+    pub passed: Option<bool>,
+    next_at: Option<Timestamp>,
+    under_way: bool,
+    /// The last outcome, and how often in a row.
+    last: Option<(bool, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hook {
+    #[default]
+    NotRun,
+    UnderWay,
+    Done,
+}
+
+/// A check under way.
+#[derive(Debug)]
+pub struct Asked {
+    at: usize,
+    number: u32,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Startup,
+    Liveness,
+    Readiness,
+    PostStart,
+    PreStop,
+}
+
+impl Machine {
+    /// Looks after what runs: hooks of what has just started, probes, and the end of what a probe has condemned.
+    pub(super) fn watch_over(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+        for at in 0..self.containers.len() {
+            let State::Running { since, .. } = self.containers[at].state else { continue };
+            if self.containers[at].stop.is_some() {
+                self.stop(at, None, node, now, out);
+                continue;
+            }
+            let Some(spec) = self.spec(at) else { continue };
+            // The common case: nothing to look after.
+            if spec.lifecycle.post_start.is_none()
+                && spec.startup_probe.is_none()
+                && spec.liveness_probe.is_none()
+                && spec.readiness_probe.is_none()
+            {
+                continue;
+            }
+            if let Some(handler) = &spec.lifecycle.post_start
+                && self.containers[at].hook != Hook::Done
+            {
+                if self.containers[at].hook == Hook::NotRun {
+                    let check = check(spec, handler, node);
+                    self.containers[at].hook = Hook::UnderWay;
+                    self.ask_for(at, What::PostStart, check, HOOK_TIMEOUT, now, out);
+                }
+                continue;
+            }
+            let probes = if self.containers[at].has_started(spec) {
+                [(What::Liveness, spec.liveness_probe.clone()), (What::Readiness, spec.readiness_probe.clone())]
+            } else {
+                [(What::Startup, spec.startup_probe.clone()), (What::Startup, None)]
+            };
+            for (what, probe) in probes {
+                if let Some(probe) = probe {
+                    self.probe(at, what, &probe, since, node, now, out);
+                }
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn probe(
+        &mut self,
+        at: usize,
+        what: What,
+        probe: &Probe,
+        since: Timestamp,
+        node: &Options,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let Some(probing) = self.probing(at, what) else { return };
+        if probing.under_way {
+            return;
+        }
+        let first_at = since + Span::from_seconds(probe.initial_delay_seconds.max(0));
+        let due_at = probing.next_at.unwrap_or(first_at);
+        if now < due_at {
+            out.wake(due_at);
+            return;
+        }
+        let period = Span::from_seconds(probe.period_seconds.unwrap_or(10).max(1));
+        probing.next_at = Some(now + period);
+        probing.under_way = true;
+        let Some(spec) = self.spec(at) else { return };
+        let timeout = Span::from_seconds(probe.timeout_seconds.unwrap_or(1).max(1));
+        let check = check(spec, &probe.handler, node);
+        self.ask_for(at, what, check, timeout, now, out);
+    }
+
+    fn probing(&mut self, at: usize, what: What) -> Option<&mut Probing> {
+        let probes = &mut self.containers.get_mut(at)?.probes;
+        match what {
+            What::Startup => Some(&mut probes.startup),
+            What::Liveness => Some(&mut probes.liveness),
+            What::Readiness => Some(&mut probes.readiness),
+            What::PostStart | What::PreStop => None,
+        }
+    }
+
+    /// Has a check made. One that makes no sense fails at once.
+    pub(super) fn ask_for(
+        &mut self,
+        at: usize,
+        what: What,
+        check: Result<Check, String>,
+        timeout: Span,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let Some(number) = self.containers.get(at).and_then(|container| container.number()) else { return };
+        match check {
+            Ok(check) => {
+                out.last_check += 1;
+                let timeout_millis = u64::try_from(timeout.millis()).unwrap_or(0);
+                let attempt = self.attempt(at, number);
+                out.deeds.push(Deed::Check { id: out.last_check, attempt, check, timeout_millis });
+                self.checks.insert(out.last_check, Asked { at, number, what });
+            }
+            Err(problem) => self.found_out(&Asked { at, number, what }, Err(problem), now, out),
+        }
+    }
+
+    pub(super) fn checked(&mut self, id: u64, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
+        if let Some(asked) = self.checks.remove(&id) {
+            self.found_out(&asked, outcome, now, out);
+        }
+    }
+
+    fn found_out(&mut self, asked: &Asked, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
+        let Asked { at, number, what } = *asked;
+        let Some(container) = self.containers.get_mut(at) else { return };
+        // What is said of a run that has ended is of no interest.
+        if !container.is_alive() || container.number() != Some(number) {
+            return;
+        }
+        match what {
+            What::PostStart => {
+                container.hook = Hook::Done;
+                self.told.touch(now);
+                if let Err(problem) = outcome {
+                    out.warn("FailedPostStartHook", format!("PostStartHook failed: {problem}"));
+                    let kill_at = now + self.grace();
+                    self.condemn(at, kill_at);
+                }
+            }
+            What::PreStop => {
+                container.stop.iter_mut().for_each(|stop| stop.hook = Hook::Done);
+                if let Err(problem) = outcome {
+                    out.warn("FailedPreStopHook", format!("PreStopHook failed: {problem}"));
+                }
+            }
+            What::Startup | What::Liveness | What::Readiness => self.probed(at, what, outcome, now, out),
+        }
+    }
+
+    fn probed(&mut self, at: usize, what: What, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
+        let Some(spec) = self.spec(at) else { return };
+        let (probe, name) = match what {
+            What::Startup => (&spec.startup_probe, "Startup"),
+            What::Liveness => (&spec.liveness_probe, "Liveness"),
+            What::Readiness | What::PostStart | What::PreStop => (&spec.readiness_probe, "Readiness"),
+        };
+        let Some(probe) = probe else { return };
+        let threshold = if outcome.is_ok() {
+            probe.success_threshold.unwrap_or(1).max(1)
+        } else {
+            probe.failure_threshold.unwrap_or(3).max(1)
+        };
+        let grace = probe.termination_grace_period_seconds.map_or(self.grace(), Span::from_seconds);
+        let container = spec.name.clone();
+        let Some(probing) = self.probing(at, what) else { return };
+        probing.under_way = false;
+        let passed = outcome.is_ok();
+        let in_a_row = match probing.last {
+            Some((last, count)) if last == passed => count.saturating_add(1),
+            _ => 1,
+        };
+        probing.last = Some((passed, in_a_row));
+        let before = probing.passed;
+        if in_a_row >= threshold {
+            probing.passed = Some(passed);
+        }
+        let changed = probing.passed != before;
+        if let Err(problem) = outcome {
+            out.warn("Unhealthy", format!("{name} probe failed: {problem}"));
+        }
+        if changed {
+            self.told.touch(now);
+        }
+        if what != What::Readiness && !passed && in_a_row >= threshold {
+            let message = format!("Container {container} failed {} probe, will be restarted", name.to_lowercase());
+            out.events.push(Event { warning: false, reason: "Killing", message });
+            self.condemn(at, now + grace);
+        }
+    }
+
+    /// This run must end. What comes after it is for the restart policy to say.
+    fn condemn(&mut self, at: usize, kill_at: Timestamp) {
+        if let Some(container) = self.containers.get_mut(at).filter(|container| container.stop.is_none()) {
+            container.stop = Some(Stop::new(kill_at));
+        }
+    }
+}
+
+/// What a probe or hook does. Err: it makes no sense.
+pub(super) fn check(spec: &Container, handler: &Handler, node: &Options) -> Result<Check, String> {
+    let host = |named: &str| if named.is_empty() { node.address.clone() } else { named.to_owned() };
+    if let Some(exec) = &handler.exec {
+        return Ok(Check::Exec { argv: exec.command.clone() });
+    }
+    if let Some(get) = &handler.http_get {
+        return Ok(Check::Http {
+            scheme: if get.scheme.is_empty() { "HTTP".into() } else { get.scheme.clone() },
+            host: host(&get.host),
+            port: port(spec, &get.port)?,
+            path: if get.path.starts_with('/') { get.path.clone() } else { format!("/{}", get.path) },
+            headers: get.http_headers.iter().map(|header| (header.name.clone(), header.value.clone())).collect(),
+        });
+    }
+    if let Some(socket) = &handler.tcp_socket {
+        return Ok(Check::Tcp { host: host(&socket.host), port: port(spec, &socket.port)? });
+    }
+    if let Some(sleep) = &handler.sleep {
+        return Ok(Check::Sleep { seconds: sleep.seconds });
+    }
+    Err("this node knows exec, httpGet, tcpSocket and sleep".to_owned())
+}
+
+/// A number, or the name of one of the container's ports.
+fn port(spec: &Container, written: &Value) -> Result<u16, String> {
+    let number = match written {
+        Value::String(name) => {
+            let named = spec.ports.iter().find(|port| port.name == name.as_str()).map(|port| port.container_port);
+            named.or_else(|| name.parse().ok())
+        }
+        other => other.as_u64().and_then(|number| u16::try_from(number).ok()),
+    };
+    number.filter(|number| *number > 0).ok_or_else(|| format!("there is no port {written}"))
+}

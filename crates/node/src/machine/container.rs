@@ -1,0 +1,206 @@
+//! One container: its runs, one after the other.
+
+use tally_core::time::{Span, Timestamp};
+
+use super::checks::{Hook, Probes};
+use super::stop::Stop;
+use crate::pod::{self, RestartPolicy, Role, Terminated};
+use crate::port::{Attempt, Exit, Failure};
+
+/// How a run ends that could not begin.
+pub const CANNOT_START: i32 = 128;
+/// How a run ends that was killed, or of which nothing is known.
+pub const KILLED: i32 = 137;
+
+/// Before a container is started again it waits: not at all, 10 s, 20 s ... 5 min. After a run this long it begins anew.
+const FIRST_DELAY: Span = Span::from_seconds(10);
+const LONGEST_DELAY: Span = Span::from_seconds(300);
+const LONG_RUN: Span = Span::from_seconds(600);
+
+#[derive(Debug)]
+pub struct Container {
+    pub role: Role,
+    pub state: State,
+    /// How the run before this one ended.
+    pub last: Option<Terminated>,
+    /// Why it is not started.
+    pub waiting: Option<Failure>,
+    /// How long it waits before the next start.
+    pub delay: Span,
+    /// It has been told of its waiting to be restarted.
+    pub backs_off: bool,
+    pub hook: Hook,
+    pub probes: Probes,
+    pub stop: Option<Stop>,
+}
+
+#[derive(Debug)]
+pub enum State {
+    Fresh,
+    /// `previous`: how the run before ended, shown until this one runs.
+    Starting {
+        number: u32,
+        previous: Option<Terminated>,
+    },
+    Running {
+        number: u32,
+        since: Timestamp,
+    },
+    /// `again_at`: not before then, if it is started again at all.
+    Ended {
+        number: u32,
+        how: Terminated,
+        again_at: Timestamp,
+    },
+}
+
+impl Container {
+    pub fn new(role: Role) -> Self {
+        Self {
+            role,
+            state: State::Fresh,
+            last: None,
+            waiting: None,
+            delay: Span::ZERO,
+            backs_off: false,
+            hook: Hook::default(),
+            probes: Probes::default(),
+            stop: None,
+        }
+    }
+
+    pub fn is_fresh(&self) -> bool {
+        matches!(self.state, State::Fresh)
+    }
+
+    pub fn is_alive(&self) -> bool {
+        matches!(self.state, State::Starting { .. } | State::Running { .. })
+    }
+
+    pub fn number(&self) -> Option<u32> {
+        match self.state {
+            State::Fresh => None,
+            State::Starting { number, .. } | State::Running { number, .. } | State::Ended { number, .. } => {
+                Some(number)
+            }
+        }
+    }
+
+    /// Of the run that has ended, unless another has begun.
+    pub fn exit_code(&self) -> Option<i32> {
+        match &self.state {
+            State::Ended { how, .. } => Some(how.exit_code),
+            _ => None,
+        }
+    }
+
+    /// Whether it is started again after it has ended so.
+    pub fn restarts(&self, spec: &pod::Container, policy: RestartPolicy, code: i32) -> bool {
+        let policy = match spec.restart_policy.as_deref() {
+            Some("Always") => RestartPolicy::Always,
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            Some("Never") => RestartPolicy::Never,
+            _ => policy,
+        };
+        match (self.role, policy) {
+            (Role::Sidecar, _) => true,
+            (Role::Init | Role::Main, RestartPolicy::Never) => false,
+            (Role::Init, _) | (Role::Main, RestartPolicy::OnFailure) => code != 0,
+            (Role::Main, RestartPolicy::Always) => true,
+        }
+    }
+
+    pub fn end(&mut self, number: u32, how: Terminated, now: Timestamp) {
+        let since = how.started_at.unwrap_or(now);
+        if how.finished_at.unwrap_or(now) - since >= LONG_RUN {
+            self.delay = Span::ZERO;
+        }
+        if let State::Starting { previous, .. } = &mut self.state {
+            self.last = previous.take().or(self.last.take());
+        }
+        self.state = State::Ended { number, how, again_at: now + self.delay };
+        self.delay = following(self.delay);
+        self.backs_off = false;
+        self.hook = Hook::default();
+        self.probes = Probes::default();
+        self.stop = None;
+    }
+
+    /// The number of the run that now begins.
+    pub fn begin(&mut self) -> u32 {
+        let (number, previous) = match std::mem::replace(&mut self.state, State::Fresh) {
+            State::Ended { number, how, .. } => (number.saturating_add(1), Some(how)),
+            _ => (0, None),
+        };
+        self.state = State::Starting { number, previous };
+        self.waiting = None;
+        number
+    }
+
+    /// The run that was to begin left no trace: it is as it was before.
+    pub fn never_began(&mut self) {
+        if let State::Starting { number, previous } = &mut self.state {
+            let number = *number;
+            self.state = match previous.take() {
+                Some(how) => {
+                    let again_at = how.finished_at.unwrap_or_default();
+                    State::Ended { number: number.saturating_sub(1), how, again_at }
+                }
+                None => State::Fresh,
+            };
+        }
+    }
+
+    /// It has come up: its hook has run and its startup probe has passed.
+    pub fn has_started(&self, spec: &pod::Container) -> bool {
+        let up = spec.lifecycle.post_start.is_none() || self.hook == Hook::Done;
+        let passed = spec.startup_probe.is_none() || self.probes.startup.passed == Some(true);
+        matches!(self.state, State::Running { .. }) && up && passed
+    }
+
+    pub fn is_ready(&self, spec: &pod::Container) -> bool {
+        match self.role {
+            Role::Init => self.exit_code() == Some(0),
+            Role::Sidecar | Role::Main => {
+                let passed = spec.readiness_probe.is_none() || self.probes.readiness.passed == Some(true);
+                self.has_started(spec) && passed
+            }
+        }
+    }
+}
+
+/// How long to wait after so many restarts.
+pub fn delay_after(restarts: u32) -> Span {
+    (0..restarts.min(16)).fold(Span::ZERO, |delay, _| following(delay))
+}
+
+fn following(delay: Span) -> Span {
+    if delay < FIRST_DELAY { FIRST_DELAY } else { Span::from_millis(delay.millis() * 2).min(LONGEST_DELAY) }
+}
+
+/// As in `containerID`. It names the run, so that a run can be told from the one before.
+pub fn id(attempt: &Attempt) -> String {
+    format!("process://{}/{}/{}", attempt.pod, attempt.container, attempt.number)
+}
+
+/// The number of the run that an ID names.
+pub fn number_of(id: &str) -> Option<u32> {
+    id.strip_prefix("process://")?.rsplit('/').next()?.parse().ok()
+}
+
+pub fn terminated(attempt: &Attempt, exit: &Exit) -> Terminated {
+    let reason = match exit {
+        Exit { out_of_memory: true, .. } => "OOMKilled",
+        Exit { code: 0, .. } => "Completed",
+        _ => "Error",
+    };
+    Terminated {
+        exit_code: exit.code,
+        signal: exit.signal,
+        reason: reason.into(),
+        message: exit.message.clone(),
+        started_at: Some(exit.started_at),
+        finished_at: Some(exit.finished_at),
+        container_id: id(attempt),
+    }
+}

@@ -1,0 +1,335 @@
+//! From a Pod to its first processes: what it names is read, its volumes are filled, its containers start in their
+//! order. What is missing is waited for, as the API shows it and with events that say what it is.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tally_controllers::kit::retry_at;
+use tally_core::time::{Span, Timestamp};
+
+use super::container::State;
+use super::{Effects, Machine};
+use crate::env::{Environment, environment};
+use crate::options::Options;
+use crate::pod::{self, Pod, Role, quantity};
+use crate::port::{Deed, Failure, Preparation, Start, TerminationMessage, Volume};
+use crate::sources::{Source, Sources};
+use crate::volumes::{Problem, mounts, volumes};
+
+/// What volumes hold follows the ConfigMaps and Secrets they come from, this often.
+const REFRESH: Span = Span::from_seconds(60);
+
+/// A container's configuration refers to something that is not there or makes no sense.
+const CONFIG_ERROR: &str = "CreateContainerConfigError";
+/// A host name has no more letters.
+const LONGEST_HOSTNAME: usize = 63;
+
+#[derive(Debug, Default)]
+pub struct Setup {
+    wanted: BTreeSet<Source>,
+    sources: Sources,
+    /// Of this round of reading: what is still to be asked for, and how many answers are outstanding.
+    to_read: BTreeSet<Source>,
+    reading: usize,
+    read_not_before: Option<Timestamp>,
+    /// The first round is over.
+    complete: bool,
+    read_again_at: Option<Timestamp>,
+    /// What is in the volumes; None: they are not there yet.
+    prepared: Option<Vec<Volume>>,
+    preparing: Option<Vec<Volume>>,
+    /// Something that the volumes are made of has changed.
+    stale: bool,
+    /// Why nothing can be started.
+    pub blocked: Option<Failure>,
+    prepare_again_at: Option<Timestamp>,
+    failures: u32,
+}
+
+impl Setup {
+    pub fn of(pod: &Pod) -> Self {
+        Self { wanted: Source::of(pod), stale: true, ..Self::default() }
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.preparing.is_some()
+    }
+
+    pub fn is_prepared(&self) -> bool {
+        self.prepared.is_some()
+    }
+
+    /// Something that a volume may tell of has changed.
+    pub fn touch(&mut self) {
+        self.stale = true;
+    }
+
+    /// What was being prepared has to be prepared anew.
+    pub fn interrupt(&mut self) {
+        self.stale |= self.preparing.take().is_some();
+    }
+
+    /// The next object to read.
+    pub fn next_read(&mut self, now: Timestamp) -> Option<Source> {
+        if self.read_not_before.is_some_and(|at| now < at) {
+            return None;
+        }
+        let source = self.to_read.pop_first()?;
+        self.reading += 1;
+        Some(source)
+    }
+
+    fn is_reading(&self) -> bool {
+        self.reading > 0 || !self.to_read.is_empty()
+    }
+
+    fn begin_to_read(&mut self) {
+        self.to_read = self.wanted.clone();
+        self.read_again_at = None;
+    }
+
+    fn fail(&mut self, now: Timestamp) -> Timestamp {
+        let at = retry_at(now, self.failures);
+        self.failures = self.failures.saturating_add(1);
+        at
+    }
+}
+
+impl Machine {
+    /// The answer to a read. Err: it is not known whether there is such an object.
+    pub fn read(&mut self, source: Source, object: Result<Option<Value>, ()>, now: Timestamp) {
+        let setup = &mut self.setup;
+        setup.reading = setup.reading.saturating_sub(1);
+        match object {
+            Ok(object) => {
+                setup.read_not_before = None;
+                setup.sources.0.insert(source, object);
+            }
+            Err(()) => {
+                setup.to_read.insert(source);
+                setup.read_not_before = Some(setup.fail(now));
+            }
+        }
+        if setup.is_reading() {
+            return;
+        }
+        setup.complete = true;
+        setup.stale = true;
+        setup.blocked = None;
+        setup.read_again_at = Some(now + REFRESH);
+        for container in &mut self.containers {
+            container.waiting = container.waiting.take().filter(|waiting| waiting.reason != CONFIG_ERROR);
+        }
+    }
+
+    /// Reads and prepares what is to be there before anything starts, and keeps it up to date.
+    pub(super) fn set_up(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+        let setup = &mut self.setup;
+        if setup.is_reading() {
+            setup.read_not_before.into_iter().filter(|at| *at > now).for_each(|at| out.wake(at));
+        } else if !setup.wanted.is_empty() {
+            match setup.read_again_at {
+                None if !setup.complete => setup.begin_to_read(),
+                Some(at) if at <= now => setup.begin_to_read(),
+                Some(at) => out.wake(at),
+                None => {}
+            }
+        }
+        if setup.is_reading() || setup.preparing.is_some() {
+            return;
+        }
+        if let Some(at) = setup.prepare_again_at {
+            if now < at {
+                out.wake(at);
+                return;
+            }
+            setup.prepare_again_at = None;
+            setup.blocked = None;
+            setup.stale = true;
+        }
+        if std::mem::take(&mut setup.stale) {
+            self.prepare(node, now, out);
+        }
+    }
+
+    fn prepare(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+        match volumes(&self.pod, node, &self.setup.sources) {
+            Ok(volumes) if self.setup.prepared.as_ref() == Some(&volumes) => {}
+            Ok(volumes) => {
+                let metadata = &self.pod.metadata;
+                out.deeds.push(Deed::Prepare(Box::new(Preparation {
+                    pod: metadata.uid.clone(),
+                    namespace: metadata.namespace.clone(),
+                    name: metadata.name.clone(),
+                    volumes: volumes.clone(),
+                })));
+                self.setup.preparing = Some(volumes);
+            }
+            // What was there stays as it is, and is looked at again with the next round.
+            Err(_) if self.setup.is_prepared() => {}
+            Err((volume, problem)) => {
+                let (reason, what) = match problem {
+                    Problem::Missing(what) => {
+                        self.setup.read_again_at = Some(self.setup.fail(now));
+                        ("ContainerCreating", what)
+                    }
+                    Problem::Unsupported(what) => ("UnsupportedVolume", what),
+                };
+                let message = format!("MountVolume.SetUp failed for volume {volume:?} : {what}");
+                out.warn("FailedMount", message.clone());
+                self.setup.read_again_at.into_iter().for_each(|at| out.wake(at));
+                self.setup.blocked = Some(Failure { reason: reason.into(), message });
+                self.told.touch(now);
+            }
+        }
+    }
+
+    pub(super) fn prepared(&mut self, now: Timestamp) {
+        if let Some(volumes) = self.setup.preparing.take() {
+            if self.setup.prepared.is_none() {
+                self.told.touch(now);
+            }
+            self.setup.prepared = Some(volumes);
+            self.setup.failures = 0;
+        }
+    }
+
+    pub(super) fn unprepared(&mut self, failure: Failure, now: Timestamp, out: &mut Effects) {
+        if self.setup.preparing.take().is_none() {
+            return;
+        }
+        out.warn("FailedMount", failure.message.clone());
+        self.setup.prepare_again_at = Some(self.setup.fail(now));
+        if self.setup.prepared.is_none() {
+            self.setup.blocked = Some(failure);
+            self.told.touch(now);
+        }
+    }
+
+    /// Starts what has its turn: init containers one after the other, sidecars once those before them are up, the main
+    /// containers all at once; and again what has ended and waited long enough.
+    pub(super) fn start_what_may(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+        if !self.setup.is_prepared() {
+            return;
+        }
+        let policy = self.pod.spec.restart_policy;
+        let mut open = true;
+        for at in 0..self.containers.len() {
+            let (container, Some(spec)) = (&self.containers[at], self.spec(at)) else { return };
+            let role = container.role;
+            let may_start = match &container.state {
+                State::Fresh => open && container.waiting.is_none(),
+                State::Ended { again_at, how, .. } if container.restarts(spec, policy, how.exit_code) => {
+                    if *again_at > now {
+                        out.wake(*again_at);
+                        let message =
+                            format!("Back-off restarting failed container {} in pod {}", spec.name, self.full_name());
+                        if !std::mem::replace(&mut self.containers[at].backs_off, true) {
+                            out.warn("BackOff", message);
+                            self.told.touch(now);
+                        }
+                        false
+                    } else {
+                        container.waiting.is_none()
+                    }
+                }
+                _ => false,
+            };
+            if may_start {
+                self.start(at, node, now, out);
+            }
+            let (container, Some(spec)) = (&self.containers[at], self.spec(at)) else { return };
+            open &= match role {
+                Role::Init => container.exit_code() == Some(0),
+                Role::Sidecar => container.has_started(spec),
+                Role::Main => true,
+            };
+        }
+    }
+
+    fn start(&mut self, at: usize, node: &Options, now: Timestamp, out: &mut Effects) {
+        let Some(spec) = self.spec(at) else { return };
+        match self.ready_to_start(spec, node) {
+            Ok(env) => {
+                let number = self.containers[at].begin();
+                let Some(spec) = self.spec(at) else { return };
+                out.deeds.push(Deed::Start(Box::new(self.order(spec, number, env, node))));
+            }
+            Err(failure) => {
+                if failure.reason == CONFIG_ERROR {
+                    out.warn("Failed", format!("Error: {}", failure.message));
+                    // Perhaps it comes.
+                    if !self.setup.wanted.is_empty() {
+                        let again_at = self.setup.fail(now);
+                        self.setup.read_again_at = Some(again_at);
+                        out.wake(again_at);
+                    }
+                } else {
+                    out.warn("CommandMissing", failure.message.clone());
+                }
+                self.containers[at].waiting = Some(failure);
+                self.told.touch(now);
+            }
+        }
+    }
+
+    fn ready_to_start(&self, spec: &pod::Container, node: &Options) -> Result<Environment, Failure> {
+        if spec.command.is_empty() && spec.args.is_empty() {
+            let message = format!(
+                "container {:?} has no command: this node runs Pods as plain processes and starts no images, so \
+                 `command` must say what to run",
+                spec.name.as_str()
+            );
+            return Err(Failure { reason: "CommandMissing".into(), message });
+        }
+        let config_error = |message| Failure { reason: CONFIG_ERROR.into(), message };
+        let probes = [&spec.startup_probe, &spec.liveness_probe, &spec.readiness_probe];
+        if probes.into_iter().flatten().any(|probe| probe.handler.grpc.is_some()) {
+            let message = "this node has exec, httpGet and tcpSocket probes, not grpc";
+            return Err(config_error(message.to_owned()));
+        }
+        environment(&self.pod, spec, node, &self.setup.sources).map_err(config_error)
+    }
+
+    fn order(&self, spec: &pod::Container, number: u32, env: Environment, node: &Options) -> Start {
+        let pod = &self.pod.spec;
+        let limit = |name| quantity(spec.resources.limits.get(name));
+        let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
+        let context = &spec.security_context;
+        Start {
+            attempt: crate::port::Attempt { pod: self.uid().clone(), container: spec.name.clone(), number },
+            argv: env.argv(spec),
+            working_dir: Some(&spec.working_dir).filter(|dir| !dir.is_empty()).cloned(),
+            hostname: self.hostname(node),
+            mounts: mounts(spec, &env),
+            cpu_limit: limit("cpu").and_then(|limit| u64::try_from(limit.milli_value()).ok()),
+            memory_limit: limit("memory").and_then(|limit| u64::try_from(limit.value()).ok()),
+            user: id(context.run_as_user, pod.security_context.run_as_user),
+            group: id(context.run_as_group, pod.security_context.run_as_group),
+            termination_message: TerminationMessage {
+                path: match spec.termination_message_path.as_str() {
+                    "" => "/dev/termination-log".to_owned(),
+                    path => path.to_owned(),
+                },
+                from_logs: spec.termination_message_policy == "FallbackToLogsOnError",
+            },
+            env: env.into_variables(),
+        }
+    }
+
+    fn hostname(&self, node: &Options) -> String {
+        let spec = &self.pod.spec;
+        let name = match &spec.hostname {
+            _ if spec.host_network => &node.name,
+            own if own.is_empty() => &self.pod.metadata.name,
+            own => own,
+        };
+        let short: String = name.chars().take(LONGEST_HOSTNAME).collect();
+        short.trim_end_matches(['-', '.']).to_owned()
+    }
+
+    pub(super) fn full_name(&self) -> String {
+        let metadata = &self.pod.metadata;
+        format!("{}_{}({})", metadata.name, metadata.namespace, metadata.uid)
+    }
+}

@@ -1,0 +1,276 @@
+//! The status of a Pod, as a kubelet would write it: a strategic patch, so that conditions others have put there stay.
+
+use serde_json::{Map, Value, json};
+use tally_core::pod::Phase;
+use tally_core::time::Timestamp;
+
+use super::container::{self, Container, KILLED, State};
+use super::{Machine, Why};
+use crate::options::Options;
+use crate::pod::{self, Role, Terminated};
+
+impl Machine {
+    /// As things are. It only ever moves on: Pending, Running, then one of the ends.
+    pub fn phase(&self) -> Phase {
+        let stored = self.pod.status.phase;
+        if stored.is_terminal() {
+            return stored;
+        }
+        if let Some(verdict) = self.verdict {
+            return verdict;
+        }
+        let mut main = self.containers.iter().filter(|container| container.role == Role::Main);
+        let runs = main.all(|container| match &container.state {
+            State::Fresh => false,
+            State::Starting { previous, .. } => previous.is_some(),
+            State::Running { .. } | State::Ended { .. } => true,
+        });
+        stored.max(if runs && self.is_initialized() { Phase::Running } else { Phase::Pending })
+    }
+
+    fn is_initialized(&self) -> bool {
+        self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| match container.role {
+            Role::Init => container.exit_code() == Some(0),
+            Role::Sidecar => container.has_started(spec) || self.main_has_run(),
+            Role::Main => true,
+        })
+    }
+
+    fn main_has_run(&self) -> bool {
+        self.containers.iter().any(|container| container.role == Role::Main && !container.is_fresh())
+    }
+
+    pub(super) fn status(&self, node: &Options, now: Timestamp) -> Value {
+        let phase = self.phase();
+        let mut status = Map::new();
+        let mut say = |key: &str, value: Value| status.insert(key.to_owned(), value);
+        say("observedGeneration", self.pod.metadata.generation.into());
+        say("phase", name(phase).into());
+        if self.pod.status.start_time.is_none() {
+            say("startTime", self.taken_at.to_string().into());
+        }
+        say("hostIP", node.address.clone().into());
+        say("hostIPs", json!([{"ip": node.address}]));
+        if self.containers.iter().any(|container| !container.is_fresh()) {
+            say("podIP", node.address.clone().into());
+            say("podIPs", json!([{"ip": node.address}]));
+        }
+        if let (Some((reason, message)), Phase::Failed) = (self.reason(), phase) {
+            say("reason", reason.into());
+            say("message", message.into());
+        }
+        say("conditions", self.conditions(phase, now));
+        let of = |main: bool| -> Vec<Value> {
+            let each = self.containers.iter().zip(self.pod.containers());
+            let each = each.filter(|(container, _)| (container.role == Role::Main) == main);
+            each.map(|(container, (_, spec))| self.container_status(container, spec)).collect()
+        };
+        say("containerStatuses", of(true).into());
+        let init = of(false);
+        if !init.is_empty() {
+            say("initContainerStatuses", init.into());
+        }
+        Value::Object(status)
+    }
+
+    /// Why the Pod was ended, where that is not for its containers to say.
+    fn reason(&self) -> Option<(&'static str, &'static str)> {
+        match self.ending?.why {
+            Why::Deadline => {
+                Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"))
+            }
+            Why::Shutdown => Some(("Terminated", "Pod was terminated in response to imminent node shutdown.")),
+            _ => None,
+        }
+    }
+
+    fn container_status(&self, container: &Container, spec: &pod::Container) -> Value {
+        let id = |number| {
+            container::id(&crate::port::Attempt { pod: self.uid().clone(), container: spec.name.clone(), number })
+        };
+        let mut last = container.last.as_ref();
+        let mut shown = container.number();
+        let state = match &container.state {
+            State::Running { since, .. } => json!({"running": {"startedAt": since.to_string()}}),
+            State::Ended { how, number, .. } if container.waiting.is_some() || container.backs_off => {
+                // Only what may still be started again waits.
+                if self.verdict.is_some() {
+                    terminated(how)
+                } else {
+                    last = Some(how);
+                    let back_off = || {
+                        let seconds = container::delay_after(*number).millis() / 1000;
+                        let (name, pod) = (&spec.name, self.full_name());
+                        let message = format!("back-off {seconds}s restarting failed container={name} pod={pod}");
+                        json!({"reason": "CrashLoopBackOff", "message": message})
+                    };
+                    let waiting = container
+                        .waiting
+                        .as_ref()
+                        .map_or_else(back_off, |failure| json!({"reason": failure.reason, "message": failure.message}));
+                    json!({"waiting": waiting})
+                }
+            }
+            State::Ended { how, .. } => terminated(how),
+            State::Starting { number, previous: Some(how) } => {
+                shown = number.checked_sub(1);
+                terminated(how)
+            }
+            State::Starting { previous: None, .. } => {
+                shown = None;
+                self.waits(container)
+            }
+            State::Fresh => self.waits(container),
+        };
+        let last = last.map_or(json!({}), terminated);
+        let mut status = json!({
+            "name": spec.name, "image": spec.image, "imageID": "", "restartCount": shown.unwrap_or(0),
+            "ready": container.is_ready(spec), "started": container.has_started(spec),
+            "state": state, "lastState": last,
+        });
+        if let Some(number) = shown {
+            status["containerID"] = id(number).into();
+        }
+        status
+    }
+
+    /// A container that has never run.
+    fn waits(&self, container: &Container) -> Value {
+        let deserted = self.verdict.is_some() && self.ending.is_none_or(|ending| ending.why != Why::FailedInit);
+        if deserted {
+            return terminated(&Terminated {
+                exit_code: KILLED,
+                reason: "ContainerStatusUnknown".into(),
+                message: "The container could not be located when the pod was terminated".to_owned(),
+                ..Terminated::default()
+            });
+        }
+        if let Some(failure) = container.waiting.as_ref().or(self.setup.blocked.as_ref()) {
+            return json!({"waiting": {"reason": failure.reason, "message": failure.message}});
+        }
+        let init = self.containers.iter().any(|container| container.role != Role::Main);
+        json!({"waiting": {"reason": if init { "PodInitializing" } else { "ContainerCreating" }}})
+    }
+
+    /// Those that are not there yet or have changed.
+    fn conditions(&self, phase: Phase, now: Timestamp) -> Value {
+        let unready = |main_only: bool| -> Vec<&str> {
+            let each = self.containers.iter().zip(self.pod.containers());
+            let each = each.filter(|(container, (_, spec))| {
+                let counts = if main_only { container.role != Role::Init } else { container.role == Role::Init };
+                counts && !container.is_ready(spec)
+            });
+            each.map(|(_, (_, spec))| spec.name.as_str()).collect()
+        };
+        let over = match phase {
+            Phase::Succeeded => Some("PodCompleted"),
+            Phase::Failed => Some("PodFailed"),
+            _ => None,
+        };
+        let prepared = self.setup.is_prepared() && over.is_none();
+        let initialized = match over {
+            Some("PodCompleted") => Fact::holds().because("PodCompleted", None),
+            _ if self.is_initialized() => Fact::holds(),
+            _ => {
+                let message = format!("containers with incomplete status: [{}]", unready(false).join(" "));
+                Fact::fails().because("ContainersNotInitialized", Some(message))
+            }
+        };
+        let not_ready = unready(true);
+        let ready = match over {
+            Some(reason) => Fact::fails().because(reason, None),
+            None if not_ready.is_empty() => Fact::holds(),
+            None => {
+                let message = format!("containers with unready status: [{}]", not_ready.join(" "));
+                Fact::fails().because("ContainersNotReady", Some(message))
+            }
+        };
+        let mut list = Vec::new();
+        let mut set = |kind: &str, fact: &Fact| list.extend(self.condition(kind, fact, now));
+        set("PodReadyToStartContainers", &Fact { holds: prepared, ..Fact::holds() });
+        set("Initialized", &initialized);
+        set("Ready", &ready);
+        set("ContainersReady", &ready);
+        set("PodScheduled", &Fact::holds());
+        if over.is_some() && self.ending.is_some_and(|ending| ending.why == Why::Shutdown) {
+            let message = self.reason().map(|(_, message)| message.to_owned());
+            set("DisruptionTarget", &Fact::holds().because("TerminationByKubelet", message));
+        }
+        list.into()
+    }
+
+    fn condition(&self, kind: &str, fact: &Fact, now: Timestamp) -> Option<Value> {
+        let stored = self.pod.status.conditions.iter().find(|condition| condition.kind == kind);
+        let status = if fact.holds { "True" } else { "False" };
+        let message = fact.message.as_deref().unwrap_or_default();
+        if stored
+            .is_some_and(|stored| stored.status == status && stored.reason == fact.reason && stored.message == message)
+        {
+            return None;
+        }
+        let since = stored.filter(|stored| stored.status == status).and_then(|stored| stored.last_transition_time);
+        let mut condition = json!({
+            "type": kind, "status": status, "lastProbeTime": null,
+            "lastTransitionTime": since.unwrap_or(now).to_string(), "observedGeneration": self.pod.metadata.generation,
+        });
+        for (field, said, before) in [
+            ("reason", fact.reason, stored.map(|stored| stored.reason.as_str())),
+            ("message", message, stored.map(|stored| stored.message.as_str())),
+        ] {
+            if !said.is_empty() {
+                condition[field] = said.into();
+            } else if before.is_some_and(|before| !before.is_empty()) {
+                // What was said before no longer holds.
+                condition[field] = Value::Null;
+            }
+        }
+        Some(condition)
+    }
+}
+
+struct Fact {
+    holds: bool,
+    reason: &'static str,
+    message: Option<String>,
+}
+
+impl Fact {
+    fn holds() -> Self {
+        Self { holds: true, reason: "", message: None }
+    }
+
+    fn fails() -> Self {
+        Self { holds: false, ..Self::holds() }
+    }
+
+    fn because(self, reason: &'static str, message: Option<String>) -> Self {
+        Self { reason, message, ..self }
+    }
+}
+
+fn name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending => "Pending",
+        Phase::Running => "Running",
+        Phase::Succeeded => "Succeeded",
+        Phase::Failed => "Failed",
+        Phase::Unknown => "Unknown",
+    }
+}
+
+fn terminated(how: &Terminated) -> Value {
+    let time = |at: Option<Timestamp>| at.map_or(Value::Null, |at| at.to_string().into());
+    let mut said = json!({
+        "exitCode": how.exit_code, "reason": how.reason,
+        "startedAt": time(how.started_at), "finishedAt": time(how.finished_at),
+    });
+    if let Some(signal) = how.signal {
+        said["signal"] = signal.into();
+    }
+    for (field, text) in [("message", &how.message), ("containerID", &how.container_id)] {
+        if !text.is_empty() {
+            said[field] = text.as_str().into();
+        }
+    }
+    json!({"terminated": said})
+}

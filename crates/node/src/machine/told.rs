@@ -1,0 +1,173 @@
+//! What the API has been told about a Pod, and what is to be asked of it next. One write is under way at most; what has
+//! changed meanwhile is in the next one. What has not ended is told a little later, so that a Pod that ends at once is
+//! told of once.
+
+use std::hash::BuildHasher;
+
+use serde_json::{Value, json};
+use tally_controllers::controller::{Call, Kind, Verb};
+use tally_controllers::kit::retry_at;
+use tally_core::ids::Revision;
+use tally_core::time::{Span, Timestamp};
+
+use super::Machine;
+use crate::options::Options;
+use crate::pod::Pod;
+use crate::sources::Source;
+
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Since when there is something to tell.
+    since: Option<Timestamp>,
+    /// What is under way, and what it was decided from.
+    under_way: Option<Revision>,
+    /// Something did not work: not before then.
+    not_before: Option<Timestamp>,
+    failures: u32,
+    /// A digest of what was told last, apart from conditions: what is the same need not be told again.
+    last: Option<u64>,
+}
+
+/// A request about a Pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    Read(Source, Call),
+    Write(Call),
+    Remove(Call),
+}
+
+/// What became of a write or a removal.
+#[derive(Debug)]
+pub enum Heard {
+    /// It is done; this is the Pod now, unless it is gone.
+    Done(Option<Box<Pod>>),
+    /// There is no such Pod any more.
+    Gone,
+    /// It was not done, or nobody knows.
+    Failed,
+}
+
+fn digest(status: &Value) -> u64 {
+    let told = ["phase", "reason", "initContainerStatuses", "containerStatuses"].map(|field| &status[field]);
+    foldhash::fast::FixedState::default().hash_one(told.map(Value::to_string))
+}
+
+impl Told {
+    pub fn touch(&mut self, now: Timestamp) {
+        self.since.get_or_insert(now);
+    }
+
+    pub fn is_up_to_date(&self) -> bool {
+        self.since.is_none() && self.under_way.is_none()
+    }
+
+    fn due_at(&self, ended: bool, report_after: Span) -> Option<Timestamp> {
+        let since = self.since.filter(|_| self.under_way.is_none())?;
+        let due_at = if ended { since } else { since + report_after };
+        Some(self.not_before.map_or(due_at, |at| at.max(due_at)))
+    }
+}
+
+impl Machine {
+    /// The next request, if there is one to send now.
+    pub fn ask(&mut self, draining: bool, node: &Options, now: Timestamp) -> Option<Ask> {
+        if self.gone {
+            return None;
+        }
+        let (namespace, name) = (self.pod.metadata.namespace.clone(), self.pod.metadata.name.clone());
+        if !draining
+            && self.ending.is_none()
+            && self.verdict.is_none()
+            && let Some(source) = self.setup.next_read(now)
+        {
+            let call = Call::new(Verb::Get, source.kind(), &namespace, source.name());
+            return Some(Ask::Read(source, call));
+        }
+        let revision = self.revision();
+        if self.told.due_at(self.verdict.is_some(), node.report_after).is_some_and(|at| at <= now) {
+            let status = self.status(node, now);
+            self.told.since = None;
+            let digest = digest(&status);
+            if self.told.last == Some(digest) && status["conditions"] == json!([]) {
+                return self.ask(draining, node, now);
+            }
+            self.told.last = Some(digest);
+            self.told.under_way = Some(revision);
+            self.told.not_before = None;
+            let guard = json!({"uid": self.uid().to_string(), "resourceVersion": revision.0.to_string()});
+            let call = Call::new(Verb::StrategicPatch, Kind::POD, &namespace, &name);
+            return Some(Ask::Write(call.subresource("status").body(&json!({"metadata": guard, "status": status}))));
+        }
+        if self.may_go() && self.told.not_before.is_none_or(|at| at <= now) {
+            self.told.under_way = Some(revision);
+            self.told.not_before = None;
+            let options = json!({
+                "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+                "preconditions": {"uid": self.uid().to_string()},
+            });
+            return Some(Ask::Remove(Call::new(Verb::Delete, Kind::POD, &namespace, &name).body(&options)));
+        }
+        None
+    }
+
+    /// It has ended, the API knows, and only this node still holds it.
+    pub(super) fn may_go(&self) -> bool {
+        self.is_over() && self.pod.grace().is_some_and(|grace| grace > 0)
+    }
+
+    /// When to `ask` again. Reads are not counted: `proceed` wakes for them.
+    pub fn ask_at(&self, node: &Options, now: Timestamp) -> Option<Timestamp> {
+        if self.gone {
+            return None;
+        }
+        let removal = self.may_go().then(|| self.told.not_before.unwrap_or(now));
+        let write = self.told.due_at(self.verdict.is_some(), node.report_after);
+        write.into_iter().chain(removal).min()
+    }
+
+    pub fn written(&mut self, heard: Heard, now: Timestamp) {
+        let Some(about) = self.told.under_way.take() else { return };
+        match heard {
+            Heard::Done(pod) => {
+                self.told.failures = 0;
+                pod.into_iter().for_each(|pod| self.observe(*pod));
+            }
+            Heard::Gone => self.lose(),
+            Heard::Failed => {
+                self.told.last = None;
+                self.told.touch(now);
+                self.hold(about, now);
+            }
+        }
+    }
+
+    pub fn removed(&mut self, heard: Heard, now: Timestamp) {
+        let Some(about) = self.told.under_way.take() else { return };
+        match heard {
+            // Where something else holds it, it is there still, without any time left.
+            Heard::Done(Some(pod)) => {
+                self.told.failures = 0;
+                self.observe(*pod);
+                // The answer may show it as it was. If it is there still, the stream will say so.
+                self.told.not_before = Some(retry_at(now, 4));
+            }
+            Heard::Done(None) | Heard::Gone => self.lose(),
+            Heard::Failed => self.hold(about, now),
+        }
+    }
+
+    /// Not again at once; unless the Pod has changed, and that is why it failed.
+    fn hold(&mut self, about: Revision, now: Timestamp) {
+        if self.revision() == about {
+            self.told.not_before = Some(retry_at(now, self.told.failures));
+            self.told.failures = self.told.failures.saturating_add(1);
+        }
+    }
+
+    /// The Pod has changed: what was refused because of that is asked again.
+    pub(super) fn try_again(&mut self) {
+        if !self.is_over() {
+            self.told.not_before = None;
+        }
+    }
+}

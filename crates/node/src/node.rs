@@ -1,0 +1,457 @@
+//! The node as a controller: it keeps its Node object, takes on the Pods that are bound to it, and tells the half that
+//! does what to do for them. It starts nothing before it has heard all that an earlier life has left behind.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde::Deserialize;
+use tally_controllers::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
+use tally_controllers::kit::Asked;
+use tally_core::ids::{PodUid, Revision};
+use tally_core::time::{Span, Timestamp};
+use tokio::sync::Notify;
+
+use crate::machine::{Ask, Effects, Heard, Machine};
+use crate::mailbox::Mailbox;
+use crate::object::Keeper;
+use crate::options::Options;
+use crate::pod::{Metadata, Pod};
+use crate::port::{Deed, Found, Report};
+use crate::sources::Source;
+
+/// Requests under way at once. Enough to keep a store's group commit busy, few enough to leave room for others.
+const IN_FLIGHT: usize = 256;
+
+pub struct Node {
+    options: Options,
+    mailbox: Arc<Mailbox>,
+    object: Keeper,
+    pods: BTreeMap<PodUid, Known>,
+    /// What an earlier life left behind, until its Pod is taken on.
+    found: BTreeMap<PodUid, Vec<Found>>,
+    recovered: bool,
+    /// A list of all Pods has been complete.
+    listed: bool,
+    epoch: u32,
+    /// To be looked at now.
+    due: BTreeSet<PodUid>,
+    timers: BTreeSet<(Timestamp, PodUid)>,
+    /// They had something to ask when too much was under way.
+    held_up: BTreeSet<PodUid>,
+    asked: Asked<Purpose>,
+    /// Whose checks are under way.
+    checks: HashMap<u64, PodUid, foldhash::fast::FixedState>,
+    effects: Effects,
+    /// The node stops: nothing is started any more, and this is the time that is left.
+    drain_within: Option<Span>,
+}
+
+struct Known {
+    entry: Entry,
+    epoch: u32,
+    timer: Option<Timestamp>,
+}
+
+enum Entry {
+    /// Seen before it was known what an earlier life left behind.
+    Waiting(Box<Pod>),
+    Live(Box<Machine>),
+    /// It has ended and the API knows, as of this revision. Its logs stay as long as the object does.
+    Over(Revision),
+    /// The object is gone, and now everything else of it goes.
+    Cleaning,
+}
+
+enum Purpose {
+    Node,
+    Read(PodUid, Source),
+    Write(PodUid),
+    Remove(PodUid),
+}
+
+/// Enough of a Pod to know whether it is ours.
+#[derive(Deserialize)]
+struct Glance {
+    metadata: GlanceMetadata,
+    #[serde(default)]
+    spec: GlanceSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GlanceMetadata {
+    uid: PodUid,
+    deletion_timestamp: Option<CompactString>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GlanceSpec {
+    node_name: CompactString,
+}
+
+impl Node {
+    pub fn new(options: Options, mailbox: Arc<Mailbox>) -> Self {
+        Self {
+            options,
+            mailbox,
+            object: Keeper::default(),
+            pods: BTreeMap::new(),
+            found: BTreeMap::new(),
+            recovered: false,
+            listed: false,
+            epoch: 0,
+            due: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            held_up: BTreeSet::new(),
+            asked: Asked::default(),
+            checks: HashMap::default(),
+            effects: Effects::default(),
+            drain_within: None,
+        }
+    }
+
+    fn pod_observed(&mut self, bytes: &[u8], now: Timestamp) {
+        let Ok(Glance { metadata, spec }) = serde_json::from_slice(bytes) else { return };
+        if spec.node_name != self.options.name {
+            return;
+        }
+        // Most of what is heard of a Pod comes after its end, and needs no closer look.
+        if metadata.deletion_timestamp.is_none()
+            && let Some(known) = self.pods.get_mut(&metadata.uid)
+            && matches!(known.entry, Entry::Over(_) | Entry::Cleaning)
+        {
+            known.epoch = self.epoch;
+            return;
+        }
+        if let Some(pod) = Pod::read(bytes) {
+            self.take(pod, now);
+        }
+    }
+
+    fn take(&mut self, pod: Pod, now: Timestamp) {
+        let uid = pod.uid().clone();
+        let epoch = self.epoch;
+        let Some(known) = self.pods.get_mut(&uid) else {
+            self.pods.insert(uid.clone(), Known { entry: Entry::Waiting(Box::new(pod)), epoch, timer: None });
+            self.take_on(&uid, now);
+            return;
+        };
+        known.epoch = epoch;
+        match &mut known.entry {
+            Entry::Waiting(waiting) if waiting.metadata.resource_version <= pod.metadata.resource_version => {
+                **waiting = pod;
+            }
+            Entry::Live(machine) => {
+                machine.observe(pod);
+                self.due.insert(uid);
+            }
+            // Nothing is left to do, unless it is being deleted and nobody else lets it go. The stream may be behind what
+            // is known: a Pod that is shown as it was before it ended must not be taken on again.
+            Entry::Over(known_at)
+                if *known_at < pod.metadata.resource_version && pod.grace().is_some_and(|grace| grace > 0) =>
+            {
+                known.entry = Entry::Waiting(Box::new(pod));
+                self.take_on(&uid, now);
+            }
+            Entry::Waiting(_) | Entry::Over(_) | Entry::Cleaning => {}
+        }
+    }
+
+    /// Begins with a Pod, once everything is known that could be.
+    fn take_on(&mut self, uid: &PodUid, now: Timestamp) {
+        if !self.recovered {
+            return;
+        }
+        let Some(known) = self.pods.get_mut(uid) else { return };
+        let found = self.found.remove(uid).unwrap_or_default();
+        match std::mem::replace(&mut known.entry, Entry::Cleaning) {
+            Entry::Waiting(pod) => {
+                known.entry = Entry::Live(Box::new(Machine::adopt(*pod, &found, now)));
+                self.due.insert(uid.clone());
+            }
+            other => known.entry = other,
+        }
+    }
+
+    fn pod_gone(&mut self, uid: &PodUid) {
+        let Some(known) = self.pods.get_mut(uid) else { return };
+        match &mut known.entry {
+            Entry::Live(machine) => {
+                machine.lose();
+                self.due.insert(uid.clone());
+            }
+            Entry::Over(_) => self.clean(uid),
+            // What there may be on record of it is found when that has been told.
+            Entry::Waiting(_) => self.forget(uid),
+            Entry::Cleaning => {}
+        }
+    }
+
+    fn clean(&mut self, uid: &PodUid) {
+        self.effects.deeds.push(Deed::Clean { pod: uid.clone() });
+        let epoch = self.epoch;
+        let known = self.pods.entry(uid.clone()).or_insert(Known { entry: Entry::Cleaning, epoch, timer: None });
+        known.entry = Entry::Cleaning;
+    }
+
+    fn forget(&mut self, uid: &PodUid) {
+        if let Some(timer) = self.pods.remove(uid).and_then(|known| known.timer) {
+            self.timers.remove(&(timer, uid.clone()));
+        }
+    }
+
+    fn pods_listed(&mut self) {
+        self.listed = true;
+        let epoch = self.epoch;
+        let missing = self.pods.iter().filter(|(_, known)| known.epoch != epoch).map(|(uid, _)| uid.clone());
+        for uid in missing.collect::<Vec<_>>() {
+            self.pod_gone(&uid);
+        }
+        self.clean_what_is_left();
+    }
+
+    /// What is on record of Pods that no longer exist.
+    fn clean_what_is_left(&mut self) {
+        if self.listed && self.recovered {
+            let left: Vec<_> = std::mem::take(&mut self.found).into_keys().collect();
+            for uid in left.iter().filter(|uid| !self.pods.contains_key(uid)).cloned().collect::<Vec<_>>() {
+                self.clean(&uid);
+            }
+        }
+    }
+
+    fn hear(&mut self, report: Report, now: Timestamp, out: &mut Outbox) {
+        let uid = match &report {
+            Report::Recovered => return self.recover(now),
+            Report::Found { pod, attempts } => {
+                self.found.entry(pod.clone()).or_default().extend(attempts.iter().cloned());
+                return;
+            }
+            Report::Cleaned { pod } => {
+                let pod = pod.clone();
+                return self.forget(&pod);
+            }
+            Report::Checked { id, .. } => match self.checks.remove(id) {
+                Some(uid) => uid,
+                None => return,
+            },
+            Report::Prepared { pod } | Report::Unprepared { pod, .. } => pod.clone(),
+            Report::Started { attempt, .. }
+            | Report::Unstarted { attempt, .. }
+            | Report::Ended { attempt, .. }
+            | Report::Signalled { attempt } => attempt.pod.clone(),
+        };
+        if let Some(Known { entry: Entry::Live(machine), .. }) = self.pods.get_mut(&uid) {
+            machine.hear(report, now, &mut self.effects);
+            record(&mut self.effects, &machine.pod().metadata, out);
+            self.due.insert(uid);
+        }
+    }
+
+    /// All that an earlier life left behind is known. Or the half that does has had a crash of its own: then what it was
+    /// doing has come to an end.
+    fn recover(&mut self, now: Timestamp) {
+        let again = std::mem::replace(&mut self.recovered, true);
+        if again {
+            self.checks.clear();
+            // Decided before this was known; whatever is still to be done is asked for anew.
+            self.effects.deeds.clear();
+        }
+        for uid in self.pods.keys().cloned().collect::<Vec<_>>() {
+            let Some(known) = self.pods.get_mut(&uid) else { continue };
+            match &mut known.entry {
+                Entry::Waiting(_) => self.take_on(&uid, now),
+                Entry::Live(machine) => {
+                    machine.recover(&self.found.remove(&uid).unwrap_or_default(), now);
+                    self.due.insert(uid);
+                }
+                Entry::Cleaning => self.clean(&uid),
+                Entry::Over(_) => {}
+            }
+        }
+        self.clean_what_is_left();
+    }
+
+    fn answered(&mut self, purpose: Purpose, reply: &Reply, now: Timestamp) {
+        let (Purpose::Read(uid, _) | Purpose::Write(uid) | Purpose::Remove(uid)) = &purpose else {
+            self.object.answered(reply, &self.options.name, now);
+            return;
+        };
+        let Some(Known { entry: Entry::Live(machine), .. }) = self.pods.get_mut(uid) else { return };
+        match &purpose {
+            Purpose::Read(_, source) => {
+                let object = match reply {
+                    Reply::Done(bytes) => serde_json::from_slice(bytes).map(Some).map_err(|_| ()),
+                    reply if reply.is_not_found() => Ok(None),
+                    _ => Err(()),
+                };
+                machine.read(source.clone(), object, now);
+            }
+            Purpose::Write(uid) => machine.written(heard(reply, uid), now),
+            Purpose::Remove(uid) => machine.removed(heard(reply, uid), now),
+            Purpose::Node => {}
+        }
+        self.due.insert(uid.clone());
+    }
+
+    /// Looks at a Pod: does what is to be done, and notes when to look again.
+    fn look(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
+        let Some(known) = self.pods.get_mut(uid) else { return };
+        let Entry::Live(machine) = &mut known.entry else { return };
+        let deeds_before = self.effects.deeds.len();
+        self.effects.wake_at = None;
+        machine.proceed(self.drain_within, &self.options, now, &mut self.effects);
+        for deed in &self.effects.deeds[deeds_before..] {
+            if let Deed::Check { id, .. } = deed {
+                self.checks.insert(*id, uid.clone());
+            }
+        }
+        record(&mut self.effects, &machine.pod().metadata, out);
+        let mut asks_at = None;
+        loop {
+            if self.asked.len() >= IN_FLIGHT {
+                self.held_up.insert(uid.clone());
+                break;
+            }
+            let Some(ask) = machine.ask(self.drain_within.is_some(), &self.options, now) else {
+                asks_at = machine.ask_at(&self.options, now);
+                break;
+            };
+            let (purpose, call): (_, Call) = match ask {
+                Ask::Read(source, call) => (Purpose::Read(uid.clone(), source), call),
+                Ask::Write(call) => (Purpose::Write(uid.clone()), call),
+                Ask::Remove(call) => (Purpose::Remove(uid.clone()), call),
+            };
+            self.asked.ask(purpose, call, out);
+        }
+        let wanted = self.effects.wake_at.into_iter().chain(asks_at).min();
+        if machine.is_gone() && machine.is_cleaning() {
+            known.entry = Entry::Cleaning;
+        } else if machine.is_settled() {
+            known.entry = Entry::Over(machine.revision());
+        }
+        let wanted = wanted.filter(|_| matches!(known.entry, Entry::Live(_)));
+        let before = std::mem::replace(&mut known.timer, wanted);
+        if before != wanted {
+            if let Some(before) = before {
+                self.timers.remove(&(before, uid.clone()));
+            }
+            if let Some(wanted) = wanted {
+                self.timers.insert((wanted, uid.clone()));
+            }
+        }
+    }
+
+    fn proceed(&mut self, now: Timestamp, out: &mut Outbox) {
+        for report in self.mailbox.take_reports() {
+            self.hear(report, now, out);
+        }
+        let drain_within = self.mailbox.drain_within();
+        if std::mem::replace(&mut self.drain_within, drain_within) != drain_within {
+            self.due.extend(self.pods.keys().cloned());
+        }
+        while self.timers.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, uid)) = self.timers.pop_first()
+        {
+            self.pods.get_mut(&uid).into_iter().for_each(|known| known.timer = None);
+            self.due.insert(uid);
+        }
+        if self.asked.len() < IN_FLIGHT {
+            self.due.append(&mut self.held_up);
+        }
+        while let Some(uid) = self.due.pop_first() {
+            self.look(&uid, now, out);
+        }
+        if let Some(call) = self.object.ask(&self.options, now) {
+            self.asked.ask(Purpose::Node, call, out);
+        }
+        self.mailbox.post(&mut self.effects.deeds);
+        if self.drain_within.is_some() && !self.mailbox.is_drained() {
+            let at_rest = |known: &Known| match &known.entry {
+                Entry::Live(machine) => machine.is_at_rest(),
+                _ => true,
+            };
+            if self.pods.values().all(at_rest) {
+                self.mailbox.set_drained();
+            }
+        }
+        let timer = self.timers.first().map(|(at, _)| *at);
+        out.wake_at = timer.into_iter().chain(self.object.ask_at(now)).min();
+    }
+}
+
+/// Passes on the events about a Pod.
+fn record(effects: &mut Effects, pod: &Metadata, out: &mut Outbox) {
+    out.events.extend(effects.events.drain(..).map(|event| Event {
+        about: Reference {
+            kind: Kind::POD,
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.to_string().into(),
+        },
+        warning: event.warning,
+        reason: event.reason.into(),
+        message: event.message,
+    }));
+}
+
+/// What became of a write, for the Pod it was about.
+fn heard(reply: &Reply, uid: &PodUid) -> Heard {
+    match reply {
+        Reply::Done(bytes) => match Pod::read(bytes).filter(|pod| pod.uid() == uid) {
+            Some(pod) => Heard::Done(Some(Box::new(pod))),
+            None => Heard::Failed,
+        },
+        Reply::DoneWithStatus => Heard::Done(None),
+        reply if reply.is_not_found() || is_namesake(reply) => Heard::Gone,
+        _ => Heard::Failed,
+    }
+}
+
+/// The name is another Pod's by now.
+fn is_namesake(reply: &Reply) -> bool {
+    matches!(reply, Reply::Refused(refusal) if refusal.code == 422
+        && refusal.causes.iter().any(|(field, _)| field == "metadata.uid")
+        || refusal.code == 409 && refusal.message.contains("the UID in the precondition"))
+}
+
+impl Controller for Node {
+    fn name(&self) -> &'static str {
+        "node"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(Kind::NODE), Stream::of(Kind::POD)]
+    }
+
+    fn pokes(&self) -> Option<Arc<Notify>> {
+        Some(self.mailbox.pokes())
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+        match input {
+            Input::Listing(Kind::NODE) => self.object.listing(),
+            Input::Observed(Kind::NODE, bytes) => self.object.observe(bytes, &self.options.name),
+            Input::Gone(Kind::NODE, bytes) => self.object.gone(bytes),
+            Input::Listed(Kind::NODE, _) => self.object.listed(),
+            Input::Listing(Kind::POD) => self.epoch = self.epoch.wrapping_add(1),
+            Input::Observed(Kind::POD, bytes) => self.pod_observed(bytes, now),
+            Input::Gone(Kind::POD, bytes) => {
+                if let Ok(gone) = serde_json::from_slice::<Glance>(bytes) {
+                    self.pod_gone(&gone.metadata.uid);
+                }
+            }
+            Input::Listed(Kind::POD, _) => self.pods_listed(),
+            Input::Answered { request, reply, .. } => {
+                if let Some(purpose) = self.asked.answered(request) {
+                    self.answered(purpose, &reply, now);
+                }
+            }
+            Input::Tick | Input::Listing(_) | Input::Observed(..) | Input::Gone(..) | Input::Listed(..) => {}
+            Input::Reached(..) => {}
+        }
+        self.proceed(now, out);
+    }
+}

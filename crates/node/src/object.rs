@@ -1,0 +1,228 @@
+//! The Node object: made if it is not there, kept true, and otherwise left alone.
+
+use compact_str::CompactString;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tally_controllers::controller::{Call, Kind, Reply, Verb};
+use tally_controllers::kit::retry_at;
+use tally_core::ids::Revision;
+use tally_core::time::{Span, Timestamp};
+
+use crate::options::Options;
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Nobody here judges a node by its silence; this is for people.
+const HEARTBEAT: Span = Span::from_seconds(240);
+
+#[derive(Debug, Default)]
+pub struct Keeper {
+    seen: Option<Seen>,
+    /// All there is has been seen.
+    listed: bool,
+    epoch_seen: bool,
+    under_way: bool,
+    /// What is under way says that the node is well.
+    beats: bool,
+    failures: u32,
+    not_before: Option<Timestamp>,
+    /// When this process last said that the node is well.
+    beat_at: Option<Timestamp>,
+}
+
+impl Keeper {
+    pub fn listing(&mut self) {
+        self.epoch_seen = false;
+    }
+
+    pub fn observe(&mut self, bytes: &[u8], name: &str) {
+        let Some(seen) = Seen::read(bytes).filter(|seen| seen.metadata.name == name) else { return };
+        self.epoch_seen = true;
+        if self.seen.as_ref().is_none_or(|known| {
+            known.metadata.uid != seen.metadata.uid || known.metadata.revision() <= seen.metadata.revision()
+        }) {
+            self.not_before = self.not_before.filter(|_| self.failures > 4);
+            self.seen = Some(seen);
+        }
+    }
+
+    pub fn gone(&mut self, bytes: &[u8]) {
+        let Some(gone) = Seen::read(bytes) else { return };
+        self.seen = self.seen.take().filter(|known| known.metadata.uid != gone.metadata.uid);
+    }
+
+    pub fn listed(&mut self) {
+        self.listed = true;
+        if !self.epoch_seen {
+            self.seen = None;
+        }
+    }
+
+    /// What has to be done, if anything.
+    pub fn ask(&mut self, node: &Options, now: Timestamp) -> Option<Call> {
+        if !self.listed || self.under_way || self.not_before.is_some_and(|at| now < at) {
+            return None;
+        }
+        let call = match &self.seen {
+            None => {
+                self.beat_at = None;
+                create(node, now)
+            }
+            Some(seen) => seen.fix(node, self.beat_at.is_none_or(|at| at + HEARTBEAT <= now), now)?,
+        };
+        self.beats = call.verb == Verb::Create || call.subresource == "status";
+        self.under_way = true;
+        Some(call)
+    }
+
+    pub fn answered(&mut self, reply: &Reply, name: &str, now: Timestamp) {
+        self.under_way = false;
+        self.not_before = None;
+        match reply {
+            Reply::Done(bytes) => {
+                self.failures = 0;
+                self.beat_at = if self.beats { Some(now) } else { self.beat_at };
+                self.observe(bytes, name);
+            }
+            _ => {
+                self.not_before = Some(retry_at(now, self.failures));
+                self.failures = self.failures.saturating_add(1);
+            }
+        }
+    }
+
+    pub fn ask_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let due_at = match (&self.seen, self.beat_at) {
+            (Some(_), Some(at)) => at + HEARTBEAT,
+            _ => now,
+        };
+        (self.listed && !self.under_way).then(|| self.not_before.map_or(due_at, |at| at.max(due_at)))
+    }
+}
+
+fn labels(node: &Options) -> Value {
+    json!({
+        "kubernetes.io/hostname": node.name, "kubernetes.io/arch": node.arch, "kubernetes.io/os": "linux",
+    })
+}
+
+fn create(node: &Options, now: Timestamp) -> Call {
+    Call::new(Verb::Create, Kind::NODE, "", "").body(&json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": labels(node)}, "spec": {},
+        "status": status(node, None, now),
+    }))
+}
+
+fn resources(node: &Options) -> Value {
+    json!({
+        "cpu": format!("{}m", node.cpu_millis), "memory": node.memory.to_string(), "pods": node.pods.to_string(),
+        "ephemeral-storage": node.storage.to_string(),
+    })
+}
+
+/// A strategic patch: conditions and addresses of others stay.
+fn status(node: &Options, stored: Option<&Status>, now: Timestamp) -> Value {
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+        let known = stored.and_then(|stored| stored.conditions.iter().find(|condition| condition.kind == kind));
+        let since = known.filter(|known| known.status == status).and_then(|known| known.last_transition_time);
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": now.to_string(), "lastTransitionTime": since.unwrap_or(now).to_string(),
+        })
+    };
+    json!({
+        "capacity": resources(node), "allocatable": resources(node),
+        "addresses": [
+            {"type": "InternalIP", "address": node.address}, {"type": "Hostname", "address": node.name},
+        ],
+        "conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is not watched"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "the disk is not watched"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID", "processes are not counted"),
+            condition("Ready", "True", "KubeletReady", "runs Pods as plain processes"),
+        ],
+        "nodeInfo": {
+            "architecture": node.arch, "operatingSystem": "linux", "osImage": "", "kernelVersion": "",
+            "kubeletVersion": format!("tally-{}", node.version), "kubeProxyVersion": "",
+            "containerRuntimeVersion": format!("process://{}", node.version),
+            "machineID": "", "systemUUID": "", "bootID": "",
+        },
+    })
+}
+
+#[derive(Debug, Deserialize)]
+struct Seen {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: CompactString,
+    uid: CompactString,
+    resource_version: CompactString,
+    #[serde(default)]
+    labels: Map<String, Value>,
+}
+
+impl Metadata {
+    fn revision(&self) -> Revision {
+        Revision(self.resource_version.parse().unwrap_or(0))
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    taints: Vec<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: CompactString,
+    status: CompactString,
+    last_transition_time: Option<Timestamp>,
+}
+
+impl Seen {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn fix(&self, node: &Options, beat: bool, now: Timestamp) -> Option<Call> {
+        let guarded = |verb, body: Value| {
+            let mut body = body;
+            body["metadata"]["uid"] = self.metadata.uid.as_str().into();
+            body["metadata"]["resourceVersion"] = self.metadata.resource_version.as_str().into();
+            Call::new(verb, Kind::NODE, "", &self.metadata.name).body(&body)
+        };
+        let ready = self.status.conditions.iter().any(|it| it.kind == "Ready" && it.status == "True");
+        if beat || !ready {
+            let status = status(node, Some(&self.status), now);
+            return Some(guarded(Verb::StrategicPatch, json!({"status": status})).subresource("status"));
+        }
+        let wanted = labels(node);
+        if wanted.as_object().into_iter().flatten().any(|(key, value)| self.metadata.labels.get(key) != Some(value)) {
+            return Some(guarded(Verb::MergePatch, json!({"metadata": {"labels": wanted}})));
+        }
+        if self.spec.taints.iter().any(|taint| taint["key"] == NOT_READY) {
+            // An API server taints every new node. What takes the taint away elsewhere is not here.
+            let others: Vec<_> = self.spec.taints.iter().filter(|taint| taint["key"] != NOT_READY).collect();
+            let others = if others.is_empty() { Value::Null } else { json!(others) };
+            return Some(guarded(Verb::MergePatch, json!({"spec": {"taints": others}})));
+        }
+        None
+    }
+}

@@ -1,0 +1,454 @@
+//! What the node looks at of a Pod. Fields it does not know are not decoded.
+
+use std::collections::BTreeMap;
+
+use compact_str::CompactString;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use tally_core::ids::{PodUid, Revision};
+use tally_core::pod::Phase;
+use tally_core::quantity::Quantity;
+use tally_core::time::Timestamp;
+
+pub type Labels = BTreeMap<CompactString, String>;
+/// Quantities as they are written, by resource.
+pub type Resources = BTreeMap<CompactString, Value>;
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Pod {
+    pub metadata: Metadata,
+    #[serde(default)]
+    pub spec: Spec,
+    #[serde(default)]
+    pub status: Status,
+}
+
+impl Pod {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    pub fn uid(&self) -> &PodUid {
+        &self.metadata.uid
+    }
+
+    /// None: it is not going. Some(0): it must be gone now.
+    pub fn grace(&self) -> Option<i64> {
+        self.metadata.deletion_timestamp?;
+        Some(self.metadata.deletion_grace_period_seconds.unwrap_or(0).max(0))
+    }
+
+    /// Those that come before the others, then the others.
+    pub fn containers(&self) -> impl Iterator<Item = (Role, &Container)> {
+        let init = self.spec.init_containers.iter().map(|container| {
+            let stays = container.restart_policy.as_deref() == Some("Always");
+            (if stays { Role::Sidecar } else { Role::Init }, container)
+        });
+        init.chain(self.spec.containers.iter().map(|container| (Role::Main, container)))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Runs to its end before the next one.
+    Init,
+    /// An init container that stays as long as the others run.
+    Sidecar,
+    Main,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    #[serde(default)]
+    pub namespace: CompactString,
+    pub name: CompactString,
+    pub uid: PodUid,
+    #[serde(deserialize_with = "revision")]
+    pub resource_version: Revision,
+    #[serde(default)]
+    pub generation: i64,
+    #[serde(default)]
+    pub labels: Labels,
+    #[serde(default)]
+    pub annotations: Labels,
+    pub deletion_timestamp: Option<Timestamp>,
+    pub deletion_grace_period_seconds: Option<i64>,
+}
+
+fn revision<'de, D: Deserializer<'de>>(from: D) -> Result<Revision, D::Error> {
+    let text = CompactString::deserialize(from)?;
+    text.parse().map(Revision).map_err(|_| serde::de::Error::custom("a resourceVersion is a number here"))
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    pub node_name: CompactString,
+    pub containers: Vec<Container>,
+    pub init_containers: Vec<Container>,
+    pub restart_policy: RestartPolicy,
+    pub active_deadline_seconds: Option<i64>,
+    pub termination_grace_period_seconds: Option<i64>,
+    pub volumes: Vec<Volume>,
+    pub hostname: CompactString,
+    pub subdomain: CompactString,
+    pub host_network: bool,
+    pub service_account_name: CompactString,
+    pub security_context: SecurityContext,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum RestartPolicy {
+    #[default]
+    Always,
+    OnFailure,
+    Never,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecurityContext {
+    pub run_as_user: Option<i64>,
+    pub run_as_group: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    pub name: CompactString,
+    pub image: CompactString,
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+    pub working_dir: String,
+    pub restart_policy: Option<CompactString>,
+    pub env: Vec<EnvVar>,
+    pub env_from: Vec<EnvFrom>,
+    pub ports: Vec<Port>,
+    pub resources: Requirements,
+    pub volume_mounts: Vec<VolumeMount>,
+    pub startup_probe: Option<Probe>,
+    pub readiness_probe: Option<Probe>,
+    pub liveness_probe: Option<Probe>,
+    pub lifecycle: Lifecycle,
+    pub security_context: SecurityContext,
+    pub termination_message_path: String,
+    pub termination_message_policy: CompactString,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvVar {
+    pub name: String,
+    pub value: String,
+    pub value_from: Option<EnvSource>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvSource {
+    pub field_ref: Option<FieldRef>,
+    pub resource_field_ref: Option<ResourceFieldRef>,
+    pub config_map_key_ref: Option<KeyRef>,
+    pub secret_key_ref: Option<KeyRef>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FieldRef {
+    pub field_path: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceFieldRef {
+    pub container_name: CompactString,
+    pub resource: String,
+    pub divisor: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct KeyRef {
+    pub name: CompactString,
+    pub key: String,
+    pub optional: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvFrom {
+    pub prefix: String,
+    pub config_map_ref: Option<NameRef>,
+    pub secret_ref: Option<NameRef>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NameRef {
+    pub name: CompactString,
+    pub optional: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Port {
+    pub name: CompactString,
+    pub container_port: u16,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Requirements {
+    pub limits: Resources,
+    pub requests: Resources,
+}
+
+/// None: it is not there, or makes no sense.
+pub fn quantity(written: Option<&Value>) -> Option<Quantity> {
+    match written? {
+        Value::String(text) => Quantity::parse(text).ok(),
+        Value::Number(number) => Quantity::parse(&number.to_string()).ok(),
+        _ => None,
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeMount {
+    pub name: CompactString,
+    pub mount_path: String,
+    pub sub_path: String,
+    pub sub_path_expr: String,
+    pub read_only: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Probe {
+    #[serde(flatten)]
+    pub handler: Handler,
+    pub initial_delay_seconds: i64,
+    pub period_seconds: Option<i64>,
+    pub timeout_seconds: Option<i64>,
+    pub success_threshold: Option<u32>,
+    pub failure_threshold: Option<u32>,
+    pub termination_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Handler {
+    pub exec: Option<Exec>,
+    pub http_get: Option<HttpGet>,
+    pub tcp_socket: Option<TcpSocket>,
+    pub sleep: Option<Sleep>,
+    pub grpc: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Exec {
+    pub command: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpGet {
+    pub scheme: CompactString,
+    pub host: String,
+    pub port: Value,
+    pub path: String,
+    pub http_headers: Vec<Header>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    pub name: String,
+    pub value: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TcpSocket {
+    pub host: String,
+    pub port: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Sleep {
+    pub seconds: u64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Lifecycle {
+    pub post_start: Option<Handler>,
+    pub pre_stop: Option<Handler>,
+    pub stop_signal: Option<CompactString>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    pub name: CompactString,
+    pub empty_dir: Option<EmptyDir>,
+    pub host_path: Option<HostPath>,
+    pub config_map: Option<ConfigMapVolume>,
+    pub secret: Option<SecretVolume>,
+    #[serde(rename = "downwardAPI")]
+    pub downward_api: Option<DownwardVolume>,
+    pub projected: Option<Projected>,
+    /// What kinds there are that this node does not have; only the names matter.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EmptyDir {
+    pub medium: CompactString,
+    pub size_limit: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct HostPath {
+    pub path: String,
+    #[serde(rename = "type")]
+    pub kind: CompactString,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConfigMapVolume {
+    pub name: CompactString,
+    pub items: Vec<Item>,
+    pub default_mode: Option<u32>,
+    pub optional: bool,
+}
+
+/// As a volume of its own it says `secretName`, within a projected one `name`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecretVolume {
+    #[serde(alias = "name")]
+    pub secret_name: CompactString,
+    pub items: Vec<Item>,
+    pub default_mode: Option<u32>,
+    pub optional: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Item {
+    pub key: String,
+    pub path: String,
+    pub mode: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DownwardVolume {
+    pub items: Vec<DownwardItem>,
+    pub default_mode: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DownwardItem {
+    pub path: String,
+    pub field_ref: Option<FieldRef>,
+    pub resource_field_ref: Option<ResourceFieldRef>,
+    pub mode: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Projected {
+    pub sources: Vec<Projection>,
+    pub default_mode: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Projection {
+    pub config_map: Option<ConfigMapVolume>,
+    pub secret: Option<SecretVolume>,
+    #[serde(rename = "downwardAPI")]
+    pub downward_api: Option<DownwardVolume>,
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    #[serde(deserialize_with = "phase")]
+    pub phase: Phase,
+    pub reason: Option<CompactString>,
+    pub start_time: Option<Timestamp>,
+    pub conditions: Vec<Condition>,
+    pub container_statuses: Vec<ContainerStatus>,
+    pub init_container_statuses: Vec<ContainerStatus>,
+}
+
+fn phase<'de, D: Deserializer<'de>>(from: D) -> Result<Phase, D::Error> {
+    let text = Option::<CompactString>::deserialize(from)?;
+    Ok(match text.as_deref() {
+        Some("Running") => Phase::Running,
+        Some("Succeeded") => Phase::Succeeded,
+        Some("Failed") => Phase::Failed,
+        _ => Phase::Pending,
+    })
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: CompactString,
+    pub status: CompactString,
+    pub reason: CompactString,
+    pub message: String,
+    pub last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    pub name: CompactString,
+    pub restart_count: u32,
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    pub state: ContainerState,
+    pub last_state: ContainerState,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    pub running: Option<Running>,
+    pub terminated: Option<Terminated>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Running {
+    pub started_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Terminated {
+    pub exit_code: i32,
+    pub signal: Option<i32>,
+    pub reason: CompactString,
+    pub message: String,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+}

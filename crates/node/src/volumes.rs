@@ -1,0 +1,150 @@
+//! What a Pod's volumes hold.
+
+use std::collections::BTreeMap;
+
+use crate::env::Environment;
+use crate::facts;
+use crate::options::Options;
+use crate::pod::{ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVolume, Volume, quantity};
+use crate::port::{self, Content, File, Mount};
+use crate::sources::{Source, Sources};
+
+/// Readable by all, as the API has it where nothing is said.
+const DEFAULT_MODE: u32 = 0o644;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Something is not there yet.
+    Missing(String),
+    /// This node will never have it.
+    Unsupported(String),
+}
+
+/// Err: the volume and what is wrong with it.
+pub fn volumes(pod: &Pod, node: &Options, sources: &Sources) -> Result<Vec<port::Volume>, (String, Problem)> {
+    let each = pod.spec.volumes.iter().map(|volume| {
+        let content = content(pod, node, sources, volume).map_err(|problem| (volume.name.to_string(), problem))?;
+        Ok(port::Volume { name: volume.name.clone(), content })
+    });
+    each.collect()
+}
+
+fn content(pod: &Pod, node: &Options, sources: &Sources, volume: &Volume) -> Result<Content, Problem> {
+    let mut files = Files::default();
+    if let Some(empty) = &volume.empty_dir {
+        let limit = quantity(empty.size_limit.as_ref()).and_then(|limit| u64::try_from(limit.value()).ok());
+        let in_memory = empty.medium == "Memory";
+        return Ok(Content::Empty { in_memory, limit: limit.filter(|limit| *limit > 0) });
+    } else if let Some(host) = &volume.host_path {
+        return Ok(Content::Host { path: host.path.clone(), kind: host.kind.clone() });
+    } else if let Some(map) = &volume.config_map {
+        files.config_map(sources, map, map.default_mode)?;
+    } else if let Some(secret) = &volume.secret {
+        files.secret(sources, secret, secret.default_mode)?;
+    } else if let Some(downward) = &volume.downward_api {
+        files.downward(pod, node, downward, downward.default_mode)?;
+    } else if let Some(projected) = &volume.projected {
+        let mode = projected.default_mode;
+        for source in &projected.sources {
+            if let Some(map) = &source.config_map {
+                files.config_map(sources, map, mode)?;
+            } else if let Some(secret) = &source.secret {
+                files.secret(sources, secret, mode)?;
+            } else if let Some(downward) = &source.downward_api {
+                files.downward(pod, node, downward, mode)?;
+            } else {
+                let kind = source.other.keys().next().map_or("an unknown source", String::as_str);
+                return Err(Problem::Unsupported(format!(
+                    "projected volumes of this node have configMap, secret and downwardAPI sources, not {kind}"
+                )));
+            }
+        }
+    } else if volume.other.is_empty() {
+        // Nothing said is an empty directory.
+        return Ok(Content::Empty { in_memory: false, limit: None });
+    } else {
+        let kind = volume.other.keys().next().map_or("", String::as_str);
+        return Err(Problem::Unsupported(format!(
+            "this node runs Pods as plain processes and has no {kind} volumes; it offers emptyDir, hostPath, \
+             configMap, secret, downwardAPI and projected"
+        )));
+    }
+    Ok(Content::Files(files.0.into_iter().map(|(path, (content, mode))| File { path, content, mode }).collect()))
+}
+
+/// By path: of two with the same path the later one is there.
+#[derive(Default)]
+struct Files(BTreeMap<String, (Vec<u8>, u32)>);
+
+impl Files {
+    fn config_map(&mut self, sources: &Sources, map: &ConfigMapVolume, mode: Option<u32>) -> Result<(), Problem> {
+        self.held(sources, Source::ConfigMap(map.name.clone()), &map.items, map.optional, mode)
+    }
+
+    fn secret(&mut self, sources: &Sources, secret: &SecretVolume, mode: Option<u32>) -> Result<(), Problem> {
+        self.held(sources, Source::Secret(secret.secret_name.clone()), &secret.items, secret.optional, mode)
+    }
+
+    fn held(
+        &mut self,
+        sources: &Sources,
+        source: Source,
+        items: &[Item],
+        optional: bool,
+        mode: Option<u32>,
+    ) -> Result<(), Problem> {
+        let mode = mode.unwrap_or(DEFAULT_MODE);
+        let Some(held) = sources.get(source.clone()) else {
+            return if optional { Ok(()) } else { Err(Problem::Missing(source.not_found())) };
+        };
+        let files = held.files();
+        if items.is_empty() {
+            self.0.extend(files.into_iter().map(|(key, content)| (key.to_owned(), (content, mode))));
+            return Ok(());
+        }
+        for item in items {
+            match files.get(item.key.as_str()) {
+                Some(content) => {
+                    self.0.insert(item.path.clone(), (content.clone(), item.mode.unwrap_or(mode)));
+                }
+                None if optional => {}
+                None => return Err(Problem::Missing(format!("{} has no key {:?}", source.name(), item.key))),
+            }
+        }
+        Ok(())
+    }
+
+    fn downward(
+        &mut self,
+        pod: &Pod,
+        node: &Options,
+        downward: &DownwardVolume,
+        mode: Option<u32>,
+    ) -> Result<(), Problem> {
+        for item in &downward.items {
+            let told = match (&item.field_ref, &item.resource_field_ref) {
+                (Some(field), _) => facts::field(pod, node, &field.field_path),
+                (None, Some(resource)) => facts::resource(pod, node, None, resource),
+                (None, None) => Ok(String::new()),
+            };
+            let told = told.map_err(Problem::Unsupported)?;
+            let mode = item.mode.or(mode).unwrap_or(DEFAULT_MODE);
+            self.0.insert(item.path.clone(), (told.into_bytes(), mode));
+        }
+        Ok(())
+    }
+}
+
+/// Where a container sees them.
+pub fn mounts(container: &Container, env: &Environment) -> Vec<Mount> {
+    let each = container.volume_mounts.iter().map(|mount| Mount {
+        volume: mount.name.clone(),
+        path: mount.mount_path.clone(),
+        sub_path: match mount.sub_path_expr.as_str() {
+            "" => mount.sub_path.clone(),
+            expression => env.expand(expression),
+        },
+        read_only: mount.read_only,
+    });
+    each.collect()
+}
