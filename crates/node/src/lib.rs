@@ -5,4 +5,7 @@
 //! that starts processes, reads what they write and keeps a record of how they ended, so that nothing of that is lost
 //! when the process that decides is killed. Between them go deeds and reports (`port`).
 
+pub mod logs;
 pub mod port;
+pub mod runtime;
+pub mod shim;

@@ -22,30 +22,64 @@ pub enum Deed {
     Prepare(Box<Preparation>),
     Start(Box<Start>),
     /// Sends a signal to everything of this attempt; `kill` also reaches what has left its process group.
-    Signal { attempt: Attempt, signal: Signal },
+    Signal {
+        attempt: Attempt,
+        signal: Signal,
+    },
     /// Runs a probe or a hook.
-    Check { id: u64, attempt: Attempt, check: Check, timeout_millis: u64 },
+    Check {
+        id: u64,
+        attempt: Attempt,
+        check: Check,
+        timeout_millis: u64,
+    },
     /// Removes everything of a Pod, its logs too. Nothing of it may be running.
-    Clean { pod: PodUid },
+    Clean {
+        pod: PodUid,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Report {
     /// Before all else, once for every Pod of which there is a record: what an earlier life of the node left behind.
     /// Nothing of it runs any more.
-    Found { pod: PodUid, attempts: Vec<Found> },
+    Found {
+        pod: PodUid,
+        attempts: Vec<Found>,
+    },
     /// All of that has been told.
     Recovered,
-    Prepared { pod: PodUid },
-    Unprepared { pod: PodUid, failure: Failure },
-    Started { attempt: Attempt, at: Timestamp },
+    Prepared {
+        pod: PodUid,
+    },
+    Unprepared {
+        pod: PodUid,
+        failure: Failure,
+    },
+    Started {
+        attempt: Attempt,
+        at: Timestamp,
+    },
     /// Will never run.
-    Unstarted { attempt: Attempt, failure: Failure },
+    Unstarted {
+        attempt: Attempt,
+        failure: Failure,
+    },
     /// It has ended, with everything it had started, its output is in the log, and that is on record.
-    Ended { attempt: Attempt, exit: Exit },
-    Signalled { attempt: Attempt },
-    Checked { id: u64, outcome: Result<(), String> },
-    Cleaned { pod: PodUid },
+    Ended {
+        attempt: Attempt,
+        exit: Exit,
+    },
+    Signalled {
+        attempt: Attempt,
+    },
+    Checked {
+        id: u64,
+        outcome: Result<(), String>,
+    },
+    Cleaned {
+        pod: PodUid,
+    },
 }
 
 /// Something cannot be done. `reason` is one word for a container's `state.waiting` or `state.terminated`.
@@ -153,8 +187,21 @@ pub struct TerminationMessage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Check {
     /// As the container's own processes: same environment, mounts and user.
-    Exec { argv: Vec<String> },
-    Http { scheme: CompactString, host: String, port: u16, path: String, headers: Vec<(String, String)> },
-    Tcp { host: String, port: u16 },
-    Sleep { seconds: u64 },
+    Exec {
+        argv: Vec<String>,
+    },
+    Http {
+        scheme: CompactString,
+        host: String,
+        port: u16,
+        path: String,
+        headers: Vec<(String, String)>,
+    },
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Sleep {
+        seconds: u64,
+    },
 }
