@@ -7,6 +7,7 @@
 
 pub mod env;
 pub mod facts;
+pub mod logs;
 pub mod machine;
 pub mod mailbox;
 pub mod node;
@@ -14,5 +15,7 @@ mod object;
 pub mod options;
 pub mod pod;
 pub mod port;
+pub mod runtime;
+pub mod shim;
 pub mod sources;
 pub mod volumes;

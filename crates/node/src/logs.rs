@@ -1,0 +1,501 @@
+//! Reads what containers wrote, while they write it and after (the form is told in `shim/log.rs`).
+//!
+//! Memory is bounded whatever the log holds: the end is found by reading backwards in blocks, and text is handed out in
+//! chunks. Whoever follows looks again every 50 ms; a log ends when its attempt has, and with its Pod at the latest.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tally_core::ids::PodUid;
+use tally_core::time::Timestamp;
+
+use crate::port::Attempt;
+use crate::shim::layout::Layout;
+use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, TIME, file_of, files};
+use crate::shim::record;
+
+/// People do not see the difference, and a thousand followers cost a few percent of a CPU.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// What is read at once, and about what a chunk holds.
+const BLOCK: usize = 64 * 1024;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Goes on until the attempt has ended.
+    pub follow: bool,
+    /// Only so many of the last lines there are now.
+    pub tail_lines: Option<u64>,
+    /// Only what was written then or later.
+    pub since: Option<Timestamp>,
+    pub limit_bytes: Option<u64>,
+    /// Each line with its time in front.
+    pub timestamps: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Newest,
+    /// The one before the newest.
+    Previous,
+    Number(u32),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("nothing of this container has been started here")]
+    NotFound,
+    #[error("the log cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Opens the log of an attempt under the node's root.
+pub fn open(root: &Path, pod: &PodUid, container: &str, which: Which, options: Options) -> Result<Reader, Error> {
+    let layout = Layout::new(root);
+    let mut attempts = match layout.attempts(pod) {
+        Ok(attempts) => attempts,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NotFound),
+        Err(error) => return Err(error.into()),
+    };
+    attempts.retain(|attempt| attempt.container == container);
+    let wanted: Option<&Attempt> = match which {
+        Which::Newest => attempts.last(),
+        Which::Previous => attempts.iter().nth_back(1),
+        Which::Number(number) => attempts.iter().find(|attempt| attempt.number == number),
+    };
+    let dir = layout.attempt(wanted.ok_or(Error::NotFound)?)?;
+    Ok(Reader::new(dir, options)?)
+}
+
+/// The last lines of an attempt's log, at most so many bytes of them.
+pub(crate) fn tail(dir: &Path, lines: u64, most: usize) -> io::Result<Vec<u8>> {
+    let mut reader = Reader::new(dir.to_owned(), Options { tail_lines: Some(lines), ..Options::default() })?;
+    let mut text = Vec::new();
+    while let Some(chunk) = reader.read()? {
+        text.extend_from_slice(&chunk);
+        text.drain(..text.len().saturating_sub(most));
+    }
+    Ok(text)
+}
+
+pub struct Reader {
+    dir: PathBuf,
+    options: Options,
+    /// The file being read, by its number.
+    file: Option<(u64, File)>,
+    /// What has been read and not handed out: at most one incomplete record, after a chunk has been made.
+    buffer: Vec<u8>,
+    /// The next text begins a line.
+    fresh: bool,
+    /// How many bytes may still be handed out.
+    left: u64,
+}
+
+impl Reader {
+    fn new(dir: PathBuf, options: Options) -> io::Result<Self> {
+        let left = options.limit_bytes.unwrap_or(u64::MAX);
+        let mut reader = Self { dir, options, file: None, buffer: Vec::new(), fresh: true, left };
+        if let Some(lines) = reader.options.tail_lines {
+            reader.file = find_tail(&reader.dir, lines)?;
+        }
+        Ok(reader)
+    }
+
+    /// The next part of the log; None at its end. May be dropped while it waits: nothing is lost.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            // Looked at first: what was written before the end was recorded is there to be read after.
+            let ended = !self.options.follow || self.ended();
+            if let Some(chunk) = self.read()? {
+                return Ok(Some(chunk));
+            }
+            if ended || self.left == 0 {
+                return Ok(None);
+            }
+            tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        }
+    }
+
+    fn ended(&self) -> bool {
+        match record::read(&self.dir) {
+            Ok(Some(record)) => record.end.is_some(),
+            // The attempt never came to be, or its Pod has gone.
+            Ok(None) | Err(_) => true,
+        }
+    }
+
+    /// What is there now.
+    fn read(&mut self) -> io::Result<Option<Bytes>> {
+        while self.left > 0 {
+            let chunk = self.chunk();
+            if !chunk.is_empty() {
+                return Ok(Some(chunk));
+            }
+            // As with the end: a file is complete once there is a later one, so that is looked at before it is read.
+            let next = self.next_file()?;
+            if self.fill()? > 0 {
+                continue;
+            }
+            let Some(next) = next else { break };
+            self.buffer.clear();
+            match File::open(file_of(&self.dir, next)) {
+                Ok(file) => self.file = Some((next, file)),
+                // Already the oldest one, and gone: there are later ones.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_file(&self) -> io::Result<Option<u64>> {
+        let numbers = match files(&self.dir) {
+            Ok(numbers) => numbers,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(numbers.into_iter().find(|number| self.file.as_ref().is_none_or(|(now, _)| number > now)))
+    }
+
+    fn fill(&mut self) -> io::Result<u64> {
+        let Some((_, file)) = &mut self.file else { return Ok(0) };
+        // A record is never this long: it is not a log, or a damaged one.
+        if self.buffer.len() > BLOCK {
+            self.buffer.clear();
+        }
+        Ok(file.take(BLOCK as u64).read_to_end(&mut self.buffer)? as u64)
+    }
+
+    /// Makes text of all complete records that have been read.
+    fn chunk(&mut self) -> Bytes {
+        let mut text = Vec::new();
+        let mut taken = 0;
+        while let Some(end) = memchr::memchr(b'\n', &self.buffer[taken..]) {
+            let record = &self.buffer[taken..taken + end];
+            taken += end + 1;
+            let Some((time, complete, line)) = parse(record) else { continue };
+            if self.options.since.is_some_and(|since| Timestamp::parse(time).is_ok_and(|time| time < since)) {
+                continue;
+            }
+            if self.options.timestamps && self.fresh {
+                text.extend_from_slice(time.as_bytes());
+                text.push(b' ');
+            }
+            text.extend_from_slice(line);
+            if complete {
+                text.push(b'\n');
+            }
+            self.fresh = complete;
+        }
+        self.buffer.drain(..taken);
+        text.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.left -= text.len() as u64;
+        text.into()
+    }
+}
+
+/// Time, whether the line ends here, and text.
+fn parse(record: &[u8]) -> Option<(&str, bool, &[u8])> {
+    let (header, text) = record.split_at_checked(HEADER)?;
+    let complete = match header[FLAG] {
+        b'F' => true,
+        b'P' => false,
+        _ => return None,
+    };
+    Some((std::str::from_utf8(&header[..TIME]).ok()?, complete, text))
+}
+
+/// The file and the place in it where the last lines begin. A line ends with a complete record; text without an end is
+/// a line too if it is the last.
+fn find_tail(dir: &Path, lines: u64) -> io::Result<Option<(u64, File)>> {
+    let mut left = lines;
+    let mut newest = true;
+    let numbers = files(dir)?;
+    for &number in numbers.iter().rev() {
+        let mut file = match File::open(file_of(dir, number)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+        };
+        let mut backwards = Backwards::new(&file)?;
+        // Where the records that are wanted begin: after the one before them.
+        while let Some((record_end, record)) = backwards.next(&file)? {
+            let ends_line = parse(&record).is_some_and(|(_, complete, _)| complete);
+            if ends_line || newest {
+                if left == 0 {
+                    file.seek(SeekFrom::Start(record_end))?;
+                    return Ok(Some((number, file)));
+                }
+                left -= 1;
+            }
+            newest = false;
+        }
+        if numbers.first() == Some(&number) {
+            file.seek(SeekFrom::Start(0))?;
+            return Ok(Some((number, file)));
+        }
+    }
+    Ok(None)
+}
+
+/// The records of a file, the last one first.
+struct Backwards {
+    /// Where `held` begins in the file.
+    at: u64,
+    /// Ends with a complete record, or is empty.
+    held: Vec<u8>,
+}
+
+impl Backwards {
+    fn new(file: &File) -> io::Result<Self> {
+        let mut backwards = Self { at: file.metadata()?.len(), held: Vec::new() };
+        // What comes after the last newline is being written and not looked at yet.
+        while backwards.held.is_empty() && backwards.back(file)? {
+            let complete = memchr::memrchr(b'\n', &backwards.held).map_or(0, |at| at + 1);
+            backwards.held.truncate(complete);
+        }
+        Ok(backwards)
+    }
+
+    fn back(&mut self, file: &File) -> io::Result<bool> {
+        let length = self.at.min(BLOCK as u64);
+        if length == 0 {
+            return Ok(false);
+        }
+        let mut block = vec![0; length as usize];
+        file.read_exact_at(&mut block, self.at - length)?;
+        self.at -= length;
+        block.append(&mut self.held);
+        self.held = block;
+        Ok(true)
+    }
+
+    /// Where it ends, and the record without its newline.
+    fn next(&mut self, file: &File) -> io::Result<Option<(u64, Vec<u8>)>> {
+        loop {
+            let Some(text) = self.held.strip_suffix(b"\n") else { return Ok(None) };
+            let start = match memchr::memrchr(b'\n', text) {
+                Some(at) => at + 1,
+                None if self.at == 0 => 0,
+                // Longer than any record: damaged. What is wanted is after it, or nowhere.
+                None if text.len() > HEADER + LONGEST_LINE + BLOCK => return Ok(None),
+                None => {
+                    self.back(file)?;
+                    continue;
+                }
+            };
+            let end = self.at + self.held.len() as u64;
+            let record = text[start..].to_vec();
+            self.held.truncate(start);
+            return Ok(Some((end, record)));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::port::Exit;
+    use crate::shim::log::{Limits, Stream, Writer};
+
+    struct Log {
+        root: tempfile::TempDir,
+        writer: Writer,
+        dir: PathBuf,
+    }
+
+    const POD: PodUid = PodUid::from_u128(7);
+
+    fn attempt(number: u32) -> Attempt {
+        Attempt { pod: POD, container: "main".into(), number }
+    }
+
+    fn log(limits: Limits) -> Log {
+        let root = tempfile::tempdir().unwrap();
+        let dir = Layout::new(root.path()).attempt(&attempt(0)).unwrap();
+        std::fs::create_dir_all(&dir).unwrap();
+        record::begin(&dir, Timestamp::from_seconds(1), "boot").unwrap();
+        let writer = Writer::new(&dir, limits);
+        Log { root, writer, dir }
+    }
+
+    impl Log {
+        fn write(&mut self, text: &str) {
+            self.writer.write(Stream::Stdout, text.as_bytes());
+        }
+
+        fn end(&mut self) {
+            self.writer.finish();
+            let at = Timestamp::from_seconds(2);
+            let exit = Exit {
+                code: 0,
+                signal: None,
+                out_of_memory: false,
+                started_at: at,
+                finished_at: at,
+                message: "".into(),
+            };
+            record::ended(&self.dir, &exit).unwrap();
+        }
+
+        fn open(&self, options: Options) -> Reader {
+            open(self.root.path(), &POD, "main", Which::Newest, options).unwrap()
+        }
+
+        async fn read(&self, options: Options) -> String {
+            rest(&mut self.open(options)).await
+        }
+    }
+
+    async fn rest(reader: &mut Reader) -> String {
+        let mut text = Vec::new();
+        while let Some(chunk) = reader.next().await.unwrap() {
+            text.extend_from_slice(&chunk);
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn every_option() {
+        let mut log = log(Limits::default());
+        assert_eq!(log.read(Options::default()).await, "");
+        log.write("one\ntwo\nthree\nfo");
+        log.end();
+        let tail = |lines| Options { tail_lines: Some(lines), ..Options::default() };
+        let limit = |bytes| Options { limit_bytes: Some(bytes), ..Options::default() };
+        let since = |since: &str| Options { since: Some(Timestamp::parse(since).unwrap()), ..Options::default() };
+        let follow = Options { follow: true, ..Options::default() };
+        for (options, expected) in [
+            (Options::default(), "one\ntwo\nthree\nfo"),
+            (follow, "one\ntwo\nthree\nfo"),
+            (tail(0), ""),
+            (tail(1), "fo"),
+            (tail(2), "three\nfo"),
+            (tail(4), "one\ntwo\nthree\nfo"),
+            (tail(9), "one\ntwo\nthree\nfo"),
+            (limit(0), ""),
+            (limit(5), "one\nt"),
+            (limit(99), "one\ntwo\nthree\nfo"),
+            (Options { limit_bytes: Some(3), ..tail(2) }, "thr"),
+            (since("2020-01-01T00:00:00Z"), "one\ntwo\nthree\nfo"),
+            (since("2999-01-01T00:00:00Z"), ""),
+        ] {
+            assert_eq!(log.read(options.clone()).await, expected, "{options:?}");
+        }
+        let timed = log.read(Options { timestamps: true, ..tail(2) }).await;
+        let (first, second) = timed.split_once('\n').unwrap();
+        assert!(first.ends_with("Z three") && second.ends_with("Z fo"), "{timed}");
+        assert!(Timestamp::parse(&first[..TIME]).is_ok());
+    }
+
+    #[tokio::test]
+    async fn long_lines_come_out_whole_and_are_one_line() {
+        let mut log = log(Limits::default());
+        let long = "x".repeat(3 * LONGEST_LINE + 5);
+        log.write(&format!("a\n{long}\nb\n"));
+        log.end();
+        let with = |lines| Options { tail_lines: Some(lines), ..Options::default() };
+        assert_eq!(log.read(Options::default()).await, format!("a\n{long}\nb\n"));
+        assert_eq!(log.read(with(2)).await, format!("{long}\nb\n"));
+        assert_eq!(log.read(with(1)).await, "b\n");
+        let timed = log.read(Options { timestamps: true, ..Options::default() }).await;
+        assert_eq!(timed.len(), 3 * (TIME + 1) + 2 + long.len() + 1 + 2, "one time a line");
+    }
+
+    #[tokio::test]
+    async fn the_tail_is_found_across_files_of_any_size() {
+        for file_bytes in [50, 100, 1000, 100_000] {
+            let mut log = log(Limits { file_bytes, files: 1000 });
+            let lines: Vec<String> = (0..300).map(|number| format!("{number} {}\n", "y".repeat(number % 50))).collect();
+            for line in &lines {
+                log.write(line);
+            }
+            log.end();
+            for wanted in [0, 1, 2, 17, 299, 300, 301] {
+                let options = Options { tail_lines: Some(wanted as u64), ..Options::default() };
+                let expected = lines[lines.len().saturating_sub(wanted)..].concat();
+                assert_eq!(log.read(options).await, expected, "{wanted} of files of {file_bytes}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_follower_sees_everything_across_rotation_and_stops_at_the_end() {
+        let mut log = log(Limits { file_bytes: 300, files: 1000 });
+        let mut reader = log.open(Options { follow: true, ..Options::default() });
+        let following = tokio::spawn(async move { rest(&mut reader).await });
+        let mut expected = String::new();
+        for number in 0..200 {
+            let line = format!("line {number}\n");
+            log.write(&line);
+            expected.push_str(&line);
+            if number % 10 == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        log.end();
+        assert_eq!(following.await.unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_follower_that_is_too_slow_loses_whole_lines_only() {
+        let mut log = log(Limits { file_bytes: 100, files: 2 });
+        log.write("first\n");
+        let mut reader = log.open(Options { follow: true, ..Options::default() });
+        assert_eq!(reader.next().await.unwrap().unwrap(), "first\n");
+        for number in 10..30 {
+            log.write(&format!("line {number}\n"));
+        }
+        log.end();
+        // One record of 48 bytes was in the first file with `first`; it is still open. Two files are left.
+        assert_eq!(rest(&mut reader).await, "line 10\nline 27\nline 28\nline 29\n");
+    }
+
+    #[tokio::test]
+    async fn a_follower_ends_with_its_pod() {
+        let mut log = log(Limits::default());
+        log.write("one\n");
+        let mut reader = log.open(Options { follow: true, ..Options::default() });
+        assert_eq!(reader.next().await.unwrap().unwrap(), "one\n");
+        std::fs::remove_dir_all(Layout::new(log.root.path()).pod(&POD).unwrap()).unwrap();
+        assert_eq!(reader.next().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn attempts_are_chosen_by_age() {
+        let log = log(Limits::default());
+        for number in [2, 10] {
+            let dir = Layout::new(log.root.path()).attempt(&attempt(number)).unwrap();
+            std::fs::create_dir_all(&dir).unwrap();
+            Writer::new(&dir, Limits::default()).write(Stream::Stderr, format!("attempt {number}\n").as_bytes());
+        }
+        let read =
+            async |which, container: &str| match open(log.root.path(), &POD, container, which, Options::default()) {
+                Ok(mut reader) => rest(&mut reader).await,
+                Err(error) => error.to_string(),
+            };
+        assert_eq!(read(Which::Newest, "main").await, "attempt 10\n");
+        assert_eq!(read(Which::Previous, "main").await, "attempt 2\n");
+        assert_eq!(read(Which::Number(2), "main").await, "attempt 2\n");
+        let none = Error::NotFound.to_string();
+        assert_eq!(read(Which::Number(3), "main").await, none);
+        assert_eq!(read(Which::Newest, "other").await, none);
+        let nobody = open(log.root.path(), &PodUid::from_u128(8), "main", Which::Newest, Options::default());
+        assert!(matches!(nobody, Err(Error::NotFound)));
+    }
+
+    #[test]
+    fn the_last_words_are_short() {
+        let mut log = log(Limits::default());
+        for number in 0..200 {
+            log.write(&format!("line {number}\n"));
+        }
+        let text = String::from_utf8(tail(&log.dir, 80, 2048).unwrap()).unwrap();
+        assert!(text.starts_with("line 120\n") && text.ends_with("line 199\n"));
+        assert_eq!(tail(&log.dir, 80, 12).unwrap(), b"98\nline 199\n");
+    }
+}

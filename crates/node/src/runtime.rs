@@ -1,0 +1,268 @@
+//! The shim as the rest of the node sees it: deeds go in, reports come out, and if it dies another takes its place.
+//!
+//! A new shim begins, as at the start, by telling what it found (`Found` ..., `Recovered`). Deeds that the old one did
+//! not answer will never be answered; and a deed that was decided before the news was read is not carried out by the
+//! new one, because it was decided from what no longer is. So after `Recovered` exactly the deeds sent since the first
+//! report of the new shim are under way. The first report of all, too, is to be read before anything is sent.
+//!
+//! Whoever sends must go on receiving: both ways are bounded, and a shim that nobody listens to takes no more deeds.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::port::{Deed, Report};
+use crate::shim::wire::{self, Word};
+use crate::shim::{Arguments, log};
+
+/// Enough to keep a shim busy, little enough to notice that it is not.
+const MOST_WAITING: usize = 1024;
+/// Between a shim's death and the next: longer each time it lives shortly, so that a broken machine is not kept busy.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A shim that has lived this long did not die of its start.
+const PROVEN_AFTER: Duration = Duration::from_secs(10);
+/// For a last farewell: it kills what it had started, which takes at most ten seconds.
+const STOP_FOR: Duration = Duration::from_secs(15);
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// An executable that calls `shim::main` when its first argument is `node-shim`.
+    pub program: PathBuf,
+    /// Its directory; made where it does not exist.
+    pub root: PathBuf,
+    pub log_limits: log::Limits,
+}
+
+impl Config {
+    pub fn new(program: PathBuf, root: PathBuf) -> Self {
+        Self { program, root, log_limits: log::Limits::default() }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the node's helper process cannot be started: {0}")]
+    Spawn(#[source] io::Error),
+    #[error("the node cannot work: {0}")]
+    Refused(String),
+    #[error("the node's helper process ended before it was ready")]
+    Gone,
+    #[error("too much for one deed: {0}")]
+    TooLong(#[source] io::Error),
+}
+
+/// Two ends that may be used by different tasks, and the task between them.
+pub struct Runtime {
+    pub deeds: Deeds,
+    pub reports: Reports,
+    keeper: JoinHandle<()>,
+}
+
+/// Sends deeds.
+pub struct Deeds {
+    sender: mpsc::Sender<(u64, Vec<u8>)>,
+    life: Arc<AtomicU64>,
+}
+
+/// Receives reports.
+pub struct Reports {
+    receiver: mpsc::Receiver<(u64, Report)>,
+    /// The shim whose reports have been read so far. Deeds are for that one.
+    life: Arc<AtomicU64>,
+}
+
+impl Deeds {
+    /// Waits while too many are under way.
+    pub async fn send(&self, deed: &Deed) -> Result<(), Error> {
+        let mut frame = Vec::new();
+        wire::encode(deed, &mut frame).map_err(Error::TooLong)?;
+        let life = self.life.load(Ordering::Acquire);
+        self.sender.send((life, frame)).await.map_err(|_| Error::Gone)
+    }
+}
+
+impl Reports {
+    /// None when the runtime has been stopped. May be dropped while it waits.
+    pub async fn next(&mut self) -> Option<Report> {
+        let (life, report) = self.receiver.recv().await?;
+        self.life.store(life, Ordering::Release);
+        Some(report)
+    }
+}
+
+impl Runtime {
+    /// Starts the shim and waits until it has the directory to itself.
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        let shim = Shim::start(&config).await?;
+        let (deed_sender, deeds) = mpsc::channel(MOST_WAITING);
+        let (report_sender, reports) = mpsc::channel(MOST_WAITING);
+        let life = Arc::new(AtomicU64::new(0));
+        let keeper = Keeper { config, deeds, reports: report_sender, life: 1 };
+        Ok(Self {
+            deeds: Deeds { sender: deed_sender, life: life.clone() },
+            reports: Reports { receiver: reports, life },
+            keeper: tokio::spawn(keeper.keep(shim)),
+        })
+    }
+
+    /// Lets the shim go, and waits until it has: what still runs is killed.
+    pub async fn stop(self) {
+        let Self { deeds, reports, keeper } = self;
+        drop(deeds);
+        drop(reports);
+        let _ = keeper.await;
+    }
+
+    /// For those who keep the two ends apart: waits as `stop` does once both have been dropped.
+    pub fn split(self) -> (Deeds, Reports, JoinHandle<()>) {
+        (self.deeds, self.reports, self.keeper)
+    }
+}
+
+/// A shim that is alive.
+struct Shim {
+    child: Child,
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+}
+
+impl Shim {
+    async fn start(config: &Config) -> Result<Self, Error> {
+        let (ours, theirs) = StdUnixStream::pair().map_err(Error::Spawn)?;
+        ours.set_nonblocking(true).map_err(Error::Spawn)?;
+        let arguments = Arguments { root: config.root.clone(), log_limits: config.log_limits };
+        let mut args = vec![OsString::from("node-shim")];
+        args.extend(arguments.to_args());
+        let child = Command::new(&config.program)
+            .args(args)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            // Never killed by us: the end of its socket ends it, after it has ended everything else.
+            .kill_on_drop(false)
+            .spawn()
+            .map_err(Error::Spawn)?;
+        let (reader, writer) = UnixStream::from_std(ours).map_err(Error::Spawn)?.into_split();
+        let mut shim = Self { child, reader: BufReader::new(reader), writer };
+        match wire::read(&mut shim.reader).await {
+            Ok(Some(Word::Ready)) => Ok(shim),
+            Ok(Some(Word::Refused(why))) => Err(Error::Refused(why)),
+            _ => Err(Error::Gone),
+        }
+    }
+}
+
+struct Keeper {
+    config: Config,
+    deeds: mpsc::Receiver<(u64, Vec<u8>)>,
+    reports: mpsc::Sender<(u64, Report)>,
+    /// Counts the shims.
+    life: u64,
+}
+
+/// Why a shim is no longer served.
+enum End {
+    /// Nobody sends or nobody listens: we are to stop.
+    Wanted,
+    Died,
+}
+
+impl Keeper {
+    async fn keep(mut self, mut shim: Shim) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let born_at = tokio::time::Instant::now();
+            let Shim { mut child, reader, writer } = shim;
+            let ended = self.serve(reader, writer).await;
+            // Its socket is closed. It may take a moment to end what it had started.
+            if timeout(STOP_FOR, child.wait()).await.is_err() {
+                tracing::error!("the node's helper process does not end");
+            }
+            if matches!(ended, End::Wanted) {
+                return;
+            }
+            if born_at.elapsed() > PROVEN_AFTER {
+                pause = FIRST_PAUSE;
+            }
+            shim = loop {
+                tracing::warn!("the node's helper process ended unexpectedly; another one is started");
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                if self.reports.is_closed() {
+                    return;
+                }
+                match Shim::start(&self.config).await {
+                    Ok(shim) => break shim,
+                    Err(error) => tracing::error!(%error, "the node's helper process cannot be replaced yet"),
+                }
+            };
+            self.life += 1;
+        }
+    }
+
+    async fn serve(&mut self, reader: BufReader<OwnedReadHalf>, mut writer: OwnedWriteHalf) -> End {
+        let (life, reports) = (self.life, self.reports.clone());
+        // Reads frames to their end: a task that is never cancelled in the middle of one.
+        let mut hearing = tokio::spawn(hear(reader, life, reports));
+        let end = loop {
+            tokio::select! {
+                _ = &mut hearing => return End::Died,
+                () = self.reports.closed() => break End::Wanted,
+                deed = self.deeds.recv() => match deed {
+                    // Decided before the news of this shim was read.
+                    Some((for_life, _)) if for_life != life => {}
+                    Some((_, frame)) => {
+                        let written = tokio::select! {
+                            written = writer.write_all(&frame) => written,
+                            _ = &mut hearing => return End::Died,
+                            () = self.reports.closed() => break End::Wanted,
+                        };
+                        if written.is_err() {
+                            // Told as its death is, by the end of what it says.
+                            let _ = (&mut hearing).await;
+                            return End::Died;
+                        }
+                    }
+                    None => break End::Wanted,
+                },
+            }
+        };
+        // Both halves go: this is what the shim takes for our end.
+        hearing.abort();
+        let _ = hearing.await;
+        end
+    }
+}
+
+async fn hear(mut reader: BufReader<OwnedReadHalf>, life: u64, reports: mpsc::Sender<(u64, Report)>) {
+    loop {
+        match wire::read(&mut reader).await {
+            Ok(Some(Word::Report(report))) => {
+                if reports.send((life, *report)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(Some(Word::Note(note))) => tracing::warn!("{note}"),
+            Ok(Some(Word::Ready | Word::Refused(_))) => {}
+            Ok(None) => return,
+            Err(error) => {
+                tracing::error!(%error, "the node's helper process cannot be understood");
+                return;
+            }
+        }
+    }
+}

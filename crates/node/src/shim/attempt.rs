@@ -1,0 +1,434 @@
+//! One attempt from its start to its record.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use super::command::{self, CREATE_ERROR, START_ERROR, failure};
+use super::launch::{Launch, Place, READY};
+use super::log::{self, Stream};
+use super::mounts::Bind;
+use super::reaper::{Ended, Status};
+use super::{Shim, cgroup, now, processes, record, termination};
+use crate::port::{self, Exit, Failure, Report, Start};
+
+/// How long we wait for what has been killed to be gone. Only a process that is stuck in the kernel takes longer.
+const KILL_FOR: Duration = Duration::from_secs(5);
+/// How long somebody else may keep a container's output open after its last process ended.
+const DRAIN_FOR: Duration = Duration::from_secs(2);
+/// Where containers write their last words unless told otherwise.
+const DEFAULT_TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// An attempt that runs. What probes and signals need to know of it.
+pub struct Running {
+    pub pid: Pid,
+    pub ticks: u64,
+    pub env: Vec<(String, String)>,
+    pub working_dir: Option<String>,
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+    /// It has mounts of its own.
+    pub apart: bool,
+    pub cgroup: Option<PathBuf>,
+    /// Probes and hooks that run in it.
+    pub helpers: RefCell<BTreeSet<i32>>,
+}
+
+struct Started {
+    running: Rc<Running>,
+    ended: oneshot::Receiver<Ended>,
+    output: Output,
+    /// The launcher's answer, and what it is to be told.
+    launcher: Option<(UnixStream, Vec<u8>)>,
+    started_at: tally_core::time::Timestamp,
+    dir: PathBuf,
+    termination: port::TerminationMessage,
+}
+
+/// Starts it, or says why it will never run. In that case nothing of it is left on disk.
+pub fn start(shim: &Rc<Shim>, start: Start) {
+    let attempt = start.attempt.clone();
+    match begin(shim, start) {
+        Ok(started) => {
+            if started.launcher.is_none() {
+                shim.report(Report::Started { attempt: attempt.clone(), at: started.started_at });
+            }
+            shim.attempts.borrow_mut().insert(attempt.clone(), started.running.clone());
+            shim.begun();
+            tokio::task::spawn_local(run(shim.clone(), attempt, started));
+        }
+        Err(failure) => shim.report(Report::Unstarted { attempt, failure }),
+    }
+}
+
+fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
+    let create_error = |what: &str, error: io::Error| failure(CREATE_ERROR, format!("{what}: {error}"));
+    let dir = shim.layout.attempt(&start.attempt).map_err(|error| create_error("the attempt has no name", error))?;
+    let env = command::environment(&start, &shim.layout, &dir).map_err(|error| create_error("a volume", error))?;
+    let Some(name) = start.argv.first() else { return Err(failure(START_ERROR, "there is no command to run")) };
+    let own = rustix::process::geteuid().as_raw();
+    let other_user = start.user.is_some_and(|user| user != own)
+        || start.group.is_some_and(|group| group != rustix::process::getegid().as_raw());
+    let limits = start.cpu_limit.is_some() || start.memory_limit.is_some();
+    let apart = !start.mounts.is_empty() || other_user || mentions_termination_log(&start);
+    // The common case needs none of this and is started directly.
+    let launched = apart || (limits && shim.cgroups().is_some());
+    // Looked at before anything is made, so that most failures leave nothing behind.
+    let program = if launched {
+        None
+    } else {
+        command::check_dir(start.working_dir.as_deref())?;
+        Some(command::resolve(name, &env, start.working_dir.as_deref())?)
+    };
+    match DirBuilder::new().mode(0o755).create(&dir) {
+        Ok(()) => {}
+        // An attempt runs at most once, whatever happens to those who decide.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(failure(CREATE_ERROR, "this attempt has been started before"));
+        }
+        Err(error) => return Err(create_error(&format!("{} cannot be made", dir.display()), error)),
+    }
+    let started = spawn(shim, start, &dir, env, program, apart, limits);
+    if started.is_err() {
+        let _ = fs::remove_dir_all(&dir);
+    }
+    started
+}
+
+fn spawn(
+    shim: &Rc<Shim>,
+    start: Start,
+    dir: &Path,
+    env: Vec<(String, String)>,
+    program: Option<PathBuf>,
+    apart: bool,
+    limits: bool,
+) -> Result<Started, Failure> {
+    let started_at = now();
+    record::begin(dir, started_at, &shim.boot)
+        .map_err(|error| failure(CREATE_ERROR, format!("{} cannot be written: {error}", dir.display())))?;
+    let (mut child, launcher, group) = match &program {
+        Some(program) => (spawn_directly(&start, &env, program)?, None, None),
+        None => {
+            let group = make_cgroup(shim, &start, limits)?;
+            let launched = launch_of(shim, &start, dir, env.clone(), apart, group.clone()).and_then(|launch| {
+                spawn_launcher(&shim.program, &launch)
+                    .map_err(|error| failure(CREATE_ERROR, format!("the launcher cannot be started: {error}")))
+            });
+            if let (Err(_), Some(group)) = (&launched, &group) {
+                cgroup::remove(group);
+            }
+            let (child, socket) = launched?;
+            (child, Some(socket), group)
+        }
+    };
+    let pid = pid_of(&child);
+    let ended = shim.reaper.expect(pid);
+    let ticks = processes::look(pid).map_or(0, |process| process.ticks);
+    // Only helps to find it should this process be killed; then its environment is there to find it by, too.
+    let _ = record::running(dir, record::Running { pid: pid.as_raw_nonzero().get(), ticks, cgroup: group.clone() });
+    let output = Output::new(&mut child, log::Writer::new(dir, shim.log_limits));
+    let output = output.map_err(|error| {
+        shim.reaper.signal(pid, Signal::KILL);
+        failure(CREATE_ERROR, format!("its output cannot be read: {error}"))
+    })?;
+    let running = Rc::new(Running {
+        pid,
+        ticks,
+        env,
+        working_dir: start.working_dir,
+        user: start.user,
+        group: start.group,
+        apart,
+        cgroup: group,
+        helpers: RefCell::default(),
+    });
+    let dir = dir.to_owned();
+    Ok(Started { running, ended, output, launcher, started_at, dir, termination: start.termination_message })
+}
+
+/// The path is bound where it is not the default, and where the command names it: a plain process that wrote there
+/// would write to the machine's own /dev. Everybody else finds the file by TALLY_TERMINATION_LOG.
+fn mentions_termination_log(start: &Start) -> bool {
+    let path = start.termination_message.path.as_str();
+    !path.is_empty()
+        && (path != DEFAULT_TERMINATION_LOG
+            || start.argv.iter().chain(start.env.iter().map(|(_, value)| value)).any(|text| text.contains(path)))
+}
+
+fn spawn_directly(start: &Start, env: &[(String, String)], program: &Path) -> Result<Child, Failure> {
+    let mut command = Command::new(program);
+    command.arg0(&start.argv[0]).args(&start.argv[1..]).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+    if let Some(dir) = &start.working_dir {
+        command.current_dir(dir);
+    }
+    // Nothing here but what posix_spawn can do: no copy of this process is made.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().map_err(|error| command::not_executed(&start.argv[0], program, &error))
+}
+
+fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBuf>, Failure> {
+    let Some(cgroups) = shim.cgroups().filter(|_| limits) else { return Ok(None) };
+    let attempt = &start.attempt;
+    let name = format!("{}.{}.{}", attempt.pod, attempt.container, attempt.number);
+    let made = cgroups.make(&name, start.cpu_limit, start.memory_limit);
+    made.map(Some).map_err(|error| failure(CREATE_ERROR, format!("its limits cannot be set: {error}")))
+}
+
+fn launch_of(
+    shim: &Shim,
+    start: &Start,
+    dir: &Path,
+    env: Vec<(String, String)>,
+    apart: bool,
+    cgroup: Option<PathBuf>,
+) -> Result<Launch, Failure> {
+    let unmade = |error: io::Error| failure(CREATE_ERROR, format!("{} cannot be prepared: {error}", dir.display()));
+    let place = if apart {
+        let mut binds = Vec::new();
+        for mount in &start.mounts {
+            binds.push(Bind {
+                what: format!("volume {:?}", mount.volume),
+                source: shim.layout.volume(&start.attempt.pod, &mount.volume).map_err(unmade)?,
+                sub_path: mount.sub_path.clone(),
+                target: mount.path.clone(),
+                read_only: mount.read_only,
+                optional: false,
+            });
+        }
+        let last_words = command::termination_log(dir);
+        fs::write(&last_words, "").map_err(unmade)?;
+        fs::set_permissions(&last_words, fs::Permissions::from_mode(0o666)).map_err(unmade)?;
+        binds.push(Bind {
+            what: "the termination message".to_owned(),
+            source: last_words,
+            sub_path: String::new(),
+            target: start.termination_message.path.clone(),
+            read_only: false,
+            optional: true,
+        });
+        let stage = dir.join("stage");
+        fs::create_dir(&stage).map_err(unmade)?;
+        Place::Apart { hostname: start.hostname.clone(), binds, stage }
+    } else {
+        Place::Machine
+    };
+    Ok(Launch {
+        argv: start.argv.clone(),
+        env,
+        working_dir: start.working_dir.clone(),
+        place,
+        cgroup,
+        user: start.user,
+        group: start.group,
+    })
+}
+
+/// Starts this executable in the place of the command. What it is to do goes to it over the socket.
+pub fn spawn_launcher(program: &Path, launch: &Launch) -> io::Result<(Child, (UnixStream, Vec<u8>))> {
+    let (ours, theirs) = StdUnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let ours = UnixStream::from_std(ours)?;
+    let child = Command::new(program)
+        .args(["node-shim", "--launch"])
+        .env_clear()
+        // Of an attempt from its first moment: it is found like any other process of it.
+        .envs(launch.env.iter().filter(|(name, _)| name == processes::ATTEMPT || name == processes::NODE).cloned())
+        .process_group(0)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    Ok((child, (ours, serde_json::to_vec(launch)?)))
+}
+
+/// Until the launcher has become the command, or says why not. None: it went away without a word.
+pub async fn launched((mut socket, text): (UnixStream, Vec<u8>)) -> Option<Result<(), Failure>> {
+    // Whether it could be told shows in what it answers.
+    let _ = socket.write_all(&text).await;
+    let _ = socket.shutdown().await;
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer).await;
+    let (ready, rest) = match answer.split_first() {
+        Some((&READY, rest)) => (true, rest),
+        _ => (false, &answer[..]),
+    };
+    match serde_json::from_slice(rest) {
+        Ok(failure) => Some(Err(failure)),
+        Err(_) => ready.then_some(Ok(())),
+    }
+}
+
+pub fn pid_of(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// From here to the record nothing depends on whoever decides being alive.
+async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
+    if let Some(launcher) = started.launcher.take() {
+        match launched(launcher).await {
+            Some(Ok(())) => shim.report(Report::Started { attempt: attempt.clone(), at: started.started_at }),
+            outcome => {
+                let failure = match outcome {
+                    Some(Err(failure)) => failure,
+                    _ => failure(CREATE_ERROR, "its launcher was killed"),
+                };
+                shim.reaper.signal(started.running.pid, Signal::KILL);
+                let _ = started.ended.await;
+                end_everything(&shim, &attempt, &started.running, false).await;
+                // Nothing ran: the next try may have the same number.
+                let _ = fs::remove_dir_all(&started.dir);
+                shim.done();
+                return shim.report(Report::Unstarted { attempt, failure });
+            }
+        }
+    }
+    let ended = tokio::select! {
+        biased;
+        ended = &mut started.ended => ended,
+        () = started.output.pump() => started.ended.await,
+    };
+    let ended = ended.unwrap_or(Ended { status: Status::Signalled(libc::SIGKILL), alone: false });
+    let finished_at = now();
+    let out_of_memory = started.running.cgroup.as_deref().is_some_and(cgroup::out_of_memory);
+    end_everything(&shim, &attempt, &started.running, ended.alone).await;
+    let _ = timeout(DRAIN_FOR, started.output.pump()).await;
+    started.output.finish(&shim);
+    // We killed it because nobody decides any more. One that ended by itself in the same moment has ended.
+    if shim.stopping.get() && ended.status == Status::Signalled(libc::SIGKILL) {
+        if let Err(error) = record::lost(&started.dir, finished_at, "the node stopped") {
+            shim.complain(&started.dir, &error);
+        }
+    } else {
+        let (code, signal) = match ended.status {
+            Status::Exited(code) => (code, None),
+            Status::Signalled(signal) => (128 + signal, Some(signal)),
+        };
+        let message = termination::message(&started.dir, started.termination.from_logs && code != 0);
+        let exit = Exit { code, signal, out_of_memory, started_at: started.started_at, finished_at, message };
+        // Before the report: what has been told must not be forgotten.
+        if let Err(error) = record::ended(&started.dir, &exit) {
+            shim.complain(&started.dir, &error);
+        }
+        shim.report(Report::Ended { attempt, exit });
+    }
+    shim.done();
+}
+
+/// The main process has been reaped. Whatever else is of this attempt goes too.
+async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Running, alone: bool) {
+    let until = Instant::now() + KILL_FOR;
+    for helper in running.helpers.borrow().iter() {
+        if let Some(helper) = Pid::from_raw(*helper) {
+            shim.reaper.signal(helper, Signal::KILL);
+        }
+    }
+    if let Some(group) = &running.cgroup {
+        cgroup::kill(group);
+    }
+    if !alone {
+        shim.reaper.round().await;
+        while !shim.reaper.group_is_gone(running.pid) && Instant::now() < until {
+            shim.reaper.round().await;
+        }
+    }
+    if let Some(group) = &running.cgroup {
+        while !cgroup::is_empty(group) && Instant::now() < until {
+            cgroup::kill(group);
+            shim.reaper.round().await;
+        }
+        cgroup::remove(group);
+    }
+    shim.attempts.borrow_mut().remove(attempt);
+    while shim.sweep() && Instant::now() < until {
+        shim.reaper.round().await;
+    }
+}
+
+/// What it writes, on its way to the log.
+struct Output {
+    stdout: Option<pipe::Receiver>,
+    stderr: Option<pipe::Receiver>,
+    log: log::Writer,
+}
+
+thread_local! {
+    /// One for all: what is read is written before anybody else has a turn.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 * 1024]);
+}
+
+impl Output {
+    fn new(child: &mut Child, log: log::Writer) -> io::Result<Self> {
+        let receiver = |fd: Option<OwnedFd>| fd.map(pipe::Receiver::from_owned_fd).transpose();
+        let stdout = receiver(child.stdout.take().map(OwnedFd::from))?;
+        let stderr = receiver(child.stderr.take().map(OwnedFd::from))?;
+        Ok(Self { stdout, stderr, log })
+    }
+
+    /// Until nobody can write any more. May be left and taken up again.
+    async fn pump(&mut self) {
+        while self.stdout.is_some() || self.stderr.is_some() {
+            let stream = tokio::select! {
+                () = readable(&self.stdout) => Stream::Stdout,
+                () = readable(&self.stderr) => Stream::Stderr,
+            };
+            let pipe = match stream {
+                Stream::Stdout => &mut self.stdout,
+                Stream::Stderr => &mut self.stderr,
+            };
+            let Some(open) = pipe else { continue };
+            let closed = BUFFER.with_borrow_mut(|buffer| match open.try_read(buffer) {
+                Ok(0) => true,
+                Ok(length) => {
+                    self.log.write(stream, &buffer[..length]);
+                    false
+                }
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            });
+            if closed {
+                *pipe = None;
+            }
+        }
+    }
+
+    fn finish(&mut self, shim: &Shim) {
+        self.log.finish();
+        if let Some(error) = self.log.trouble.take() {
+            shim.note(format!("output was lost: {error}"));
+        }
+    }
+}
+
+async fn readable(pipe: &Option<pipe::Receiver>) {
+    match pipe {
+        Some(pipe) => {
+            let _ = pipe.readable().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads at most `most` bytes of a file; nothing where there is none.
+pub fn beginning(path: &Path, most: u64) -> Vec<u8> {
+    let mut text = Vec::new();
+    if let Ok(file) = fs::File::open(path) {
+        let _ = file.take(most).read_to_end(&mut text);
+    }
+    text
+}

@@ -1,0 +1,176 @@
+//! Control groups: limits, and a way to end everything of an attempt whatever it does to its environment.
+//!
+//! Used where the machine has version 2 and lets us make groups below our own. Without them processes run just as
+//! well, only without limits; that is said once.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The period of the CPU's scheduler, in microseconds: 100 ms, what the kernel takes by default.
+const PERIOD: u64 = 100_000;
+/// The kernel refuses less.
+const LEAST_QUOTA: u64 = 1_000;
+
+#[derive(Debug)]
+pub struct Cgroups {
+    /// All groups of this node are in this one.
+    tree: PathBuf,
+    cpu: bool,
+    memory: bool,
+}
+
+impl Cgroups {
+    /// `name` is different for every root directory. An error says why there are none.
+    pub fn new(name: &str) -> Result<Self, String> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+        let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
+        let home = home(&mounts, &own).ok_or("this machine has no control groups of version 2")?;
+        let tree = home.join(name);
+        match fs::create_dir(&tree) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(format!("no control group can be made in {}: {error}", home.display()));
+            }
+            _ => {}
+        }
+        if !(home.join("cgroup.kill").exists() || tree.join("cgroup.kill").exists()) {
+            let _ = fs::remove_dir(&tree);
+            return Err("control groups of this kernel cannot be killed".to_owned());
+        }
+        // A group that holds processes cannot share out controllers, except the root; so where we are alone in ours
+        // we step aside into one below.
+        for controller in ["cpu", "memory"] {
+            if has(&home, controller) && enable(&home, controller).is_err() {
+                step_aside(&home);
+                let _ = enable(&home, controller);
+            }
+            let _ = enable(&tree, controller);
+        }
+        let shared = fs::read_to_string(tree.join("cgroup.subtree_control")).unwrap_or_default();
+        let shares = |controller| shared.split_ascii_whitespace().any(|word| word == controller);
+        Ok(Self { cpu: shares("cpu"), memory: shares("memory"), tree })
+    }
+
+    /// What limits there is no way to apply.
+    pub fn missing(&self) -> Vec<&'static str> {
+        [("cpu", self.cpu), ("memory", self.memory)].iter().filter(|(_, there)| !there).map(|(name, _)| *name).collect()
+    }
+
+    /// A group for one attempt, with its limits.
+    pub fn make(&self, name: &str, cpu: Option<u64>, memory: Option<u64>) -> io::Result<PathBuf> {
+        let dir = self.tree.join(name);
+        fs::create_dir(&dir)?;
+        let limits = || -> io::Result<()> {
+            if let Some(cpu) = cpu.filter(|_| self.cpu) {
+                fs::write(dir.join("cpu.max"), cpu_max(cpu))?;
+            }
+            if let Some(memory) = memory.filter(|_| self.memory) {
+                fs::write(dir.join("memory.max"), memory.to_string())?;
+                // A container dies as a whole, and does not live on in swap. Not every kernel has these.
+                let _ = fs::write(dir.join("memory.oom.group"), "1");
+                let _ = fs::write(dir.join("memory.swap.max"), "0");
+            }
+            Ok(())
+        };
+        limits().inspect_err(|_| remove(&dir))?;
+        Ok(dir)
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.tree);
+    }
+}
+
+/// The group this process is in.
+fn home(mounts: &str, own: &str) -> Option<PathBuf> {
+    let mount = mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        (after.split(' ').next()? == "cgroup2").then(|| before.split(' ').nth(4))?
+    })?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let home = Path::new(mount).join(path);
+    home.is_dir().then_some(home)
+}
+
+fn has(dir: &Path, controller: &str) -> bool {
+    let there = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
+    there.split_ascii_whitespace().any(|word| word == controller)
+}
+
+fn enable(dir: &Path, controller: &str) -> io::Result<()> {
+    fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"))
+}
+
+/// Only where nobody else is in this group: others are not ours to move.
+fn step_aside(home: &Path) {
+    let own = rustix::process::getpid();
+    let ours = [Some(own), rustix::process::getppid()].map(|pid| pid.map_or(0, |pid| pid.as_raw_nonzero().get()));
+    let members = fs::read_to_string(home.join("cgroup.procs")).unwrap_or_default();
+    let members: Vec<i32> = members.lines().filter_map(|pid| pid.parse().ok()).collect();
+    let aside = home.join("tally");
+    if members.iter().all(|pid| ours.contains(pid)) && (aside.is_dir() || fs::create_dir(&aside).is_ok()) {
+        for pid in members {
+            let _ = fs::write(aside.join("cgroup.procs"), pid.to_string());
+        }
+    }
+}
+
+fn cpu_max(thousandths: u64) -> String {
+    let quota = thousandths.saturating_mul(PERIOD) / 1000;
+    format!("{} {PERIOD}", quota.max(LEAST_QUOTA))
+}
+
+/// This process moves into the group; what it starts begins there.
+pub fn join(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("cgroup.procs"), "0")
+}
+
+pub fn kill(dir: &Path) {
+    let _ = fs::write(dir.join("cgroup.kill"), "1");
+}
+
+pub fn is_empty(dir: &Path) -> bool {
+    fs::read_to_string(dir.join("cgroup.events")).is_ok_and(|events| counter(&events, "populated") == Some(0))
+        || !dir.exists()
+}
+
+pub fn out_of_memory(dir: &Path) -> bool {
+    fs::read_to_string(dir.join("memory.events")).is_ok_and(|events| counter(&events, "oom_kill").unwrap_or(0) > 0)
+}
+
+pub fn remove(dir: &Path) {
+    let _ = fs::remove_dir(dir);
+}
+
+fn counter(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_counters_as_the_kernel_writes_them() {
+        for (thousandths, text) in
+            [(1000, "100000 100000"), (250, "25000 100000"), (1, "1000 100000"), (3500, "350000 100000")]
+        {
+            assert_eq!(cpu_max(thousandths), text);
+        }
+        let events = "low 0\nhigh 0\nmax 12\noom 2\noom_kill 1\noom_group_kill 0\n";
+        assert_eq!(counter(events, "oom_kill"), Some(1));
+        assert_eq!(counter(events, "oom"), Some(2));
+        assert_eq!(counter(events, "populated"), None);
+    }
+
+    #[test]
+    fn the_own_group_is_found_in_both_layouts() {
+        let hybrid = "30 25 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n\
+                      31 30 0:27 / /sys shared:9 - cgroup2 cgroup2 rw\n";
+        assert_eq!(home(hybrid, "4:memory:/\n0::/\n"), Some(PathBuf::from("/sys/")));
+        assert_eq!(home(hybrid, "0::/no/such/group\n"), None);
+        assert_eq!(home("30 25 0:26 / /x rw - tmpfs tmpfs rw\n", "0::/\n"), None);
+    }
+}

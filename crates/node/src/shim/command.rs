@@ -1,0 +1,164 @@
+//! What is executed, and with which environment. Failures are told in words a person can act on: they end up in the
+//! Pod's status.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use compact_str::CompactString;
+use rustix::fs::{Access, access};
+
+use super::layout::Layout;
+use super::processes;
+use crate::port::{Failure, Start};
+
+/// The command cannot be executed.
+pub const START_ERROR: &str = "StartError";
+/// What it needs cannot be made.
+pub const CREATE_ERROR: &str = "CreateContainerError";
+
+/// Where shells look when nobody says.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+pub fn failure(reason: &str, message: impl Into<String>) -> Failure {
+    Failure { reason: CompactString::new(reason), message: message.into() }
+}
+
+/// All of an attempt's environment. What the container says goes before what every process gets, and what finds its
+/// strays before all.
+pub fn environment(start: &Start, layout: &Layout, dir: &Path) -> io::Result<Vec<(String, String)>> {
+    let inherited = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
+    let mut variables = BTreeMap::from([
+        ("PATH".to_owned(), inherited("PATH", DEFAULT_PATH)),
+        ("HOSTNAME".to_owned(), start.hostname.clone()),
+        // Of another user we know no home.
+        ("HOME".to_owned(), if start.user.is_some() { "/".to_owned() } else { inherited("HOME", "/") }),
+        ("TALLY_TERMINATION_LOG".to_owned(), termination_log(dir).display().to_string()),
+    ]);
+    for mount in &start.mounts {
+        let path = layout.volume(&start.attempt.pod, &mount.volume)?;
+        variables.insert(volume_variable(&mount.volume), path.display().to_string());
+    }
+    variables.extend(start.env.iter().cloned());
+    variables.insert(processes::ATTEMPT.to_owned(), processes::mark(&start.attempt));
+    variables.insert(processes::NODE.to_owned(), layout.root().display().to_string());
+    Ok(variables.into_iter().collect())
+}
+
+/// `TALLY_VOLUME_MY_DATA` for `my-data`: where the volume is even if it cannot be mounted.
+pub fn volume_variable(volume: &str) -> String {
+    format!("TALLY_VOLUME_{}", volume.replace(['-', '.'], "_").to_ascii_uppercase())
+}
+
+/// Where the container's last words are, whatever `terminationMessagePath` says.
+pub fn termination_log(dir: &Path) -> PathBuf {
+    dir.join("termination-log")
+}
+
+/// Finds the command: a path as it is, from the working directory; a name in PATH.
+pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str>) -> Result<PathBuf, Failure> {
+    let from = Path::new(dir.unwrap_or("."));
+    if command.is_empty() {
+        return Err(failure(START_ERROR, "the command is an empty string"));
+    }
+    if command.contains('/') {
+        let path = from.join(command);
+        return match usable(&path) {
+            // Executed after the change of directory, so a relative path stays what it was.
+            Ok(()) => Ok(PathBuf::from(command)),
+            Err(why) => Err(failure(START_ERROR, format!("the command {command:?} cannot be run: {why}"))),
+        };
+    }
+    let search = environment.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path.as_str());
+    let mut seen = None;
+    // An empty entry once meant the current directory; nobody wants that to be searched for commands.
+    for entry in search.split(':').filter(|entry| !entry.is_empty()) {
+        let path = from.join(entry).join(command);
+        match usable(&path) {
+            Ok(()) => return Ok(Path::new(entry).join(command)),
+            Err(why) if path.exists() => seen = seen.or_else(|| Some(format!("{}: {why}", path.display()))),
+            Err(_) => {}
+        }
+    }
+    let found = seen.map_or_else(String::new, |seen| format!(" (there is {seen})"));
+    Err(failure(START_ERROR, format!("the command {command:?} was not found in PATH={search}{found}")))
+}
+
+fn usable(path: &Path) -> Result<(), String> {
+    let about = std::fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("{} does not exist", path.display()),
+        _ => format!("{}: {error}", path.display()),
+    })?;
+    if !about.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    access(path, Access::EXEC_OK)
+        .map_err(|_| format!("it is not executable (its mode is {:04o})", about.permissions().mode() & 0o7777))
+}
+
+pub fn check_dir(dir: Option<&str>) -> Result<(), Failure> {
+    let Some(dir) = dir else { return Ok(()) };
+    let problem = match std::fs::metadata(dir) {
+        Ok(about) if about.is_dir() => return Ok(()),
+        Ok(_) => "it is not a directory".to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "it does not exist".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(failure(START_ERROR, format!("the working directory {dir:?} cannot be entered: {problem}")))
+}
+
+/// Says what an attempt to execute it means; it was there a moment ago.
+pub fn not_executed(command: &str, path: &Path, error: &io::Error) -> Failure {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOENT) => "the interpreter named in its first line, or its loader, was not found".to_owned(),
+        Some(libc::ENOEXEC) => "it is neither a program for this machine nor a script with a #! line".to_owned(),
+        Some(libc::E2BIG) => "its arguments and environment are too long".to_owned(),
+        Some(libc::EAGAIN) => format!("the limit of processes is reached ({error})"),
+        _ => error.to_string(),
+    };
+    failure(START_ERROR, format!("the command {command:?} ({}) cannot be run: {why}", path.display()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_as_a_shell_would_and_failures_name_the_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().display().to_string();
+        for (name, mode) in [("yes", 0o755), ("no", 0o644)] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        }
+        let env = [("PATH".to_owned(), format!("/nowhere::{place}"))];
+        let found = |command: &str, dir: Option<&str>| {
+            resolve(command, &env, dir).map(|path| path.display().to_string()).map_err(|failure| failure.message)
+        };
+        assert_eq!(found("yes", None), Ok(format!("{place}/yes")));
+        assert_eq!(found("./yes", Some(&place)), Ok("./yes".to_owned()));
+        for (command, words) in [
+            ("absent", format!("the command \"absent\" was not found in PATH=/nowhere::{place}")),
+            (
+                "no",
+                format!(
+                    "the command \"no\" was not found in PATH=/nowhere::{place} (there is {place}/no: it is not executable \
+                     (its mode is 0644))"
+                ),
+            ),
+            ("/nowhere/x", "the command \"/nowhere/x\" cannot be run: /nowhere/x does not exist".to_owned()),
+            ("/", "the command \"/\" cannot be run: it is not a file".to_owned()),
+            ("", "the command is an empty string".to_owned()),
+        ] {
+            assert_eq!(found(command, None), Err(words));
+        }
+    }
+
+    #[test]
+    fn volumes_have_a_variable_each() {
+        assert_eq!(volume_variable("my-data.v1"), "TALLY_VOLUME_MY_DATA_V1");
+    }
+}

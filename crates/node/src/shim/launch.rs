@@ -1,0 +1,149 @@
+//! The launcher: this executable once more, in the place of the command for a moment. It does what takes more than
+//! starting a process - namespaces, mounts, another user, a control group - and then becomes the command. Between fork
+//! and exec none of that could be done in safe Rust; in a process of its own all of it can.
+//!
+//! It is told what to do over its standard input, a socket, and answers there: a full stop when it is about to execute
+//! the command, and a failure where there is one. The socket closes by itself when the command is executed.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use rustix::process::{Pid, PidfdFlags};
+use rustix::thread::ThreadNameSpaceType;
+use serde::{Deserialize, Serialize};
+
+use super::command::{self, CREATE_ERROR, failure};
+use super::{cgroup, mounts};
+use crate::port::Failure;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub working_dir: Option<String>,
+    pub place: Place,
+    pub cgroup: Option<PathBuf>,
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+}
+
+/// Which mounts it is to see.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Place {
+    /// The machine's.
+    Machine,
+    /// Its own.
+    Apart { hostname: String, binds: Vec<mounts::Bind>, stage: PathBuf },
+    /// Those of a process that has its own.
+    With { pid: i32 },
+}
+
+/// What it says before it executes the command.
+pub const READY: u8 = b'.';
+
+pub fn main() -> ExitCode {
+    let Ok(mut socket) = take_socket() else { return ExitCode::from(127) };
+    let mut text = Vec::new();
+    let told = socket.read_to_end(&mut text).and_then(|_| Ok(serde_json::from_slice::<Launch>(&text)?));
+    let failure = match told {
+        Ok(launch) => match enter(&launch) {
+            Ok(()) => execute(&launch, &mut socket),
+            Err(failure) => failure,
+        },
+        Err(error) => failure(CREATE_ERROR, format!("the launcher was not told what to do: {error}")),
+    };
+    let _ = socket.write_all(&serde_json::to_vec(&failure).unwrap_or_default());
+    ExitCode::from(127)
+}
+
+/// Standard input becomes what a command expects: nothing.
+fn take_socket() -> io::Result<UnixStream> {
+    let socket = UnixStream::from(rustix::stdio::stdin().try_clone_to_owned()?);
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    Ok(socket)
+}
+
+fn enter(launch: &Launch) -> Result<(), Failure> {
+    if let Some(group) = &launch.cgroup {
+        cgroup::join(group)
+            .map_err(|error| failure(CREATE_ERROR, format!("no control group could be entered: {error}")))?;
+    }
+    match &launch.place {
+        Place::Machine => Ok(()),
+        Place::Apart { hostname, binds, stage } => apart(hostname, binds, stage),
+        Place::With { pid } => with(*pid)
+            .map_err(|error| failure(CREATE_ERROR, format!("the container's namespaces cannot be entered: {error}"))),
+    }
+}
+
+fn apart(hostname: &str, binds: &[mounts::Bind], stage: &std::path::Path) -> Result<(), Failure> {
+    if let Err(error) = mounts::leave() {
+        if binds.iter().all(|bind| bind.optional) {
+            return Ok(());
+        }
+        let wanted: Vec<_> = binds.iter().filter(|bind| !bind.optional).map(|bind| bind.target.as_str()).collect();
+        return Err(failure(
+            CREATE_ERROR,
+            format!(
+                "volumes cannot be mounted at {}: this user may not make a mount namespace here ({error}). Run the node as \
+                 root or where user namespaces are allowed, or drop the volumeMounts and use the directory that \
+                 TALLY_VOLUME_<NAME> names",
+                wanted.join(", ")
+            ),
+        ));
+    }
+    // A host name that is too long, or not ours to set, is still in HOSTNAME.
+    let _ = rustix::system::sethostname(hostname.as_bytes());
+    mounts::arrange(binds.to_vec(), stage).map_err(|why| failure(CREATE_ERROR, why))
+}
+
+fn with(pid: i32) -> io::Result<()> {
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    let apart = ThreadNameSpaceType::MOUNT | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME;
+    // The administrator's own user namespace cannot be entered again, and need not be.
+    rustix::thread::move_into_thread_name_spaces(process.as_fd(), apart)
+        .or_else(|_| rustix::thread::move_into_thread_name_spaces(process.as_fd(), apart | ThreadNameSpaceType::USER))
+        .map_err(io::Error::from)
+}
+
+/// Comes back only with a failure.
+fn execute(launch: &Launch, socket: &mut UnixStream) -> Failure {
+    let Some(name) = launch.argv.first() else { return failure(command::START_ERROR, "there is no command") };
+    let dir = launch.working_dir.as_deref();
+    let own = rustix::process::geteuid().as_raw();
+    let other = launch.user.filter(|user| *user != own);
+    if let Some(user) = other.filter(|_| own != 0) {
+        return failure(
+            CREATE_ERROR,
+            format!("runAsUser {user}: this node runs as user {own} and cannot become another"),
+        );
+    }
+    let path = match command::check_dir(dir).and_then(|()| command::resolve(name, &launch.env, dir)) {
+        Ok(path) => path,
+        Err(failure) => return failure,
+    };
+    let mut command = Command::new(&path);
+    command.arg0(name).args(&launch.argv[1..]).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
+    if let Some(dir) = dir {
+        command.current_dir(dir);
+    }
+    if let Some(group) = launch.group {
+        command.gid(group);
+    }
+    if let Some(user) = other {
+        command.uid(user);
+    }
+    let _ = socket.write_all(&[READY]);
+    let error = command.exec();
+    match error.raw_os_error() {
+        Some(libc::EPERM) if launch.group.is_some() => {
+            failure(CREATE_ERROR, format!("runAsGroup: this node cannot change its group: {error}"))
+        }
+        _ => command::not_executed(name, &path, &error),
+    }
+}

@@ -1,0 +1,283 @@
+//! Writes what a container says. One record a line: time, stream, whether the line is complete, text.
+//!
+//!     2026-01-31T12:00:00.123456789Z stdout F a whole line
+//!     2026-01-31T12:00:00.123456789Z stderr P the beginning of a long one, or an end without a newline
+//!
+//! The part before the text is always 40 bytes long, which readers make use of. Files are numbered upwards and never
+//! renamed: a reader goes from one to the next and cannot mistake one for another.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tally_core::time::Timestamp;
+
+/// How much is kept of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub file_bytes: u64,
+    pub files: u64,
+}
+
+impl Default for Limits {
+    /// What clusters keep by default, so that nobody loses lines by moving here or away.
+    fn default() -> Self {
+        Self { file_bytes: 10 << 20, files: 5 }
+    }
+}
+
+/// Longer lines are split, as container runtimes do: one line must not need more memory than this.
+pub const LONGEST_LINE: usize = 16 * 1024;
+
+/// The length of what stands before the text.
+pub const HEADER: usize = 40;
+/// Where in a record the flag is.
+pub const FLAG: usize = 38;
+/// The length of the time.
+pub const TIME: usize = 30;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+pub struct Writer {
+    dir: PathBuf,
+    limits: Limits,
+    /// Made when there is something to write.
+    file: Option<File>,
+    number: u64,
+    written: u64,
+    /// By stream: the beginning of a line whose end has not come yet.
+    pending: [Vec<u8>; 2],
+    clock: Clock,
+    /// Records on their way to the file.
+    batch: Vec<u8>,
+    /// A full disk loses output, not Pods. What went wrong first.
+    pub trouble: Option<io::Error>,
+}
+
+impl Writer {
+    pub fn new(dir: &Path, limits: Limits) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            limits,
+            file: None,
+            number: 0,
+            written: 0,
+            pending: [Vec::new(), Vec::new()],
+            clock: Clock::default(),
+            batch: Vec::new(),
+            trouble: None,
+        }
+    }
+
+    pub fn write(&mut self, stream: Stream, mut bytes: &[u8]) {
+        let time = self.clock.now();
+        let mut pending = std::mem::take(&mut self.pending[stream as usize]);
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            pending.extend_from_slice(&bytes[..end]);
+            bytes = &bytes[end + 1..];
+            self.split(&time, stream, &mut pending);
+            self.record(&time, stream, b'F', &pending);
+            pending.clear();
+        }
+        pending.extend_from_slice(bytes);
+        self.split(&time, stream, &mut pending);
+        self.pending[stream as usize] = pending;
+        self.flush();
+    }
+
+    /// What ends without a newline is written as it is.
+    pub fn finish(&mut self) {
+        let time = self.clock.now();
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let pending = std::mem::take(&mut self.pending[stream as usize]);
+            if !pending.is_empty() {
+                self.record(&time, stream, b'P', &pending);
+            }
+        }
+        self.flush();
+    }
+
+    /// Takes off what is too long for one record.
+    fn split(&mut self, time: &[u8; TIME], stream: Stream, pending: &mut Vec<u8>) {
+        let mut taken = 0;
+        while pending.len() - taken > LONGEST_LINE {
+            self.record(time, stream, b'P', &pending[taken..taken + LONGEST_LINE]);
+            taken += LONGEST_LINE;
+        }
+        pending.drain(..taken);
+    }
+
+    fn record(&mut self, time: &[u8; TIME], stream: Stream, flag: u8, text: &[u8]) {
+        let length = (HEADER + text.len() + 1) as u64;
+        if self.written > 0 && self.written + length > self.limits.file_bytes {
+            self.flush();
+            self.next_file();
+        }
+        self.written += length;
+        self.batch.extend_from_slice(time);
+        self.batch.extend_from_slice(match stream {
+            Stream::Stdout => b" stdout ",
+            Stream::Stderr => b" stderr ",
+        });
+        self.batch.extend_from_slice(&[flag, b' ']);
+        self.batch.extend_from_slice(text);
+        self.batch.push(b'\n');
+    }
+
+    fn next_file(&mut self) {
+        self.file = None;
+        self.written = 0;
+        self.number += 1;
+        // The new one is there before an old one goes: readers see at any time where to go on.
+        self.open();
+        if let Some(oldest) = self.number.checked_sub(self.limits.files) {
+            let _ = fs::remove_file(file_of(&self.dir, oldest));
+        }
+    }
+
+    fn open(&mut self) {
+        match File::options().create(true).append(true).open(file_of(&self.dir, self.number)) {
+            Ok(file) => self.file = Some(file),
+            Err(error) => self.trouble = self.trouble.take().or(Some(error)),
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        if self.file.is_none() {
+            self.open();
+        }
+        if let Some(file) = &mut self.file
+            && let Err(error) = file.write_all(&self.batch)
+        {
+            self.trouble = self.trouble.take().or(Some(error));
+        }
+        self.batch.clear();
+    }
+}
+
+pub fn file_of(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number}.log"))
+}
+
+/// The numbers of the files there are, in order.
+pub fn files(dir: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".log")).and_then(|n| n.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Remembers the text of the second it is in: most lines come many to a second.
+#[derive(Default)]
+struct Clock {
+    second: Option<u64>,
+    text: String,
+}
+
+impl Clock {
+    fn now(&mut self) -> [u8; TIME] {
+        self.text_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+
+    fn text_of(&mut self, since: Duration) -> [u8; TIME] {
+        if self.second != Some(since.as_secs()) {
+            self.second = Some(since.as_secs());
+            self.text = Timestamp::from_seconds(since.as_secs() as i64).to_string();
+        }
+        let mut text = *b"0000-00-00T00:00:00.000000000Z";
+        text[..19].copy_from_slice(&self.text.as_bytes()[..19]);
+        let mut nanos = since.subsec_nanos();
+        for digit in text[20..29].iter_mut().rev() {
+            *digit = b'0' + (nanos % 10) as u8;
+            nanos /= 10;
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// What was written, as `stream flag text` a line.
+    fn written(dir: &Path) -> Vec<String> {
+        let mut lines = Vec::new();
+        for number in files(dir).unwrap() {
+            let text = fs::read_to_string(file_of(dir, number)).unwrap();
+            for line in text.lines() {
+                assert!(Timestamp::parse(&line[..TIME]).is_ok(), "{line}");
+                let text = &line[TIME + 1..];
+                let short = if text.len() > 40 { format!("{}..{}", &text[..12], text.len() - 9) } else { text.into() };
+                lines.push(short);
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn lines_are_split_where_they_end_and_where_they_are_too_long() {
+        let long = "x".repeat(LONGEST_LINE);
+        let cases: [(&[(Stream, &str)], &[&str]); 6] = [
+            (&[(Stream::Stdout, "one\ntwo\n")], &["stdout F one", "stdout F two"]),
+            (
+                &[(Stream::Stdout, "on"), (Stream::Stderr, "err\n"), (Stream::Stdout, "e\n")],
+                &["stderr F err", "stdout F one"],
+            ),
+            (&[(Stream::Stdout, "end")], &["stdout P end"]),
+            (&[(Stream::Stdout, "\n\n")], &["stdout F ", "stdout F "]),
+            (&[(Stream::Stdout, &format!("{long}\n"))], &["stdout F xxx..16384"]),
+            (
+                &[(Stream::Stdout, &format!("{long}{long}y\n"))],
+                &["stdout P xxx..16384", "stdout P xxx..16384", "stdout F y"],
+            ),
+        ];
+        for (writes, expected) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let mut writer = Writer::new(dir.path(), Limits::default());
+            for (stream, text) in writes {
+                writer.write(*stream, text.as_bytes());
+            }
+            writer.finish();
+            assert_eq!(written(dir.path()), expected);
+        }
+    }
+
+    #[test]
+    fn files_are_bounded_in_size_and_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(dir.path(), Limits { file_bytes: 100, files: 3 });
+        for number in 0..20 {
+            writer.write(Stream::Stdout, format!("line {number:02}\n").as_bytes());
+        }
+        writer.finish();
+        // Two records of 48 bytes fit into a file.
+        assert_eq!(files(dir.path()).unwrap(), [7, 8, 9]);
+        let kept: Vec<_> = (14..20).map(|number| format!("stdout F line {number}")).collect();
+        assert_eq!(written(dir.path()), kept);
+    }
+
+    #[test]
+    fn times_have_nine_digits() {
+        let mut clock = Clock::default();
+        for (since, text) in [
+            (Duration::new(0, 0), "1970-01-01T00:00:00.000000000Z"),
+            (Duration::new(0, 7), "1970-01-01T00:00:00.000000007Z"),
+            (Duration::new(1_800_000_000, 120_000_000), "2027-01-15T08:00:00.120000000Z"),
+        ] {
+            assert_eq!(std::str::from_utf8(&clock.text_of(since)).unwrap(), text);
+        }
+    }
+}

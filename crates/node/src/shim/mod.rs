@@ -1,0 +1,427 @@
+//! The half of the node that does: a small process of its own between the one that decides and the Pods' processes.
+//!
+//! It starts them, reads what they write, reaps them and keeps the record of how they ended. It is the parent of all of
+//! them, also of those that lose their own parent (a subreaper). It ignores signals that are meant for people's
+//! programs and ends when its socket does: when the process that decides has ended, in whatever way. Then everything
+//! it started is killed first.
+//!
+//! # Layout
+//!
+//!     ROOT/lock                        locked (flock) by the shim: never two on one directory
+//!     ROOT/pods/UID/                   mode 0700; everything of one Pod
+//!         about.json                   its namespace and name, for people
+//!         volumes/NAME                 a directory, or a symlink to a hostPath
+//!         containers/NAME.NUMBER/      one attempt
+//!             record                   what is known of it: started, running, ended (`record.rs`)
+//!             0.log 1.log ...          what it wrote (`log.rs`); the numbers grow, the oldest go
+//!             termination-log          its last words, if it has any
+//!     ROOT/trash/UID/                  Pods on their way out
+//!
+//! # Order of writes, and why nothing is lost
+//!
+//! 1. The attempt's directory is made. It can be made only once: no attempt runs twice, whoever asks.
+//! 2. `started` is recorded. A crash before leaves a directory without a record: nothing ran, it is removed.
+//! 3. The process is started, with the attempt's name in its environment; then its number is recorded. A crash between
+//!    leaves a process that is found by its environment; after it, by both.
+//! 4. It ends. The kernel keeps its exit status until we ask, so nothing can be missed between here and there.
+//! 5. All else of the attempt is killed, and what they wrote is in the log.
+//! 6. `ended` is recorded, with exit code and last words. A crash before leaves a record without an end: the next start
+//!    makes sure nothing runs and tells that nobody saw the end. It is never told as an exit.
+//! 7. The exit is reported. A crash before, here or there, loses nothing: the next start reads the record and reports it
+//!    again (`Found`), and whoever decides knows an attempt by its name.
+//!
+//! Records need no fsync: they are to survive processes, not the machine. After a power failure a record may be missing
+//! or cut off; both read as "nobody saw the end". A Pod goes by one rename, so it is there as a whole or not at all.
+
+mod attempt;
+mod cgroup;
+mod check;
+mod command;
+mod launch;
+pub mod layout;
+pub mod log;
+mod mounts;
+mod processes;
+mod reaper;
+pub mod record;
+mod recover;
+mod sys;
+mod termination;
+mod volumes;
+pub mod wire;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::FlockOperation;
+use rustix::process::Signal as KernelSignal;
+use tally_core::time::Timestamp;
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::port::{Attempt, Deed, Report, Signal};
+use layout::Layout;
+use wire::Word;
+
+/// How long a new shim waits for the directory: an old one may still be killing what it had started.
+const LOCK_FOR: Duration = Duration::from_secs(15);
+/// How long everything may take to be gone when the parent is.
+const STOP_FOR: Duration = Duration::from_secs(10);
+/// No more deeds are taken while this many words wait to be read. Every deed leads to at most two.
+const MOST_WORDS: usize = 4096;
+
+/// What the shim is told on its command line, after `node-shim`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arguments {
+    pub root: PathBuf,
+    pub log_limits: log::Limits,
+}
+
+impl Arguments {
+    pub fn to_args(&self) -> Vec<OsString> {
+        let number = |number: u64| OsString::from(number.to_string());
+        vec![self.root.clone().into(), number(self.log_limits.file_bytes), number(self.log_limits.files)]
+    }
+
+    fn parse(args: &[OsString]) -> Option<Self> {
+        let number = |text: &OsString| text.to_str()?.parse().ok();
+        let [root, file_bytes, files] = args else { return None };
+        let log_limits = log::Limits { file_bytes: number(file_bytes)?, files: number(files)? };
+        Some(Self { root: root.into(), log_limits })
+    }
+}
+
+/// The process. `args` are those after `node-shim`. To be called before anything else makes threads or a runtime: the
+/// launcher enters namespaces, which the kernel allows to processes of one thread only.
+pub fn main(args: &[OsString]) -> ExitCode {
+    if args.first().is_some_and(|arg| arg == "--launch") {
+        return launch::main();
+    }
+    let Some(arguments) = Arguments::parse(args) else {
+        eprintln!("tally: node-shim is started by tally itself");
+        return ExitCode::from(2);
+    };
+    // Away from the terminal: Ctrl-C is for our parent, who then ends things in order, and processes that ask for a
+    // password find no one to ask. Fails only for the leader of a group, which is away already.
+    let _ = rustix::process::setsid();
+    match serve(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tally: node-shim: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(arguments: &Arguments) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let local = tokio::task::LocalSet::new();
+    let served = local.block_on(&runtime, async {
+        let socket = StdUnixStream::from(rustix::stdio::stdin().try_clone_to_owned()?);
+        socket.set_nonblocking(true)?;
+        let (reader, mut writer) = UnixStream::from_std(socket)?.into_split();
+        match Shim::open(arguments) {
+            Ok((shim, lock)) => {
+                let outcome = shim.run(reader, writer).await;
+                drop(lock);
+                outcome
+            }
+            Err(error) => {
+                let mut refusal = Vec::new();
+                wire::encode(&Word::Refused(error.to_string()), &mut refusal)?;
+                let _ = writer.write_all(&refusal).await;
+                Err(error)
+            }
+        }
+    });
+    // Whatever is left (a name being looked up) is not worth waiting for.
+    runtime.shutdown_background();
+    served
+}
+
+struct Shim {
+    layout: Layout,
+    log_limits: log::Limits,
+    boot: String,
+    /// This executable, also if it has been replaced on disk meanwhile.
+    program: PathBuf,
+    reaper: reaper::Reaper,
+    attempts: RefCell<BTreeMap<Attempt, Rc<attempt::Running>>>,
+    /// Attempts whose end is not on record yet.
+    open: Cell<usize>,
+    all_done: Notify,
+    words: RefCell<VecDeque<Word>>,
+    said: Notify,
+    heard: Notify,
+    stopping: Cell<bool>,
+    cgroups: OnceCell<Option<cgroup::Cgroups>>,
+}
+
+impl Shim {
+    fn open(arguments: &Arguments) -> io::Result<(Rc<Self>, File)> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let root = &arguments.root;
+        let explain = |error: io::Error| io::Error::other(format!("{} cannot be used: {error}", root.display()));
+        DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(explain)?;
+        let layout = Layout::new(&fs::canonicalize(root).map_err(explain)?);
+        let lock = lock(&layout).map_err(explain)?;
+        for dir in [layout.pods(), layout.trash()] {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(explain)?;
+        }
+        let shim = Self {
+            layout,
+            log_limits: arguments.log_limits,
+            boot: processes::boot(),
+            program: PathBuf::from("/proc/self/exe"),
+            reaper: reaper::Reaper::default(),
+            attempts: RefCell::default(),
+            open: Cell::new(0),
+            all_done: Notify::new(),
+            words: RefCell::default(),
+            said: Notify::new(),
+            heard: Notify::new(),
+            stopping: Cell::new(false),
+            cgroups: OnceCell::new(),
+        };
+        Ok((Rc::new(shim), lock))
+    }
+
+    async fn run(self: &Rc<Self>, reader: OwnedReadHalf, writer: OwnedWriteHalf) -> io::Result<()> {
+        // Handled, by doing nothing: what is ignored would stay ignored in every process we start.
+        let _deaf = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()]
+            .map(signal)
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut ended = signal(SignalKind::child())?;
+        tokio::task::spawn_local(self.clone().write(writer));
+        self.say(Word::Ready);
+        // It is to be heard before what may take a while.
+        tokio::task::yield_now().await;
+        let found = recover::recover(&self.layout, &self.boot, |note| self.note(note))?;
+        found.into_iter().for_each(|report| self.report(report));
+        self.report(Report::Recovered);
+        let shim = self.clone();
+        tokio::task::spawn_local(async move {
+            loop {
+                shim.reaper.reap();
+                if ended.recv().await.is_none() {
+                    break;
+                }
+            }
+        });
+        let mut reader = BufReader::with_capacity(64 * 1024, reader);
+        loop {
+            while self.words.borrow().len() > MOST_WORDS {
+                self.heard.notified().await;
+            }
+            match wire::read(&mut reader).await {
+                Ok(Some(deed)) => self.carry_out(deed),
+                Ok(None) => break,
+                Err(error) => {
+                    eprintln!("tally: node-shim: {error}");
+                    break;
+                }
+            }
+        }
+        self.stop().await;
+        Ok(())
+    }
+
+    fn carry_out(self: &Rc<Self>, deed: Deed) {
+        match deed {
+            Deed::Prepare(preparation) => {
+                let pod = preparation.pod.clone();
+                self.report(match volumes::prepare(&self.layout, &preparation) {
+                    Ok(()) => Report::Prepared { pod },
+                    Err(failure) => Report::Unprepared { pod, failure },
+                });
+            }
+            Deed::Start(start) => attempt::start(self, *start),
+            Deed::Signal { attempt, signal } => {
+                self.send_signal(&attempt, signal);
+                self.report(Report::Signalled { attempt });
+            }
+            Deed::Check { id, attempt, check, timeout_millis } => {
+                check::check(self, id, attempt, check, Duration::from_millis(timeout_millis));
+            }
+            Deed::Clean { pod } => {
+                let shim = self.clone();
+                tokio::task::spawn_local(async move {
+                    let gone = match volumes::discard(&shim.layout, &pod) {
+                        Ok(Some(away)) => volumes::delete(away).await,
+                        Ok(None) => Ok(()),
+                        Err(error) => Err(error),
+                    };
+                    if let Err(error) = gone {
+                        shim.note(format!("what is left of Pod {pod} cannot be deleted: {error}"));
+                    }
+                    shim.report(Report::Cleaned { pod });
+                });
+            }
+        }
+    }
+
+    fn send_signal(&self, attempt: &Attempt, signal: Signal) {
+        let Some(running) = self.attempts.borrow().get(attempt).cloned() else { return };
+        match signal {
+            Signal::Number(number) => {
+                if let Some(signal) = sys::signal(number) {
+                    self.reaper.signal(running.pid, signal);
+                }
+            }
+            Signal::Kill => self.kill(&running),
+        }
+    }
+
+    /// What has left the group goes when the main process has been reaped.
+    fn kill(&self, running: &attempt::Running) {
+        if let Some(group) = &running.cgroup {
+            cgroup::kill(group);
+        }
+        self.reaper.signal(running.pid, KernelSignal::KILL);
+    }
+
+    /// Nobody decides any more. What has ended by now has ended; the rest is killed, and that is put on record.
+    async fn stop(self: &Rc<Self>) {
+        self.reaper.reap();
+        self.stopping.set(true);
+        let until = Instant::now() + STOP_FOR;
+        let running: Vec<_> = self.attempts.borrow().values().cloned().collect();
+        for running in running {
+            self.kill(&running);
+        }
+        while self.open.get() > 0 {
+            if timeout_at(until, self.all_done.notified()).await.is_err() {
+                eprintln!("tally: node-shim: {} containers do not end", self.open.get());
+                break;
+            }
+        }
+        // Probes, and what probes started.
+        while Instant::now() < until {
+            let children = processes::children();
+            for process in children.iter().filter_map(|pid| processes::look(*pid)).filter(|process| !process.zombie) {
+                processes::kill(&process);
+            }
+            if children.is_empty() {
+                break;
+            }
+            self.reaper.round().await;
+        }
+    }
+
+    fn begun(&self) {
+        self.open.set(self.open.get() + 1);
+    }
+
+    fn done(&self) {
+        self.open.set(self.open.get().saturating_sub(1));
+        if self.open.get() == 0 {
+            self.all_done.notify_one();
+        }
+    }
+
+    fn sweep(&self) -> bool {
+        self.reaper.sweep(self.layout.root(), || {
+            let attempts = self.attempts.borrow();
+            attempts.iter().map(|(attempt, running)| (processes::mark(attempt), running.ticks)).collect()
+        })
+    }
+
+    fn cgroups(&self) -> Option<&cgroup::Cgroups> {
+        let made = self.cgroups.get_or_init(|| {
+            let root = fs::metadata(self.layout.root());
+            let name =
+                root.map_or_else(|_| "tally-node".to_owned(), |root| format!("tally-{}-{}", root.dev(), root.ino()));
+            let cgroups = cgroup::Cgroups::new(&name);
+            match &cgroups {
+                Ok(cgroups) if cgroups.missing().is_empty() => {}
+                Ok(cgroups) => self.note(format!("limits of {} are not applied here", cgroups.missing().join(" and "))),
+                Err(why) => self.note(format!("limits of cpu and memory are not applied here: {why}")),
+            }
+            cgroups.ok()
+        });
+        made.as_ref()
+    }
+
+    fn report(&self, report: Report) {
+        self.say(Word::Report(Box::new(report)));
+    }
+
+    fn note(&self, note: String) {
+        self.say(Word::Note(note));
+    }
+
+    fn complain(&self, dir: &Path, error: &io::Error) {
+        self.note(format!("the record of {} cannot be written: {error}", dir.display()));
+    }
+
+    fn say(&self, word: Word) {
+        // After the end there is nobody to tell.
+        if !self.stopping.get() {
+            self.words.borrow_mut().push_back(word);
+            self.said.notify_one();
+        }
+    }
+
+    async fn write(self: Rc<Self>, mut writer: OwnedWriteHalf) {
+        let mut buffer = Vec::new();
+        loop {
+            while buffer.len() < 64 * 1024 {
+                let Some(word) = self.words.borrow_mut().pop_front() else { break };
+                if let Err(error) = wire::encode(&word, &mut buffer) {
+                    eprintln!("tally: node-shim: a report cannot be sent: {error}");
+                }
+            }
+            self.heard.notify_one();
+            if buffer.is_empty() {
+                self.said.notified().await;
+                continue;
+            }
+            // The reader learns of a broken socket too, and ends everything.
+            let _ = writer.write_all(&buffer).await;
+            buffer.clear();
+        }
+    }
+}
+
+/// Waits a little: the one before may still be ending what it had started.
+fn lock(layout: &Layout) -> io::Result<File> {
+    let mut file =
+        File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(layout.lock())?;
+    let until = std::time::Instant::now() + LOCK_FOR;
+    while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK {
+            return Err(error.into());
+        }
+        if std::time::Instant::now() > until {
+            let holder = fs::read_to_string(layout.lock()).unwrap_or_default();
+            let holder = holder.trim();
+            return Err(io::Error::other(format!(
+                "another tally uses it (its node-shim is process {holder}); stop that one or choose another directory"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // For the message above only: a full disk is no reason not to go on.
+    let _ = file.set_len(0);
+    let _ = writeln!(file, "{}", rustix::process::getpid().as_raw_nonzero());
+    Ok(file)
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

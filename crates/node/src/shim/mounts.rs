@@ -1,0 +1,274 @@
+//! Volumes at their places, in a mount namespace of the container's own. The machine sees nothing of it, and all of it
+//! is gone with the container's last process. Runs in the launcher, between its start and the command's.
+//!
+//! A place that does not exist on this machine is made without touching the machine: the nearest directory that does
+//! exist is covered by a tmpfs that shows all its entries, and the new one. As in any container, what a process
+//! creates there outside its volumes goes with it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind_recursive,
+    mount_change, mount_move, mount_remount, move_mount, open_tree, unmount,
+};
+use rustix::thread::UnshareFlags;
+use serde::{Deserialize, Serialize};
+
+use super::{sys, volumes};
+
+/// One volume at one place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bind {
+    /// For messages: `volume "data"`.
+    pub what: String,
+    pub source: PathBuf,
+    pub sub_path: String,
+    pub target: String,
+    pub read_only: bool,
+    /// Nobody minds if it cannot be done.
+    pub optional: bool,
+}
+
+/// Showing a directory costs a mount for each of its entries; the kernel has 100,000 for all of a namespace.
+const MOST_ENTRIES: usize = 4096;
+
+/// Leaves the machine's mounts and host name: as the administrator, or else in a user namespace where this user is
+/// the only one there is.
+pub fn leave() -> io::Result<()> {
+    let apart = UnshareFlags::NEWNS | UnshareFlags::NEWUTS;
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    match sys::unshare(apart) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            sys::unshare(apart | UnshareFlags::NEWUSER)?;
+            fs::write("/proc/self/setgroups", "deny")?;
+            fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+            fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+        }
+        outcome => outcome?,
+    }
+    Ok(mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?)
+}
+
+/// Everything at its place. `stage` is an empty directory to work in.
+pub fn arrange(mut binds: Vec<Bind>, stage: &Path) -> Result<(), String> {
+    // What is further up comes first, so that nothing is hidden by what is mounted above it later.
+    binds.sort_by_key(|bind| Path::new(&bind.target).components().count());
+    // Sources are taken before anything moves: a volume may be mounted over the very directory they are in.
+    let mut trees = Vec::new();
+    for bind in binds {
+        match take(&bind) {
+            Ok(tree) => trees.push((bind, tree)),
+            Err(_) if bind.optional => {}
+            Err(error) => return Err(format!("{} cannot be mounted at {}: {error}", bind.what, bind.target)),
+        }
+    }
+    let mut places = Places { stage: stage.to_owned(), covers: Vec::new(), mounted: Vec::new() };
+    let mut read_only = Vec::new();
+    for (bind, tree) in trees {
+        let outcome = places.find(&bind.target, tree.is_dir).and_then(|place| {
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
+            move_mount(&tree.fd, "", CWD, &place, flags)?;
+            Ok(place)
+        });
+        match outcome {
+            Ok(place) => {
+                if bind.read_only {
+                    read_only.push((bind.what, place.clone()));
+                }
+                places.mounted.push(place);
+            }
+            Err(_) if bind.optional => {}
+            Err(error) => return Err(format!("{} cannot be mounted at {}: {error}", bind.what, bind.target)),
+        }
+    }
+    // Last: places for other volumes may have been made in these.
+    for (what, place) in read_only {
+        shut(&place).map_err(|error| format!("{what} cannot be made read-only at {}: {error}", place.display()))?;
+    }
+    Ok(())
+}
+
+struct Tree {
+    fd: OwnedFd,
+    is_dir: bool,
+}
+
+/// A copy of what is to be mounted, not attached anywhere yet.
+fn take(bind: &Bind) -> io::Result<Tree> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let mut source = rustix::fs::open(&bind.source, flags, Mode::empty())?;
+    if !bind.sub_path.is_empty() {
+        source = below(source, &bind.sub_path)?;
+    }
+    let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    Ok(Tree { fd: open_tree(&source, "", flags)?, is_dir })
+}
+
+/// The kernel itself sees to it that no symlink leads out of the volume. What is not there is made, as a directory.
+fn below(volume: OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
+    let path = volumes::within(sub_path).map_err(io::Error::other)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let open = |path: &Path| {
+        rustix::fs::openat2(&volume, path, flags, Mode::empty(), resolve).map_err(|error| match error {
+            rustix::io::Errno::XDEV => io::Error::other(format!("the subPath {sub_path:?} leads out of the volume")),
+            error => error.into(),
+        })
+    };
+    let mut so_far = PathBuf::new();
+    let mut parent: Option<OwnedFd> = None;
+    for step in path.components() {
+        so_far.push(step);
+        match open(&so_far) {
+            Ok(found) => parent = Some(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let name = step.as_os_str();
+                match &parent {
+                    Some(parent) => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?,
+                    None => rustix::fs::mkdirat(&volume, name, Mode::from_raw_mode(0o755))?,
+                }
+                parent = Some(open(&so_far)?);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    parent.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+struct Places {
+    stage: PathBuf,
+    /// Devices of the tmpfs that we have put over directories: new entries may be made in them.
+    covers: Vec<u64>,
+    /// Where volumes are already. Their content is the Pod's own: new entries may be made there too.
+    mounted: Vec<PathBuf>,
+}
+
+impl Places {
+    /// A place to mount on, of the right kind, without symlinks in its path.
+    fn find(&mut self, target: &str, is_dir: bool) -> io::Result<PathBuf> {
+        let target = Path::new(target);
+        if !target.is_absolute() || target.components().any(|step| step == Component::ParentDir) {
+            return Err(io::Error::other("the path must be absolute and must not contain '..'"));
+        }
+        let (parent, missing) = nearest(target)?;
+        let Some(missing) = missing else {
+            let kind = if parent.is_dir() { "a directory" } else { "a file" };
+            let wanted = if is_dir { "a directory" } else { "a file" };
+            return if kind == wanted {
+                Ok(parent)
+            } else {
+                Err(io::Error::other(format!("{} is {kind}, the volume is {wanted}", parent.display())))
+            };
+        };
+        if !parent.is_dir() {
+            return Err(io::Error::other(format!("{} is not a directory", parent.display())));
+        }
+        let ours = self.covers.contains(&fs::metadata(&parent)?.dev())
+            || self.mounted.iter().any(|place| parent.starts_with(place));
+        if !ours {
+            self.cover(&parent)?;
+        }
+        let place = parent.join(missing);
+        if is_dir {
+            fs::DirBuilder::new().recursive(true).mode(0o755).create(&place)?;
+        } else {
+            if let Some(above) = place.parent() {
+                fs::DirBuilder::new().recursive(true).mode(0o755).create(above)?;
+            }
+            File::create_new(&place)?;
+        }
+        Ok(place)
+    }
+
+    fn cover(&mut self, dir: &Path) -> io::Result<()> {
+        let about = fs::metadata(dir)?;
+        let stage = self.stage.clone();
+        mount("tmpfs", &stage, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755")?;
+        for (count, entry) in fs::read_dir(dir)?.enumerate() {
+            let entry = entry?;
+            if count >= MOST_ENTRIES {
+                let _ = unmount(&stage, UnmountFlags::DETACH);
+                let dir = dir.display();
+                return Err(io::Error::other(format!(
+                    "{dir} has more than {MOST_ENTRIES} entries; make the path first"
+                )));
+            }
+            show(&entry, &stage.join(entry.file_name()))?;
+        }
+        // Not every owner exists in a user namespace.
+        let _ = chown(&stage, Some(about.uid()), Some(about.gid()));
+        fs::set_permissions(&stage, fs::Permissions::from_mode(about.mode() & 0o7777))?;
+        self.covers.push(fs::metadata(&stage)?.dev());
+        if dir == Path::new("/") { turn(&stage) } else { Ok(mount_move(&stage, dir)?) }
+    }
+}
+
+/// The longest part of a path that exists, without symlinks, and what is missing.
+fn nearest(target: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
+    for there in target.ancestors() {
+        match fs::canonicalize(there) {
+            Ok(found) => {
+                let missing = target.strip_prefix(there).unwrap_or(Path::new(""));
+                return Ok((found, (missing != Path::new("")).then(|| missing.to_owned())));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// An entry of a covered directory as it was.
+fn show(entry: &fs::DirEntry, at: &Path) -> io::Result<()> {
+    let kind = entry.file_type()?;
+    if kind.is_symlink() {
+        return symlink(fs::read_link(entry.path())?, at);
+    }
+    if kind.is_dir() {
+        fs::create_dir(at)?;
+    } else {
+        File::create_new(at)?;
+    }
+    Ok(mount_bind_recursive(entry.path(), at)?)
+}
+
+/// Makes a directory the root of everything. The old one is put on top of it and taken off again.
+fn turn(root: &Path) -> io::Result<()> {
+    rustix::process::chdir(root)?;
+    if rustix::process::pivot_root(".", ".").is_ok() {
+        unmount(".", UnmountFlags::DETACH)?;
+    } else {
+        // The first root of a machine, a ramfs, cannot be turned; it can be mounted over.
+        mount_move(".", "/")?;
+        rustix::process::chroot(".")?;
+    }
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// A mount keeps the restrictions it had: in a user namespace the kernel insists.
+fn shut(place: &Path) -> io::Result<()> {
+    let had = rustix::fs::statvfs(place)?.f_flag;
+    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+    for (old, new) in [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ] {
+        if had.contains(old) {
+            flags |= new;
+        }
+    }
+    Ok(mount_remount(place, flags, "")?)
+}

@@ -1,0 +1,119 @@
+//! What the machine knows of processes: /proc.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::port::Attempt;
+
+/// Every process of a container has these in its environment, and whatever it starts inherits them, unless somebody
+/// takes them away: by them we find what has left its process group and its parents.
+pub const ATTEMPT: &str = "TALLY_ATTEMPT";
+pub const NODE: &str = "TALLY_NODE";
+
+pub fn mark(attempt: &Attempt) -> String {
+    format!("{}/{}/{}", attempt.pod, attempt.container, attempt.number)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub pid: Pid,
+    pub parent: i32,
+    pub group: i32,
+    /// Since boot, in clock ticks. With the number it names one process for ever.
+    pub ticks: u64,
+    /// It has ended; its parent has not looked.
+    pub zombie: bool,
+}
+
+pub fn look(pid: Pid) -> Option<Process> {
+    parse(pid, &fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
+}
+
+fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
+    // The name is in parentheses and may hold anything, parentheses too.
+    let rest = &stat[memchr::memrchr(b')', stat)? + 1..];
+    let fields: Vec<&str> = std::str::from_utf8(rest).ok()?.split_ascii_whitespace().collect();
+    Some(Process {
+        pid,
+        zombie: matches!(*fields.first()?, "Z" | "X"),
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        ticks: fields.get(19)?.parse().ok()?,
+    })
+}
+
+pub fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?));
+    pids.filter_map(look).collect()
+}
+
+/// The children of this process. The kernel has a list; where it does not show it, a look at everything does too.
+pub fn children() -> Vec<Pid> {
+    if let Ok(list) = fs::read_to_string("/proc/thread-self/children") {
+        return list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+    }
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    all().into_iter().filter(|process| process.parent == own).map(|process| process.pid).collect()
+}
+
+/// The attempt that a process says it belongs to, of the node with this root. What cannot be read says nothing.
+pub fn marked(pid: Pid, root: &Path) -> Option<String> {
+    let environ = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
+    let variables: BTreeMap<&[u8], &[u8]> = environ
+        .split(|&byte| byte == 0)
+        .filter_map(|variable| {
+            let at = memchr::memchr(b'=', variable)?;
+            Some((&variable[..at], &variable[at + 1..]))
+        })
+        .collect();
+    if OsStr::from_bytes(variables.get(NODE.as_bytes())?) != root.as_os_str() {
+        return None;
+    }
+    String::from_utf8(variables.get(ATTEMPT.as_bytes())?.to_vec()).ok()
+}
+
+/// Kills one process, and no other that has come by its number since: it is looked at again once it is held.
+pub fn kill(process: &Process) {
+    if let Ok(held) = rustix::process::pidfd_open(process.pid, PidfdFlags::empty()) {
+        if look(process.pid).is_some_and(|now| now.ticks == process.ticks) {
+            let _ = rustix::process::pidfd_send_signal(held, Signal::KILL);
+        }
+    } else if look(process.pid).is_some_and(|now| now.ticks == process.ticks) {
+        let _ = rustix::process::kill_process(process.pid, Signal::KILL);
+    }
+}
+
+/// Changes with every start of the machine.
+pub fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_parentheses_do_not_confuse() {
+        let pid = Pid::from_raw(7).unwrap();
+        let stat = b"7 (a) Z 1 2 (b) S 3 4 5 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987 0 0";
+        let process = parse(pid, stat).unwrap();
+        assert_eq!(process, Process { pid, parent: 3, group: 4, ticks: 987, zombie: false });
+        assert_eq!(parse(pid, b"7 (short) S 3"), None);
+        assert_eq!(parse(pid, b""), None);
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let own = rustix::process::getpid();
+        let process = look(own).unwrap();
+        assert!(!process.zombie);
+        assert!(all().contains(&process));
+    }
+}

@@ -1,0 +1,159 @@
+//! Who reaps: this process is the parent of every main process, and of whatever loses its own parent below it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
+use tokio::sync::{Notify, oneshot};
+
+use super::{processes, sys};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Exited(i32),
+    Signalled(i32),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub status: Status,
+    /// Nobody else was in its group when it was reaped.
+    pub alone: bool,
+}
+
+#[derive(Default)]
+pub struct Reaper {
+    /// Those we started, by number, until they are reaped.
+    known: RefCell<HashMap<Pid, oneshot::Sender<Ended>>>,
+    /// Told after every round.
+    reaped: Notify,
+}
+
+impl Reaper {
+    /// To be called before anything else has a turn: a child must not end before it is known.
+    pub fn expect(&self, pid: Pid) -> oneshot::Receiver<Ended> {
+        let (sender, receiver) = oneshot::channel();
+        self.known.borrow_mut().insert(pid, sender);
+        receiver
+    }
+
+    /// Reaps everything that has ended. When a process that we started ends, the rest of its group goes with it, while
+    /// its number still is its own.
+    pub fn reap(&self) {
+        while let Ok(Some(pid)) = sys::ended_child() {
+            let known = self.known.borrow_mut().remove(&pid);
+            if known.is_some() {
+                let _ = kill_process_group(pid, Signal::KILL);
+            }
+            let status = match waitpid(Some(pid), WaitOptions::NOHANG) {
+                Ok(Some((_, status))) => status,
+                _ => break,
+            };
+            let status = match (status.exit_status(), status.terminating_signal()) {
+                (_, Some(signal)) => Status::Signalled(signal),
+                (code, None) => Status::Exited(code.unwrap_or(0)),
+            };
+            if let Some(known) = known {
+                let _ = known.send(Ended { status, alone: self.group_is_gone(pid) });
+            }
+        }
+        self.reaped.notify_waiters();
+    }
+
+    /// Until something may have been reaped; also after a short while, for what is not ours to reap.
+    pub async fn round(&self) {
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(20), self.reaped.notified()).await;
+    }
+
+    /// Children that we did not start: they have lost their parents.
+    pub fn orphans(&self) -> Vec<Pid> {
+        let known = self.known.borrow();
+        processes::children().into_iter().filter(|pid| !known.contains_key(pid)).collect()
+    }
+
+    /// A signal to a process that we started and its group, while they are there.
+    pub fn signal(&self, pid: Pid, signal: Signal) {
+        if self.known.borrow().contains_key(&pid) {
+            let _ = kill_process_group(pid, signal);
+            // It may have moved itself to another group.
+            if signal == Signal::KILL {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+    }
+
+    /// Is nobody left in the group of a process that has been reaped? Asked right after the reaping, and again while
+    /// the answer is no: a number comes back only after thousands of others, so it cannot have passed to anybody else
+    /// in between.
+    pub fn group_is_gone(&self, pid: Pid) -> bool {
+        match kill_process_group(pid, Signal::KILL) {
+            Ok(()) => false,
+            // ESRCH; or EPERM, where all that is left belongs to another user and is beyond us.
+            Err(_) => true,
+        }
+    }
+}
+
+/// What to do with an orphan when an attempt has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Kill,
+    /// It belongs to another attempt, or may belong to one.
+    Leave,
+}
+
+/// `running` are the attempts that still run, by mark, with the time they started. An orphan that says whose it is goes
+/// with that attempt. One that has been stripped of its environment may be of any attempt that ran when it was
+/// started, and goes with the last of these.
+pub fn fate<'a>(mark: Option<&str>, ticks: u64, running: impl Iterator<Item = (&'a str, u64)>) -> Fate {
+    let mut running = running;
+    let held = match mark {
+        Some(mark) => running.any(|(other, _)| other == mark),
+        None => running.any(|(_, started)| started <= ticks),
+    };
+    if held { Fate::Leave } else { Fate::Kill }
+}
+
+impl Reaper {
+    /// Kills the orphans that no running attempt holds. Returns whether there were any.
+    pub fn sweep(&self, root: &Path, running: impl FnOnce() -> Vec<(String, u64)>) -> bool {
+        let orphans = self.orphans();
+        if orphans.is_empty() {
+            return false;
+        }
+        let running = running();
+        let mut any = false;
+        for pid in orphans {
+            let Some(process) = processes::look(pid) else { continue };
+            let mark = processes::marked(pid, root);
+            let running = running.iter().map(|(mark, ticks)| (mark.as_str(), *ticks));
+            if !process.zombie && fate(mark.as_deref(), process.ticks, running) == Fate::Kill {
+                processes::kill(&process);
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orphans_go_with_the_last_attempt_that_may_have_started_them() {
+        let running = [("a", 10), ("b", 20)];
+        for (mark, ticks, expected) in [
+            (Some("a"), 15, Fate::Leave),
+            (Some("gone"), 15, Fate::Kill),
+            (None, 15, Fate::Leave),
+            (None, 10, Fate::Leave),
+            (None, 9, Fate::Kill),
+        ] {
+            assert_eq!(fate(mark, ticks, running.into_iter()), expected, "{mark:?} {ticks}");
+        }
+        assert_eq!(fate(None, 15, [].into_iter()), Fate::Kill);
+    }
+}

@@ -1,0 +1,166 @@
+//! What an earlier life of the node left behind. Nobody else uses the directory now (it is locked), so whatever still
+//! runs of it has no one to answer to, and goes.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tally_core::ids::PodUid;
+
+use super::processes::{self, Process};
+use super::record::{self, End, Record};
+use super::{cgroup, layout::Layout, now};
+use crate::port::{Attempt, Found, Report};
+
+/// How long we wait for what has been killed to be gone.
+const KILL_FOR: Duration = Duration::from_secs(10);
+
+/// Ends what runs, completes the records and tells what they say. Blocks: nothing else is to happen meanwhile.
+pub fn recover(layout: &Layout, boot: &str, mut note: impl FnMut(String)) -> io::Result<Vec<Report>> {
+    empty_trash(layout, &mut note);
+    let mut pods = Vec::new();
+    let mut open = Vec::new();
+    for entry in fs::read_dir(layout.pods())? {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        let pod = PodUid::new(&name);
+        let mut attempts = Vec::new();
+        // A Pod whose preparation was interrupted may have no such directory yet.
+        for attempt in layout.attempts(&pod).unwrap_or_default() {
+            let dir = layout.attempt(&attempt)?;
+            match record::read(&dir) {
+                Ok(Some(record)) => {
+                    if record.end.is_none() {
+                        open.push((attempt.clone(), dir, record.clone()));
+                    }
+                    attempts.push(found(attempt, record));
+                }
+                // No process was ever started: there is nothing to tell, and its number is free again.
+                Ok(None) => {
+                    let _ = fs::remove_dir_all(&dir);
+                }
+                // Not known is not the same as nothing.
+                Err(error) => {
+                    note(format!("{}: {error}", dir.display()));
+                    attempts.push(Found { attempt, started_at: now(), exit: None });
+                }
+            }
+        }
+        pods.push(Report::Found { pod, attempts });
+    }
+    end(layout, boot, &open, &mut note);
+    for (_, dir, _) in &open {
+        if let Err(error) = record::lost(dir, now(), "found running, or not, by the next start of the node") {
+            note(format!("{}: {error}", dir.display()));
+        }
+    }
+    Ok(pods)
+}
+
+fn found(attempt: Attempt, record: Record) -> Found {
+    let exit = match record.end {
+        Some(End::Exited(exit)) => Some(exit),
+        Some(End::Lost) | None => None,
+    };
+    Found { attempt, started_at: record.started_at, exit }
+}
+
+fn empty_trash(layout: &Layout, note: &mut impl FnMut(String)) {
+    for entry in fs::read_dir(layout.trash()).into_iter().flatten().flatten() {
+        if let Err(error) = fs::remove_dir_all(entry.path()) {
+            note(format!("{} cannot be deleted: {error}", entry.path().display()));
+        }
+    }
+}
+
+/// Kills until nothing is left: what is killed may have started something a moment before.
+fn end(layout: &Layout, boot: &str, open: &[(Attempt, PathBuf, Record)], note: &mut impl FnMut(String)) {
+    let known: Vec<&record::Running> =
+        open.iter().filter(|(_, _, record)| record.boot == boot).filter_map(|(_, _, r)| r.running.as_ref()).collect();
+    let groups: Vec<&PathBuf> = known.iter().filter_map(|running| running.cgroup.as_ref()).collect();
+    let until = Instant::now() + KILL_FOR;
+    let lineage = lineage();
+    loop {
+        for group in &groups {
+            cgroup::kill(group);
+        }
+        let all = processes::all();
+        let left: Vec<&Process> = all
+            .iter()
+            .filter(|process| !process.zombie && !lineage.contains(&process.pid))
+            .filter(|process| {
+                is_recorded(process, &known, &all) || processes::marked(process.pid, layout.root()).is_some()
+            })
+            .collect();
+        for process in &left {
+            processes::kill(process);
+        }
+        let grouped = groups.iter().any(|group| !cgroup::is_empty(group));
+        if left.is_empty() && !grouped {
+            break;
+        }
+        if Instant::now() > until {
+            let left: Vec<_> = left.iter().map(|process| process.pid.as_raw_nonzero()).collect();
+            note(format!("processes of an earlier life do not end: {left:?}"));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for group in groups {
+        cgroup::remove(group);
+        let _ = group.parent().map(fs::remove_dir);
+    }
+}
+
+/// A main process by its number and start; the rest by their group, as long as its number has not passed to others.
+fn is_recorded(process: &Process, known: &[&record::Running], all: &[Process]) -> bool {
+    known.iter().any(|running| {
+        let main = all.iter().find(|other| other.pid.as_raw_nonzero().get() == running.pid);
+        let ours = main.is_none_or(|main| main.ticks == running.ticks);
+        process.group == running.pid && ours && process.ticks >= running.ticks
+            || process.pid.as_raw_nonzero().get() == running.pid && process.ticks == running.ticks
+    })
+}
+
+/// This process and all above it. If one of them is marked as ours, somebody started a node from within a Pod of the
+/// same node; it had better live.
+fn lineage() -> Vec<rustix::process::Pid> {
+    let mut lineage = Vec::new();
+    let mut next = Some(rustix::process::getpid());
+    while let Some(pid) = next.filter(|pid| !lineage.contains(pid)) {
+        lineage.push(pid);
+        next = processes::look(pid).and_then(|process| rustix::process::Pid::from_raw(process.parent));
+    }
+    lineage
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use rustix::process::Pid;
+
+    #[test]
+    fn only_what_was_recorded_is_taken_for_it() {
+        let process = |pid: i32, group, ticks| Process {
+            pid: Pid::from_raw(pid).unwrap(),
+            parent: 1,
+            group,
+            ticks,
+            zombie: false,
+        };
+        let running = record::Running { pid: 50, ticks: 1000, cgroup: None };
+        for (process, others, expected) in [
+            (process(50, 50, 1000), vec![process(50, 50, 1000)], true),
+            // The number has passed to another.
+            (process(50, 50, 2000), vec![process(50, 50, 2000)], false),
+            (process(51, 50, 2001), vec![process(50, 50, 2000)], false),
+            // The leader has ended, its group has not.
+            (process(51, 50, 1001), vec![], true),
+            (process(51, 50, 999), vec![], false),
+            (process(51, 51, 1001), vec![], false),
+        ] {
+            assert_eq!(is_recorded(&process, &[&running], &others), expected, "{process:?} {others:?}");
+        }
+    }
+}

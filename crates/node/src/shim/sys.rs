@@ -1,0 +1,40 @@
+//! The system calls that have no safe form in the libraries we use. All `unsafe` of this crate is here.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+
+use rustix::process::{Pid, Signal};
+use rustix::thread::UnshareFlags;
+
+/// A child that has ended and is not reaped yet. It stays as it is: until it is reaped its number names no other
+/// process and no other group, so that a signal to its group reaches nobody else.
+pub fn ended_child() -> io::Result<Option<Pid>> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: `info` is valid for a write of a siginfo_t, which is what the kernel writes.
+    let outcome =
+        unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all zeroes is a valid siginfo_t, and si_pid is the member that waitid fills in; zero means none.
+    let pid = unsafe { info.assume_init().si_pid() };
+    Ok(Pid::from_raw(pid))
+}
+
+/// Any signal there is, those without a name too: `stopSignal` may be SIGRTMIN+3.
+pub fn signal(number: i32) -> Option<Signal> {
+    let last = libc::SIGRTMAX();
+    // SAFETY: the number is one that kill(2) takes. Those that the C library keeps for itself lead to no harm here:
+    // they go to another process, which has them at their default.
+    (1..=last).contains(&number).then(|| unsafe { Signal::from_raw_unchecked(number) })
+}
+
+/// Leaves namespaces. Not for sharing of file descriptors, which is what makes the call unsafe in general.
+pub fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    if flags.intersects(UnshareFlags::FILES | UnshareFlags::FS) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the table of file descriptors stays shared, so no OwnedFd loses what it owns.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(io::Error::from)
+}

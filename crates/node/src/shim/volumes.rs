@@ -1,0 +1,320 @@
+//! A Pod's directory and what its volumes hold.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags};
+use serde_json::json;
+use tally_core::ids::PodUid;
+
+use super::command::failure;
+use super::layout::Layout;
+use crate::port::{Content, Failure, Preparation, Volume};
+
+/// kubelet's word for volumes that cannot be set up.
+const MOUNT_ERROR: &str = "FailedMount";
+
+/// Makes what is not there and brings what is there up to date. Nothing outside the Pod's directory changes, except
+/// where a hostPath asks for something to be made.
+pub fn prepare(layout: &Layout, preparation: &Preparation) -> Result<(), Failure> {
+    base(layout, preparation).map_err(|error| {
+        let root = layout.root().display();
+        failure("FailedCreatePodSandBox", format!("the Pod's directory in {root} cannot be made: {error}"))
+    })?;
+    for volume in &preparation.volumes {
+        fill(layout, &preparation.pod, volume)
+            .map_err(|why| failure(MOUNT_ERROR, format!("volume {:?}: {why}", volume.name)))?;
+    }
+    Ok(())
+}
+
+fn base(layout: &Layout, preparation: &Preparation) -> io::Result<()> {
+    let pod = layout.pod(&preparation.pod)?;
+    // The whole of a Pod is for its node's user: what is inside may then have the modes that containers expect.
+    make_dir(&pod, 0o700)?;
+    make_dir(&layout.containers(&preparation.pod)?, 0o755)?;
+    if !preparation.volumes.is_empty() {
+        make_dir(&layout.volumes(&preparation.pod)?, 0o755)?;
+    }
+    let about = json!({ "namespace": preparation.namespace, "name": preparation.name }).to_string();
+    // For people only: nothing is lost where it cannot be written.
+    let path = pod.join("about.json");
+    if !path.exists() { fs::write(path, about) } else { Ok(()) }
+}
+
+fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn fill(layout: &Layout, pod: &PodUid, volume: &Volume) -> Result<(), String> {
+    let dir = layout.volume(pod, &volume.name).map_err(|error| error.to_string())?;
+    match &volume.content {
+        Content::Empty { in_memory, limit } => empty(&dir, *in_memory, *limit).map_err(|error| error.to_string()),
+        Content::Files(files) => {
+            make_dir(&dir, 0o755).map_err(|error| error.to_string())?;
+            let mut wanted = BTreeSet::new();
+            for file in files {
+                let path = within(&file.path)?;
+                write_file(&dir, &path, &file.content, file.mode)
+                    .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+                wanted.insert(path);
+            }
+            remove_others(&dir, Path::new(""), &wanted).map_err(|error| error.to_string())
+        }
+        Content::Host { path, kind } => {
+            host(path, kind)?;
+            match symlink(path, &dir) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                outcome => outcome.map_err(|error| error.to_string()),
+            }
+        }
+    }
+}
+
+fn empty(dir: &Path, in_memory: bool, limit: Option<u64>) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    make_dir(dir, 0o777)?;
+    // The mode above went through the umask.
+    fs::set_permissions(dir, Permissions::from_mode(0o777))?;
+    if in_memory {
+        let mut options = "mode=0777".to_owned();
+        if let Some(limit) = limit {
+            options.push_str(&format!(",size={limit}"));
+        }
+        let options = std::ffi::CString::new(options)?;
+        // Where it is not allowed, a directory does: it is slower, not wrong.
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        let _ = rustix::mount::mount("tmpfs", dir, "tmpfs", flags, Some(options.as_c_str()));
+    }
+    Ok(())
+}
+
+/// A path that stays inside.
+pub fn within(path: &str) -> Result<PathBuf, String> {
+    let inside = !path.is_empty() && !path.contains('\0');
+    let steps: Option<PathBuf> = Path::new(path)
+        .components()
+        .map(|step| match step {
+            Component::Normal(name) => Some(name),
+            _ => None,
+        })
+        .collect();
+    steps.filter(|_| inside).ok_or_else(|| format!("the path {path:?} leads out of the volume"))
+}
+
+/// Readers see the old file or the new one, never half of one, and never with a wider mode than it is to have.
+fn write_file(volume: &Path, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let target = volume.join(path);
+    let mode = mode & 0o7777;
+    if let Ok(there) = fs::symlink_metadata(&target)
+        && there.is_file()
+        && there.mode() & 0o7777 == mode
+        && there.len() == content.len() as u64
+        && fs::read(&target).is_ok_and(|old| old == content)
+    {
+        return Ok(());
+    }
+    if let Some(parent) = target.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = target.with_file_name(format!(".{name}.new"));
+    let _ = fs::remove_file(&fresh);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    file.write_all(content)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
+    drop(file);
+    fs::rename(&fresh, &target)
+}
+
+/// What an earlier version had and this one has not, goes. Depth is bounded by the paths that were written.
+fn remove_others(volume: &Path, below: &Path, wanted: &BTreeSet<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(volume.join(below))? {
+        let entry = entry?;
+        let path = below.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            remove_others(volume, &path, wanted)?;
+            // Fails where something is left in it, and that is right.
+            let _ = fs::remove_dir(volume.join(&path));
+        } else if !wanted.contains(&path) {
+            fs::remove_file(volume.join(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// As kubelet checks `hostPath.type`, in its words.
+fn host(path: &str, kind: &str) -> Result<(), String> {
+    let at = Path::new(path);
+    if !at.is_absolute() || at.components().any(|step| step == Component::ParentDir) {
+        return Err(format!("the hostPath {path:?} must be absolute and must not contain '..'"));
+    }
+    let failed = |what: &str| Err(format!("hostPath type check failed: {path} is not {what}"));
+    let there = fs::metadata(at).ok();
+    let made = |outcome: io::Result<()>| outcome.map_err(|error| format!("hostPath {path} cannot be made: {error}"));
+    let is = |test: fn(&fs::FileType) -> bool| there.as_ref().is_some_and(|about| test(&about.file_type()));
+    match kind {
+        "" if there.is_some() => Ok(()),
+        // Runtimes make a directory of what is not there.
+        "" => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
+        "DirectoryOrCreate" if there.is_none() => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
+        "FileOrCreate" if there.is_none() => {
+            made(File::options().append(true).create(true).mode(0o644).open(at).map(drop))
+        }
+        "Directory" | "DirectoryOrCreate" if !is(fs::FileType::is_dir) => failed("a directory"),
+        "File" | "FileOrCreate" if !is(fs::FileType::is_file) => failed("a file"),
+        "Socket" if !is(|kind| kind.is_socket()) => failed("a socket file"),
+        "CharDevice" if !is(|kind| kind.is_char_device()) => failed("a character device"),
+        "BlockDevice" if !is(|kind| kind.is_block_device()) => failed("a block device"),
+        "Directory" | "DirectoryOrCreate" | "File" | "FileOrCreate" | "Socket" | "CharDevice" | "BlockDevice" => Ok(()),
+        other => Err(format!("{other:?} is not a type of hostPath")),
+    }
+}
+
+/// Takes a Pod away in one step; what is left to do is to delete what this returns.
+pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<Option<PathBuf>> {
+    let dir = layout.pod(pod)?;
+    for entry in layout.volumes(pod).and_then(fs::read_dir).into_iter().flatten().flatten() {
+        // A symlink leads to the machine's own directories: not ours to unmount.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let _ = rustix::mount::unmount(entry.path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+    }
+    let away = layout.trash().join(pod.to_string());
+    let _ = fs::remove_dir_all(&away);
+    match fs::rename(&dir, &away) {
+        Ok(()) => Ok(Some(away)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a directory a little at a time: a volume may hold a million files, and other Pods wait for their turn.
+pub async fn delete(dir: PathBuf) -> io::Result<()> {
+    let mut stack = vec![dir];
+    while let Some(dir) = stack.pop() {
+        let mut below = Vec::new();
+        for (count, entry) in fs::read_dir(&dir)?.enumerate() {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                below.push(entry.path());
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+            if count % 64 == 63 {
+                tokio::task::yield_now().await;
+            }
+        }
+        if below.is_empty() {
+            fs::remove_dir(&dir)?;
+        } else {
+            stack.push(dir);
+            stack.append(&mut below);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::port;
+
+    fn pod() -> PodUid {
+        PodUid::from_u128(7)
+    }
+
+    fn ready(root: &Path, volumes: Vec<Volume>) -> Result<Layout, String> {
+        let layout = Layout::new(root);
+        fs::create_dir_all(layout.pods()).unwrap();
+        fs::create_dir_all(layout.trash()).unwrap();
+        let preparation = Preparation { pod: pod(), namespace: "default".into(), name: "p".into(), volumes };
+        prepare(&layout, &preparation).map_err(|failure| failure.message)?;
+        Ok(layout)
+    }
+
+    fn files(files: &[(&str, &str, u32)]) -> Vec<Volume> {
+        let file = |(path, content, mode): &(&str, &str, u32)| port::File {
+            path: (*path).to_owned(),
+            content: content.as_bytes().to_vec(),
+            mode: *mode,
+        };
+        vec![Volume { name: "v".into(), content: Content::Files(files.iter().map(file).collect()) }]
+    }
+
+    #[test]
+    fn files_are_written_with_their_modes_and_brought_up_to_date() {
+        let root = tempfile::tempdir().unwrap();
+        let layout =
+            ready(root.path(), files(&[("a", "1", 0o400), ("d/e/b", "2", 0o644), ("old", "x", 0o644)])).unwrap();
+        let dir = layout.volume(&pod(), "v").unwrap();
+        let mode = |path: &str| fs::metadata(dir.join(path)).unwrap().mode() & 0o7777;
+        assert_eq!((mode("a"), mode("d/e/b")), (0o400, 0o644));
+        assert_eq!(fs::metadata(layout.pod(&pod()).unwrap()).unwrap().mode() & 0o777, 0o700);
+        let untouched = fs::metadata(dir.join("a")).unwrap().ino();
+        ready(root.path(), files(&[("a", "1", 0o400), ("d/c", "22", 0o600)])).unwrap();
+        assert_eq!(fs::metadata(dir.join("a")).unwrap().ino(), untouched);
+        assert_eq!(fs::read_to_string(dir.join("d/c")).unwrap(), "22");
+        assert!(!dir.join("old").exists() && !dir.join("d/e").exists());
+    }
+
+    #[test]
+    fn no_file_leaves_its_volume() {
+        for path in ["", "..", "../x", "/etc/x", "a/../../x", "a/..", "./a", "a\0b"] {
+            let root = tempfile::tempdir().unwrap();
+            let outcome = ready(root.path(), files(&[(path, "1", 0o644)]));
+            // A dot in front changes nothing and is taken off.
+            assert_eq!(outcome.is_err(), path != "./a", "{path:?}");
+        }
+    }
+
+    #[test]
+    fn host_paths_are_held_to_their_type() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name).display().to_string();
+        fs::write(at("file"), "").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (path, kind, outcome) in [
+            (at("file"), "", "ok"),
+            (at("file"), "File", "ok"),
+            (at("file"), "Directory", "is not a directory"),
+            (at("file"), "Socket", "is not a socket file"),
+            (at("socket"), "Socket", "ok"),
+            (at("."), "Directory", "ok"),
+            (at("."), "File", "is not a file"),
+            (at("missing"), "Directory", "is not a directory"),
+            (at("missing"), "File", "is not a file"),
+            (at("made/here"), "DirectoryOrCreate", "ok"),
+            (at("made/file"), "FileOrCreate", "ok"),
+            (at("made/file"), "DirectoryOrCreate", "is not a directory"),
+            ("relative".to_owned(), "", "must be absolute"),
+            (at("../x"), "", "must not contain"),
+            ("/dev/null".to_owned(), "CharDevice", "ok"),
+            ("/dev/null".to_owned(), "BlockDevice", "is not a block device"),
+            (at("file"), "Folder", "is not a type"),
+        ] {
+            let said = host(&path, kind).err().unwrap_or_else(|| "ok".to_owned());
+            assert!(said.contains(outcome), "{path} {kind}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_goes_in_one_step_and_then_for_good() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = ready(root.path(), files(&[("a/b/c", "1", 0o400)])).unwrap();
+        let away = discard(&layout, &pod()).unwrap().unwrap();
+        assert!(!layout.pod(&pod()).unwrap().exists());
+        delete(away.clone()).await.unwrap();
+        assert!(!away.exists());
+        assert_eq!(discard(&layout, &pod()).unwrap(), None);
+    }
+}
