@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::mailbox::{Sink, Source};
 use crate::port::{Deed, Report};
 use crate::shim::wire::{self, Word};
 use crate::shim::{Arguments, log};
@@ -105,6 +106,18 @@ impl Reports {
     }
 }
 
+impl Sink for Deeds {
+    async fn send(&self, deed: &Deed) -> bool {
+        Deeds::send(self, deed).await.is_ok()
+    }
+}
+
+impl Source for Reports {
+    async fn next(&mut self) -> Option<Report> {
+        Reports::next(self).await
+    }
+}
+
 impl Runtime {
     /// Starts the shim and waits until it has the directory to itself.
     pub async fn start(config: Config) -> Result<Self, Error> {
@@ -146,7 +159,7 @@ impl Shim {
         let (ours, theirs) = StdUnixStream::pair().map_err(Error::Spawn)?;
         ours.set_nonblocking(true).map_err(Error::Spawn)?;
         let arguments = Arguments { root: config.root.clone(), log_limits: config.log_limits };
-        let mut args = vec![OsString::from("node-shim")];
+        let mut args = vec![OsString::from(crate::shim::COMMAND)];
         args.extend(arguments.to_args());
         let child = Command::new(&config.program)
             .args(args)

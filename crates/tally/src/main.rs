@@ -6,6 +6,7 @@ mod controller;
 mod hollow;
 mod metrics;
 mod model;
+mod node;
 mod sim;
 mod up;
 
@@ -36,6 +37,13 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
+    // The process that runs Pods is this program again. It has no use for anything below.
+    let args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    if let Some((first, rest)) = args.split_first()
+        && first == tally_node::shim::COMMAND
+    {
+        return tally_node::shim::main(rest);
+    }
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Controller(args) => controller::run(&args),

@@ -246,7 +246,7 @@ pub fn spawn_launcher(program: &Path, launch: &Launch) -> io::Result<(Child, (Un
     ours.set_nonblocking(true)?;
     let ours = UnixStream::from_std(ours)?;
     let child = Command::new(program)
-        .args(["node-shim", "--launch"])
+        .args([super::COMMAND, "--launch"])
         .env_clear()
         // Of an attempt from its first moment: it is found like any other process of it.
         .envs(launch.env.iter().filter(|(name, _)| name == processes::ATTEMPT || name == processes::NODE).cloned())

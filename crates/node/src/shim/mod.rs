@@ -83,7 +83,10 @@ const STOP_FOR: Duration = Duration::from_secs(10);
 /// No more deeds are taken while this many words wait to be read. Every deed leads to at most two.
 const MOST_WORDS: usize = 4096;
 
-/// What the shim is told on its command line, after `node-shim`.
+/// The first argument of a program that is the shim.
+pub const COMMAND: &str = "node-shim";
+
+/// What the shim is told on its command line, after that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     pub root: PathBuf,

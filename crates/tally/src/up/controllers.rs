@@ -53,11 +53,12 @@ impl Chosen {
         self.names.contains(&name)
     }
 
-    fn make(&self, cluster: &Cluster) -> Vec<Box<dyn Controller>> {
+    fn make(&self, cluster: &Cluster, node: Option<Box<dyn Controller>>) -> Vec<Box<dyn Controller>> {
         let hollow = (cluster.hollow > 0).then(|| Box::new(Hollow::new(cluster.hollow)) as Box<dyn Controller>);
         // Without nodes a scheduler could only tell each Pod that there are none.
-        let wanted = |name: &&&str| **name != "scheduler" || !self.all || cluster.hollow > 0;
-        self.names.iter().filter(wanted).filter_map(|name| make(name, cluster)).chain(hollow).collect()
+        let nodes = node.is_some() || hollow.is_some();
+        let wanted = |name: &&&str| **name != "scheduler" || !self.all || nodes;
+        self.names.iter().filter(wanted).filter_map(|name| make(name, cluster)).chain(hollow).chain(node).collect()
     }
 }
 
@@ -98,13 +99,20 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(chosen: &Chosen, cluster: &Cluster, registry: Arc<Registry>, metrics: Arc<Metrics>) -> Self {
+    /// `node`: the controller of this machine's node, if it is one.
+    pub fn start(
+        chosen: &Chosen,
+        cluster: &Cluster,
+        node: Option<Box<dyn Controller>>,
+        registry: Arc<Registry>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let api = Arc::new(Embedded(registry));
         let stopped = async {
             let _ = stopped.await;
         };
-        let driver = driver::run(api, chosen.make(cluster), driver::Options::default(), metrics, stopped);
+        let driver = driver::run(api, chosen.make(cluster, node), driver::Options::default(), metrics, stopped);
         Self { stop, task: tokio::spawn(driver) }
     }
 
@@ -132,7 +140,8 @@ mod tests {
 
     #[test]
     fn every_name_stands_for_a_controller() {
-        let made = |text: &str, hollow| parse(text).unwrap().make(&Cluster { hollow, ..Cluster::default() }).len();
+        let made =
+            |text: &str, hollow| parse(text).unwrap().make(&Cluster { hollow, ..Cluster::default() }, None).len();
         assert_eq!(made(&NAMES.join(","), 0), NAMES.len());
         assert_eq!(made("*", 0), NAMES.len() - 1, "no nodes, no scheduler");
         assert_eq!(made("*", 3), NAMES.len() + 1, "one controller for all hollow nodes");

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
+use tally_controllers::controller::Controller;
+use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_server::{Machine, Pki, Server, kubeconfig};
 use tally_store::{OpenError, Options, Store};
@@ -21,6 +23,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::metrics::Metrics;
+use crate::node::ThisNode;
+
+/// How long Pods may take to end when the cluster is stopped; less if their own grace period is less.
+const DRAIN_WITHIN: Span = Span::from_seconds(30);
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -47,13 +53,20 @@ pub struct Args {
     /// Run no node: Pods are stored and nothing starts them
     #[arg(long)]
     no_node: bool,
-    /// Add so many nodes whose Pods succeed at once without running, or do as their annotations say; for tests and
-    /// measurements
+    /// Instead of this machine, so many nodes whose Pods succeed at once without running, or do as their annotations say;
+    /// for tests and measurements
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     hollow: u32,
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
+}
+
+impl Args {
+    /// Whether this machine is a node.
+    fn runs_pods(&self) -> bool {
+        !self.no_node && self.hollow == 0
+    }
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
@@ -101,10 +114,25 @@ fn start(args: &Args) -> Result<()> {
         let metrics = Arc::new(Metrics::default());
         metrics.reachable(true);
         let (cluster, registry) = (&ready.cluster, ready.registry.clone());
-        let controllers = controllers::Running::start(&args.controllers, cluster, registry, metrics.clone());
+        let (node, controller) = match ready.node {
+            Some((node, controller)) => (Some(node), Some(controller)),
+            None => (None, None),
+        };
+        if let Some(node) = &node {
+            ready.server.add_logs(node.logs());
+        }
+        let controllers =
+            controllers::Running::start(&args.controllers, cluster, controller, registry, metrics.clone());
         ready.server.add_metrics(move || metrics.classic());
         ready.server.serve(listener, stop).await;
+        if let Some(node) = &node {
+            // The controllers see to it that how the Pods ended is on record.
+            node.drain(DRAIN_WITHIN).await;
+        }
         let finished = controllers.finish().await;
+        if let Some(node) = node {
+            node.finish().await;
+        }
         // Waits for the disk, with nothing else left to do.
         ready.registry.store.close();
         finished
@@ -120,6 +148,7 @@ struct Ready {
     registry: Arc<Registry>,
     server: Server,
     cluster: Cluster,
+    node: Option<(ThisNode, Box<dyn Controller>)>,
 }
 
 /// Makes everything there must be, the kubeconfig last: whoever finds it can use the server.
@@ -128,9 +157,10 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     made.directory(data).with_context(|| {
         format!("cannot make the data directory {}; choose another with --data-dir", data.display())
     })?;
-    let (objects, keys) = (data.join("store"), data.join("pki"));
-    made.note_missing(&objects);
-    made.note_missing(&keys);
+    let (objects, keys, pods) = (data.join("store"), data.join("pki"), data.join("node"));
+    for part in [&objects, &keys, &pods] {
+        made.note_missing(part);
+    }
     let store = if args.ephemeral {
         Store::memory(Options::default())
     } else {
@@ -145,13 +175,14 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let registry = Arc::new(Registry::new(store, Box::new(Machine)));
     let begun = registry.begin().await;
     begun.map_err(|failure| anyhow!("cannot create the objects a cluster starts with: {}", failure.message))?;
+    let node = if args.runs_pods() { Some(ThisNode::start(pods).await?) } else { None };
     let url = kubeconfig::url(listen);
     let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
     kubeconfig::write(kubeconfig, listen, &pki)?;
     made.keep();
     greet(args, &url, data, kubeconfig);
     let cluster = Cluster { root_ca: pki.authority.clone(), hollow: args.hollow };
-    Ok(Ready { registry, server, cluster })
+    Ok(Ready { registry, server, cluster, node })
 }
 
 fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
@@ -167,11 +198,11 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
         kubeconfig.display(),
         quoted(kubeconfig)
     );
-    let missing = match (args.controllers.has("job"), args.hollow > 0, args.no_node) {
+    let missing = match (args.controllers.has("job"), args.controllers.has("scheduler"), args.no_node) {
+        (false, ..) => Some("no Job controller"),
+        (true, false, _) => Some("no scheduler"),
+        (true, true, true) if args.hollow == 0 => Some("no node"),
         (true, true, _) => None,
-        (false, _, _) => Some("no Job controller"),
-        (true, false, true) => Some("no node"),
-        (true, false, false) => Some("no node yet in this version"),
     };
     if let Some(missing) = missing {
         text += &format!("\n  Jobs are stored, but nothing runs their Pods: {missing}.\n");
