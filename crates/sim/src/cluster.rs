@@ -19,6 +19,7 @@ use crate::choices::Choices;
 use crate::counters::Sometimes;
 use crate::flaws;
 use crate::hosted::{Hosted, describe_call};
+use crate::judge::is_finished;
 use crate::oracle::Context;
 use crate::setup::{JobSetup, NAMESPACE};
 use crate::world::World;
@@ -397,13 +398,13 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// A Pod that fails and is restarted, over and over, whose Job never gives up or has let it go. It is no controller's
-    /// affair, so a user ends it. Where there is a limit the Job must end it.
+    /// A Pod that fails and is restarted, over and over, whose Job never gives up, has ended or has let it go. It is no
+    /// controller's affair, so a user ends it. Where there is a limit the Job must end it.
     pub(crate) fn users_end_a_stray(&mut self) -> bool {
         let exit_code = format!("{PREFIX}exit-code");
         let is_limited = |owner: &Value| {
             let mut jobs = self.archive().all(&Kind::JOB).filter(|job| owner["uid"] == *job.uid);
-            jobs.any(|job| job.object["spec"]["backoffLimit"].as_i64() < Some(i64::from(i32::MAX)))
+            jobs.any(|job| !is_finished(job) && job.object["spec"]["backoffLimit"].as_i64() < Some(i64::from(i32::MAX)))
         };
         let is_stray = |pod: &&std::sync::Arc<Version>| {
             let fails = !matches!(pod.object["metadata"]["annotations"][&exit_code].as_str(), None | Some("0"));

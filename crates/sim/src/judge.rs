@@ -48,7 +48,7 @@ pub(crate) struct Judge {
     /// Which node each Pod was given, when and by whom.
     bound: BTreeMap<CompactString, (CompactString, Revision, Option<Who>)>,
     /// Nodes that a collector of Pods has looked for in vain.
-    missed: BTreeSet<(Who, CompactString)>,
+    missed: BTreeMap<Who, BTreeSet<CompactString>>,
     /// The newest state of a CronJob that its controller has been shown in an answer, by name.
     read: BTreeMap<(Who, CompactString), Arc<Value>>,
     /// What a scheduler knew when it first asked for a binding that it may have to ask for again.
@@ -73,6 +73,10 @@ impl Judge {
                 let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
                 let owner = body["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default();
                 asking.read = self.read.get(&(who, owner.into())).cloned();
+            }
+            // The node may come back while the report is under way.
+            (Role::PodCollector, Verb::StrategicPatch) => {
+                asking.missed = self.missed.get(&who).cloned().unwrap_or_default();
             }
             _ => {}
         }
@@ -105,10 +109,10 @@ impl Judge {
     pub(crate) fn heard(&mut self, who: Who, role: Role, call: &Call, reply: &Reply) {
         match (role, reply) {
             (Role::PodCollector, Reply::Done(_)) if call.verb == Verb::Get => {
-                self.missed.remove(&(who, call.name.clone()));
+                self.missed.entry(who).or_default().remove(&call.name);
             }
             (Role::PodCollector, reply) if call.verb == Verb::Get && reply.is_not_found() => {
-                self.missed.insert((who, call.name.clone()));
+                self.missed.entry(who).or_default().insert(call.name.clone());
             }
             (Role::CronJobs, Reply::Done(bytes)) if call.kind == Kind::CRON_JOB => {
                 if let Ok(object) = serde_json::from_slice(bytes) {
@@ -136,7 +140,7 @@ impl Judge {
         let role = who.and_then(|(host, _)| self.roles.get(host).copied());
         let found = match role {
             Some(Role::Collector) => self.collected(written, archive, asking, counters),
-            Some(Role::PodCollector) => self.pod_collected(written, who, counters),
+            Some(Role::PodCollector) => pod_collected(written, asking, counters),
             Some(Role::Node) => node_reported(written, counters),
             Some(Role::CronJobs) => cron_acted(written, archive, asking, counters),
             Some(Role::ServiceAccounts) => {
@@ -245,42 +249,6 @@ impl Judge {
         broken("G1", format!("{} went before {plural} {}, which names it", owner.name, left.name))
     }
 
-    /// G4.
-    fn pod_collected(&self, written: &Written, who: Option<Who>, counters: &mut Counters) -> Found {
-        let Written { before: Some(before), after, .. } = written else { return None };
-        let (name, node) = (&before.name, before.text("/spec/nodeName"));
-        let phase = (before.text("/status/phase"), after.text("/status/phase"));
-        if after.gone || after.deleting() != before.deleting() {
-            if before.has_ended() && !before.deleting() {
-                counters.hit(Sometimes::SurplusRemoved);
-            }
-            let told = before.has_ended();
-            return (!told).then(|| ("G4", format!("{name} was removed and is not on record as ended")));
-        }
-        if before.has_ended() && phase.0 != phase.1 {
-            return broken("G5", format!("{name} had {} and was made {}", phase.0, phase.1));
-        }
-        if phase.1 != "Failed" || phase.0 == phase.1 {
-            return None;
-        }
-        let disrupted = after
-            .list("/status/conditions")
-            .iter()
-            .any(|condition| condition["type"] == "DisruptionTarget" && condition["reason"] == "DeletionByPodGC");
-        if node.is_empty() {
-            counters.hit(Sometimes::UnscheduledPodEnded);
-        } else if disrupted {
-            counters.hit(Sometimes::PodOfLostNodeFailed);
-            let looked = who.is_some_and(|who| self.missed.contains(&(who, node.into())));
-            if !looked {
-                return broken("G4", format!("{name} was said to have lost {node}, which nobody looked for"));
-            }
-        } else if !before.deleting() {
-            return broken("G4", format!("{name} runs on {node} and was said to have failed"));
-        }
-        None
-    }
-
     /// G2, as far as single writes go.
     fn pod_bound(
         &mut self,
@@ -318,6 +286,9 @@ impl Judge {
             }
         }
         let has = Amount::of_node(seen);
+        // Who asks for no processor takes none: what others have given away too much of is nothing to it.
+        let asks = Amount::of_pod(pod);
+        let known = if asks.milli_cpu == 0 { Amount { milli_cpu: 0, ..known } } else { known };
         if !known.fits(has) {
             return broken("G2", format!("{node} has {has:?} and was given {known:?} with {}", pod.name));
         }
@@ -387,6 +358,42 @@ fn stays_at(archive: &Archive, dependent: &Version, owner: &Value, known: &[Revi
 
 fn waits_for_dependents(owner: &Version) -> bool {
     owner.deleting() && owner.has_finalizer(FOREGROUND)
+}
+
+/// G4.
+fn pod_collected(written: &Written, asking: Option<&Asking>, counters: &mut Counters) -> Found {
+    let Written { before: Some(before), after, .. } = written else { return None };
+    let (name, node) = (&before.name, before.text("/spec/nodeName"));
+    let phase = (before.text("/status/phase"), after.text("/status/phase"));
+    if after.gone || after.deleting() != before.deleting() {
+        if before.has_ended() && !before.deleting() {
+            counters.hit(Sometimes::SurplusRemoved);
+        }
+        let told = before.has_ended();
+        return (!told).then(|| ("G4", format!("{name} was removed and is not on record as ended")));
+    }
+    if before.has_ended() && phase.0 != phase.1 {
+        return broken("G5", format!("{name} had {} and was made {}", phase.0, phase.1));
+    }
+    if phase.1 != "Failed" || phase.0 == phase.1 {
+        return None;
+    }
+    let disrupted = after
+        .list("/status/conditions")
+        .iter()
+        .any(|condition| condition["type"] == "DisruptionTarget" && condition["reason"] == "DeletionByPodGC");
+    if node.is_empty() {
+        counters.hit(Sometimes::UnscheduledPodEnded);
+    } else if disrupted {
+        counters.hit(Sometimes::PodOfLostNodeFailed);
+        let looked = asking.is_some_and(|asking| asking.missed.contains(node));
+        if !looked {
+            return broken("G4", format!("{name} was said to have lost {node}, which nobody looked for"));
+        }
+    } else if !before.deleting() {
+        return broken("G4", format!("{name} runs on {node} and was said to have failed"));
+    }
+    None
 }
 
 /// G5.
@@ -503,7 +510,7 @@ fn crons_at_rest(archive: &Archive) -> Found {
     None
 }
 
-fn is_finished(job: &Version) -> bool {
+pub(crate) fn is_finished(job: &Version) -> bool {
     job.list("/status/conditions").iter().any(|condition| {
         condition["status"] == "True" && matches!(condition["type"].as_str(), Some("Complete" | "Failed"))
     })
