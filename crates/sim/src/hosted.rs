@@ -68,6 +68,8 @@ pub(crate) struct Asking {
     pub(crate) glimpsed: Vec<Revision>,
     /// The CronJob as it last read it, if it is one that it starts a Job for.
     pub(crate) read: Option<Arc<Value>>,
+    /// Which of all bindings it is, in the order in which they were first asked for.
+    pub(crate) turn: u64,
     /// Nodes that it has looked for in vain.
     pub(crate) missed: BTreeSet<CompactString>,
 }

@@ -45,14 +45,24 @@ pub(crate) struct Judge {
     named: BTreeMap<(CompactString, CompactString), Revision>,
     /// When an owner was first seen to wait for its dependents, or to let go of them.
     leaving: BTreeMap<CompactString, Revision>,
-    /// Which node each Pod was given, when and by whom.
-    bound: BTreeMap<CompactString, (CompactString, Revision, Option<Who>)>,
+    /// When each Pod was given its node, and by which decision of a scheduler.
+    bound: BTreeMap<CompactString, (Revision, Option<Decision>)>,
     /// Nodes that a collector of Pods has looked for in vain.
     missed: BTreeMap<Who, BTreeSet<CompactString>>,
     /// The newest state of a CronJob that its controller has been shown in an answer, by name.
     read: BTreeMap<(Who, CompactString), Arc<Value>>,
-    /// What a scheduler knew when it first asked for a binding that it may have to ask for again.
-    placed: BTreeMap<(Who, Bytes), Vec<Revision>>,
+    /// What a scheduler knew when it first asked for a binding that it may have to ask for again, and its turn.
+    placed: BTreeMap<(Who, Bytes), (Vec<Revision>, u64)>,
+    turns: u64,
+}
+
+/// To give a Pod a node.
+#[derive(Clone, Copy)]
+struct Decision {
+    by: Who,
+    turn: u64,
+    nodes_seen: Revision,
+    pods_seen: Revision,
 }
 
 impl Judge {
@@ -66,8 +76,10 @@ impl Judge {
         match (role, call.verb) {
             // What is asked for again was decided when it was first asked for.
             (Role::Scheduler, Verb::Create) => {
-                let first = self.placed.entry((who, call.body.clone())).or_insert_with(|| asking.seen.clone());
-                asking.seen = first.clone();
+                self.turns += 1;
+                let this = || (asking.seen.clone(), self.turns);
+                let (seen, turn) = self.placed.entry((who, call.body.clone())).or_insert_with(this).clone();
+                (asking.seen, asking.turn) = (seen, turn);
             }
             (Role::CronJobs, Verb::Create) => {
                 let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
@@ -267,35 +279,60 @@ impl Judge {
         if !had.is_empty() {
             return broken("G2", format!("{} had {had} and was given {node}", pod.name));
         }
-        self.bound.insert(pod.uid.clone(), (node.into(), pod.at, scheduler));
-        let (scheduler, asking) = (scheduler?, asking?);
+        let decision = scheduler.zip(asking).and_then(|(by, asking)| match asking.seen[..] {
+            [nodes_seen, pods_seen] => Some(Decision { by, turn: asking.turn, nodes_seen, pods_seen }),
+            _ => None,
+        });
+        self.bound.insert(pod.uid.clone(), (pod.at, decision));
+        let decision = decision?;
         counters.hit(Sometimes::Bound);
-        let [nodes_seen, pods_seen] = asking.seen[..] else { return None };
-        let Some(seen) = archive.get_at(&Kind::NODE, "", node, nodes_seen) else {
-            return broken("G2", format!("{} was given {node}, which is not there", pod.name));
-        };
-        let there = archive.all(&Kind::POD).filter(|other| other.text("/spec/nodeName") == node && !other.has_ended());
-        let (mut all, mut known) = (Amount::default(), Amount::default());
-        for other in there {
-            let amount = Amount::of_pod(other);
-            all = all.plus(amount);
-            let knows =
-                self.bound.get(&other.uid).is_some_and(|(_, at, by)| *at <= pods_seen || *by == Some(scheduler));
-            if knows {
-                known = known.plus(amount);
+        // Requests overtake each other: what was decided after this and done before it must have reckoned with it.
+        let there =
+            || archive.all(&Kind::POD).filter(|other| other.text("/spec/nodeName") == node && !other.has_ended());
+        for other in there() {
+            if let Some((_, Some(later))) = self.bound.get(&other.uid)
+                && later.by == decision.by
+                && later.turn >= decision.turn
+            {
+                let found = self.gave_too_much(other, *later, archive, there());
+                if found.is_some() {
+                    return found;
+                }
             }
         }
-        let has = Amount::of_node(seen);
-        // Who asks for no processor takes none: what others have given away too much of is nothing to it.
-        let asks = Amount::of_pod(pod);
-        let known = if asks.milli_cpu == 0 { Amount { milli_cpu: 0, ..known } } else { known };
-        if !known.fits(has) {
-            return broken("G2", format!("{node} has {has:?} and was given {known:?} with {}", pod.name));
-        }
-        if !all.fits(has) {
+        let seen = archive.get_at(&Kind::NODE, "", node, decision.nodes_seen)?;
+        let all = there().map(|pod| Amount::of_pod(pod)).fold(Amount::default(), Amount::plus);
+        if !all.fits(Amount::of_node(seen)) {
             counters.hit(Sometimes::Overcommitted);
         }
         None
+    }
+
+    /// Whether a decision gave away more than the node had, as far as the scheduler could know: of what its streams had
+    /// shown, and of its own decisions up to this one.
+    fn gave_too_much<'a>(
+        &self,
+        pod: &Version,
+        decision: Decision,
+        archive: &Archive,
+        there: impl Iterator<Item = &'a Arc<Version>>,
+    ) -> Found {
+        let node = pod.text("/spec/nodeName");
+        let Some(seen) = archive.get_at(&Kind::NODE, "", node, decision.nodes_seen) else {
+            return broken("G2", format!("{} was given {node}, which is not there", pod.name));
+        };
+        let knows = |other: &&Arc<Version>| {
+            let own = |other: &Decision| other.by == decision.by && other.turn <= decision.turn;
+            let bound = self.bound.get(&other.uid);
+            bound.is_some_and(|(at, by)| *at <= decision.pods_seen || by.as_ref().is_some_and(own))
+        };
+        let mut known = there.filter(knows).map(|pod| Amount::of_pod(pod)).fold(Amount::default(), Amount::plus);
+        // Who asks for no processor takes none: what others have given away too much of is nothing to it.
+        if Amount::of_pod(pod).milli_cpu == 0 {
+            known.milli_cpu = 0;
+        }
+        let has = Amount::of_node(seen);
+        (!known.fits(has)).then(|| ("G2", format!("{node} has {has:?} and was given {known:?} with {}", pod.name)))
     }
 
     // ---- at rest ----

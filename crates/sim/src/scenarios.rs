@@ -76,7 +76,7 @@ fn cluster(setup: &mut Setup, replicas: usize) {
 
 /// A few of everything that befalls a cluster; which of them, the seed has said.
 fn faults(setup: &mut Setup) {
-    let some = |weight: &mut u32, at: usize| *weight = u32::from(setup.chaos_steps / 3 >> at & 1 == 1) * 2;
+    let some = |weight: &mut u32, at: usize| *weight = u32::from((setup.chaos_steps / 3) >> at & 1 == 1) * 2;
     let weights = &mut setup.weights;
     let all = [
         &mut weights.drop_request,
