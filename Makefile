@@ -51,6 +51,7 @@ sim: tools
 	$(CARGO) build --release --locked
 	$(CARGO) test --release --locked -p tally-sim
 	$(TALLY) sim --seeds 0..5000
+	$(TALLY) sim --scenario cluster-faults --seeds 0..500
 	$(TALLY) sim --mutants
 	$(TALLY) model
 

@@ -19,6 +19,7 @@ use crate::choices::Choices;
 use crate::counters::Sometimes;
 use crate::flaws;
 use crate::hosted::{Hosted, describe_call};
+use crate::judge::is_finished;
 use crate::oracle::Context;
 use crate::setup::{JobSetup, NAMESPACE};
 use crate::world::World;
@@ -395,6 +396,24 @@ impl<S: Soundness> World<S> {
         for cron in crons {
             self.user_patches(Kind::CRON_JOB, &cron, &json!({"spec": {"suspend": true}}));
         }
+    }
+
+    /// A Pod that fails and is restarted, over and over, whose Job never gives up, has ended or has let it go. It is no
+    /// controller's affair, so a user ends it. Where there is a limit the Job must end it.
+    pub(crate) fn users_end_a_stray(&mut self) -> bool {
+        let exit_code = format!("{PREFIX}exit-code");
+        let is_limited = |owner: &Value| {
+            let mut jobs = self.archive().all(&Kind::JOB).filter(|job| owner["uid"] == *job.uid);
+            jobs.any(|job| !is_finished(job) && job.object["spec"]["backoffLimit"].as_i64() < Some(i64::from(i32::MAX)))
+        };
+        let is_stray = |pod: &&std::sync::Arc<Version>| {
+            let fails = !matches!(pod.object["metadata"]["annotations"][&exit_code].as_str(), None | Some("0"));
+            let restarts = fails && pod.text("/spec/restartPolicy") == "OnFailure";
+            restarts && !pod.has_ended() && !pod.deleting() && !pod.owners().iter().any(is_limited)
+        };
+        let Some(stray) = self.archive().all(&Kind::POD).find(is_stray).cloned() else { return false };
+        self.user_patches(Kind::POD, &stray, &json!({"metadata": {"annotations": {exit_code: "0"}}}));
+        true
     }
 
     pub(crate) fn judge_changes(&mut self) {

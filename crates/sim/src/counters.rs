@@ -119,14 +119,15 @@ impl Counters {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        Sometimes::ALL.iter().map(|(what, text)| (*text, self.0[*what as usize]))
+    /// What should happen, and how often it did. `cluster`: in a whole cluster, where the rest is not asked for.
+    pub fn iter(&self, cluster: bool) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let asked = move |what: Sometimes| (what as usize >= Sometimes::HostCrashed as usize) == cluster;
+        let asked = Sometimes::ALL.iter().filter(move |(what, _)| asked(*what));
+        asked.map(|(what, text)| (*text, self.0[*what as usize]))
     }
 
-    /// What should have happened and did not. `cluster`: in a whole cluster, where the rest is not asked for.
+    /// What should have happened and did not.
     pub fn never(&self, cluster: bool) -> impl Iterator<Item = &'static str> + '_ {
-        let asked = move |what: Sometimes| (what as usize >= Sometimes::HostCrashed as usize) == cluster;
-        let never = Sometimes::ALL.iter().filter(move |(what, _)| asked(*what) && self.0[*what as usize] == 0);
-        never.map(|(_, text)| *text)
+        self.iter(cluster).filter(|(_, times)| *times == 0).map(|(text, _)| text)
     }
 }

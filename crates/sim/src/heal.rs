@@ -71,7 +71,7 @@ impl<S: Soundness> World<S> {
             }
         }
         if self.setup.cluster.is_some() {
-            return self.calm_host_step();
+            return self.calm_host_step() || self.users_end_a_stray();
         }
         self.collector_acts() || self.node_makes_up()
     }

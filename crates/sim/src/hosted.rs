@@ -2,9 +2,10 @@
 //! production runs them. Each has streams of its own, which lag, stall, break and are listed anew, in pieces; what it
 //! asks for is delayed, reordered, refused, lost, or carried out after it was given up for lost.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use serde_json::Value;
 use tally_controllers::controller::{Call, Controller, Input, Outbox, Refusal, Reply, Request, Stream, Verb};
 use tally_core::ids::Revision;
@@ -67,6 +68,10 @@ pub(crate) struct Asking {
     pub(crate) glimpsed: Vec<Revision>,
     /// The CronJob as it last read it, if it is one that it starts a Job for.
     pub(crate) read: Option<Arc<Value>>,
+    /// Which of all bindings it is, in the order in which they were first asked for.
+    pub(crate) turn: u64,
+    /// Nodes that it has looked for in vain.
+    pub(crate) missed: BTreeSet<CompactString>,
 }
 
 impl Followed {
@@ -124,7 +129,7 @@ impl<S: Soundness> World<S> {
         }
         let seen = host.streams.iter().map(|stream| stream.seen).collect();
         let glimpsed = host.streams.iter().map(Followed::glimpsed).collect();
-        let known = Asking { seen, glimpsed, read: None };
+        let known = Asking { seen, glimpsed, ..Asking::default() };
         let (incarnation, role) = (host.incarnation, host.role);
         for request in requests {
             self.trace.mix(request.id.0 ^ (at as u64) << 32);

@@ -45,14 +45,24 @@ pub(crate) struct Judge {
     named: BTreeMap<(CompactString, CompactString), Revision>,
     /// When an owner was first seen to wait for its dependents, or to let go of them.
     leaving: BTreeMap<CompactString, Revision>,
-    /// Which node each Pod was given, when and by whom.
-    bound: BTreeMap<CompactString, (CompactString, Revision, Option<Who>)>,
+    /// When each Pod was given its node, and by which decision of a scheduler.
+    bound: BTreeMap<CompactString, (Revision, Option<Decision>)>,
     /// Nodes that a collector of Pods has looked for in vain.
-    missed: BTreeSet<(Who, CompactString)>,
+    missed: BTreeMap<Who, BTreeSet<CompactString>>,
     /// The newest state of a CronJob that its controller has been shown in an answer, by name.
     read: BTreeMap<(Who, CompactString), Arc<Value>>,
-    /// What a scheduler knew when it first asked for a binding that it may have to ask for again.
-    placed: BTreeMap<(Who, Bytes), Vec<Revision>>,
+    /// What a scheduler knew when it first asked for a binding that it may have to ask for again, and its turn.
+    placed: BTreeMap<(Who, Bytes), (Vec<Revision>, u64)>,
+    turns: u64,
+}
+
+/// To give a Pod a node.
+#[derive(Clone, Copy)]
+struct Decision {
+    by: Who,
+    turn: u64,
+    nodes_seen: Revision,
+    pods_seen: Revision,
 }
 
 impl Judge {
@@ -66,13 +76,19 @@ impl Judge {
         match (role, call.verb) {
             // What is asked for again was decided when it was first asked for.
             (Role::Scheduler, Verb::Create) => {
-                let first = self.placed.entry((who, call.body.clone())).or_insert_with(|| asking.seen.clone());
-                asking.seen = first.clone();
+                self.turns += 1;
+                let this = || (asking.seen.clone(), self.turns);
+                let (seen, turn) = self.placed.entry((who, call.body.clone())).or_insert_with(this).clone();
+                (asking.seen, asking.turn) = (seen, turn);
             }
             (Role::CronJobs, Verb::Create) => {
                 let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
                 let owner = body["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default();
                 asking.read = self.read.get(&(who, owner.into())).cloned();
+            }
+            // The node may come back while the report is under way.
+            (Role::PodCollector, Verb::StrategicPatch) => {
+                asking.missed = self.missed.get(&who).cloned().unwrap_or_default();
             }
             _ => {}
         }
@@ -105,10 +121,10 @@ impl Judge {
     pub(crate) fn heard(&mut self, who: Who, role: Role, call: &Call, reply: &Reply) {
         match (role, reply) {
             (Role::PodCollector, Reply::Done(_)) if call.verb == Verb::Get => {
-                self.missed.remove(&(who, call.name.clone()));
+                self.missed.entry(who).or_default().remove(&call.name);
             }
             (Role::PodCollector, reply) if call.verb == Verb::Get && reply.is_not_found() => {
-                self.missed.insert((who, call.name.clone()));
+                self.missed.entry(who).or_default().insert(call.name.clone());
             }
             (Role::CronJobs, Reply::Done(bytes)) if call.kind == Kind::CRON_JOB => {
                 if let Ok(object) = serde_json::from_slice(bytes) {
@@ -136,7 +152,7 @@ impl Judge {
         let role = who.and_then(|(host, _)| self.roles.get(host).copied());
         let found = match role {
             Some(Role::Collector) => self.collected(written, archive, asking, counters),
-            Some(Role::PodCollector) => self.pod_collected(written, who, counters),
+            Some(Role::PodCollector) => pod_collected(written, asking, counters),
             Some(Role::Node) => node_reported(written, counters),
             Some(Role::CronJobs) => cron_acted(written, archive, asking, counters),
             Some(Role::ServiceAccounts) => {
@@ -245,42 +261,6 @@ impl Judge {
         broken("G1", format!("{} went before {plural} {}, which names it", owner.name, left.name))
     }
 
-    /// G4.
-    fn pod_collected(&self, written: &Written, who: Option<Who>, counters: &mut Counters) -> Found {
-        let Written { before: Some(before), after, .. } = written else { return None };
-        let (name, node) = (&before.name, before.text("/spec/nodeName"));
-        let phase = (before.text("/status/phase"), after.text("/status/phase"));
-        if after.gone || after.deleting() != before.deleting() {
-            if before.has_ended() && !before.deleting() {
-                counters.hit(Sometimes::SurplusRemoved);
-            }
-            let told = before.has_ended();
-            return (!told).then(|| ("G4", format!("{name} was removed and is not on record as ended")));
-        }
-        if before.has_ended() && phase.0 != phase.1 {
-            return broken("G5", format!("{name} had {} and was made {}", phase.0, phase.1));
-        }
-        if phase.1 != "Failed" || phase.0 == phase.1 {
-            return None;
-        }
-        let disrupted = after
-            .list("/status/conditions")
-            .iter()
-            .any(|condition| condition["type"] == "DisruptionTarget" && condition["reason"] == "DeletionByPodGC");
-        if node.is_empty() {
-            counters.hit(Sometimes::UnscheduledPodEnded);
-        } else if disrupted {
-            counters.hit(Sometimes::PodOfLostNodeFailed);
-            let looked = who.is_some_and(|who| self.missed.contains(&(who, node.into())));
-            if !looked {
-                return broken("G4", format!("{name} was said to have lost {node}, which nobody looked for"));
-            }
-        } else if !before.deleting() {
-            return broken("G4", format!("{name} runs on {node} and was said to have failed"));
-        }
-        None
-    }
-
     /// G2, as far as single writes go.
     fn pod_bound(
         &mut self,
@@ -299,32 +279,60 @@ impl Judge {
         if !had.is_empty() {
             return broken("G2", format!("{} had {had} and was given {node}", pod.name));
         }
-        self.bound.insert(pod.uid.clone(), (node.into(), pod.at, scheduler));
-        let (scheduler, asking) = (scheduler?, asking?);
+        let decision = scheduler.zip(asking).and_then(|(by, asking)| match asking.seen[..] {
+            [nodes_seen, pods_seen] => Some(Decision { by, turn: asking.turn, nodes_seen, pods_seen }),
+            _ => None,
+        });
+        self.bound.insert(pod.uid.clone(), (pod.at, decision));
+        let decision = decision?;
         counters.hit(Sometimes::Bound);
-        let [nodes_seen, pods_seen] = asking.seen[..] else { return None };
-        let Some(seen) = archive.get_at(&Kind::NODE, "", node, nodes_seen) else {
-            return broken("G2", format!("{} was given {node}, which is not there", pod.name));
-        };
-        let there = archive.all(&Kind::POD).filter(|other| other.text("/spec/nodeName") == node && !other.has_ended());
-        let (mut all, mut known) = (Amount::default(), Amount::default());
-        for other in there {
-            let amount = Amount::of_pod(other);
-            all = all.plus(amount);
-            let knows =
-                self.bound.get(&other.uid).is_some_and(|(_, at, by)| *at <= pods_seen || *by == Some(scheduler));
-            if knows {
-                known = known.plus(amount);
+        // Requests overtake each other: what was decided after this and done before it must have reckoned with it.
+        let there =
+            || archive.all(&Kind::POD).filter(|other| other.text("/spec/nodeName") == node && !other.has_ended());
+        for other in there() {
+            if let Some((_, Some(later))) = self.bound.get(&other.uid)
+                && later.by == decision.by
+                && later.turn >= decision.turn
+            {
+                let found = self.gave_too_much(other, *later, archive, there());
+                if found.is_some() {
+                    return found;
+                }
             }
         }
-        let has = Amount::of_node(seen);
-        if !known.fits(has) {
-            return broken("G2", format!("{node} has {has:?} and was given {known:?} with {}", pod.name));
-        }
-        if !all.fits(has) {
+        let seen = archive.get_at(&Kind::NODE, "", node, decision.nodes_seen)?;
+        let all = there().map(|pod| Amount::of_pod(pod)).fold(Amount::default(), Amount::plus);
+        if !all.fits(Amount::of_node(seen)) {
             counters.hit(Sometimes::Overcommitted);
         }
         None
+    }
+
+    /// Whether a decision gave away more than the node had, as far as the scheduler could know: of what its streams had
+    /// shown, and of its own decisions up to this one.
+    fn gave_too_much<'a>(
+        &self,
+        pod: &Version,
+        decision: Decision,
+        archive: &Archive,
+        there: impl Iterator<Item = &'a Arc<Version>>,
+    ) -> Found {
+        let node = pod.text("/spec/nodeName");
+        let Some(seen) = archive.get_at(&Kind::NODE, "", node, decision.nodes_seen) else {
+            return broken("G2", format!("{} was given {node}, which is not there", pod.name));
+        };
+        let knows = |other: &&Arc<Version>| {
+            let own = |other: &Decision| other.by == decision.by && other.turn <= decision.turn;
+            let bound = self.bound.get(&other.uid);
+            bound.is_some_and(|(at, by)| *at <= decision.pods_seen || by.as_ref().is_some_and(own))
+        };
+        let mut known = there.filter(knows).map(|pod| Amount::of_pod(pod)).fold(Amount::default(), Amount::plus);
+        // Who asks for no processor takes none: what others have given away too much of is nothing to it.
+        if Amount::of_pod(pod).milli_cpu == 0 {
+            known.milli_cpu = 0;
+        }
+        let has = Amount::of_node(seen);
+        (!known.fits(has)).then(|| ("G2", format!("{node} has {has:?} and was given {known:?} with {}", pod.name)))
     }
 
     // ---- at rest ----
@@ -387,6 +395,42 @@ fn stays_at(archive: &Archive, dependent: &Version, owner: &Value, known: &[Revi
 
 fn waits_for_dependents(owner: &Version) -> bool {
     owner.deleting() && owner.has_finalizer(FOREGROUND)
+}
+
+/// G4.
+fn pod_collected(written: &Written, asking: Option<&Asking>, counters: &mut Counters) -> Found {
+    let Written { before: Some(before), after, .. } = written else { return None };
+    let (name, node) = (&before.name, before.text("/spec/nodeName"));
+    let phase = (before.text("/status/phase"), after.text("/status/phase"));
+    if after.gone || after.deleting() != before.deleting() {
+        if before.has_ended() && !before.deleting() {
+            counters.hit(Sometimes::SurplusRemoved);
+        }
+        let told = before.has_ended();
+        return (!told).then(|| ("G4", format!("{name} was removed and is not on record as ended")));
+    }
+    if before.has_ended() && phase.0 != phase.1 {
+        return broken("G5", format!("{name} had {} and was made {}", phase.0, phase.1));
+    }
+    if phase.1 != "Failed" || phase.0 == phase.1 {
+        return None;
+    }
+    let disrupted = after
+        .list("/status/conditions")
+        .iter()
+        .any(|condition| condition["type"] == "DisruptionTarget" && condition["reason"] == "DeletionByPodGC");
+    if node.is_empty() {
+        counters.hit(Sometimes::UnscheduledPodEnded);
+    } else if disrupted {
+        counters.hit(Sometimes::PodOfLostNodeFailed);
+        let looked = asking.is_some_and(|asking| asking.missed.contains(node));
+        if !looked {
+            return broken("G4", format!("{name} was said to have lost {node}, which nobody looked for"));
+        }
+    } else if !before.deleting() {
+        return broken("G4", format!("{name} runs on {node} and was said to have failed"));
+    }
+    None
 }
 
 /// G5.
@@ -503,7 +547,7 @@ fn crons_at_rest(archive: &Archive) -> Found {
     None
 }
 
-fn is_finished(job: &Version) -> bool {
+pub(crate) fn is_finished(job: &Version) -> bool {
     job.list("/status/conditions").iter().any(|condition| {
         condition["status"] == "True" && matches!(condition["type"].as_str(), Some("Complete" | "Failed"))
     })

@@ -2,6 +2,7 @@
 
 use tally_core::ledger::Limits;
 
+use crate::choices::Choices;
 use crate::cluster::ClusterSetup;
 use crate::setup::{FailurePolicyKind, JobSetup, Setup, Weights};
 
@@ -10,6 +11,20 @@ pub struct Scenario {
     /// The faults and regressions it is for.
     pub about: &'static str,
     pub tune: fn(&mut Setup),
+}
+
+impl Scenario {
+    /// Whether it is a whole cluster, with laws and events of its own.
+    pub fn is_cluster(&self) -> bool {
+        let mut setup = Setup::draw(&mut Choices::from_seed(0));
+        (self.tune)(&mut setup);
+        setup.cluster.is_some()
+    }
+
+    /// Whether everything that must happen sometimes can happen in it. The others are bent towards a part of it.
+    pub fn has_everything(&self) -> bool {
+        matches!(self.name, "any" | "cluster-faults")
+    }
 }
 
 fn calm(setup: &mut Setup) {
@@ -61,7 +76,7 @@ fn cluster(setup: &mut Setup, replicas: usize) {
 
 /// A few of everything that befalls a cluster; which of them, the seed has said.
 fn faults(setup: &mut Setup) {
-    let some = |weight: &mut u32, at: usize| *weight = u32::from(setup.chaos_steps / 3 >> at & 1 == 1) * 2;
+    let some = |weight: &mut u32, at: usize| *weight = u32::from((setup.chaos_steps / 3) >> at & 1 == 1) * 2;
     let weights = &mut setup.weights;
     let all = [
         &mut weights.drop_request,
@@ -324,9 +339,12 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "cluster-faults",
         about: "G1-G7: all controllers together; streams lag and break, requests are lost or late, crashes",
         tune: |setup| {
-            cluster(setup, 1);
+            // Now and then with a second leader, or what only two can do to each other would never happen.
+            let replicas = 1 + usize::from(setup.chaos_steps.is_multiple_of(3));
+            cluster(setup, replicas);
             faults(setup);
             setup.weights.namespace_monkey = 1;
+            setup.weights.time = 24;
         },
     },
     Scenario {

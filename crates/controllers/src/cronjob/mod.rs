@@ -32,6 +32,8 @@ pub struct CronJobs {
     crons: BTreeMap<Uid, Tracked>,
     /// Jobs that a CronJob controls.
     jobs: Mirror<Child>,
+    /// How far their stream has come.
+    jobs_at: Revision,
     /// Namespace and name of each, by the UID of its CronJob.
     children: BTreeMap<Uid, BTreeSet<(CompactString, CompactString)>>,
     /// When to look at a CronJob again. Also those that are due and wait for their turn.
@@ -129,9 +131,11 @@ impl CronJobs {
         missing.iter().for_each(|uid| self.forget(uid));
     }
 
-    fn job_observed(&mut self, bytes: &[u8], now: Timestamp) {
+    /// Takes a Job as it is now, and says at which revision.
+    fn job_observed(&mut self, bytes: &[u8], now: Timestamp) -> Option<Revision> {
         match Child::read(bytes) {
             Ok(child) => {
+                let revision = child.meta.revision();
                 let (owner, place) = (child.owner.clone(), (child.meta.namespace.clone(), child.meta.name.clone()));
                 if let Seen::Changed(before) = self.jobs.observe(child)
                     && before.owner != owner
@@ -140,11 +144,27 @@ impl CronJobs {
                 }
                 self.children.entry(owner.clone()).or_default().insert(place);
                 self.arm(&owner, Some(now));
+                Some(revision)
             }
             // It may have been a CronJob's until now.
-            Err(Some(meta)) => self.job_gone(&meta, now),
-            Err(None) => {}
+            Err(Some(meta)) => {
+                self.job_gone(&meta, now);
+                Some(meta.revision())
+            }
+            Err(None) => None,
         }
+    }
+
+    /// A Job in an answer. False: the stream has come as far already, and may have shown its end since.
+    fn job_answered(&mut self, bytes: &[u8], child: &Child, now: Timestamp) -> bool {
+        let news = child.meta.revision() > self.jobs_at;
+        if news {
+            self.job_observed(bytes, now);
+        }
+        news || self
+            .jobs
+            .get(&child.meta.namespace, &child.meta.name)
+            .is_some_and(|known| known.meta.uid == child.meta.uid)
     }
 
     fn job_gone(&mut self, meta: &Meta, now: Timestamp) {
@@ -206,7 +226,8 @@ impl CronJobs {
         let children = places.into_iter().flatten().filter_map(|(namespace, name)| self.jobs.get(namespace, name));
         let is_known = |job: &str| children.clone().any(|child| child.meta.uid == job);
 
-        let (status, notes) = plan::status(cron, children.clone(), &tracked.memory, now);
+        let replacing = tracked.is_replacing(now);
+        let (status, notes) = plan::status(cron, children.clone(), &tracked.memory, replacing, now);
         if status != cron.status {
             let call = bodies::write_status(cron, &status);
             return self.ask(uid, Purpose::Status(notes), call, out);
@@ -322,13 +343,11 @@ impl CronJobs {
             },
             Purpose::Find { job } => match reply {
                 Reply::Done(bytes) => {
-                    let there = Child::read(bytes).is_ok_and(|child| child.meta.uid == job && child.owner == *uid);
-                    if there {
-                        self.job_observed(bytes, now);
-                    } else {
-                        tracked.memory.missing.insert(job);
+                    let child = Child::read(bytes).ok().filter(|child| child.meta.uid == job && child.owner == *uid);
+                    match child {
+                        Some(child) => self.job_answered(bytes, &child, now),
+                        None => tracked.memory.missing.insert(job),
                     }
-                    true
                 }
                 _ if gone => tracked.memory.missing.insert(job),
                 _ => false,
@@ -357,7 +376,10 @@ impl CronJobs {
             Purpose::Create { slot, name } => match reply {
                 Reply::Done(bytes) => {
                     tracked.tell(Note::normal("SuccessfulCreate", format!("Created job {name}")), out);
-                    self.job_observed(bytes, now);
+                    tracked.memory.started = Some(slot);
+                    if let Ok(child) = Child::read(bytes) {
+                        self.job_answered(bytes, &child, now);
+                    }
                     true
                 }
                 Reply::Refused(refusal) if refusal.reason == "AlreadyExists" => {
@@ -378,11 +400,14 @@ impl CronJobs {
                 Reply::Done(bytes) => {
                     let child = Child::read(bytes).ok().filter(|child| child.owner == *uid);
                     // Ours and for this time: it is taken up into the status.
-                    if child.as_ref().and_then(|child| child.scheduled_at) != Some(slot) {
-                        tracked.blocked = Some(slot);
+                    match child.as_ref().and_then(|child| child.scheduled_at) == Some(slot) {
+                        true => tracked.memory.started = Some(slot),
+                        false => tracked.blocked = Some(slot),
                     }
                     match child {
-                        Some(_) => self.job_observed(bytes, now),
+                        Some(child) => {
+                            self.job_answered(bytes, &child, now);
+                        }
                         None => {
                             let message = format!(
                                 "Error creating job: jobs.batch {:?} already exists",
@@ -448,6 +473,17 @@ impl CronJobs {
 }
 
 impl Tracked {
+    /// Whether the next Job comes at once. Not if it was suspended since, or has another policy, or the API refuses.
+    fn is_replacing(&self, now: Timestamp) -> bool {
+        let cron = &self.cron;
+        let is_due = || match plan::timing(cron, now) {
+            Timing::Due { slot, .. } => self.blocked != Some(slot),
+            Timing::Wait { .. } | Timing::Missed { .. } | Timing::Unreadable(_) => false,
+        };
+        let replaces = cron.policy == Policy::Replace && !cron.suspended && !cron.deleting && self.failures == 0;
+        !self.memory.replaced.is_empty() && replaces && is_due()
+    }
+
     fn tell(&self, note: Note, out: &mut Outbox) {
         out.events.push(Event {
             about: Reference {
@@ -499,13 +535,24 @@ impl Controller for CronJobs {
             }
             Input::Listed(Kind::CRON_JOB, _) => self.crons_listed(),
             Input::Listing(Kind::JOB) => self.jobs.list_begins(),
-            Input::Observed(Kind::JOB, bytes) => self.job_observed(bytes, now),
-            Input::Gone(Kind::JOB, bytes) => match Child::read(bytes) {
-                Ok(child) => self.job_gone(&child.meta, now),
-                Err(Some(meta)) => self.job_gone(&meta, now),
-                Err(None) => {}
-            },
-            Input::Listed(Kind::JOB, _) => self.jobs_listed(now),
+            Input::Observed(Kind::JOB, bytes) => {
+                let at = self.job_observed(bytes, now);
+                // A list is in the order of names: its revisions say nothing.
+                if self.jobs.is_complete() {
+                    self.jobs_at = self.jobs_at.max(at.unwrap_or_default());
+                }
+            }
+            Input::Gone(Kind::JOB, bytes) => {
+                if let Ok(Child { meta, .. }) | Err(Some(meta)) = Child::read(bytes) {
+                    self.jobs_at = self.jobs_at.max(meta.revision());
+                    self.job_gone(&meta, now);
+                }
+            }
+            Input::Listed(Kind::JOB, at) => {
+                self.jobs_at = self.jobs_at.max(at);
+                self.jobs_listed(now);
+            }
+            Input::Reached(Kind::JOB, at) => self.jobs_at = self.jobs_at.max(at),
             Input::Answered { request, reply, .. } => {
                 if let Some((uid, purpose)) = self.asked.answered(request) {
                     self.answered(&uid, purpose, &reply, now, out);

@@ -40,6 +40,8 @@ pub struct Memory {
     pub deleted: BTreeSet<CompactString>,
     /// UIDs of Jobs that were told to be unexpected.
     pub told: BTreeSet<CompactString>,
+    /// The time whose Job was there when it was asked for, even if it has gone since.
+    pub started: Option<Timestamp>,
 }
 
 impl Memory {
@@ -67,25 +69,29 @@ fn is_scheduled(cron: &CronJob, child: &Child, now: Timestamp) -> Option<Timesta
 /// The status as the Jobs make it, and what to tell of the changes.
 ///
 /// A Job of a time after the last one recorded is taken up here: that is how a new one gets into the status, and how one
-/// does whose creator died before it could say so.
+/// does whose creator died before it could say so. `replacing`: the next Job is about to be created.
 pub fn status<'a>(
     cron: &CronJob,
     children: impl Iterator<Item = &'a Child> + Clone,
     memory: &Memory,
+    replacing: bool,
     now: Timestamp,
 ) -> (Status, Vec<Note>) {
     let mut status = cron.status.clone();
     let mut notes = Vec::new();
     let last = status.last_schedule_time;
     let newer = |child: &&Child| is_scheduled(cron, child, now).is_some_and(|slot| Some(slot) > last);
+    // Those that were replaced go with the write that takes up the next Job; if none comes, nothing else removes them.
+    if !replacing || children.clone().any(|child| newer(&child)) {
+        status.active.retain(|active| !memory.replaced.contains(&active.uid));
+    }
     for child in children.clone().filter(newer) {
         status.last_schedule_time = status.last_schedule_time.max(child.scheduled_at);
-        // Those that were replaced by it go with the same write.
-        status.active.retain(|active| !memory.replaced.contains(&active.uid));
         if child.finished.is_none() && status.active.iter().all(|active| active.uid != child.meta.uid) {
             status.active.push(reference(child));
         }
     }
+    status.last_schedule_time = status.last_schedule_time.max(memory.started);
     for child in children {
         let Some(finished) = child.finished else { continue };
         let before = status.active.len();

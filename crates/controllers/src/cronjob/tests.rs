@@ -290,6 +290,52 @@ fn running_jobs_forbid_or_are_replaced() {
 }
 
 #[test]
+fn a_job_that_was_replaced_is_not_active_though_no_other_follows() {
+    let (slot, now) = ("2026-01-31T11:59:00Z", "2026-01-31T12:00:00Z");
+    let running = json!({"active": [active(slot)], "lastScheduleTime": slot});
+    let spec = json!({"concurrencyPolicy": "Replace"});
+    for change in [json!({"suspend": true}), json!({"concurrencyPolicy": "Forbid"}), json!({"schedule": "0 0 1 1 *"})] {
+        let mut probe = probe(now, cron(5, spec.clone(), running.clone()), &[job(slot, None)]);
+        assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+        probe.answer(0, done(cron(5, spec.clone(), running.clone())));
+        assert_eq!(probe.asks(), [format!("delete jobs ns/c-{}", minutes(slot))]);
+        probe.sees(Kind::CRON_JOB, cron(8, change.clone(), running.clone()));
+        probe.answer(0, Reply::DoneWithStatus);
+        assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"], "{change}");
+        assert_eq!(probe.body(0)["status"]["active"], Value::Null, "{change}");
+    }
+    // The next one cannot be created: then the status does not wait for it.
+    let mut probe = probe(now, cron(5, spec.clone(), running.clone()), &[job(slot, None)]);
+    assert_eq!(probe.asks().len(), 1);
+    probe.answer(0, done(cron(5, spec, running)));
+    assert_eq!(probe.asks().len(), 1);
+    probe.answer(0, Reply::DoneWithStatus);
+    assert_eq!(probe.asks(), ["create jobs ns/"]);
+    probe.answer(0, refused(403, "Forbidden"));
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+}
+
+#[test]
+fn a_job_that_went_before_its_creation_was_answered_was_started_and_is_not_active() {
+    let now = "2026-01-31T11:59:00Z";
+    let mut probe = probe(now, cron(5, json!({}), json!({})), &[]);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+    probe.answer(0, done(cron(5, json!({}), json!({}))));
+    assert_eq!(probe.asks(), ["create jobs ns/"]);
+    probe.sees(Kind::JOB, job(now, None));
+    let mut end = job(now, None);
+    end["metadata"]["resourceVersion"] = "8".into();
+    probe.gone(Kind::JOB, end);
+    probe.answer(0, done(job(now, None)));
+    assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+    let status = &probe.body(0)["status"];
+    assert_eq!((&status["lastScheduleTime"], &status["active"]), (&json!(now), &Value::Null));
+    probe.answer(0, done(cron(9, json!({}), json!({"lastScheduleTime": now}))));
+    assert_eq!(probe.asks(), [""; 0], "nor is it started again");
+}
+
+#[test]
 fn old_jobs_go_when_they_are_recorded() {
     let last = "2026-01-31T11:59:00Z";
     let jobs: Vec<_> = (54..=59)

@@ -26,7 +26,8 @@ pub fn decide(graph: &Graph, uid: &ObjectUid, node: &Node) -> Decision {
     let mut owners = Owners::default();
     for owner in &node.owners {
         match graph.standing(owner) {
-            Standing::Solid | Standing::Unresolvable => owners.stays = true,
+            Standing::Solid => owners.stays = true,
+            Standing::Unresolvable => owners.unresolvable = true,
             Standing::Orphaning => owners.orphaning.push(owner.uid.clone()),
             Standing::Waiting => owners.waiting.push(owner.uid.clone()),
             Standing::Dangling => owners.dangling.push(owner.uid.clone()),
@@ -35,7 +36,6 @@ pub fn decide(graph: &Graph, uid: &ObjectUid, node: &Node) -> Decision {
                 owners.unverified.get_or_insert_with(|| (owner.uid.clone(), place));
             }
         }
-        owners.unresolvable |= owner.place().is_none();
     }
     if node.deleting { of_deleted(graph, uid, node, owners) } else { of_living(graph, uid, node, owners) }
 }
@@ -143,7 +143,7 @@ pub fn misplaced_owner(graph: &Graph, uid: &ObjectUid, node: &Node) -> Option<Ev
             let elsewhere = graph.node(&owner.uid).is_some_and(|owner| owner.namespace != place.namespace);
             elsewhere.then_some((owner, place))
         }
-        Claim::Unknown => None,
+        Claim::Itself | Claim::Unknown => None,
     });
     let (owner, place) = wrong?;
     let kind = graph.kinds[usize::from(place.kind)];

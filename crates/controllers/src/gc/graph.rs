@@ -75,7 +75,9 @@ pub enum Claim {
     At(Arc<Place>),
     /// Nothing in a namespace can own what is in none: there is no saying which namespace is meant.
     Misplaced(Arc<Place>),
-    /// Of a kind that is not followed, or the dependent itself. Nothing can be said about such an owner.
+    /// The dependent itself, which is there as long as it is.
+    Itself,
+    /// Of a kind that is not followed. Nothing can be said about such an owner.
     Unknown,
 }
 
@@ -83,7 +85,7 @@ impl OwnerRef {
     pub fn place(&self) -> Option<&Arc<Place>> {
         match &self.claim {
             Claim::At(place) => Some(place),
-            Claim::Misplaced(_) | Claim::Unknown => None,
+            Claim::Misplaced(_) | Claim::Itself | Claim::Unknown => None,
         }
     }
 }
@@ -348,9 +350,9 @@ impl Graph {
     }
 
     fn claim(&self, kind: u16, meta: &Meta, owner: &Owner, uid: &ObjectUid) -> Claim {
-        // Nobody owns itself. Who says so would wait for itself.
+        // Not a dependent of its own, or it would wait for itself to go.
         if *uid == ObjectUid::new(&meta.uid) {
-            return Claim::Unknown;
+            return Claim::Itself;
         }
         let (group, _) = owner.api_version.rsplit_once('/').unwrap_or_default();
         let is = |known: &Kind| known.kind == owner.kind && known.group == group;
@@ -376,7 +378,11 @@ impl Graph {
     }
 
     pub fn standing(&self, owner: &OwnerRef) -> Standing {
-        let Some(place) = owner.place() else { return Standing::Unresolvable };
+        let place = match &owner.claim {
+            Claim::At(place) => place,
+            Claim::Itself => return Standing::Solid,
+            Claim::Misplaced(_) | Claim::Unknown => return Standing::Unresolvable,
+        };
         if let Some(node) = self.nodes.get(&owner.uid)
             && (node.kind, &node.namespace, &node.name) == (place.kind, &place.namespace, &place.name)
         {

@@ -298,6 +298,24 @@ fn those_that_wait_for_each_other_come_to_an_end() {
     assert_eq!(asks(&mut probe), ["delete configmaps ns/b Foreground", "merge configmaps ns/a finalizers []"]);
 }
 
+/// It is there, so another owner does not wait for it, nor for ever.
+#[test]
+fn who_names_itself_stays_and_lets_go_of_its_other_owners() {
+    let mut probe = started(&["job j @1", "cm a @2 <cm:a! <job:j!"]);
+    assert_eq!(asks(&mut probe), NOTHING);
+    sees(&mut probe, "job j @101 del f=fg");
+    assert_eq!(asks(&mut probe), ["patch configmaps ns/a -j"]);
+    answer(&mut probe, 0, "cm a @102 <cm:a!");
+    sees(&mut probe, "cm a @102 <cm:a!");
+    reach(&mut probe, 102);
+    assert_eq!(asks(&mut probe), ["merge jobs ns/j finalizers []"]);
+    loses(&mut probe, "job j @103");
+    // Nor does it wait for itself.
+    sees(&mut probe, "cm a @104 del f=fg <cm:a!");
+    reach(&mut probe, 104);
+    assert_eq!(asks(&mut probe), ["merge configmaps ns/a finalizers []"]);
+}
+
 #[test]
 fn an_orphaning_owner_goes_when_it_has_let_go_of_all() {
     let mut probe = started(&["job j @1", "pod p @2 <job:j!", "pod q @3 <job:j!"]);

@@ -69,6 +69,8 @@ pub struct PodGc {
     todo: BTreeSet<Task>,
     /// Pods under way, by UID: nothing is done about them twice at a time.
     busy: BTreeSet<CompactString>,
+    /// Nodes that the API is being asked about. Of two answers about one the older may come last, and would be believed.
+    looking: BTreeSet<CompactString>,
     asked: Asked<Asking>,
 }
 
@@ -281,10 +283,11 @@ impl PodGc {
             match task {
                 Task::End(key, reason) => self.end(key, reason, now, out),
                 // Our list may be old. Before Pods are ended for good, the API is asked.
-                Task::Confirm(node) => {
+                Task::Confirm(node) if self.looking.insert(node.clone()) => {
                     let call = Call::new(Verb::Get, Kind::NODE, "", &node);
                     self.asked.ask(Asking::Node(node), call, out);
                 }
+                Task::Confirm(_) => {}
             }
         }
     }
@@ -318,6 +321,9 @@ impl PodGc {
         if !reply.is_done() && !reply.is_not_found() {
             // Whatever it was, the next round looks at what there is by then.
             self.round_at.get_or_insert(now + self.options.period);
+        }
+        if let Asking::Node(node) = &asking {
+            self.looking.remove(node);
         }
         match asking {
             // Only what is on record as failed is deleted.

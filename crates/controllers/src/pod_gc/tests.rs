@@ -83,6 +83,22 @@ fn pods_of_a_node_that_is_gone_fail_and_are_deleted() {
     assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
 }
 
+/// Of two answers about a node the older may come last: that it is gone, while it is there again.
+#[test]
+fn a_node_is_looked_for_once_at_a_time() {
+    let mut probe = started(&[], &[pod("a", "gone", "Running", 7)]);
+    probe.passes(40_000);
+    assert_eq!(probe.asks(), ["get nodes /gone"]);
+    // Its Pods change, and rounds go by.
+    probe.sees(Kind::POD, pod("a", "gone", "Running", 101));
+    probe.sees(Kind::POD, pod("b", "gone", "Running", 102));
+    probe.passes(60_000);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.answer(0, refused(500, "InternalError"));
+    probe.passes(60_000);
+    assert_eq!(probe.asks(), ["get nodes /gone"], "and once more when nobody knew");
+}
+
 #[test]
 fn the_quarantine_is_the_nodes_and_not_the_pods() {
     let mut probe = started(&[], &[pod("a", "gone", "Running", 7)]);

@@ -73,6 +73,8 @@ struct Standing {
     namespace: CompactString,
     name: CompactString,
     failures: u32,
+    /// Nothing is known of a binding of it, which may have been carried out or may yet be.
+    unsure: bool,
     state: State,
 }
 
@@ -190,7 +192,7 @@ impl Scheduler {
         let tell_at = now + self.options.tell_after;
         let group = self.queue.join(ticket.clone(), requirements, pod.clone(), told, tell_at);
         let (uid, state) = (ticket.uid.clone(), State::Waiting(group));
-        self.standings.insert(uid, Standing { ticket, namespace: pod.0, name: pod.1, failures, state });
+        self.standings.insert(uid, Standing { ticket, namespace: pod.0, name: pod.1, failures, unsure: false, state });
     }
 
     fn drop_standing(&mut self, uid: &CompactString) {
@@ -257,8 +259,11 @@ impl Scheduler {
         let at = retry_at(now, standing.failures);
         standing.failures = standing.failures.saturating_add(1);
         self.timers.insert((at, uid.clone()));
-        if matches!(reply, Reply::Unknown) {
-            // It may have its node: the same one must be asked for again.
+        // Once nothing is known of a binding, the refusal of the next says little: it may be because of the first, or the
+        // first may still be under way. The stream will show the node, or the end of the Pod. Until then its room is
+        // taken, and no other node may be asked for.
+        standing.unsure |= matches!(reply, Reply::Unknown);
+        if standing.unsure {
             *retry = Some(at);
             return;
         }

@@ -334,6 +334,23 @@ fn a_binding_of_which_nothing_is_known_keeps_its_place_and_is_repeated() {
     assert_eq!(probe.asks(), NOTHING, "it was done");
 }
 
+/// The refusal of the second binding may be because of the first, or hide that the first is still under way.
+#[test]
+fn a_binding_refused_after_one_of_which_nothing_is_known_frees_no_room() {
+    for refusal in [refused(409, "Conflict"), refused(503, "ServiceUnavailable")] {
+        let pods = [asking_for("a", 1, "2"), asking_for("b", 2, "1")];
+        let mut probe = started(&[node("n", json!({}))], &pods);
+        assert_eq!(placed(&mut probe), ["a>n"]);
+        probe.answer(0, Reply::Unknown);
+        probe.passes(250);
+        assert_eq!(placed(&mut probe), ["a>n"]);
+        probe.answer(0, refusal);
+        assert_eq!(probe.asks(), NOTHING, "b does not get the room of a");
+        probe.sees(Kind::POD, on(at_revision(asking_for("a", 1, "2"), 101), "n", "Succeeded"));
+        assert_eq!(placed(&mut probe), ["b>n"]);
+    }
+}
+
 #[test]
 fn a_pod_that_finds_no_place_is_told_once() {
     let mut probe = started(&[node("n", json!({}))], &[asking_for("a", 7, "3")]);
