@@ -689,6 +689,35 @@ fn the_node_object_is_made_and_kept_and_otherwise_left_alone() {
     assert!(read(&world).is_some(), "it comes back");
 }
 
+/// The answers to requests may be ahead of the stream.
+#[test]
+fn a_pod_that_has_ended_is_not_taken_on_again_by_an_older_view_of_it() {
+    let mut world = World::new(4);
+    world.calm = true;
+    while world.news() || world.request() || world.deed() || world.report() {}
+    let command = json!([{"name": "c", "image": "process", "command": ["work"]}]);
+    let pod = json!({
+        "metadata": {"name": "p", "finalizers": ["example.com/held"]},
+        "spec": {"nodeName": NODE, "restartPolicy": "Never", "containers": command},
+    });
+    world.ask(&Call::new(Verb::Create, Kind::POD, "default", "").body(&pod));
+    while world.news() || world.deed() || world.report() || world.request() {}
+    let pod = world.pods().remove(0);
+    world.delete(&pod, 30);
+    while world.news() || world.deed() || world.report() || world.request() {}
+    // Told as running, as ended, and let go, while the stream stands still before all of that.
+    world.tick();
+    while world.request() {}
+    world.exit();
+    while world.report() || world.request() {}
+    let writes = world.writes;
+    assert_eq!(writes, 2);
+    while world.news() || world.deed() || world.report() || world.request() {}
+    assert_eq!((world.runs, world.writes), (1, writes));
+    assert_eq!(world.pods()[0]["metadata"]["deletionGracePeriodSeconds"], 0);
+    world.check();
+}
+
 /// A Pod that ends at once costs one write, and a node that knows it wakes for nothing.
 #[test]
 fn a_short_pod_costs_one_write() {

@@ -726,6 +726,66 @@ fn a_write_that_fails_is_made_again_and_says_the_newest() {
 }
 
 #[test]
+fn a_write_that_changed_no_condition_is_made_again_too() {
+    let mut bench = run(Bench::new(pod(one("OnFailure")), &[]), "+1s c=1");
+    bench.now = bench.now + Span::from_seconds(1);
+    let Some(Ask::Write(call)) = bench.machine.ask(false, &bench.options, bench.now) else { panic!("no write") };
+    assert_eq!(serde_json::from_slice::<Value>(&call.body).unwrap()["status"]["conditions"], json!([]));
+    bench.machine.written(Heard::Failed, bench.now);
+    bench.pass(60_000);
+    assert_eq!(bench.log.join(", "), "prepare, start c/0, Running[c=Ready], start c/1, Running[c=Readyx1]");
+}
+
+#[test]
+fn a_removal_that_failed_is_asked_for_again() {
+    let mut bench = run(Bench::new(pod(one("Never")), &[]), "+1s delete:5");
+    bench.exit("c", 0);
+    loop {
+        bench.machine.proceed(None, &bench.options, bench.now, &mut bench.out);
+        match bench.machine.ask(false, &bench.options, bench.now) {
+            Some(Ask::Remove(_)) => break,
+            Some(ask) => bench.answer(ask),
+            None => panic!("no removal"),
+        }
+    }
+    bench.machine.removed(Heard::Failed, bench.now);
+    bench.settle();
+    assert_eq!(bench.log.last().unwrap(), "Succeeded[c=0]", "not at once");
+    bench.pass(1_000);
+    assert_eq!(bench.log[bench.log.len() - 2..], ["remove", "clean"]);
+}
+
+#[test]
+fn what_is_said_of_a_run_of_the_past_is_not_heard() {
+    let mut bench = run(Bench::new(pod(one("OnFailure")), &[]), "c=1");
+    let first = bench.running[0].clone();
+    let exit = found("c", 0, Some(0)).exit.unwrap();
+    bench.machine.hear(Report::Ended { attempt: first.clone(), exit }, bench.now, &mut bench.out);
+    let failure = Failure { reason: "StartError".into(), message: String::new() };
+    bench.machine.hear(Report::Unstarted { attempt: first, failure }, bench.now, &mut bench.out);
+    let bench = run(bench, "+1s c=0");
+    assert_eq!(bench.log.join(", "), "prepare, start c/0, start c/1, Running[c=Readyx1], Succeeded[c=0x1]");
+}
+
+/// The half that does has been replaced.
+#[test]
+fn what_ran_when_the_doing_half_was_lost() {
+    let lost = |slow: bool, found: &[Found]| {
+        let mut bench = Bench::with(pod(one("Never")), &[], slow);
+        bench.log.clear();
+        bench.running.clear();
+        bench.machine.recover(found, bench.now);
+        bench.settle();
+        bench.log.join(", ")
+    };
+    assert_eq!(lost(false, &[found("c", 0, Some(4))]), "Failed[c=4]");
+    assert_eq!(lost(false, &[found("c", 0, None)]), "Failed[c=137NodeRestarted]");
+    assert_eq!(lost(false, &[]), "Failed[c=137NodeRestarted]", "it ran, and must not run again");
+    assert_eq!(lost(true, &[found("c", 0, Some(0))]), "Succeeded[c=0]", "it had been started after all");
+    assert_eq!(lost(true, &[]), "start c/0", "it had never begun");
+}
+
+#[test]
 fn the_waits_before_a_restart() {
     let waits: Vec<_> = (0..8).map(|restarts| container::delay_after(restarts).millis() / 1000).collect();
     assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
