@@ -1,0 +1,178 @@
+//! What is heard late, twice or not at all; what is begun anew.
+
+use super::*;
+
+#[test]
+fn after_a_restart_of_the_node() {
+    let running = json!({"running": {"startedAt": "2023-11-14T22:12:00Z"}});
+    let ended = |code: i32, number: u32| {
+        let id = format!("process://u/c/{number}");
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        let at = "2023-11-14T22:00:00Z";
+        json!({"terminated": {
+            "exitCode": code, "reason": reason, "containerID": id, "startedAt": at, "finishedAt": at,
+        }})
+    };
+    let status = |restarts: u32, state: &Value| json!([{"name": "c", "restartCount": restarts, "state": state}]);
+    let empty = json!([]);
+    let table = [
+        // An exit on record is taken as if heard now, and the Pod is not run again.
+        ("Never", "Pending", empty.clone(), vec![found("c", 0, Some(0))], "Succeeded[c=0]"),
+        ("Never", "Running", status(0, &running), vec![found("c", 0, Some(3))], "Failed[c=3]"),
+        ("OnFailure", "Running", status(0, &running), vec![found("c", 0, Some(3))], "prepare, start c/1"),
+        // What nobody saw end has failed.
+        ("Never", "Running", status(0, &running), vec![found("c", 0, None)], "Failed[c=137NodeRestarted]"),
+        ("Never", "Pending", empty.clone(), vec![found("c", 0, None)], "Failed[c=137NodeRestarted]"),
+        ("OnFailure", "Running", status(0, &running), vec![found("c", 0, None)], "prepare, start c/1"),
+        // What ran once and left no trace too.
+        ("Never", "Running", status(0, &running), vec![], "Failed[c=137ContainerStatusUnknown]"),
+        // What is shown as ended is not started and not counted again.
+        ("OnFailure", "Running", status(0, &ended(0, 0)), vec![found("c", 0, Some(0))], "Succeeded[c=0]"),
+        ("OnFailure", "Running", status(1, &ended(1, 1)), vec![found("c", 1, Some(1))], "prepare, start c/2"),
+        ("OnFailure", "Running", status(1, &running), vec![found("c", 0, Some(1))], "!BackOff"),
+        // The record may be ahead of what was told.
+        (
+            "OnFailure",
+            "Running",
+            status(0, &running),
+            vec![found("c", 0, Some(1)), found("c", 1, Some(0))],
+            "Succeeded[c=0x1]",
+        ),
+        // Nothing had begun.
+        ("Never", "Pending", empty, vec![], "prepare, start c/0"),
+    ];
+    for (policy, phase, containers, found, expected) in table {
+        let mut pod = pod(one(policy));
+        pod["status"] = json!({"phase": phase, "startTime": "2023-11-14T22:00:00Z", "containerStatuses": containers});
+        let bench = Bench::new(pod, &found);
+        let log = bench.log.join(", ");
+        assert!(log == expected || log == format!("prepare, {expected}"), "{policy} {containers} {found:?}: {log}");
+    }
+}
+
+#[test]
+fn a_pod_that_has_ended_stays_as_it_is() {
+    let mut pod = pod(one("OnFailure"));
+    pod["status"] = json!({"phase": "Failed"});
+    let bench = Bench::new(pod, &[found("c", 0, Some(0))]);
+    assert_eq!(bench.log, Vec::<String>::new());
+    assert!(bench.machine.is_settled());
+}
+
+#[test]
+fn conditions_keep_their_times_until_they_change() {
+    let bench = run(Bench::new(pod(one("OnFailure")), &[]), "+1s c=1 +1s c=1 +1s");
+    let kinds = |write: &Value| {
+        let list = write["conditions"].as_array().unwrap();
+        let each = list.iter().map(|it| format!("{}={}", it["type"].as_str().unwrap(), it["status"].as_str().unwrap()));
+        each.collect::<Vec<_>>().join(" ")
+    };
+    let all: Vec<_> = bench.writes.iter().map(kinds).collect();
+    assert_eq!(
+        all,
+        [
+            "PodReadyToStartContainers=True Initialized=True Ready=True ContainersReady=True PodScheduled=True",
+            "",
+            "Ready=False ContainersReady=False",
+        ]
+    );
+    let status = &bench.pod["status"];
+    assert_eq!(status["startTime"], begin().to_string());
+    assert_eq!((&status["hostIP"], &status["podIP"]), (&json!("127.0.0.1"), &json!("127.0.0.1")));
+    let container = &status["containerStatuses"][0];
+    assert_eq!(container["containerID"], "process://u/c/1");
+    assert_eq!(container["lastState"]["terminated"]["containerID"], "process://u/c/1");
+}
+
+#[test]
+fn a_write_that_fails_is_made_again_and_says_the_newest() {
+    let mut bench = Bench::new(pod(one("Never")), &[]);
+    bench.exit("c", 0);
+    bench.machine.proceed(None, &bench.options, bench.now, &mut bench.out);
+    let Some(Ask::Write(_)) = bench.machine.ask(false, &bench.options, bench.now) else { panic!("no write") };
+    assert!(bench.machine.ask(false, &bench.options, bench.now).is_none(), "one at a time");
+    bench.machine.written(Heard::Failed, bench.now);
+    assert!(bench.machine.ask(false, &bench.options, bench.now).is_none(), "not at once");
+    // Unless the Pod has changed.
+    bench.changed();
+    bench.settle();
+    assert_eq!(bench.log.join(", "), "prepare, start c/0, Succeeded[c=0]");
+}
+
+#[test]
+fn a_write_that_changed_no_condition_is_made_again_too() {
+    let mut bench = run(Bench::new(pod(one("OnFailure")), &[]), "+1s c=1");
+    bench.now = bench.now + Span::from_seconds(1);
+    let Some(Ask::Write(call)) = bench.machine.ask(false, &bench.options, bench.now) else { panic!("no write") };
+    assert_eq!(serde_json::from_slice::<Value>(&call.body).unwrap()["status"]["conditions"], json!([]));
+    bench.machine.written(Heard::Failed, bench.now);
+    bench.pass(60_000);
+    assert_eq!(bench.log.join(", "), "prepare, start c/0, Running[c=Ready], start c/1, Running[c=Readyx1]");
+}
+
+#[test]
+fn a_removal_that_failed_is_asked_for_again() {
+    let mut bench = run(Bench::new(pod(one("Never")), &[]), "+1s delete:5");
+    bench.exit("c", 0);
+    loop {
+        bench.machine.proceed(None, &bench.options, bench.now, &mut bench.out);
+        match bench.machine.ask(false, &bench.options, bench.now) {
+            Some(Ask::Remove(_)) => break,
+            Some(ask) => bench.answer(ask),
+            None => panic!("no removal"),
+        }
+    }
+    bench.machine.removed(Heard::Failed, bench.now);
+    bench.settle();
+    assert_eq!(bench.log.last().unwrap(), "Succeeded[c=0]", "not at once");
+    bench.pass(1_000);
+    assert_eq!(bench.log[bench.log.len() - 2..], ["remove", "clean"]);
+}
+
+#[test]
+fn what_is_said_of_a_run_of_the_past_is_not_heard() {
+    let mut bench = run(Bench::new(pod(one("OnFailure")), &[]), "c=1");
+    let first = bench.running[0].clone();
+    let exit = found("c", 0, Some(0)).exit.unwrap();
+    bench.machine.hear(Report::Ended { attempt: first.clone(), exit }, bench.now, &mut bench.out);
+    let failure = Failure { reason: "StartError".into(), message: String::new() };
+    bench.machine.hear(Report::Unstarted { attempt: first, failure }, bench.now, &mut bench.out);
+    let bench = run(bench, "+1s c=0");
+    assert_eq!(bench.log.join(", "), "prepare, start c/0, start c/1, Running[c=Readyx1], Succeeded[c=0x1]");
+}
+
+/// The half that does has been replaced.
+#[test]
+fn what_ran_when_the_doing_half_was_lost() {
+    let lost = |slow: bool, found: &[Found]| {
+        let mut bench = Bench::with(pod(one("Never")), &[], slow);
+        bench.log.clear();
+        bench.running.clear();
+        bench.machine.recover(found, bench.now);
+        bench.settle();
+        bench.log.join(", ")
+    };
+    assert_eq!(lost(false, &[found("c", 0, Some(4))]), "Failed[c=4]");
+    assert_eq!(lost(false, &[found("c", 0, None)]), "Failed[c=137NodeRestarted]");
+    assert_eq!(lost(false, &[]), "Failed[c=137NodeRestarted]", "it ran, and must not run again");
+    assert_eq!(lost(true, &[found("c", 0, Some(0))]), "Succeeded[c=0]", "it had been started after all");
+    assert_eq!(lost(true, &[]), "start c/0", "it had never begun");
+}
+
+#[test]
+fn the_waits_before_a_restart() {
+    let waits: Vec<_> = (0..8).map(|restarts| container::delay_after(restarts).millis() / 1000).collect();
+    assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
+    let mut long = Container::new(Role::Main);
+    long.delay = Span::from_seconds(160);
+    let ran = |seconds| pod::Terminated {
+        started_at: Some(begin() - Span::from_seconds(seconds)),
+        finished_at: Some(begin()),
+        ..pod::Terminated::default()
+    };
+    long.end(5, ran(599), begin());
+    assert!(matches!(long.state, State::Ended { again_at, .. } if again_at == begin() + Span::from_seconds(160)));
+    long.end(6, ran(600), begin());
+    assert!(matches!(long.state, State::Ended { again_at, .. } if again_at == begin()));
+    assert_eq!(long.delay, Span::from_seconds(10));
+}
