@@ -343,7 +343,6 @@ async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Runn
         cgroup::kill(group);
     }
     if !alone {
-        shim.reaper.round().await;
         while !shim.reaper.group_is_gone(running.pid) && Instant::now() < until {
             shim.reaper.round().await;
         }

@@ -50,7 +50,10 @@ pub struct Writer {
     /// Made when there is something to write.
     file: Option<File>,
     number: u64,
+    /// The length of the file once all is in it.
     written: u64,
+    /// Its length now.
+    flushed: u64,
     /// By stream: the beginning of a line whose end has not come yet.
     pending: [Vec<u8>; 2],
     clock: Clock,
@@ -68,6 +71,7 @@ impl Writer {
             file: None,
             number: 0,
             written: 0,
+            flushed: 0,
             pending: [Vec::new(), Vec::new()],
             clock: Clock::default(),
             batch: Vec::new(),
@@ -132,7 +136,7 @@ impl Writer {
 
     fn next_file(&mut self) {
         self.file = None;
-        self.written = 0;
+        (self.written, self.flushed) = (0, 0);
         self.number += 1;
         // The new one is there before an old one goes: readers see at any time where to go on.
         self.open();
@@ -155,11 +159,16 @@ impl Writer {
         if self.file.is_none() {
             self.open();
         }
-        if let Some(file) = &mut self.file
-            && let Err(error) = file.write_all(&self.batch)
-        {
-            self.trouble = self.trouble.take().or(Some(error));
+        match self.file.as_mut().map(|file| (file.write_all(&self.batch), file)) {
+            Some((Ok(()), _)) => self.flushed = self.written,
+            // Half a record must not become the beginning of the next one.
+            Some((Err(error), file)) => {
+                let _ = file.set_len(self.flushed);
+                self.trouble = self.trouble.take().or(Some(error));
+            }
+            None => {}
         }
+        self.written = self.flushed;
         self.batch.clear();
     }
 }

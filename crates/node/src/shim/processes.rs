@@ -1,9 +1,7 @@
 //! What the machine knows of processes: /proc.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -72,7 +70,8 @@ pub fn marked(pid: Pid, root: &Path) -> Option<String> {
             Some((&variable[..at], &variable[at + 1..]))
         })
         .collect();
-    if OsStr::from_bytes(variables.get(NODE.as_bytes())?) != root.as_os_str() {
+    // As it was put there: with stand-ins for what is not text.
+    if String::from_utf8_lossy(variables.get(NODE.as_bytes())?) != root.to_string_lossy() {
         return None;
     }
     String::from_utf8(variables.get(ATTEMPT.as_bytes())?.to_vec()).ok()

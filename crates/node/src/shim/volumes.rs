@@ -40,7 +40,6 @@ fn base(layout: &Layout, preparation: &Preparation) -> io::Result<()> {
         make_dir(&layout.volumes(&preparation.pod)?, 0o755)?;
     }
     let about = json!({ "namespace": preparation.namespace, "name": preparation.name }).to_string();
-    // For people only: nothing is lost where it cannot be written.
     let path = pod.join("about.json");
     if !path.exists() { fs::write(path, about) } else { Ok(()) }
 }
@@ -99,15 +98,18 @@ fn empty(dir: &Path, in_memory: bool, limit: Option<u64>) -> io::Result<()> {
 
 /// A path that stays inside.
 pub fn within(path: &str) -> Result<PathBuf, String> {
-    let inside = !path.is_empty() && !path.contains('\0');
-    let steps: Option<PathBuf> = Path::new(path)
-        .components()
-        .map(|step| match step {
-            Component::Normal(name) => Some(name),
-            _ => None,
-        })
-        .collect();
-    steps.filter(|_| inside).ok_or_else(|| format!("the path {path:?} leads out of the volume"))
+    let mut inside = PathBuf::new();
+    for step in Path::new(path).components() {
+        match step {
+            Component::Normal(name) => inside.push(name),
+            Component::CurDir => {}
+            _ => return Err(format!("the path {path:?} leads out of the volume")),
+        }
+    }
+    if inside.as_os_str().is_empty() || path.contains('\0') {
+        return Err(format!("the path {path:?} names nothing in the volume"));
+    }
+    Ok(inside)
 }
 
 /// Readers see the old file or the new one, never half of one, and never with a wider mode than it is to have.
@@ -272,7 +274,7 @@ mod tests {
         for path in ["", "..", "../x", "/etc/x", "a/../../x", "a/..", "./a", "a\0b"] {
             let root = tempfile::tempdir().unwrap();
             let outcome = ready(root.path(), files(&[(path, "1", 0o644)]));
-            // A dot in front changes nothing and is taken off.
+            // A dot in front changes nothing.
             assert_eq!(outcome.is_err(), path != "./a", "{path:?}");
         }
     }
