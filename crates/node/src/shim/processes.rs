@@ -88,6 +88,13 @@ pub fn kill(process: &Process) {
     }
 }
 
+/// The time since boot, as the start of a process is told. Cheaper than to ask after a process.
+pub fn ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let per_second = rustix::param::clock_ticks_per_second();
+    now.tv_sec.unsigned_abs() * per_second + now.tv_nsec.unsigned_abs() * per_second / 1_000_000_000
+}
+
 /// Changes with every start of the machine.
 pub fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
@@ -114,5 +121,12 @@ mod tests {
         let process = look(own).unwrap();
         assert!(!process.zombie);
         assert!(all().contains(&process));
+        assert!(process.ticks <= ticks());
+        let since = ticks();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let started = look(Pid::from_child(&child)).unwrap().ticks;
+        assert!((since..=ticks()).contains(&started), "{started} is not after {since}");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -35,7 +35,6 @@ fn base(layout: &Layout, preparation: &Preparation) -> io::Result<()> {
     let pod = layout.pod(&preparation.pod)?;
     // The whole of a Pod is for its node's user: what is inside may then have the modes that containers expect.
     make_dir(&pod, 0o700)?;
-    make_dir(&layout.containers(&preparation.pod)?, 0o755)?;
     if !preparation.volumes.is_empty() {
         make_dir(&layout.volumes(&preparation.pod)?, 0o755)?;
     }
@@ -181,8 +180,8 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
     }
 }
 
-/// Takes a Pod away in one step; what is left to do is to delete what this returns.
-pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<Option<PathBuf>> {
+/// Takes a Pod away in one step. It is deleted later: that may take a while, and nothing waits for it.
+pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<()> {
     let dir = layout.pod(pod)?;
     for entry in layout.volumes(pod).and_then(fs::read_dir).into_iter().flatten().flatten() {
         // A symlink leads to the machine's own directories: not ours to unmount.
@@ -191,38 +190,23 @@ pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<Option<PathBuf>> {
         }
     }
     let away = layout.trash().join(pod.to_string());
-    let _ = fs::remove_dir_all(&away);
     match fs::rename(&dir, &away) {
-        Ok(()) => Ok(Some(away)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Something with this UID has resisted. UIDs do not come back, so nobody minds how long this takes.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(&dir),
+        outcome => outcome,
     }
 }
 
-/// Deletes a directory a little at a time: a volume may hold a million files, and other Pods wait for their turn.
-pub async fn delete(dir: PathBuf) -> io::Result<()> {
-    let mut stack = vec![dir];
-    while let Some(dir) = stack.pop() {
-        let mut below = Vec::new();
-        for (count, entry) in fs::read_dir(&dir)?.enumerate() {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                below.push(entry.path());
-            } else {
-                fs::remove_file(entry.path())?;
-            }
-            if count % 64 == 63 {
-                tokio::task::yield_now().await;
-            }
-        }
-        if below.is_empty() {
-            fs::remove_dir(&dir)?;
-        } else {
-            stack.push(dir);
-            stack.append(&mut below);
+/// Deletes all that has been discarded. What resists stays until the next time.
+pub fn empty_trash(trash: &Path) -> Vec<String> {
+    let mut trouble = Vec::new();
+    for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
+        if let Err(error) = fs::remove_dir_all(entry.path()) {
+            trouble.push(format!("{} cannot be deleted: {error}", entry.path().display()));
         }
     }
-    Ok(())
+    trouble
 }
 
 #[cfg(test)]
@@ -309,14 +293,14 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_pod_goes_in_one_step_and_then_for_good() {
+    #[test]
+    fn a_pod_goes_in_one_step_and_then_for_good() {
         let root = tempfile::tempdir().unwrap();
         let layout = ready(root.path(), files(&[("a/b/c", "1", 0o400)])).unwrap();
-        let away = discard(&layout, &pod()).unwrap().unwrap();
+        discard(&layout, &pod()).unwrap();
         assert!(!layout.pod(&pod()).unwrap().exists());
-        delete(away.clone()).await.unwrap();
-        assert!(!away.exists());
-        assert_eq!(discard(&layout, &pod()).unwrap(), None);
+        assert_eq!(empty_trash(&layout.trash()), [""; 0]);
+        assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
+        discard(&layout, &pod()).unwrap();
     }
 }
