@@ -1,7 +1,9 @@
 //! Writes what a container says. One record a line: time, stream, whether the line is complete, text.
 //!
-//!     2026-01-31T12:00:00.123456789Z stdout F a whole line
-//!     2026-01-31T12:00:00.123456789Z stderr P the beginning of a long one, or an end without a newline
+//! ```text
+//! 2026-01-31T12:00:00.123456789Z stdout F a whole line
+//! 2026-01-31T12:00:00.123456789Z stderr P the beginning of a long one, or an end without a newline
+//! ```
 //!
 //! The part before the text is always 40 bytes long, which readers make use of. Files are numbered upwards and never
 //! renamed: a reader goes from one to the next and cannot mistake one for another.

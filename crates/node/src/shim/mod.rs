@@ -7,14 +7,16 @@
 //!
 //! # Layout
 //!
-//!     ROOT/lock                        locked (flock) by the shim: never two on one directory
-//!     ROOT/pods/UID/                   mode 0700; everything of one Pod
-//!         about.json                   its namespace and name, for people
-//!         volumes/NAME                 a directory, or a symlink to a hostPath
-//!         NAME.NUMBER.record           what is known of one attempt: started, running, ended (`record.rs`)
-//!         NAME.NUMBER.0.log ...        what it wrote (`log.rs`); the last numbers grow, the oldest go
-//!         NAME.NUMBER.termination-log  its last words, if it has any
-//!     ROOT/trash/UID/                  Pods on their way out
+//! ```text
+//! ROOT/lock                        locked (flock) by the shim: never two on one directory
+//! ROOT/pods/UID/                   mode 0700; everything of one Pod
+//!     about.json                   its namespace and name, for people
+//!     volumes/NAME                 a directory, or a symlink to a hostPath
+//!     NAME.NUMBER.record           what is known of one attempt: started, running, ended (`record.rs`)
+//!     NAME.NUMBER.0.log ...        what it wrote (`log.rs`); the last numbers grow, the oldest go
+//!     NAME.NUMBER.termination-log  its last words, if it has any
+//! ROOT/trash/UID/                  Pods on their way out
+//! ```
 //!
 //! # Order of writes, and why nothing is lost
 //!

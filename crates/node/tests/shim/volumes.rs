@@ -1,6 +1,7 @@
 //! Volumes, and where containers see them.
 
 use std::path::Path;
+use std::process::Command;
 
 use tally_node::port::{Check, Content, Deed, File, Mount, Report, Signal, Start, Volume};
 
@@ -16,6 +17,7 @@ pub fn tests() -> Vec<Test> {
         ("probes_see_what_the_container_sees", probes_see_what_the_container_sees),
         ("memory_volumes_go_with_their_pod", memory_volumes_go_with_their_pod),
         ("another_user_is_another_user", another_user_is_another_user),
+        ("a_full_disk_loses_output_and_no_exit", a_full_disk_loses_output_and_no_exit),
     ]
 }
 
@@ -41,11 +43,8 @@ fn mount(volume: &str, path: &str) -> Mount {
 }
 
 fn may_mount() -> bool {
-    let apart = std::process::Command::new("unshare")
-        .args(["-m", "true"])
-        .status()
-        .is_ok_and(|status| status.success())
-        || std::process::Command::new("unshare").args(["-Um", "true"]).status().is_ok_and(|status| status.success());
+    let apart = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success())
+        || Command::new("unshare").args(["-Um", "true"]).status().is_ok_and(|status| status.success());
     if !apart {
         println!("skipped: no mount namespace can be made here");
     }
@@ -275,4 +274,32 @@ fn another_user_is_another_user() {
         assert_eq!((exit.code, exit.message.as_str()), (0, "bye"), "{}", node.log("main").await);
         assert_eq!(node.log("main").await, "65532\n65533\n");
     });
+}
+
+fn a_full_disk_loses_output_and_no_exit() {
+    let disk = tempfile::tempdir().unwrap();
+    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "small"]).arg(disk.path()).status();
+    if !small.is_ok_and(|status| status.success()) {
+        println!("skipped: this user may not mount a small disk");
+        return;
+    }
+    let root = disk.path().join("root");
+    block_on(async {
+        let mut node = Node::start(&root).await;
+        assert!(matches!(node.prepare(Vec::new()).await, Report::Prepared { .. }));
+        // Its output fills the disk, and its last words are longer than what is left.
+        let script = "head -c 400000 /dev/zero | tr '\\0' x; exit 9";
+        let mut start = shell(node.attempt("main", 0), script);
+        start.termination_message.from_logs = true;
+        assert_eq!(node.run(start).await.code, 9);
+        std::fs::write(disk.path().join("rest"), vec![0; 1 << 20]).unwrap_err();
+        let said = node.refused(shell(node.attempt("next", 0), "true")).await;
+        assert!(said.contains("No space left on device"), "{said}");
+        node.stop().await;
+        let node = Node::start(&root).await;
+        let exits: Vec<_> = node.found[0].1.iter().map(|found| found.exit.as_ref().map(|exit| exit.code)).collect();
+        assert_eq!(exits, [Some(9)]);
+        node.stop().await;
+    });
+    assert!(Command::new("umount").arg(disk.path()).status().unwrap().success());
 }
