@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,8 +14,8 @@ use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 
 use crate::port::Attempt;
-use crate::shim::layout::Layout;
-use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, TIME, file_of, files};
+use crate::shim::layout::{Layout, Slot};
+use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, TIME};
 use crate::shim::record;
 
 /// People do not see the difference, and a thousand followers cost a few percent of a CPU.
@@ -66,13 +66,13 @@ pub fn open(root: &Path, pod: &PodUid, container: &str, which: Which, options: O
         Which::Previous => attempts.iter().nth_back(1),
         Which::Number(number) => attempts.iter().find(|attempt| attempt.number == number),
     };
-    let dir = layout.attempt(wanted.ok_or(Error::NotFound)?)?;
-    Ok(Reader::new(dir, options)?)
+    let slot = layout.attempt(wanted.ok_or(Error::NotFound)?)?;
+    Ok(Reader::new(slot, options)?)
 }
 
 /// The last lines of an attempt's log, at most so many bytes of them.
-pub(crate) fn tail(dir: &Path, lines: u64, most: usize) -> io::Result<Vec<u8>> {
-    let mut reader = Reader::new(dir.to_owned(), Options { tail_lines: Some(lines), ..Options::default() })?;
+pub(crate) fn tail(slot: &Slot, lines: u64, most: usize) -> io::Result<Vec<u8>> {
+    let mut reader = Reader::new(slot.clone(), Options { tail_lines: Some(lines), ..Options::default() })?;
     let mut text = Vec::new();
     while let Some(chunk) = reader.read()? {
         text.extend_from_slice(&chunk);
@@ -82,7 +82,7 @@ pub(crate) fn tail(dir: &Path, lines: u64, most: usize) -> io::Result<Vec<u8>> {
 }
 
 pub struct Reader {
-    dir: PathBuf,
+    slot: Slot,
     options: Options,
     /// The file being read, by its number.
     file: Option<(u64, File)>,
@@ -95,11 +95,11 @@ pub struct Reader {
 }
 
 impl Reader {
-    fn new(dir: PathBuf, options: Options) -> io::Result<Self> {
+    fn new(slot: Slot, options: Options) -> io::Result<Self> {
         let left = options.limit_bytes.unwrap_or(u64::MAX);
-        let mut reader = Self { dir, options, file: None, buffer: Vec::new(), fresh: true, left };
+        let mut reader = Self { slot, options, file: None, buffer: Vec::new(), fresh: true, left };
         if let Some(lines) = reader.options.tail_lines {
-            reader.file = find_tail(&reader.dir, lines)?;
+            reader.file = find_tail(&reader.slot, lines)?;
         }
         Ok(reader)
     }
@@ -120,7 +120,7 @@ impl Reader {
     }
 
     fn ended(&self) -> bool {
-        match record::read(&self.dir) {
+        match record::read(&self.slot.record()) {
             Ok(Some(record)) => record.end.is_some(),
             // The attempt never came to be, or its Pod has gone.
             Ok(None) | Err(_) => true,
@@ -141,7 +141,7 @@ impl Reader {
             }
             let Some(next) = next else { break };
             self.buffer.clear();
-            match File::open(file_of(&self.dir, next)) {
+            match File::open(self.slot.log(next)) {
                 Ok(file) => self.file = Some((next, file)),
                 // Already the oldest one, and gone: there are later ones.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -152,7 +152,7 @@ impl Reader {
     }
 
     fn next_file(&self) -> io::Result<Option<u64>> {
-        let numbers = match files(&self.dir) {
+        let numbers = match self.slot.logs() {
             Ok(numbers) => numbers,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -210,12 +210,12 @@ fn parse(record: &[u8]) -> Option<(&str, bool, &[u8])> {
 
 /// The file and the place in it where the last lines begin. A line ends with a complete record; text without an end is
 /// a line too if it is the last.
-fn find_tail(dir: &Path, lines: u64) -> io::Result<Option<(u64, File)>> {
+fn find_tail(slot: &Slot, lines: u64) -> io::Result<Option<(u64, File)>> {
     let mut left = lines;
     let mut newest = true;
-    let numbers = files(dir)?;
+    let numbers = slot.logs()?;
     for &number in numbers.iter().rev() {
-        let mut file = match File::open(file_of(dir, number)) {
+        let mut file = match File::open(slot.log(number)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             Err(error) => return Err(error),
@@ -301,11 +301,13 @@ mod tests {
     use super::*;
     use crate::port::Exit;
     use crate::shim::log::{Limits, Stream, Writer};
+    use crate::shim::record::Journal;
 
     struct Log {
         root: tempfile::TempDir,
         writer: Writer,
-        dir: PathBuf,
+        journal: Journal,
+        slot: Slot,
     }
 
     const POD: PodUid = PodUid::from_u128(7);
@@ -316,11 +318,12 @@ mod tests {
 
     fn log(limits: Limits) -> Log {
         let root = tempfile::tempdir().unwrap();
-        let dir = Layout::new(root.path()).attempt(&attempt(0)).unwrap();
-        std::fs::create_dir_all(&dir).unwrap();
-        record::begin(&dir, Timestamp::from_seconds(1), "boot").unwrap();
-        let writer = Writer::new(&dir, limits);
-        Log { root, writer, dir }
+        let layout = Layout::new(root.path());
+        std::fs::create_dir_all(layout.pod(&POD).unwrap()).unwrap();
+        let slot = layout.attempt(&attempt(0)).unwrap();
+        let journal = Journal::begin(&slot.record(), Timestamp::from_seconds(1), "boot").unwrap();
+        let writer = Writer::new(slot.clone(), limits);
+        Log { root, writer, journal, slot }
     }
 
     impl Log {
@@ -339,7 +342,7 @@ mod tests {
                 finished_at: at,
                 message: "".into(),
             };
-            record::ended(&self.dir, &exit).unwrap();
+            self.journal.ended(&exit).unwrap();
         }
 
         fn open(&self, options: Options) -> Reader {
@@ -469,9 +472,9 @@ mod tests {
     async fn attempts_are_chosen_by_age() {
         let log = log(Limits::default());
         for number in [2, 10] {
-            let dir = Layout::new(log.root.path()).attempt(&attempt(number)).unwrap();
-            std::fs::create_dir_all(&dir).unwrap();
-            Writer::new(&dir, Limits::default()).write(Stream::Stderr, format!("attempt {number}\n").as_bytes());
+            let slot = Layout::new(log.root.path()).attempt(&attempt(number)).unwrap();
+            Journal::begin(&slot.record(), Timestamp::from_seconds(1), "boot").unwrap();
+            Writer::new(slot, Limits::default()).write(Stream::Stderr, format!("attempt {number}\n").as_bytes());
         }
         let read =
             async |which, container: &str| match open(log.root.path(), &POD, container, which, Options::default()) {
@@ -494,8 +497,8 @@ mod tests {
         for number in 0..200 {
             log.write(&format!("line {number}\n"));
         }
-        let text = String::from_utf8(tail(&log.dir, 80, 2048).unwrap()).unwrap();
+        let text = String::from_utf8(tail(&log.slot, 80, 2048).unwrap()).unwrap();
         assert!(text.starts_with("line 120\n") && text.ends_with("line 199\n"));
-        assert_eq!(tail(&log.dir, 80, 12).unwrap(), b"98\nline 199\n");
+        assert_eq!(tail(&log.slot, 80, 12).unwrap(), b"98\nline 199\n");
     }
 }

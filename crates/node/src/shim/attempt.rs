@@ -1,11 +1,11 @@
 //! One attempt from its start to its record.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder};
+use std::collections::HashSet;
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,12 @@ use tokio::time::{Instant, timeout};
 
 use super::command::{self, CREATE_ERROR, START_ERROR, failure};
 use super::launch::{Launch, Place, READY};
+use super::layout::Slot;
 use super::log::{self, Stream};
 use super::mounts::Bind;
 use super::reaper::{Ended, Status};
-use super::{Shim, cgroup, now, processes, record, termination};
+use super::record::{self, Journal};
+use super::{Shim, cgroup, now, processes, termination};
 use crate::port::{self, Exit, Failure, Report, Start};
 
 /// How long we wait for what has been killed to be gone. Only a process that is stuck in the kernel takes longer.
@@ -47,7 +49,7 @@ pub struct Running {
     pub apart: bool,
     pub cgroup: Option<PathBuf>,
     /// Probes and hooks that run in it.
-    pub helpers: RefCell<BTreeSet<i32>>,
+    pub helpers: RefCell<HashSet<Pid>>,
 }
 
 struct Started {
@@ -57,7 +59,8 @@ struct Started {
     /// The launcher's answer, and what it is to be told.
     launcher: Option<(UnixStream, Vec<u8>)>,
     started_at: tally_core::time::Timestamp,
-    dir: PathBuf,
+    slot: Slot,
+    journal: Journal,
     termination: port::TerminationMessage,
 }
 
@@ -79,8 +82,8 @@ pub fn start(shim: &Rc<Shim>, start: Start) {
 
 fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
     let create_error = |what: &str, error: io::Error| failure(CREATE_ERROR, format!("{what}: {error}"));
-    let dir = shim.layout.attempt(&start.attempt).map_err(|error| create_error("the attempt has no name", error))?;
-    let env = command::environment(&start, &shim.layout, &dir).map_err(|error| create_error("a volume", error))?;
+    let slot = shim.layout.attempt(&start.attempt).map_err(|error| create_error("the attempt has no name", error))?;
+    let env = command::environment(&start, &shim.layout, &slot).map_err(|error| create_error("a volume", error))?;
     let Some(name) = start.argv.first() else { return Err(failure(START_ERROR, "there is no command to run")) };
     let own = rustix::process::geteuid().as_raw();
     let other_user = start.user.is_some_and(|user| user != own)
@@ -96,61 +99,36 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         command::check_dir(start.working_dir.as_deref())?;
         Some(command::resolve(name, &env, start.working_dir.as_deref())?)
     };
-    match DirBuilder::new().mode(0o755).create(&dir) {
-        Ok(()) => {}
+    let started_at = now();
+    let mut journal = match Journal::begin(&slot.record(), started_at, &shim.boot) {
+        Ok(journal) => journal,
         // An attempt runs at most once, whatever happens to those who decide.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return Err(failure(CREATE_ERROR, "this attempt has been started before"));
         }
-        Err(error) => return Err(create_error(&format!("{} cannot be made", dir.display()), error)),
-    }
-    let started = spawn(shim, start, &dir, env, program, apart, limits);
-    if started.is_err() {
-        let _ = fs::remove_dir_all(&dir);
-    }
-    started
-}
-
-fn spawn(
-    shim: &Rc<Shim>,
-    start: Start,
-    dir: &Path,
-    env: Vec<(String, String)>,
-    program: Option<PathBuf>,
-    apart: bool,
-    limits: bool,
-) -> Result<Started, Failure> {
-    let started_at = now();
-    record::begin(dir, started_at, &shim.boot)
-        .map_err(|error| failure(CREATE_ERROR, format!("{} cannot be written: {error}", dir.display())))?;
-    let (mut child, launcher, group) = match &program {
-        Some(program) => (spawn_directly(&start, &env, program)?, None, None),
-        None => {
-            let group = make_cgroup(shim, &start, limits)?;
-            let launched = launch_of(shim, &start, dir, env.clone(), apart, group.clone()).and_then(|launch| {
-                spawn_launcher(&shim.program, &launch)
-                    .map_err(|error| failure(CREATE_ERROR, format!("the launcher cannot be started: {error}")))
-            });
-            if let (Err(_), Some(group)) = (&launched, &group) {
-                cgroup::remove(group);
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                slot.erase();
             }
-            let (child, socket) = launched?;
-            (child, Some(socket), group)
+            return Err(create_error(&format!("{} cannot be written", slot.record().display()), error));
         }
     };
-    let pid = pid_of(&child);
+    let spawned = spawn(shim, &start, &slot, &env, program, apart, limits);
+    let Spawned { mut child, launcher, group, since } = spawned.inspect_err(|_| slot.erase())?;
+    let pid = Pid::from_child(&child);
     let ended = shim.reaper.expect(pid);
-    let ticks = processes::look(pid).map_or(0, |process| process.ticks);
     // Only helps to find it should this process be killed; then its environment is there to find it by, too.
-    let _ = record::running(dir, record::Running { pid: pid.as_raw_nonzero().get(), ticks, cgroup: group.clone() });
-    let output = Output::new(&mut child, log::Writer::new(dir, shim.log_limits));
+    let until = processes::ticks();
+    let _ = journal.running(record::Running { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() });
+    let output = Output::new(&mut child, log::Writer::new(slot.clone(), shim.log_limits));
     let output = output.map_err(|error| {
         shim.reaper.signal(pid, Signal::KILL);
+        slot.erase();
         failure(CREATE_ERROR, format!("its output cannot be read: {error}"))
     })?;
     let running = Rc::new(Running {
         pid,
-        ticks,
+        ticks: since,
         env,
         working_dir: start.working_dir,
         user: start.user,
@@ -159,8 +137,41 @@ fn spawn(
         cgroup: group,
         helpers: RefCell::default(),
     });
-    let dir = dir.to_owned();
-    Ok(Started { running, ended, output, launcher, started_at, dir, termination: start.termination_message })
+    let termination = start.termination_message;
+    Ok(Started { running, ended, output, launcher, started_at, slot, journal, termination })
+}
+
+struct Spawned {
+    child: Child,
+    launcher: Option<(UnixStream, Vec<u8>)>,
+    group: Option<PathBuf>,
+    /// A moment before it started.
+    since: u64,
+}
+
+fn spawn(
+    shim: &Rc<Shim>,
+    start: &Start,
+    slot: &Slot,
+    env: &[(String, String)],
+    program: Option<PathBuf>,
+    apart: bool,
+    limits: bool,
+) -> Result<Spawned, Failure> {
+    let since = processes::ticks();
+    if let Some(program) = program {
+        return Ok(Spawned { child: spawn_directly(start, env, &program)?, launcher: None, group: None, since });
+    }
+    let group = make_cgroup(shim, start, limits)?;
+    let launched = launch_of(shim, start, slot, env.to_vec(), apart, group.clone()).and_then(|launch| {
+        spawn_launcher(&shim.program, &launch)
+            .map_err(|error| failure(CREATE_ERROR, format!("the launcher cannot be started: {error}")))
+    });
+    if let (Err(_), Some(group)) = (&launched, &group) {
+        cgroup::remove(group);
+    }
+    let (child, launcher) = launched?;
+    Ok(Spawned { child, launcher: Some(launcher), group, since })
 }
 
 /// The path is bound where it is not the default, and where the command names it: a plain process that wrote there
@@ -194,12 +205,12 @@ fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBu
 fn launch_of(
     shim: &Shim,
     start: &Start,
-    dir: &Path,
+    slot: &Slot,
     env: Vec<(String, String)>,
     apart: bool,
     cgroup: Option<PathBuf>,
 ) -> Result<Launch, Failure> {
-    let unmade = |error: io::Error| failure(CREATE_ERROR, format!("{} cannot be prepared: {error}", dir.display()));
+    let unmade = |error: io::Error| failure(CREATE_ERROR, format!("its files cannot be made: {error}"));
     let place = if apart {
         let mut binds = Vec::new();
         for mount in &start.mounts {
@@ -212,7 +223,7 @@ fn launch_of(
                 optional: false,
             });
         }
-        let last_words = command::termination_log(dir);
+        let last_words = slot.termination_log();
         fs::write(&last_words, "").map_err(unmade)?;
         fs::set_permissions(&last_words, fs::Permissions::from_mode(0o666)).map_err(unmade)?;
         binds.push(Bind {
@@ -223,7 +234,7 @@ fn launch_of(
             read_only: false,
             optional: true,
         });
-        let stage = dir.join("stage");
+        let stage = slot.stage();
         fs::create_dir(&stage).map_err(unmade)?;
         Place::Apart { hostname: start.hostname.clone(), binds, stage }
     } else {
@@ -275,10 +286,6 @@ pub async fn launched((mut socket, text): (UnixStream, Vec<u8>)) -> Option<Resul
     }
 }
 
-pub fn pid_of(child: &Child) -> Pid {
-    Pid::from_child(child)
-}
-
 /// From here to the record nothing depends on whoever decides being alive.
 async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     if let Some(launcher) = started.launcher.take() {
@@ -293,7 +300,7 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
                 let _ = started.ended.await;
                 end_everything(&shim, &attempt, &started.running, false).await;
                 // Nothing ran: the next try may have the same number.
-                let _ = fs::remove_dir_all(&started.dir);
+                started.slot.erase();
                 shim.done();
                 return shim.report(Report::Unstarted { attempt, failure });
             }
@@ -312,19 +319,19 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     started.output.finish(&shim);
     // We killed it because nobody decides any more. One that ended by itself in the same moment has ended.
     if shim.stopping.get() && ended.status == Status::Signalled(libc::SIGKILL) {
-        if let Err(error) = record::lost(&started.dir, finished_at, "the node stopped") {
-            shim.complain(&started.dir, &error);
+        if let Err(error) = started.journal.lost(finished_at, "the node stopped") {
+            shim.complain(&attempt, &error);
         }
     } else {
         let (code, signal) = match ended.status {
             Status::Exited(code) => (code, None),
             Status::Signalled(signal) => (128 + signal, Some(signal)),
         };
-        let message = termination::message(&started.dir, started.termination.from_logs && code != 0);
+        let message = termination::message(&started.slot, started.termination.from_logs && code != 0);
         let exit = Exit { code, signal, out_of_memory, started_at: started.started_at, finished_at, message };
         // Before the report: what has been told must not be forgotten.
-        if let Err(error) = record::ended(&started.dir, &exit) {
-            shim.complain(&started.dir, &error);
+        if let Err(error) = started.journal.ended(&exit) {
+            shim.complain(&attempt, &error);
         }
         shim.report(Report::Ended { attempt, exit });
     }
@@ -334,19 +341,15 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
 /// The main process has been reaped. Whatever else is of this attempt goes too.
 async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Running, alone: bool) {
     let until = Instant::now() + KILL_FOR;
-    for helper in running.helpers.borrow().iter() {
-        if let Some(helper) = Pid::from_raw(*helper) {
-            shim.reaper.signal(helper, Signal::KILL);
-        }
+    let helpers: Vec<Pid> = running.helpers.borrow().iter().copied().collect();
+    for helper in &helpers {
+        shim.reaper.signal(*helper, Signal::KILL);
     }
     if let Some(group) = &running.cgroup {
         cgroup::kill(group);
     }
-    if !alone {
+    while !alone && !shim.reaper.group_is_gone(running.pid) && Instant::now() < until {
         shim.reaper.round().await;
-        while !shim.reaper.group_is_gone(running.pid) && Instant::now() < until {
-            shim.reaper.round().await;
-        }
     }
     if let Some(group) = &running.cgroup {
         while !cgroup::is_empty(group) && Instant::now() < until {
@@ -354,6 +357,10 @@ async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Runn
             shim.reaper.round().await;
         }
         cgroup::remove(group);
+    }
+    // What they had started is an orphan only after their end.
+    while helpers.iter().any(|helper| shim.reaper.knows(*helper)) && Instant::now() < until {
+        shim.reaper.round().await;
     }
     shim.attempts.borrow_mut().remove(attempt);
     while shim.sweep() && Instant::now() < until {

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
-use super::attempt::{Running, launched, pid_of, spawn_launcher};
+use super::attempt::{Running, launched, spawn_launcher};
 use super::launch::{Launch, Place};
 use super::reaper::Status;
 use super::{Shim, command};
@@ -108,10 +108,9 @@ fn status(head: &[u8]) -> Option<u16> {
 async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Duration) -> Result<(), String> {
     let running = shim.attempts.borrow().get(attempt).cloned().ok_or("the container is not running")?;
     let (mut child, launcher) = spawn(shim, &running, argv)?;
-    let pid = pid_of(&child);
+    let pid = Pid::from_child(&child);
     let ended = shim.reaper.expect(pid);
-    let number = pid.as_raw_nonzero().get();
-    running.helpers.borrow_mut().insert(number);
+    running.helpers.borrow_mut().insert(pid);
     let mut said = Vec::new();
     let work = async {
         if let Some(launcher) = launcher
@@ -134,7 +133,7 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
     };
     let outcome = timeout(within, work).await;
     shim.reaper.signal(pid, Signal::KILL);
-    running.helpers.borrow_mut().remove(&number);
+    running.helpers.borrow_mut().remove(&pid);
     match outcome {
         Ok(Ok(Status::Exited(0))) => Ok(()),
         Ok(Ok(_)) if !said.is_empty() => Err(String::from_utf8_lossy(&said).into_owned()),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use compact_str::CompactString;
 use rustix::fs::{Access, access};
 
-use super::layout::Layout;
+use super::layout::{Layout, Slot};
 use super::processes;
 use crate::port::{Failure, Start};
 
@@ -27,14 +27,14 @@ pub fn failure(reason: &str, message: impl Into<String>) -> Failure {
 
 /// All of an attempt's environment. What the container says goes before what every process gets, and what finds its
 /// strays before all.
-pub fn environment(start: &Start, layout: &Layout, dir: &Path) -> io::Result<Vec<(String, String)>> {
+pub fn environment(start: &Start, layout: &Layout, slot: &Slot) -> io::Result<Vec<(String, String)>> {
     let inherited = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let mut variables = BTreeMap::from([
         ("PATH".to_owned(), inherited("PATH", DEFAULT_PATH)),
         ("HOSTNAME".to_owned(), start.hostname.clone()),
         // Of another user we know no home.
         ("HOME".to_owned(), if start.user.is_some() { "/".to_owned() } else { inherited("HOME", "/") }),
-        ("TALLY_TERMINATION_LOG".to_owned(), termination_log(dir).display().to_string()),
+        ("TALLY_TERMINATION_LOG".to_owned(), slot.termination_log().display().to_string()),
     ]);
     for mount in &start.mounts {
         let path = layout.volume(&start.attempt.pod, &mount.volume)?;
@@ -51,11 +51,6 @@ pub fn volume_variable(volume: &str) -> String {
     format!("TALLY_VOLUME_{}", volume.replace(['-', '.'], "_").to_ascii_uppercase())
 }
 
-/// Where the container's last words are, whatever `terminationMessagePath` says.
-pub fn termination_log(dir: &Path) -> PathBuf {
-    dir.join("termination-log")
-}
-
 /// Finds the command: a path as it is, from the working directory; a name in PATH.
 pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str>) -> Result<PathBuf, Failure> {
     let from = Path::new(dir.unwrap_or("."));
@@ -67,7 +62,13 @@ pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str
         return match usable(&path) {
             // Executed after the change of directory, so a relative path stays what it was.
             Ok(()) => Ok(PathBuf::from(command)),
-            Err(why) => Err(failure(START_ERROR, format!("the command {command:?} cannot be run: {why}"))),
+            Err(Unusable::Absent) => Err(failure(
+                START_ERROR,
+                format!("the command {command:?} cannot be run: {} does not exist", path.display()),
+            )),
+            Err(Unusable::Because(why)) => {
+                Err(failure(START_ERROR, format!("the command {command:?} cannot be run: {why}")))
+            }
         };
     }
     let search = environment.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path.as_str());
@@ -77,24 +78,30 @@ pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str
         let path = from.join(entry).join(command);
         match usable(&path) {
             Ok(()) => return Ok(Path::new(entry).join(command)),
-            Err(why) if path.exists() => seen = seen.or_else(|| Some(format!("{}: {why}", path.display()))),
-            Err(_) => {}
+            Err(Unusable::Because(why)) => seen = seen.or_else(|| Some(format!("{}: {why}", path.display()))),
+            Err(Unusable::Absent) => {}
         }
     }
     let found = seen.map_or_else(String::new, |seen| format!(" (there is {seen})"));
     Err(failure(START_ERROR, format!("the command {command:?} was not found in PATH={search}{found}")))
 }
 
-fn usable(path: &Path) -> Result<(), String> {
+enum Unusable {
+    Absent,
+    Because(String),
+}
+
+fn usable(path: &Path) -> Result<(), Unusable> {
     let about = std::fs::metadata(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{} does not exist", path.display()),
-        _ => format!("{}: {error}", path.display()),
+        io::ErrorKind::NotFound => Unusable::Absent,
+        _ => Unusable::Because(error.to_string()),
     })?;
     if !about.is_file() {
-        return Err("it is not a file".to_owned());
+        return Err(Unusable::Because("it is not a file".to_owned()));
     }
-    access(path, Access::EXEC_OK)
-        .map_err(|_| format!("it is not executable (its mode is {:04o})", about.permissions().mode() & 0o7777))
+    access(path, Access::EXEC_OK).map_err(|_| {
+        Unusable::Because(format!("it is not executable (its mode is {:04o})", about.permissions().mode() & 0o7777))
+    })
 }
 
 pub fn check_dir(dir: Option<&str>) -> Result<(), Failure> {

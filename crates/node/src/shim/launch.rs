@@ -123,6 +123,12 @@ fn execute(launch: &Launch, socket: &mut UnixStream) -> Failure {
             format!("runAsUser {user}: this node runs as user {own} and cannot become another"),
         );
     }
+    let own_group = rustix::process::getegid().as_raw();
+    let other_group = launch.group.filter(|group| *group != own_group);
+    if let Some(group) = other_group.filter(|_| own != 0) {
+        let message = format!("runAsGroup {group}: this node runs as group {own_group} and cannot become another");
+        return failure(CREATE_ERROR, message);
+    }
     let path = match command::check_dir(dir).and_then(|()| command::resolve(name, &launch.env, dir)) {
         Ok(path) => path,
         Err(failure) => return failure,
@@ -132,7 +138,7 @@ fn execute(launch: &Launch, socket: &mut UnixStream) -> Failure {
     if let Some(dir) = dir {
         command.current_dir(dir);
     }
-    if let Some(group) = launch.group {
+    if let Some(group) = other_group {
         command.gid(group);
     }
     if let Some(user) = other {
@@ -140,10 +146,5 @@ fn execute(launch: &Launch, socket: &mut UnixStream) -> Failure {
     }
     let _ = socket.write_all(&[READY]);
     let error = command.exec();
-    match error.raw_os_error() {
-        Some(libc::EPERM) if launch.group.is_some() => {
-            failure(CREATE_ERROR, format!("runAsGroup: this node cannot change its group: {error}"))
-        }
-        _ => command::not_executed(name, &path, &error),
-    }
+    command::not_executed(name, &path, &error)
 }

@@ -1,18 +1,21 @@
 //! Writes what a container says. One record a line: time, stream, whether the line is complete, text.
 //!
-//!     2026-01-31T12:00:00.123456789Z stdout F a whole line
-//!     2026-01-31T12:00:00.123456789Z stderr P the beginning of a long one, or an end without a newline
+//! ```text
+//! 2026-01-31T12:00:00.123456789Z stdout F a whole line
+//! 2026-01-31T12:00:00.123456789Z stderr P the beginning of a long one, or an end without a newline
+//! ```
 //!
 //! The part before the text is always 40 bytes long, which readers make use of. Files are numbered upwards and never
 //! renamed: a reader goes from one to the next and cannot mistake one for another.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tally_core::time::Timestamp;
+
+use super::layout::Slot;
 
 /// How much is kept of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,12 +48,15 @@ pub enum Stream {
 }
 
 pub struct Writer {
-    dir: PathBuf,
+    slot: Slot,
     limits: Limits,
     /// Made when there is something to write.
     file: Option<File>,
     number: u64,
+    /// The length of the file once all is in it.
     written: u64,
+    /// Its length now.
+    flushed: u64,
     /// By stream: the beginning of a line whose end has not come yet.
     pending: [Vec<u8>; 2],
     clock: Clock,
@@ -61,13 +67,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(dir: &Path, limits: Limits) -> Self {
+    pub fn new(slot: Slot, limits: Limits) -> Self {
         Self {
-            dir: dir.to_owned(),
+            slot,
             limits,
             file: None,
             number: 0,
             written: 0,
+            flushed: 0,
             pending: [Vec::new(), Vec::new()],
             clock: Clock::default(),
             batch: Vec::new(),
@@ -132,17 +139,17 @@ impl Writer {
 
     fn next_file(&mut self) {
         self.file = None;
-        self.written = 0;
+        (self.written, self.flushed) = (0, 0);
         self.number += 1;
         // The new one is there before an old one goes: readers see at any time where to go on.
         self.open();
         if let Some(oldest) = self.number.checked_sub(self.limits.files) {
-            let _ = fs::remove_file(file_of(&self.dir, oldest));
+            let _ = fs::remove_file(self.slot.log(oldest));
         }
     }
 
     fn open(&mut self) {
-        match File::options().create(true).append(true).open(file_of(&self.dir, self.number)) {
+        match File::options().create(true).append(true).open(self.slot.log(self.number)) {
             Ok(file) => self.file = Some(file),
             Err(error) => self.trouble = self.trouble.take().or(Some(error)),
         }
@@ -155,28 +162,18 @@ impl Writer {
         if self.file.is_none() {
             self.open();
         }
-        if let Some(file) = &mut self.file
-            && let Err(error) = file.write_all(&self.batch)
-        {
-            self.trouble = self.trouble.take().or(Some(error));
+        match self.file.as_mut().map(|file| (file.write_all(&self.batch), file)) {
+            Some((Ok(()), _)) => self.flushed = self.written,
+            // Half a record must not become the beginning of the next one.
+            Some((Err(error), file)) => {
+                let _ = file.set_len(self.flushed);
+                self.trouble = self.trouble.take().or(Some(error));
+            }
+            None => {}
         }
+        self.written = self.flushed;
         self.batch.clear();
     }
-}
-
-pub fn file_of(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("{number}.log"))
-}
-
-/// The numbers of the files there are, in order.
-pub fn files(dir: &Path) -> io::Result<Vec<u64>> {
-    let mut numbers = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".log")).and_then(|n| n.parse::<u64>().ok()));
-    }
-    numbers.sort_unstable();
-    Ok(numbers)
 }
 
 /// Remembers the text of the second it is in: most lines come many to a second.
@@ -210,13 +207,24 @@ impl Clock {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tally_core::ids::PodUid;
+
     use super::*;
+    use crate::port::Attempt;
+    use crate::shim::layout::Layout;
+
+    fn slot(root: &std::path::Path) -> Slot {
+        let layout = Layout::new(root);
+        let pod = PodUid::from_u128(7);
+        fs::create_dir_all(layout.pod(&pod).unwrap()).unwrap();
+        layout.attempt(&Attempt { pod, container: "main".into(), number: 0 }).unwrap()
+    }
 
     /// What was written, as `stream flag text` a line.
-    fn written(dir: &Path) -> Vec<String> {
+    fn written(slot: &Slot) -> Vec<String> {
         let mut lines = Vec::new();
-        for number in files(dir).unwrap() {
-            let text = fs::read_to_string(file_of(dir, number)).unwrap();
+        for number in slot.logs().unwrap() {
+            let text = fs::read_to_string(slot.log(number)).unwrap();
             for line in text.lines() {
                 assert!(Timestamp::parse(&line[..TIME]).is_ok(), "{line}");
                 let text = &line[TIME + 1..];
@@ -230,7 +238,8 @@ mod tests {
     #[test]
     fn lines_are_split_where_they_end_and_where_they_are_too_long() {
         let long = "x".repeat(LONGEST_LINE);
-        let cases: [(&[(Stream, &str)], &[&str]); 6] = [
+        type Case<'a> = (&'a [(Stream, &'a str)], &'a [&'a str]);
+        let cases: [Case<'_>; 6] = [
             (&[(Stream::Stdout, "one\ntwo\n")], &["stdout F one", "stdout F two"]),
             (
                 &[(Stream::Stdout, "on"), (Stream::Stderr, "err\n"), (Stream::Stdout, "e\n")],
@@ -246,27 +255,29 @@ mod tests {
         ];
         for (writes, expected) in cases {
             let dir = tempfile::tempdir().unwrap();
-            let mut writer = Writer::new(dir.path(), Limits::default());
+            let slot = slot(dir.path());
+            let mut writer = Writer::new(slot.clone(), Limits::default());
             for (stream, text) in writes {
                 writer.write(*stream, text.as_bytes());
             }
             writer.finish();
-            assert_eq!(written(dir.path()), expected);
+            assert_eq!(written(&slot), expected);
         }
     }
 
     #[test]
     fn files_are_bounded_in_size_and_number() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = Writer::new(dir.path(), Limits { file_bytes: 100, files: 3 });
+        let slot = slot(dir.path());
+        let mut writer = Writer::new(slot.clone(), Limits { file_bytes: 100, files: 3 });
         for number in 0..20 {
             writer.write(Stream::Stdout, format!("line {number:02}\n").as_bytes());
         }
         writer.finish();
         // Two records of 48 bytes fit into a file.
-        assert_eq!(files(dir.path()).unwrap(), [7, 8, 9]);
+        assert_eq!(slot.logs().unwrap(), [7, 8, 9]);
         let kept: Vec<_> = (14..20).map(|number| format!("stdout F line {number}")).collect();
-        assert_eq!(written(dir.path()), kept);
+        assert_eq!(written(&slot), kept);
     }
 
     #[test]

@@ -7,20 +7,21 @@
 //!
 //! # Layout
 //!
-//!     ROOT/lock                        locked (flock) by the shim: never two on one directory
-//!     ROOT/pods/UID/                   mode 0700; everything of one Pod
-//!         about.json                   its namespace and name, for people
-//!         volumes/NAME                 a directory, or a symlink to a hostPath
-//!         containers/NAME.NUMBER/      one attempt
-//!             record                   what is known of it: started, running, ended (`record.rs`)
-//!             0.log 1.log ...          what it wrote (`log.rs`); the numbers grow, the oldest go
-//!             termination-log          its last words, if it has any
-//!     ROOT/trash/UID/                  Pods on their way out
+//! ```text
+//! ROOT/lock                        locked (flock) by the shim: never two on one directory
+//! ROOT/pods/UID/                   mode 0700; everything of one Pod
+//!     about.json                   its namespace and name, for people
+//!     volumes/NAME                 a directory, or a symlink to a hostPath
+//!     NAME.NUMBER.record           what is known of one attempt: started, running, ended (`record.rs`)
+//!     NAME.NUMBER.0.log ...        what it wrote (`log.rs`); the last numbers grow, the oldest go
+//!     NAME.NUMBER.termination-log  its last words, if it has any
+//! ROOT/trash/UID/                  Pods on their way out
+//! ```
 //!
 //! # Order of writes, and why nothing is lost
 //!
-//! 1. The attempt's directory is made. It can be made only once: no attempt runs twice, whoever asks.
-//! 2. `started` is recorded. A crash before leaves a directory without a record: nothing ran, it is removed.
+//! 1. The attempt's record is made. It can be made only once: no attempt runs twice, whoever asks.
+//! 2. `started` is written to it. A crash before leaves an empty record: nothing ran, it is removed.
 //! 3. The process is started, with the attempt's name in its environment; then its number is recorded. A crash between
 //!    leaves a process that is found by its environment; after it, by both.
 //! 4. It ends. The kernel keeps its exit status until we ask, so nothing can be missed between here and there.
@@ -57,7 +58,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -169,6 +170,7 @@ struct Shim {
     words: RefCell<VecDeque<Word>>,
     said: Notify,
     heard: Notify,
+    discarded: Notify,
     stopping: Cell<bool>,
     cgroups: OnceCell<Option<cgroup::Cgroups>>,
 }
@@ -196,6 +198,7 @@ impl Shim {
             words: RefCell::default(),
             said: Notify::new(),
             heard: Notify::new(),
+            discarded: Notify::new(),
             stopping: Cell::new(false),
             cgroups: OnceCell::new(),
         };
@@ -225,6 +228,7 @@ impl Shim {
                 }
             }
         });
+        tokio::task::spawn_local(self.clone().empty_trash());
         let mut reader = BufReader::with_capacity(64 * 1024, reader);
         loop {
             while self.words.borrow().len() > MOST_WORDS {
@@ -233,6 +237,8 @@ impl Shim {
             match wire::read(&mut reader).await {
                 Ok(Some(deed)) => self.carry_out(deed),
                 Ok(None) => break,
+                // What we said last has not been read and never will be.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
                 Err(error) => {
                     eprintln!("tally: node-shim: {error}");
                     break;
@@ -261,18 +267,11 @@ impl Shim {
                 check::check(self, id, attempt, check, Duration::from_millis(timeout_millis));
             }
             Deed::Clean { pod } => {
-                let shim = self.clone();
-                tokio::task::spawn_local(async move {
-                    let gone = match volumes::discard(&shim.layout, &pod) {
-                        Ok(Some(away)) => volumes::delete(away).await,
-                        Ok(None) => Ok(()),
-                        Err(error) => Err(error),
-                    };
-                    if let Err(error) = gone {
-                        shim.note(format!("what is left of Pod {pod} cannot be deleted: {error}"));
-                    }
-                    shim.report(Report::Cleaned { pod });
-                });
+                if let Err(error) = volumes::discard(&self.layout, &pod) {
+                    self.note(format!("what is left of Pod {pod} cannot be removed: {error}"));
+                }
+                self.discarded.notify_one();
+                self.report(Report::Cleaned { pod });
             }
         }
     }
@@ -367,8 +366,18 @@ impl Shim {
         self.say(Word::Note(note));
     }
 
-    fn complain(&self, dir: &Path, error: &io::Error) {
-        self.note(format!("the record of {} cannot be written: {error}", dir.display()));
+    fn complain(&self, attempt: &Attempt, error: &io::Error) {
+        self.note(format!("the record of {} cannot be written: {error}", processes::mark(attempt)));
+    }
+
+    /// The one thing that is done beside the rest: to delete a directory may take longer than to run a process.
+    async fn empty_trash(self: Rc<Self>) {
+        loop {
+            let trash = self.layout.trash();
+            let emptied = tokio::task::spawn_blocking(move || volumes::empty_trash(&trash)).await;
+            emptied.unwrap_or_default().into_iter().for_each(|trouble| self.note(trouble));
+            self.discarded.notified().await;
+        }
     }
 
     fn say(&self, word: Word) {

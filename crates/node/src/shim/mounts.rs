@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub struct Bind {
 }
 
 /// Showing a directory costs a mount for each of its entries; the kernel has 100,000 for all of a namespace.
-const MOST_ENTRIES: usize = 4096;
+const MOST_ENTRIES: usize = 10_000;
 
 /// Leaves the machine's mounts and host name: as the administrator, or else in a user namespace where this user is
 /// the only one there is.
@@ -67,7 +67,14 @@ pub fn arrange(mut binds: Vec<Bind>, stage: &Path) -> Result<(), String> {
             Err(error) => return Err(format!("{} cannot be mounted at {}: {error}", bind.what, bind.target)),
         }
     }
-    let mut places = Places { stage: stage.to_owned(), covers: Vec::new(), mounted: Vec::new() };
+    let mut places = Places { covers: Vec::new(), mounted: Vec::new() };
+    // First of all, while the stage can be seen: a volume may hide it.
+    if trees
+        .iter()
+        .any(|(bind, _)| matches!(nearest(Path::new(&bind.target)), Ok((there, Some(_))) if there == Path::new("/")))
+    {
+        places.cover_root(stage).map_err(|error| format!("no new directory can be shown in /: {error}"))?;
+    }
     let mut read_only = Vec::new();
     for (bind, tree) in trees {
         let outcome = places.find(&bind.target, tree.is_dir).and_then(|place| {
@@ -145,7 +152,6 @@ fn below(volume: OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
 }
 
 struct Places {
-    stage: PathBuf,
     /// Devices of the tmpfs that we have put over directories: new entries may be made in them.
     covers: Vec<u64>,
     /// Where volumes are already. Their content is the Pod's own: new entries may be made there too.
@@ -189,26 +195,35 @@ impl Places {
         Ok(place)
     }
 
+    /// Puts a tmpfs over a directory that shows what it covers, reached by a descriptor that is older than it.
     fn cover(&mut self, dir: &Path) -> io::Result<()> {
-        let about = fs::metadata(dir)?;
-        let stage = self.stage.clone();
-        mount("tmpfs", &stage, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755")?;
-        for (count, entry) in fs::read_dir(dir)?.enumerate() {
-            let entry = entry?;
-            if count >= MOST_ENTRIES {
-                let _ = unmount(&stage, UnmountFlags::DETACH);
-                let dir = dir.display();
-                return Err(io::Error::other(format!(
-                    "{dir} has more than {MOST_ENTRIES} entries; make the path first"
-                )));
-            }
-            show(&entry, &stage.join(entry.file_name()))?;
+        let covered = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        self.fill(Path::new(&format!("/proc/self/fd/{}", covered.as_raw_fd())), dir)
+    }
+
+    /// A root cannot be covered; another takes its place.
+    fn cover_root(&mut self, stage: &Path) -> io::Result<()> {
+        self.fill(Path::new("/"), stage)?;
+        turn(stage)
+    }
+
+    fn fill(&mut self, from: &Path, at: &Path) -> io::Result<()> {
+        let about = fs::metadata(from)?;
+        let entries: Vec<_> = fs::read_dir(from)?.take(MOST_ENTRIES + 1).collect::<Result<_, _>>()?;
+        if entries.len() > MOST_ENTRIES {
+            let place = fs::read_link(from).unwrap_or_else(|_| from.to_owned());
+            let place = place.display();
+            return Err(io::Error::other(format!("{place} has more than {MOST_ENTRIES} entries; make the path first")));
+        }
+        mount("tmpfs", at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755")?;
+        for entry in entries {
+            show(&entry, &at.join(entry.file_name()))?;
         }
         // Not every owner exists in a user namespace.
-        let _ = chown(&stage, Some(about.uid()), Some(about.gid()));
-        fs::set_permissions(&stage, fs::Permissions::from_mode(about.mode() & 0o7777))?;
-        self.covers.push(fs::metadata(&stage)?.dev());
-        if dir == Path::new("/") { turn(&stage) } else { Ok(mount_move(&stage, dir)?) }
+        let _ = chown(at, Some(about.uid()), Some(about.gid()));
+        fs::set_permissions(at, fs::Permissions::from_mode(about.mode() & 0o7777))?;
+        self.covers.push(fs::metadata(at)?.dev());
+        Ok(())
     }
 }
 

@@ -73,9 +73,14 @@ impl Reaper {
         processes::children().into_iter().filter(|pid| !known.contains_key(pid)).collect()
     }
 
+    /// It has not been reaped yet.
+    pub fn knows(&self, pid: Pid) -> bool {
+        self.known.borrow().contains_key(&pid)
+    }
+
     /// A signal to a process that we started and its group, while they are there.
     pub fn signal(&self, pid: Pid, signal: Signal) {
-        if self.known.borrow().contains_key(&pid) {
+        if self.knows(pid) {
             let _ = kill_process_group(pid, signal);
             // It may have moved itself to another group.
             if signal == Signal::KILL {

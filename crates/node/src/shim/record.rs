@@ -1,6 +1,6 @@
 //! What is known of one attempt, on disk: a file of up to three lines of JSON that only grows.
 //!
-//! 1. `started`, before there is a process. A directory without this line never ran anything.
+//! 1. `started`, before there is a process. A record without this line is of an attempt that never ran.
 //! 2. `running`, with the process's number, once there is one.
 //! 3. `ended` or `lost`, when nothing of it runs any more and its output is in the log.
 //!
@@ -9,7 +9,8 @@
 //! that an exit can be recorded even where the disk has filled up meanwhile.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -36,8 +37,9 @@ enum Line {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Running {
     pub pid: i32,
-    /// When it started, in clock ticks since boot: with `pid` it names one process for ever.
-    pub ticks: u64,
+    /// Between which clock ticks since boot it started: with `pid` it names one process for ever.
+    pub since: u64,
+    pub until: u64,
     pub cgroup: Option<PathBuf>,
 }
 
@@ -60,35 +62,63 @@ pub enum End {
 /// Longer than any record we write: a termination message is at most 4096 bytes, at most six times that as JSON.
 const MOST: u64 = 64 * 1024;
 
-fn path(dir: &Path) -> PathBuf {
-    dir.join("record")
+/// A record that is being written.
+pub struct Journal {
+    file: File,
+    /// The length of its complete lines.
+    length: u64,
 }
 
-/// Opens the record of an attempt that is about to start. There must be none.
-pub fn begin(dir: &Path, started_at: Timestamp, boot: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path(dir))?;
-    append(&mut file, &Line::Started { at: started_at, boot: boot.to_owned() })
+impl Journal {
+    /// The record of an attempt that is about to start. There must be none.
+    pub fn begin(path: &Path, started_at: Timestamp, boot: &str) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let mut journal = Self { file, length: 0 };
+        journal.append(&Line::Started { at: started_at, boot: boot.to_owned() })?;
+        Ok(journal)
+    }
+
+    /// One that somebody else began. Half a line at its end is as good as none.
+    pub fn resume(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut text = Vec::new();
+        (&file).take(MOST).read_to_end(&mut text)?;
+        let length = memchr::memrchr(b'\n', &text).map_or(0, |at| at as u64 + 1);
+        file.set_len(length)?;
+        Ok(Self { file, length })
+    }
+
+    pub fn running(&mut self, running: Running) -> io::Result<()> {
+        self.append(&Line::Running(running))
+    }
+
+    /// Where the message does not fit on the disk any more, the exit does.
+    pub fn ended(&mut self, exit: &Exit) -> io::Result<()> {
+        self.append(&Line::Ended(exit.clone()))
+            .or_else(|_| self.append(&Line::Ended(Exit { message: String::new(), ..exit.clone() })))
+    }
+
+    pub fn lost(&mut self, at: Timestamp, why: &str) -> io::Result<()> {
+        self.append(&Line::Lost { at, why: why.to_owned() })
+    }
+
+    /// Writes a line after the last complete one. Half a line goes: it must not become the beginning of another.
+    fn append(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        if let Err(error) = self.file.write_all_at(&text, self.length) {
+            let _ = self.file.set_len(self.length);
+            return Err(error);
+        }
+        self.length += text.len() as u64;
+        Ok(())
+    }
 }
 
-pub fn running(dir: &Path, running: Running) -> io::Result<()> {
-    append(&mut open(dir)?, &Line::Running(running))
-}
-
-/// Where the message does not fit on the disk any more, the exit does.
-pub fn ended(dir: &Path, exit: &Exit) -> io::Result<()> {
-    let mut file = open(dir)?;
-    append(&mut file, &Line::Ended(exit.clone()))
-        .or_else(|_| append(&mut file, &Line::Ended(Exit { message: String::new(), ..exit.clone() })))
-}
-
-pub fn lost(dir: &Path, at: Timestamp, why: &str) -> io::Result<()> {
-    append(&mut open(dir)?, &Line::Lost { at, why: why.to_owned() })
-}
-
-/// None: nothing ever ran here.
-pub fn read(dir: &Path) -> io::Result<Option<Record>> {
+/// None: nothing ever ran.
+pub fn read(path: &Path) -> io::Result<Option<Record>> {
     let mut text = Vec::new();
-    match File::open(path(dir)) {
+    match File::open(path) {
         Ok(file) => file.take(MOST).read_to_end(&mut text)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -113,27 +143,6 @@ fn parse(text: &[u8]) -> Option<Record> {
     Some(record)
 }
 
-fn open(dir: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path(dir))
-}
-
-/// Writes a line after the last complete one, over whatever half of a line may be there.
-fn append(file: &mut File, line: &Line) -> io::Result<()> {
-    let mut text = serde_json::to_vec(line)?;
-    text.push(b'\n');
-    let mut there = Vec::new();
-    if file.seek(SeekFrom::End(0))? > 0 {
-        file.seek(SeekFrom::Start(0))?;
-        file.take(MOST).read_to_end(&mut there)?;
-    }
-    let complete = memchr::memrchr(b'\n', &there).map_or(0, |at| at + 1);
-    if complete < there.len() {
-        file.set_len(complete as u64)?;
-    }
-    file.seek(SeekFrom::Start(complete as u64))?;
-    file.write_all(&text)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -147,13 +156,14 @@ mod tests {
     #[test]
     fn every_torn_record_says_less_and_never_something_else() {
         let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("record");
         let at = Timestamp::from_seconds(1_800_000_000);
-        begin(dir.path(), at, "boot").unwrap();
-        let first = std::fs::metadata(path(dir.path())).unwrap().len() as usize;
-        running(dir.path(), Running { pid: 7, ticks: 9, cgroup: None }).unwrap();
-        let second = std::fs::metadata(path(dir.path())).unwrap().len() as usize;
-        ended(dir.path(), &exit("so \"it\"\nended")).unwrap();
-        let whole = std::fs::read(path(dir.path())).unwrap();
+        let mut journal = Journal::begin(&path, at, "boot").unwrap();
+        let first = journal.length as usize;
+        journal.running(Running { pid: 7, since: 9, until: 9, cgroup: None }).unwrap();
+        let second = journal.length as usize;
+        journal.ended(&exit("so \"it\"\nended")).unwrap();
+        let whole = std::fs::read(&path).unwrap();
         for length in 0..=whole.len() {
             let record = parse(&whole[..length]);
             assert_eq!(record.is_some(), length >= first, "{length}");
@@ -168,19 +178,23 @@ mod tests {
     #[test]
     fn what_follows_half_a_line_takes_its_place() {
         let dir = tempfile::tempdir().unwrap();
-        begin(dir.path(), Timestamp::from_seconds(1), "boot").unwrap();
-        let mut file = OpenOptions::new().append(true).open(path(dir.path())).unwrap();
-        file.write_all(b"{\"ended\":{\"code\":0,\"sig").unwrap();
-        lost(dir.path(), Timestamp::from_seconds(2), "killed").unwrap();
-        ended(dir.path(), &exit("")).unwrap();
-        assert_eq!(read(dir.path()).unwrap().unwrap().end, Some(End::Lost), "what was said first holds");
+        let path = dir.path().join("record");
+        Journal::begin(&path, Timestamp::from_seconds(1), "boot").unwrap();
+        let mut torn = std::fs::read(&path).unwrap();
+        torn.extend_from_slice(b"{\"ended\":{\"code\":0,\"sig");
+        std::fs::write(&path, torn).unwrap();
+        let mut journal = Journal::resume(&path).unwrap();
+        journal.lost(Timestamp::from_seconds(2), "killed, and nobody saw it happen").unwrap();
+        journal.ended(&exit("")).unwrap();
+        assert_eq!(read(&path).unwrap().unwrap().end, Some(End::Lost), "what was said first holds");
     }
 
     #[test]
     fn an_attempt_is_begun_once() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path()).unwrap(), None);
-        begin(dir.path(), Timestamp::from_seconds(1), "boot").unwrap();
-        assert!(begin(dir.path(), Timestamp::from_seconds(1), "boot").is_err());
+        let path = dir.path().join("record");
+        assert_eq!(read(&path).unwrap(), None);
+        Journal::begin(&path, Timestamp::from_seconds(1), "boot").unwrap();
+        assert!(Journal::begin(&path, Timestamp::from_seconds(1), "boot").is_err());
     }
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use tally_core::ids::PodUid;
 
+use super::layout::{Layout, Slot};
 use super::processes::{self, Process};
-use super::record::{self, End, Record};
-use super::{cgroup, layout::Layout, now};
+use super::record::{self, End, Journal, Record};
+use super::{cgroup, now};
 use crate::port::{Attempt, Found, Report};
 
 /// How long we wait for what has been killed to be gone.
@@ -18,30 +19,34 @@ const KILL_FOR: Duration = Duration::from_secs(10);
 
 /// Ends what runs, completes the records and tells what they say. Blocks: nothing else is to happen meanwhile.
 pub fn recover(layout: &Layout, boot: &str, mut note: impl FnMut(String)) -> io::Result<Vec<Report>> {
-    empty_trash(layout, &mut note);
     let mut pods = Vec::new();
     let mut open = Vec::new();
     for entry in fs::read_dir(layout.pods())? {
         let Ok(name) = entry?.file_name().into_string() else { continue };
         let pod = PodUid::new(&name);
         let mut attempts = Vec::new();
-        // A Pod whose preparation was interrupted may have no such directory yet.
-        for attempt in layout.attempts(&pod).unwrap_or_default() {
-            let dir = layout.attempt(&attempt)?;
-            match record::read(&dir) {
+        let there = match layout.attempts(&pod) {
+            Ok(there) => there,
+            // Not a Pod of ours: whoever put it there knows better what it is.
+            Err(error) => {
+                note(format!("{name} in {}: {error}", layout.pods().display()));
+                continue;
+            }
+        };
+        for attempt in there {
+            let slot = layout.attempt(&attempt)?;
+            match record::read(&slot.record()) {
                 Ok(Some(record)) => {
                     if record.end.is_none() {
-                        open.push((attempt.clone(), dir, record.clone()));
+                        open.push((slot, record.clone()));
                     }
                     attempts.push(found(attempt, record));
                 }
                 // No process was ever started: there is nothing to tell, and its number is free again.
-                Ok(None) => {
-                    let _ = fs::remove_dir_all(&dir);
-                }
+                Ok(None) => slot.erase(),
                 // Not known is not the same as nothing.
                 Err(error) => {
-                    note(format!("{}: {error}", dir.display()));
+                    note(format!("{}: {error}", slot.record().display()));
                     attempts.push(Found { attempt, started_at: now(), exit: None });
                 }
             }
@@ -49,9 +54,11 @@ pub fn recover(layout: &Layout, boot: &str, mut note: impl FnMut(String)) -> io:
         pods.push(Report::Found { pod, attempts });
     }
     end(layout, boot, &open, &mut note);
-    for (_, dir, _) in &open {
-        if let Err(error) = record::lost(dir, now(), "found running, or not, by the next start of the node") {
-            note(format!("{}: {error}", dir.display()));
+    for (slot, _) in &open {
+        let lost = Journal::resume(&slot.record())
+            .and_then(|mut journal| journal.lost(now(), "nobody saw its end; the next start of the node found it so"));
+        if let Err(error) = lost {
+            note(format!("{}: {error}", slot.record().display()));
         }
     }
     Ok(pods)
@@ -65,18 +72,13 @@ fn found(attempt: Attempt, record: Record) -> Found {
     Found { attempt, started_at: record.started_at, exit }
 }
 
-fn empty_trash(layout: &Layout, note: &mut impl FnMut(String)) {
-    for entry in fs::read_dir(layout.trash()).into_iter().flatten().flatten() {
-        if let Err(error) = fs::remove_dir_all(entry.path()) {
-            note(format!("{} cannot be deleted: {error}", entry.path().display()));
-        }
-    }
-}
-
 /// Kills until nothing is left: what is killed may have started something a moment before.
-fn end(layout: &Layout, boot: &str, open: &[(Attempt, PathBuf, Record)], note: &mut impl FnMut(String)) {
-    let known: Vec<&record::Running> =
-        open.iter().filter(|(_, _, record)| record.boot == boot).filter_map(|(_, _, r)| r.running.as_ref()).collect();
+fn end(layout: &Layout, boot: &str, open: &[(Slot, Record)], note: &mut impl FnMut(String)) {
+    let known: Vec<&record::Running> = open
+        .iter()
+        .filter(|(_, record)| record.boot == boot)
+        .filter_map(|(_, record)| record.running.as_ref())
+        .collect();
     let groups: Vec<&PathBuf> = known.iter().filter_map(|running| running.cgroup.as_ref()).collect();
     let until = Instant::now() + KILL_FOR;
     let lineage = lineage();
@@ -116,9 +118,9 @@ fn end(layout: &Layout, boot: &str, open: &[(Attempt, PathBuf, Record)], note: &
 fn is_recorded(process: &Process, known: &[&record::Running], all: &[Process]) -> bool {
     known.iter().any(|running| {
         let main = all.iter().find(|other| other.pid.as_raw_nonzero().get() == running.pid);
-        let ours = main.is_none_or(|main| main.ticks == running.ticks);
-        process.group == running.pid && ours && process.ticks >= running.ticks
-            || process.pid.as_raw_nonzero().get() == running.pid && process.ticks == running.ticks
+        let ours = main.is_none_or(|main| (running.since..=running.until).contains(&main.ticks));
+        ours && process.ticks >= running.since
+            && (process.group == running.pid || process.pid.as_raw_nonzero().get() == running.pid)
     })
 }
 
@@ -149,7 +151,7 @@ mod tests {
             ticks,
             zombie: false,
         };
-        let running = record::Running { pid: 50, ticks: 1000, cgroup: None };
+        let running = record::Running { pid: 50, since: 999, until: 1000, cgroup: None };
         for (process, others, expected) in [
             (process(50, 50, 1000), vec![process(50, 50, 1000)], true),
             // The number has passed to another.
@@ -157,7 +159,7 @@ mod tests {
             (process(51, 50, 2001), vec![process(50, 50, 2000)], false),
             // The leader has ended, its group has not.
             (process(51, 50, 1001), vec![], true),
-            (process(51, 50, 999), vec![], false),
+            (process(51, 50, 998), vec![], false),
             (process(51, 51, 1001), vec![], false),
         ] {
             assert_eq!(is_recorded(&process, &[&running], &others), expected, "{process:?} {others:?}");

@@ -1,8 +1,7 @@
 //! A container's last words.
 
-use std::path::Path;
-
-use super::{attempt, command};
+use super::attempt;
+use super::layout::Slot;
 use crate::logs;
 
 /// What the status of a container may carry.
@@ -12,10 +11,10 @@ const LONGEST_OF_LOG: usize = 2048;
 const LINES_OF_LOG: u64 = 80;
 
 /// From the file it may have written, or else, if `from_log`, the end of what it said.
-pub fn message(dir: &Path, from_log: bool) -> String {
-    let mut written = attempt::beginning(&command::termination_log(dir), LONGEST as u64);
+pub fn message(slot: &Slot, from_log: bool) -> String {
+    let mut written = attempt::beginning(&slot.termination_log(), LONGEST as u64);
     if written.is_empty() && from_log {
-        written = logs::tail(dir, LINES_OF_LOG, LONGEST_OF_LOG).unwrap_or_default();
+        written = logs::tail(slot, LINES_OF_LOG, LONGEST_OF_LOG).unwrap_or_default();
     }
     shorten(String::from_utf8_lossy(&written).into_owned(), LONGEST)
 }

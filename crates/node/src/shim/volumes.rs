@@ -35,12 +35,10 @@ fn base(layout: &Layout, preparation: &Preparation) -> io::Result<()> {
     let pod = layout.pod(&preparation.pod)?;
     // The whole of a Pod is for its node's user: what is inside may then have the modes that containers expect.
     make_dir(&pod, 0o700)?;
-    make_dir(&layout.containers(&preparation.pod)?, 0o755)?;
     if !preparation.volumes.is_empty() {
         make_dir(&layout.volumes(&preparation.pod)?, 0o755)?;
     }
     let about = json!({ "namespace": preparation.namespace, "name": preparation.name }).to_string();
-    // For people only: nothing is lost where it cannot be written.
     let path = pod.join("about.json");
     if !path.exists() { fs::write(path, about) } else { Ok(()) }
 }
@@ -99,15 +97,18 @@ fn empty(dir: &Path, in_memory: bool, limit: Option<u64>) -> io::Result<()> {
 
 /// A path that stays inside.
 pub fn within(path: &str) -> Result<PathBuf, String> {
-    let inside = !path.is_empty() && !path.contains('\0');
-    let steps: Option<PathBuf> = Path::new(path)
-        .components()
-        .map(|step| match step {
-            Component::Normal(name) => Some(name),
-            _ => None,
-        })
-        .collect();
-    steps.filter(|_| inside).ok_or_else(|| format!("the path {path:?} leads out of the volume"))
+    let mut inside = PathBuf::new();
+    for step in Path::new(path).components() {
+        match step {
+            Component::Normal(name) => inside.push(name),
+            Component::CurDir => {}
+            _ => return Err(format!("the path {path:?} leads out of the volume")),
+        }
+    }
+    if inside.as_os_str().is_empty() || path.contains('\0') {
+        return Err(format!("the path {path:?} names nothing in the volume"));
+    }
+    Ok(inside)
 }
 
 /// Readers see the old file or the new one, never half of one, and never with a wider mode than it is to have.
@@ -179,8 +180,8 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
     }
 }
 
-/// Takes a Pod away in one step; what is left to do is to delete what this returns.
-pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<Option<PathBuf>> {
+/// Takes a Pod away in one step. It is deleted later: that may take a while, and nothing waits for it.
+pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<()> {
     let dir = layout.pod(pod)?;
     for entry in layout.volumes(pod).and_then(fs::read_dir).into_iter().flatten().flatten() {
         // A symlink leads to the machine's own directories: not ours to unmount.
@@ -189,38 +190,23 @@ pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<Option<PathBuf>> {
         }
     }
     let away = layout.trash().join(pod.to_string());
-    let _ = fs::remove_dir_all(&away);
     match fs::rename(&dir, &away) {
-        Ok(()) => Ok(Some(away)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Something with this UID has resisted. UIDs do not come back, so nobody minds how long this takes.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(&dir),
+        outcome => outcome,
     }
 }
 
-/// Deletes a directory a little at a time: a volume may hold a million files, and other Pods wait for their turn.
-pub async fn delete(dir: PathBuf) -> io::Result<()> {
-    let mut stack = vec![dir];
-    while let Some(dir) = stack.pop() {
-        let mut below = Vec::new();
-        for (count, entry) in fs::read_dir(&dir)?.enumerate() {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                below.push(entry.path());
-            } else {
-                fs::remove_file(entry.path())?;
-            }
-            if count % 64 == 63 {
-                tokio::task::yield_now().await;
-            }
-        }
-        if below.is_empty() {
-            fs::remove_dir(&dir)?;
-        } else {
-            stack.push(dir);
-            stack.append(&mut below);
+/// Deletes all that has been discarded. What resists stays until the next time.
+pub fn empty_trash(trash: &Path) -> Vec<String> {
+    let mut trouble = Vec::new();
+    for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
+        if let Err(error) = fs::remove_dir_all(entry.path()) {
+            trouble.push(format!("{} cannot be deleted: {error}", entry.path().display()));
         }
     }
-    Ok(())
+    trouble
 }
 
 #[cfg(test)]
@@ -272,7 +258,7 @@ mod tests {
         for path in ["", "..", "../x", "/etc/x", "a/../../x", "a/..", "./a", "a\0b"] {
             let root = tempfile::tempdir().unwrap();
             let outcome = ready(root.path(), files(&[(path, "1", 0o644)]));
-            // A dot in front changes nothing and is taken off.
+            // A dot in front changes nothing.
             assert_eq!(outcome.is_err(), path != "./a", "{path:?}");
         }
     }
@@ -307,14 +293,14 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_pod_goes_in_one_step_and_then_for_good() {
+    #[test]
+    fn a_pod_goes_in_one_step_and_then_for_good() {
         let root = tempfile::tempdir().unwrap();
         let layout = ready(root.path(), files(&[("a/b/c", "1", 0o400)])).unwrap();
-        let away = discard(&layout, &pod()).unwrap().unwrap();
+        discard(&layout, &pod()).unwrap();
         assert!(!layout.pod(&pod()).unwrap().exists());
-        delete(away.clone()).await.unwrap();
-        assert!(!away.exists());
-        assert_eq!(discard(&layout, &pod()).unwrap(), None);
+        assert_eq!(empty_trash(&layout.trash()), [""; 0]);
+        assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
+        discard(&layout, &pod()).unwrap();
     }
 }

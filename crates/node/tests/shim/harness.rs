@@ -1,0 +1,241 @@
+//! A small harness that speaks as much of libtest's command line as `cargo test` and `cargo nextest` use, and a node to
+//! run things on.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use tally_core::ids::PodUid;
+use tally_node::logs::{self, Options, Which};
+use tally_node::port::{Attempt, Deed, Exit, Found, Preparation, Report, Start, TerminationMessage, Volume};
+use tally_node::runtime::{Config, Deeds, Reports, Runtime};
+use tokio::task::JoinHandle;
+
+pub type Test = (&'static str, fn());
+
+pub fn run(tests: &[Test]) -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let flag = |name: &str| args.iter().any(|arg| arg == name);
+    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-') && *arg != "terse").collect();
+    let wanted = |name: &str| {
+        filters.is_empty()
+            || filters.iter().any(|filter| if flag("--exact") { name == *filter } else { name.contains(*filter) })
+    };
+    if flag("--list") {
+        if !flag("--ignored") {
+            tests.iter().for_each(|(name, _)| println!("{name}: test"));
+        }
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = 0;
+    for (name, test) in tests.iter().filter(|(name, _)| wanted(name)) {
+        let began_at = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(test));
+        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+        println!("test {name} ... {word} ({:?})", began_at.elapsed());
+        failed += usize::from(outcome.is_err());
+    }
+    println!("test result: {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+pub fn program() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+/// Generous: the machine may be busy. Nothing waits for it to pass.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE * 3, future).await.expect("it takes too long") })
+}
+
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The same, while other things go on.
+pub async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < until, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A node with one Pod.
+pub struct Node {
+    pub root: PathBuf,
+    pub pod: PodUid,
+    pub deeds: Deeds,
+    pub reports: Reports,
+    pub found: Vec<(PodUid, Vec<Found>)>,
+    keeper: JoinHandle<()>,
+    next_check: u64,
+}
+
+impl Node {
+    pub async fn start(root: &Path) -> Self {
+        Self::start_with(Config::new(program(), root.to_owned())).await
+    }
+
+    pub async fn start_with(config: Config) -> Self {
+        let root = config.root.clone();
+        let (deeds, reports, keeper) = Runtime::start(config).await.unwrap().split();
+        let found = Vec::new();
+        let pod = PodUid::from_u128(7);
+        let mut node = Self { root, pod, deeds, reports, found, keeper, next_check: 0 };
+        node.recovered().await;
+        node
+    }
+
+    /// Reads what is told at a start.
+    pub async fn recovered(&mut self) {
+        self.found.clear();
+        loop {
+            match self.next().await {
+                Report::Found { pod, attempts } => self.found.push((pod, attempts)),
+                Report::Recovered => break,
+                // Told by a shim that has died since.
+                _ => {}
+            }
+        }
+    }
+
+    pub async fn next(&mut self) -> Report {
+        let report = tokio::time::timeout(PATIENCE, self.reports.next()).await;
+        report.expect("a report in time").expect("a report")
+    }
+
+    pub async fn send(&self, deed: Deed) {
+        self.deeds.send(&deed).await.unwrap();
+    }
+
+    pub async fn prepare(&mut self, volumes: Vec<Volume>) -> Report {
+        let pod = self.pod.clone();
+        let preparation = Preparation { pod, namespace: "default".into(), name: "pod".into(), volumes };
+        self.send(Deed::Prepare(Box::new(preparation))).await;
+        self.next().await
+    }
+
+    pub fn attempt(&self, container: &str, number: u32) -> Attempt {
+        Attempt { pod: self.pod.clone(), container: container.into(), number }
+    }
+
+    /// Starts it and waits for what is said first.
+    pub async fn launch(&mut self, start: Start) -> Report {
+        self.send(Deed::Start(Box::new(start))).await;
+        self.next().await
+    }
+
+    /// A shell script as a container, to its end.
+    pub async fn script(&mut self, container: &str, script: &str) -> Exit {
+        let start = shell(self.attempt(container, 0), script);
+        self.run(start).await
+    }
+
+    pub async fn run(&mut self, start: Start) -> Exit {
+        let report = self.launch(start).await;
+        assert!(matches!(report, Report::Started { .. }), "{report:?}");
+        self.ended().await
+    }
+
+    /// The message of a start that fails.
+    pub async fn refused(&mut self, start: Start) -> String {
+        match self.launch(start).await {
+            Report::Unstarted { failure, .. } => format!("{}: {}", failure.reason, failure.message),
+            report => panic!("{report:?}"),
+        }
+    }
+
+    pub async fn ended(&mut self) -> Exit {
+        match self.next().await {
+            Report::Ended { exit, .. } => exit,
+            report => panic!("{report:?}"),
+        }
+    }
+
+    pub async fn check(&mut self, attempt: Attempt, check: tally_node::port::Check, millis: u64) -> Result<(), String> {
+        self.next_check += 1;
+        let id = self.next_check;
+        self.send(Deed::Check { id, attempt, check, timeout_millis: millis }).await;
+        match self.next().await {
+            Report::Checked { id: answered, outcome } if answered == id => outcome,
+            report => panic!("{report:?}"),
+        }
+    }
+
+    pub async fn log(&self, container: &str) -> String {
+        self.log_with(container, Options::default()).await
+    }
+
+    pub async fn log_with(&self, container: &str, options: Options) -> String {
+        let mut reader = logs::open(&self.root, &self.pod, container, Which::Newest, options).unwrap();
+        let mut text = Vec::new();
+        while let Some(chunk) = reader.next().await.unwrap() {
+            text.extend_from_slice(&chunk);
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    pub async fn stop(self) {
+        let Self { deeds, reports, keeper, .. } = self;
+        drop((deeds, reports));
+        keeper.await.unwrap();
+    }
+}
+
+pub fn shim_of(root: &Path) -> i32 {
+    std::fs::read_to_string(root.join("lock")).unwrap().trim().parse().unwrap()
+}
+
+pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
+    Start {
+        attempt,
+        argv: argv.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: Vec::new(),
+        working_dir: None,
+        hostname: "the-host".to_owned(),
+        mounts: Vec::new(),
+        cpu_limit: None,
+        memory_limit: None,
+        user: None,
+        group: None,
+        termination_message: TerminationMessage { path: "/dev/termination-log".to_owned(), from_logs: false },
+    }
+}
+
+pub fn shell(attempt: Attempt, script: &str) -> Start {
+    plain(attempt, &["sh", "-c", script])
+}
+
+/// Processes whose arguments contain this, by number. Tests give theirs something of their own to be found by.
+pub fn alive(sign: &str) -> Vec<i32> {
+    let own = std::process::id() as i32;
+    let numbers =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|pid| *pid != own)
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(sign)
+        })
+        .collect()
+}
+
+pub fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+/// A number that no other process on this machine has among its arguments.
+pub fn sign() -> String {
+    format!("{}.{:07}", 100_000 + fastrand::u32(0..900_000), fastrand::u32(0..10_000_000))
+}

@@ -1,0 +1,219 @@
+//! What is left when processes are killed, at any moment and in any combination.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::time::Duration;
+
+use tally_core::ids::PodUid;
+use tally_node::port::{Attempt, Deed, Report};
+use tally_node::runtime::{Config, Runtime};
+
+use crate::harness::{Node, Test, alive, block_on, kill, program, shell, shim_of, sign, wait_until};
+
+pub fn tests() -> Vec<Test> {
+    vec![
+        ("everything_ends_with_the_one_who_decides", everything_ends_with_the_one_who_decides),
+        ("strays_of_a_killed_shim_are_found", strays_of_a_killed_shim_are_found),
+        ("no_exit_is_lost_or_made_up_at_any_moment", no_exit_is_lost_or_made_up_at_any_moment),
+    ]
+}
+
+/// How many Pods run at once, and so how many may be under way when it is killed.
+const PARALLEL: u128 = 4;
+
+/// Runs Pods without end, and writes down every end it has been told of. Arguments: root, directory, sign.
+pub fn decider(args: &[OsString]) -> ExitCode {
+    let (root, dir, sign) = (PathBuf::from(&args[0]), PathBuf::from(&args[1]), args[2].to_string_lossy().into_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut node = Runtime::start(Config::new(program(), root)).await.unwrap();
+        while node.reports.next().await.unwrap() != Report::Recovered {}
+        let mut next = first(&dir);
+        for _ in 0..PARALLEL {
+            begin(&node, &dir, &sign, next).await;
+            next += 1;
+        }
+        loop {
+            if let Report::Ended { attempt, exit } = node.reports.next().await.unwrap() {
+                note(&dir.join("told"), &format!("{} {}\n", attempt.pod, exit.code));
+                begin(&node, &dir, &sign, next).await;
+                next += 1;
+            }
+        }
+    })
+}
+
+/// Every life has numbers of its own.
+fn first(dir: &Path) -> u128 {
+    let life = std::fs::read_to_string(dir.join("lives")).unwrap_or_default().len() as u128;
+    note(&dir.join("lives"), "x");
+    life * 1_000_000 + 1
+}
+
+async fn begin(node: &Runtime, dir: &Path, sign: &str, number: u128) {
+    let pod = PodUid::from_u128(number);
+    let preparation = tally_node::port::Preparation {
+        pod: pod.clone(),
+        namespace: "default".into(),
+        name: "pod".into(),
+        volumes: Vec::new(),
+    };
+    node.deeds.send(&Deed::Prepare(Box::new(preparation))).await.unwrap();
+    // Says that it began, leaves something behind, says that it is done, and ends with a code of its own.
+    let dir = dir.display();
+    let code = code_of(&pod);
+    let script = format!(
+        "echo {pod} >> {dir}/began; setsid sleep {sign} >/dev/null 2>&1 & sleep 0.0{}; echo {pod} >> {dir}/done; exit {code}",
+        number % 4
+    );
+    let attempt = Attempt { pod, container: "main".into(), number: 0 };
+    node.deeds.send(&Deed::Start(Box::new(shell(attempt, &script)))).await.unwrap();
+}
+
+fn code_of(pod: &PodUid) -> i32 {
+    i32::from_str_radix(&pod.to_string()[34..], 16).unwrap() % 100
+}
+
+/// A line at once: it is there as a whole or not at all.
+fn note(path: &Path, line: &str) {
+    OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(line.as_bytes()).unwrap();
+}
+
+struct World {
+    root: tempfile::TempDir,
+    dir: tempfile::TempDir,
+    sign: String,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { root: tempfile::tempdir().unwrap(), dir: tempfile::tempdir().unwrap(), sign: sign() }
+    }
+
+    fn decide(&self) -> Child {
+        let mut command = Command::new(program());
+        command.arg("decider").args([self.root.path(), self.dir.path()]).arg(&self.sign);
+        command.spawn().unwrap()
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn wait_for(&self, name: &str, lines: usize) {
+        wait_until(name, || self.lines(name).len() >= lines);
+    }
+
+    /// The processes of containers that run: the sleepers they leave, and their shells.
+    fn left(&self) -> Vec<i32> {
+        alive(&self.sign).into_iter().filter(|pid| !self.is_decider(*pid)).collect()
+    }
+
+    fn is_decider(&self, pid: i32) -> bool {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains("\0decider\0"))
+    }
+}
+
+fn everything_ends_with_the_one_who_decides() {
+    let world = World::new();
+    let mut decider = world.decide();
+    world.wait_for("told", 5);
+    let shim = shim_of(world.root.path());
+    decider.kill().unwrap();
+    decider.wait().unwrap();
+    // Without any further start: the shim sees to it, and goes.
+    let gone = || std::fs::read(format!("/proc/{shim}/cmdline")).unwrap_or_default().is_empty();
+    wait_until("the shim ends", gone);
+    assert_eq!(world.left(), [0; 0]);
+    block_on(judge(&world, &mut BTreeMap::new()));
+}
+
+fn strays_of_a_killed_shim_are_found() {
+    let world = World::new();
+    let mut decider = world.decide();
+    world.wait_for("began", 5);
+    wait_until("something runs", || !world.left().is_empty());
+    kill(shim_of(world.root.path()));
+    decider.kill().unwrap();
+    decider.wait().unwrap();
+    block_on(judge(&world, &mut BTreeMap::new()));
+}
+
+fn no_exit_is_lost_or_made_up_at_any_moment() {
+    let world = World::new();
+    let mut known = BTreeMap::new();
+    let (mut exits, mut unseen) = (0, 0);
+    for round in 0..30 {
+        let told = world.lines("told").len();
+        let mut decider = world.decide();
+        // Now and then before it has done anything.
+        if round % 5 != 0 {
+            world.wait_for("told", told + 1);
+        }
+        std::thread::sleep(Duration::from_micros(fastrand::u64(0..60_000)));
+        match round % 3 {
+            0 => decider.kill().unwrap(),
+            1 => {
+                kill_shim(&world);
+                decider.kill().unwrap();
+            }
+            _ => {
+                decider.kill().unwrap();
+                kill_shim(&world);
+            }
+        }
+        decider.wait().unwrap();
+        (exits, unseen) = block_on(judge(&world, &mut known));
+    }
+    println!("30 kills: {exits} exits on record, {unseen} that nobody saw, {} told before", world.lines("told").len());
+    assert!(exits > 30);
+}
+
+fn kill_shim(world: &World) {
+    if let Ok(text) = std::fs::read_to_string(world.root.path().join("lock"))
+        && let Ok(pid) = text.trim().parse::<i32>()
+        // The number may be of a shim that has long gone.
+        && std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains("node-shim"))
+    {
+        kill(pid);
+    }
+}
+
+/// Starts the node again and holds what it tells against what was seen. How many exits, how many unseen ends.
+async fn judge(world: &World, known: &mut BTreeMap<String, Option<i32>>) -> (usize, usize) {
+    let node = Node::start(world.root.path()).await;
+    assert_eq!(world.left(), [0; 0], "nothing runs on");
+    let mut found = BTreeMap::new();
+    for (pod, attempts) in &node.found {
+        assert!(attempts.len() <= 1);
+        for attempt in attempts {
+            found.insert(pod.to_string(), attempt.exit.as_ref().map(|exit| exit.code));
+        }
+    }
+    node.stop().await;
+    for line in world.lines("told") {
+        let (pod, code) = line.split_once(' ').unwrap();
+        assert_eq!(found.get(pod), Some(&Some(code.parse().unwrap())), "{pod}: what was told stays on record");
+    }
+    let done: BTreeSet<String> = world.lines("done").into_iter().collect();
+    for (pod, code) in found.iter().filter_map(|(pod, code)| Some((pod, (*code)?))) {
+        assert!(done.contains(pod), "{pod}: no exit without its work");
+        assert_eq!(code, code_of(&PodUid::new(pod)), "{pod}: and with its own code");
+    }
+    let began = world.lines("began");
+    assert_eq!(began.iter().collect::<BTreeSet<_>>().len(), began.len(), "nothing runs twice");
+    for pod in &began {
+        assert!(found.contains_key(pod), "{pod}: what ran is known");
+    }
+    for (pod, exit) in known.iter() {
+        assert_eq!(found.get(pod), Some(exit), "{pod}: what was found once is found again");
+    }
+    *known = found;
+    (known.values().flatten().count(), known.values().filter(|exit| exit.is_none()).count())
+}

@@ -1,0 +1,305 @@
+//! Volumes, and where containers see them.
+
+use std::path::Path;
+use std::process::Command;
+
+use tally_node::port::{Check, Content, Deed, File, Mount, Report, Signal, Start, Volume};
+
+use crate::harness::{Node, Test, block_on, shell, until};
+
+pub fn tests() -> Vec<Test> {
+    vec![
+        ("volumes_are_mounted_where_they_are_wanted", volumes_are_mounted_where_they_are_wanted),
+        ("what_containers_make_of_their_mounts_stays_theirs", what_containers_make_of_their_mounts_stays_theirs),
+        ("sub_paths_do_not_lead_out", sub_paths_do_not_lead_out),
+        ("mounts_that_cannot_be_say_why", mounts_that_cannot_be_say_why),
+        ("containers_of_a_pod_share_its_volumes", containers_of_a_pod_share_its_volumes),
+        ("probes_see_what_the_container_sees", probes_see_what_the_container_sees),
+        ("memory_volumes_go_with_their_pod", memory_volumes_go_with_their_pod),
+        ("another_user_is_another_user", another_user_is_another_user),
+        ("a_full_disk_loses_output_and_no_exit", a_full_disk_loses_output_and_no_exit),
+    ]
+}
+
+fn files(name: &str, files: &[(&str, &str, u32)]) -> Volume {
+    let file = |(path, content, mode): &(&str, &str, u32)| File {
+        path: (*path).to_owned(),
+        content: content.as_bytes().to_vec(),
+        mode: *mode,
+    };
+    Volume { name: name.into(), content: Content::Files(files.iter().map(file).collect()) }
+}
+
+fn empty(name: &str, in_memory: bool) -> Volume {
+    Volume { name: name.into(), content: Content::Empty { in_memory, limit: in_memory.then_some(1 << 20) } }
+}
+
+fn host(name: &str, path: &Path) -> Volume {
+    Volume { name: name.into(), content: Content::Host { path: path.display().to_string(), kind: "".into() } }
+}
+
+fn mount(volume: &str, path: &str) -> Mount {
+    Mount { volume: volume.into(), path: path.into(), sub_path: String::new(), read_only: false }
+}
+
+fn may_mount() -> bool {
+    let apart = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success())
+        || Command::new("unshare").args(["-Um", "true"]).status().is_ok_and(|status| status.success());
+    if !apart {
+        println!("skipped: no mount namespace can be made here");
+    }
+    apart
+}
+
+fn with_volumes(volumes: Vec<Volume>, test: impl AsyncFnOnce(&mut Node)) {
+    if !may_mount() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut node = Node::start(root.path()).await;
+        let report = node.prepare(volumes).await;
+        assert!(matches!(report, Report::Prepared { .. }), "{report:?}");
+        test(&mut node).await;
+        let pod = node.pod.clone();
+        node.send(Deed::Clean { pod: pod.clone() }).await;
+        assert_eq!(node.next().await, Report::Cleaned { pod });
+        node.stop().await;
+    });
+}
+
+fn with(mut start: Start, mounts: &[Mount]) -> Start {
+    start.mounts = mounts.to_vec();
+    start
+}
+
+/// Runs a script with mounts; it must end well.
+async fn runs(node: &mut Node, container: &str, mounts: &[Mount], script: &str) -> String {
+    let start = with(shell(node.attempt(container, 0), script), mounts);
+    let exit = node.run(start).await;
+    let log = node.log(container).await;
+    assert_eq!(exit.code, 0, "{script}: {log}");
+    log
+}
+
+fn volumes_are_mounted_where_they_are_wanted() {
+    let volumes = vec![
+        files("config", &[("a", "one\n", 0o644), ("deep/b", "two\n", 0o400)]),
+        files("other", &[("c", "three\n", 0o644)]),
+        empty("data", false),
+    ];
+    let machine = std::fs::read_dir("/").unwrap().count();
+    with_volumes(volumes, async |node| {
+        for (number, place) in [
+            // On this machine: not there; there; not there below what is; there and a symlink; deep and not there.
+            "/config",
+            "/mnt",
+            "/usr/lib/not-there",
+            "/var/run/not-there",
+            "/not/there/at/all",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let script = format!(
+                "cat {place}/a {place}/deep/b; ls / /usr/bin >/dev/null; cat /proc/self/comm; ls -ld {place}/deep/b"
+            );
+            let log = runs(node, &format!("c{number}"), &[mount("config", place)], &script).await;
+            assert!(log.starts_with("one\ntwo\ncat\n-r--------"), "{place}: {log}");
+        }
+        // Several at once: beside each other, and one in another.
+        let mounts = [mount("other", "/config/nested/deeper"), mount("config", "/config"), mount("data", "/data/here")];
+        let log = runs(
+            node,
+            "many",
+            &mounts,
+            "cat /config/a /config/nested/deeper/c; echo x > /data/here/x; cat /data/here/x",
+        )
+        .await;
+        assert_eq!(log, "one\nthree\nx\n");
+        // Under a path that hides the very directory the volumes are in.
+        let top = format!("/{}", node.root.components().nth(1).unwrap().as_os_str().display());
+        let log =
+            runs(node, "hides", &[mount("config", &top), mount("other", "/config")], &format!("cat {top}/a /config/c"))
+                .await;
+        assert_eq!(log, "one\nthree\n");
+        let log = runs(node, "name", &[mount("config", "/config")], "hostname; echo $TALLY_VOLUME_CONFIG").await;
+        let volume = node.root.canonicalize().unwrap().join(format!("pods/{}/volumes/config", node.pod));
+        assert_eq!(log, format!("the-host\n{}\n", volume.display()));
+    });
+    assert_eq!(std::fs::read_dir("/").unwrap().count(), machine, "the machine is as it was");
+}
+
+fn what_containers_make_of_their_mounts_stays_theirs() {
+    let volumes = vec![files("config", &[("a", "one\n", 0o644)]), empty("data", false)];
+    with_volumes(volumes, async |node| {
+        let mut shut = mount("config", "/config");
+        shut.read_only = true;
+        let script = "cat /config/a; echo x > /config/a && echo written; touch /config/new && echo made; touch /made-up; ls /made-up";
+        let log = runs(node, "shut", &[shut, mount("data", "/data")], script).await;
+        assert!(log.starts_with("one\n") && log.ends_with("/made-up\n"), "{log}");
+        assert!(!log.contains("written") && !log.contains("made\n"), "{log}");
+        assert!(!Path::new("/made-up").exists());
+        assert!(!Path::new("/config").exists() && !Path::new("/data").exists());
+        runs(node, "mounts", &[mount("data", "/data")], "mkdir /data/m && mount -t tmpfs x /data/m || true").await;
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&node.root.display().to_string()), "{mounts}");
+    });
+}
+
+fn sub_paths_do_not_lead_out() {
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::create_dir(outside.path().join("in")).unwrap();
+    std::fs::write(outside.path().join("in/file"), "inside\n").unwrap();
+    std::os::unix::fs::symlink("/etc", outside.path().join("in/out")).unwrap();
+    std::os::unix::fs::symlink("..", outside.path().join("in/up")).unwrap();
+    std::os::unix::fs::symlink("file", outside.path().join("in/link")).unwrap();
+    let volumes = vec![host("v", &outside.path().join("in"))];
+    with_volumes(volumes, async |node| {
+        for (sub_path, words) in [
+            ("out", "leads out of the volume"),
+            ("out/passwd", "leads out of the volume"),
+            ("up", "leads out of the volume"),
+            ("../x", "leads out of the volume"),
+            ("/etc", "leads out of the volume"),
+            ("file/x", "Not a directory"),
+        ] {
+            let mount = Mount { sub_path: sub_path.into(), ..mount("v", "/there") };
+            let said = node.refused(with(shell(node.attempt("main", 0), "true"), &[mount])).await;
+            assert!(
+                said.starts_with("CreateContainerError: volume \"v\"") && said.contains(words),
+                "{sub_path}: {said}"
+            );
+        }
+        let inner = |sub_path: &str, path: &str| Mount { sub_path: sub_path.into(), ..mount("v", path) };
+        let mounts = [inner("file", "/etc/one-file"), inner("link", "/linked"), inner("new/dir", "/fresh")];
+        let log = runs(node, "fine", &mounts, "cat /etc/one-file /linked; touch /fresh/made; ls /etc/passwd").await;
+        assert_eq!(log, "inside\ninside\n/etc/passwd\n");
+        assert!(outside.path().join("in/new/dir/made").exists());
+    });
+}
+
+fn mounts_that_cannot_be_say_why() {
+    with_volumes(vec![files("config", &[("a", "one\n", 0o644)])], async |node| {
+        let one_file = Mount { sub_path: "a".into(), ..mount("config", "/usr") };
+        for (mounts, words) in [
+            (vec![mount("config", "/etc/passwd")], "/etc/passwd is a file, the volume is a directory"),
+            (vec![one_file], "/usr is a directory, the volume is a file"),
+            (vec![mount("config", "relative")], "must be absolute"),
+            (vec![mount("config", "/a/../b")], "must not contain '..'"),
+            (vec![mount("config", "/etc/passwd/below")], "Not a directory"),
+            (vec![mount("missing", "/config")], "volume \"missing\" cannot be mounted at /config: No such file"),
+        ] {
+            let said = node.refused(with(shell(node.attempt("main", 0), "true"), &mounts)).await;
+            assert!(said.contains(words), "{mounts:?}: {said}");
+        }
+        let mut start = with(shell(node.attempt("main", 0), "true"), &[mount("config", "/config")]);
+        start.argv = vec!["/config/a".into()];
+        let said = node.refused(start).await;
+        assert!(said.contains("it is not executable (its mode is 0644)"), "{said}");
+        let unprepared =
+            Volume { name: "v".into(), content: Content::Host { path: "/no/such".into(), kind: "Directory".into() } };
+        match node.prepare(vec![unprepared]).await {
+            Report::Unprepared { failure, .. } => {
+                assert_eq!(failure.message, "volume \"v\": hostPath type check failed: /no/such is not a directory");
+            }
+            report => panic!("{report:?}"),
+        }
+    });
+}
+
+fn containers_of_a_pod_share_its_volumes() {
+    with_volumes(vec![empty("data", false), files("config", &[("a", "one\n", 0o644)])], async |node| {
+        runs(node, "first", &[mount("data", "/out")], "echo hello > /out/said").await;
+        assert_eq!(runs(node, "second", &[mount("data", "/in")], "cat /in/said").await, "hello\n");
+        // What changes in a ConfigMap is seen by those who have it mounted.
+        let attempt = node.attempt("third", 0);
+        let script = "cat /config/a; until grep -q two /config/a; do sleep 0.01; done; cat /config/a";
+        node.launch(with(shell(attempt, script), &[mount("config", "/config")])).await;
+        let log = node.root.join(format!("pods/{}/third.0.0.log", node.pod));
+        until("it has read the first", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("one"))).await;
+        node.prepare(vec![empty("data", false), files("config", &[("a", "two\n", 0o644)])]).await;
+        assert_eq!(node.ended().await.code, 0);
+        assert_eq!(node.log("third").await, "one\ntwo\n");
+    });
+}
+
+fn probes_see_what_the_container_sees() {
+    with_volumes(vec![files("config", &[("a", "one\n", 0o644)])], async |node| {
+        let attempt = node.attempt("main", 0);
+        node.launch(with(shell(attempt.clone(), "sleep 1000"), &[mount("config", "/config")])).await;
+        let exec = |script: &str| Check::Exec { argv: vec!["sh".into(), "-c".into(), script.into()] };
+        assert_eq!(
+            node.check(attempt.clone(), exec("cat /config/a && [ $(hostname) = the-host ]"), 10_000).await,
+            Ok(())
+        );
+        assert_eq!(node.check(attempt.clone(), exec("cat /config/b 2>/dev/null || echo no"), 10_000).await, Ok(()));
+        let absent = node.check(attempt.clone(), Check::Exec { argv: vec!["/config/no".into()] }, 10_000).await;
+        assert!(absent.unwrap_err().contains("/config/no does not exist"));
+        node.send(Deed::Signal { attempt, signal: Signal::Kill }).await;
+        node.next().await;
+        node.ended().await;
+    });
+}
+
+fn memory_volumes_go_with_their_pod() {
+    let volumes = vec![empty("fast", true)];
+    with_volumes(volumes, async |node| {
+        let log =
+            runs(node, "main", &[mount("fast", "/fast")], "stat -f -c %T /fast; echo x > /fast/x; cat /fast/x").await;
+        if !log.starts_with("tmpfs\n") {
+            println!("skipped: this user may not mount a tmpfs, so it is a directory");
+        }
+        assert!(log.ends_with("x\n"));
+        assert_eq!(runs(node, "next", &[mount("fast", "/again")], "cat /again/x").await, "x\n");
+    });
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains("/volumes/fast"), "{mounts}");
+}
+
+fn another_user_is_another_user() {
+    let root = rustix::process::geteuid().is_root();
+    with_volumes(vec![empty("data", false)], async |node| {
+        let mut start = with(
+            shell(node.attempt("main", 0), "id -u; id -g; touch /data/x; printf bye > /dev/termination-log"),
+            &[mount("data", "/data")],
+        );
+        (start.user, start.group) = (Some(65532), Some(65533));
+        if !root {
+            let said = node.refused(start).await;
+            assert!(said.contains("runAsUser 65532: this node runs as user"), "{said}");
+            return;
+        }
+        let exit = node.run(start).await;
+        assert_eq!((exit.code, exit.message.as_str()), (0, "bye"), "{}", node.log("main").await);
+        assert_eq!(node.log("main").await, "65532\n65533\n");
+    });
+}
+
+fn a_full_disk_loses_output_and_no_exit() {
+    let disk = tempfile::tempdir().unwrap();
+    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "small"]).arg(disk.path()).status();
+    if !small.is_ok_and(|status| status.success()) {
+        println!("skipped: this user may not mount a small disk");
+        return;
+    }
+    let root = disk.path().join("root");
+    block_on(async {
+        let mut node = Node::start(&root).await;
+        assert!(matches!(node.prepare(Vec::new()).await, Report::Prepared { .. }));
+        // Its output fills the disk, and its last words are longer than what is left.
+        let script = "head -c 400000 /dev/zero | tr '\\0' x; exit 9";
+        let mut start = shell(node.attempt("main", 0), script);
+        start.termination_message.from_logs = true;
+        assert_eq!(node.run(start).await.code, 9);
+        std::fs::write(disk.path().join("rest"), vec![0; 1 << 20]).unwrap_err();
+        let said = node.refused(shell(node.attempt("next", 0), "true")).await;
+        assert!(said.contains("No space left on device"), "{said}");
+        node.stop().await;
+        let node = Node::start(&root).await;
+        let exits: Vec<_> = node.found[0].1.iter().map(|found| found.exit.as_ref().map(|exit| exit.code)).collect();
+        assert_eq!(exits, [Some(9)]);
+        node.stop().await;
+    });
+    assert!(Command::new("umount").arg(disk.path()).status().unwrap().success());
+}
