@@ -20,8 +20,6 @@ use tally_registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::metrics::Metrics;
-
 /// What `--controllers` takes.
 const NAMES: [&str; 9] =
     ["cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
@@ -98,14 +96,33 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(chosen: &Chosen, cluster: &Cluster, registry: Arc<Registry>, metrics: Arc<Metrics>) -> Self {
+    pub fn start(
+        chosen: &Chosen,
+        cluster: &Cluster,
+        registry: Arc<Registry>,
+        metrics: Arc<dyn driver::Observer>,
+    ) -> Self {
+        Self::drive(chosen.make(cluster), registry, metrics)
+    }
+
+    /// Any controllers at all.
+    pub fn drive(
+        controllers: Vec<Box<dyn Controller>>,
+        registry: Arc<Registry>,
+        observer: Arc<dyn driver::Observer>,
+    ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let api = Arc::new(Embedded(registry));
         let stopped = async {
             let _ = stopped.await;
         };
-        let driver = driver::run(api, chosen.make(cluster), driver::Options::default(), metrics, stopped);
+        let driver = driver::run(api, controllers, driver::Options::default(), observer, stopped);
         Self { stop, task: tokio::spawn(driver) }
+    }
+
+    /// They should not, before they are told to.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// Lets them finish what is under way.

@@ -3,24 +3,23 @@
 //! Everything that can fail for a reason outside is tried before anything is made: the address first, then the data
 //! directory. What was made for a start that fails is taken away again.
 
-mod controllers;
+pub mod controllers;
 
-use std::fs::DirBuilder;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
 use tally_registry::Registry;
-use tally_server::{Machine, Pki, Server, kubeconfig};
-use tally_store::{OpenError, Options, Store};
+use tally_server::{Pki, Server, kubeconfig};
+use tally_store::{Options, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::metrics::Metrics;
+use crate::place::{self, Made, quoted, temporary_directory};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -125,26 +124,12 @@ struct Ready {
 /// Makes everything there must be, the kubeconfig last: whoever finds it can use the server.
 async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr) -> Result<Ready> {
     let mut made = Made::default();
-    made.directory(data).with_context(|| {
-        format!("cannot make the data directory {}; choose another with --data-dir", data.display())
-    })?;
-    let (objects, keys) = (data.join("store"), data.join("pki"));
-    made.note_missing(&objects);
+    made.data_directory(data)?;
+    let keys = data.join("pki");
     made.note_missing(&keys);
-    let store = if args.ephemeral {
-        Store::memory(Options::default())
-    } else {
-        Store::open(&objects, Options::default()).inspect_err(|error| {
-            if matches!(error, OpenError::Held { .. }) {
-                // Another tally has just made it.
-                made.keep();
-            }
-        })?
-    };
+    let store = if args.ephemeral { Store::memory(Options::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
-    let registry = Arc::new(Registry::new(store, Box::new(Machine)));
-    let begun = registry.begin().await;
-    begun.map_err(|failure| anyhow!("cannot create the objects a cluster starts with: {}", failure.message))?;
+    let registry = place::begin(store).await?;
     let url = kubeconfig::url(listen);
     let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
     kubeconfig::write(kubeconfig, listen, &pki)?;
@@ -181,13 +166,6 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// As a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%".contains(letter);
-    if text.chars().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
 /// Ready at the first SIGINT or SIGTERM. The second ends the process on the spot: somebody is in a hurry, and the store
 /// is made to survive worse.
 fn stop_signals() -> io::Result<impl Future<Output = ()>> {
@@ -209,10 +187,6 @@ async fn either(one: &mut Signal, other: &mut Signal) {
         _ = one.recv() => {}
         _ = other.recv() => {}
     }
-}
-
-fn temporary_directory() -> Result<tempfile::TempDir> {
-    tempfile::Builder::new().prefix("tally-").tempdir().context("cannot make a temporary directory; set TMPDIR")
 }
 
 fn default_data_dir() -> Result<PathBuf> {
@@ -237,55 +211,6 @@ fn address_error(address: SocketAddr, error: io::Error) -> anyhow::Error {
     anyhow!("cannot listen at {address}: {error}; {hint}")
 }
 
-/// What a start has made so far. Unless it is kept, it is taken away again.
-#[derive(Default)]
-struct Made {
-    /// Taken away if nothing is in them: somebody else may have put something there meanwhile.
-    directories: Vec<PathBuf>,
-    /// Ours alone, with all that is in them.
-    whole: Vec<PathBuf>,
-}
-
-impl Made {
-    /// Makes a directory for its owner only, with the directories above it.
-    fn directory(&mut self, path: &Path) -> io::Result<()> {
-        let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
-        for above in missing.into_iter().rev() {
-            match DirBuilder::new().mode(0o700).create(above) {
-                Ok(()) => self.directories.push(above.to_owned()),
-                // Another start was faster.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        // Something is there, and is it a directory?
-        std::fs::read_dir(path).map(drop)
-    }
-
-    /// Somebody is about to make this.
-    fn note_missing(&mut self, path: &Path) {
-        if !path.exists() {
-            self.whole.push(path.to_owned());
-        }
-    }
-
-    fn keep(&mut self) {
-        self.directories.clear();
-        self.whole.clear();
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        for path in &self.whole {
-            let _ = std::fs::remove_dir_all(path);
-        }
-        for path in self.directories.iter().rev() {
-            let _ = std::fs::remove_dir(path);
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
@@ -299,43 +224,5 @@ mod tests {
         for text in ["", "6443", "localhost", "1.2.3.4", "1.2.3.4:99999"] {
             assert!(parse_address(text).unwrap_err().contains("127.0.0.1:6443"), "{text}");
         }
-    }
-
-    #[test]
-    fn what_was_made_for_nothing_is_taken_away() {
-        let directory = tempfile::tempdir().unwrap();
-        let (old, new) = (directory.path().join("old"), directory.path().join("new/deep"));
-        std::fs::create_dir(&old).unwrap();
-        for kept in [false, true] {
-            let mut made = Made::default();
-            made.directory(&old).unwrap();
-            made.directory(&new).unwrap();
-            made.note_missing(&old.join("pki"));
-            std::fs::create_dir(old.join("pki")).unwrap();
-            if kept {
-                made.keep();
-            }
-            drop(made);
-            assert!(old.exists());
-            let there = [&new, &old.join("pki"), &directory.path().join("new")].map(|path| path.exists());
-            assert_eq!(there, [kept; 3]);
-        }
-    }
-
-    #[test]
-    fn what_somebody_else_put_there_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("new/deep");
-        let mut made = Made::default();
-        made.directory(&path).unwrap();
-        std::fs::write(directory.path().join("new/theirs"), "").unwrap();
-        drop(made);
-        assert!(directory.path().join("new/theirs").exists() && !path.exists());
-    }
-
-    #[test]
-    fn commands_can_be_pasted() {
-        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
-        assert_eq!(quoted(Path::new("/a b/it's")), "'/a b/it'\\''s'");
     }
 }
