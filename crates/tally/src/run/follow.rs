@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
-use tally_api::options::WatchOptions;
+use tally_api::options::{ListOptions, WatchOptions};
 use tally_registry::{Object, Registry, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -203,6 +203,15 @@ async fn join(ending: &mut Option<Ending>) -> Result<(), Refused> {
     task.await.map_err(|error| machine(error.into()))?.map_err(machine)
 }
 
+/// Pods that had ended before this run began: what they wrote, and how they failed, was told then. To be asked before
+/// anybody is at work.
+pub fn over(registry: &Registry) -> Result<Vec<String>, Refused> {
+    let pods = registry.list(Target::new(resource("", "pods")?, "", ""), &ListOptions::default());
+    let pods = pods.map_err(|failure| Refused::Machine(failure.message))?;
+    let ended = pods.items.iter().filter_map(read::<PodText>).filter(|pod| pod.status.has_ended());
+    Ok(ended.map(|pod| pod.metadata.uid).collect())
+}
+
 /// Those who read what Pods write: one a Pod that is running, or has ended and is not read to its end.
 #[derive(Debug, Default)]
 pub struct Readers {
@@ -222,6 +231,11 @@ pub struct Reader {
 }
 
 impl Readers {
+    /// Nobody reads these.
+    pub fn without(over: Vec<String>) -> Self {
+        Self { reading: BTreeMap::new(), read: over.into_iter().collect() }
+    }
+
     fn saw(&mut self, text: &PodText) {
         let metadata = &text.metadata;
         let (Some(job), false) = (metadata.job(), self.read.contains(&metadata.uid)) else { return };

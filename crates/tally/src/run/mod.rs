@@ -237,6 +237,8 @@ async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
         model.follow(&job.namespace, &job.name, &job.uid);
         tell(&mut output, &mut model, job, data_dir.as_deref());
     }
+    let over = follow::over(&cluster.registry)?;
+    model.knows_of(&over);
     let stop = stop_signals(cluster.temporary())?;
     let working = cluster.start(args.hollow).map_err(|error| Refused::Machine(format!("{error:#}")))?;
     let logs = working.logs();
@@ -247,7 +249,7 @@ async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
         logs,
         wants_logs: args.logs,
         began,
-        readers: Readers::default(),
+        readers: Readers::without(over),
     };
     let ended = follow.run(working, stop).await;
     let now = began.elapsed();

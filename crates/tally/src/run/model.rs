@@ -18,13 +18,12 @@ const WINDOW: Duration = Duration::from_secs(20);
 /// Samples kept of it.
 const SAMPLES: usize = 40;
 
-/// Pods of which it is remembered that their failure has been told, beyond those there are: none. A Pod that goes is
-/// forgotten.
 #[derive(Debug, Default)]
 pub struct Model {
     /// In the order they were given.
     jobs: Vec<Job>,
     by_uid: BTreeMap<String, usize>,
+    /// Pods whose failure has been told. One that goes is forgotten, so these are never more than there are.
     failed_pods: BTreeSet<String>,
     /// Somebody asked for an end.
     pub stopping: bool,
@@ -245,6 +244,11 @@ impl Model {
             job.stuck = None;
         }
         before != (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone())
+    }
+
+    /// The failures of these Pods are no news.
+    pub fn knows_of(&mut self, pods: &[String]) {
+        self.failed_pods.extend(pods.iter().cloned());
     }
 
     /// A Job that was finished when this run began.

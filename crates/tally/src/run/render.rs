@@ -134,8 +134,10 @@ fn job_line(job: &Job, names: usize, columns: usize, style: Style, now: Duration
         }
         if wants_bar && bar_room >= SHORTEST_BAR {
             line.extend(bar(job.share_done().unwrap_or(0.0), bar_room.min(LONGEST_BAR), style));
+            line.extend(percent);
+        } else {
+            line.extend(percent.map(|(paint, text)| (paint, text.trim_start().to_owned())));
         }
-        line.extend(percent);
         line.extend(counts);
         line.extend(extras);
         return line;
@@ -295,8 +297,8 @@ mod tests {
                 45,
                 format!("- sum  {}  50%  50/100 ok  4 active", bar(4, 11)),
             ),
-            (Some(100), json!({"active": 4, "succeeded": 50}), 36, "- sum   50%  50/100 ok  4 active".to_owned()),
-            (Some(100), json!({"active": 4, "succeeded": 50}), 20, "- sum   50%  50/10~".to_owned()),
+            (Some(100), json!({"active": 4, "succeeded": 50}), 36, "- sum  50%  50/100 ok  4 active".to_owned()),
+            (Some(100), json!({"active": 4, "succeeded": 50}), 20, "- sum  50%  50/100~".to_owned()),
             (None, json!({"active": 4, "succeeded": 50}), 100, "- sum  50 ok  4 active  10/s  4.0s".to_owned()),
             (Some(100), complete, 100, "+ sum  Complete  100/100 ok  in 4.0s".to_owned()),
             (Some(9), failed, 100, "x sum  Failed: BackoffLimitExceeded  1/9 ok  7 failed  in 4.0s".to_owned()),
@@ -344,8 +346,8 @@ mod tests {
             );
         }
         model.stopping = true;
-        for columns in 1..130 {
-            for rows in [1, 2, 3, 10, 31, 32, 33, 50] {
+        for columns in (1..60).chain([79, 80, 100, 250]) {
+            for rows in [1, 2, 10, 31, 32, 50] {
                 for style in [PLAIN, Style { colour: false, unicode: true }] {
                     let shown = lines(&model, Size { columns, rows }, style, after(2));
                     assert!(shown.len() <= rows.saturating_sub(1).max(1), "{columns}x{rows}");
