@@ -254,7 +254,10 @@ async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
     let ended = follow.run(working, stop).await;
     let now = began.elapsed();
     let shown = data_dir.as_deref().map(|directory| directory.display().to_string());
-    let ended = ended.map_err(|refused| located(refused, data_dir.as_deref()))?;
+    let ended = ended.map_err(|refused| {
+        output.leave();
+        located(refused, data_dir.as_deref())
+    })?;
     output.end(&model, now, shown.as_deref());
     if let Some(directory) = &data_dir {
         let goes_on = if ended == End::Interrupted { "; the same command goes on from here" } else { "" };

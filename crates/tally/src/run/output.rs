@@ -149,6 +149,13 @@ impl Output {
         }
     }
 
+    /// Leaves what is drawn as it is, and goes below it.
+    pub fn leave(&mut self) {
+        if !std::mem::take(&mut self.screen).is_empty() {
+            say("\r\n");
+        }
+    }
+
     /// The last words.
     pub fn end(&mut self, model: &Model, now: Duration, data_dir: Option<&str>) {
         if self.is_live() {
@@ -156,9 +163,9 @@ impl Output {
             let size = size();
             let mut last = render::lines(model, size, self.terminal.style, now);
             last.retain(|line| !line.is_empty());
-            let text = self.screen.draw(last, size) + "\r\n";
+            let text = self.screen.draw(last, size);
             say(&text);
-            self.screen = Screen::default();
+            self.leave();
         }
         for job in model.jobs() {
             let told = self.told.remove(&job.uid).unwrap_or_default();

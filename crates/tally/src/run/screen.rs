@@ -45,6 +45,10 @@ impl Screen {
         text
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.drawn.is_empty()
+    }
+
     /// Back to the beginning of the first line. In a terminal that was made narrower the lines have been broken.
     fn back(&self, size: Size) -> String {
         let columns = size.columns.max(1);

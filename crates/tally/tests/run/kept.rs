@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::tool::{Running, directory, ends, events, eventually, fed, file, job, run, signal, text};
+use crate::tool::{Running, directory, ends, events, eventually, fed, file, job, run, said, signal, text};
 
 fn summary(out: &str) -> Value {
     events(out).pop().unwrap()
@@ -142,4 +142,30 @@ fn two_cannot_share_a_data_directory() {
     let second = ends(&["--data-dir", text(&data), "--", "true"]);
     assert_eq!(second.code, Some(3));
     assert!(second.err.contains("in use by another process"), "{}", second.err);
+}
+
+#[test]
+fn a_full_disk_is_named_and_when_there_is_room_the_job_goes_on() {
+    let directory = directory();
+    let place = text(directory.path());
+    // A file system of its own, for this process only. Not everybody may have one.
+    let may = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no file system of our own");
+        return;
+    }
+    let data = format!("{place}/data");
+    let again = "\"$0\" run --hollow 2 \"$@\"; echo code $?";
+    let script =
+        format!("mount -t tmpfs -o size=2m none {place} && {again}; mount -o remount,size=100m {place} && {again}");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_tally")]).stdin(Stdio::null());
+    command.args(["--data-dir", &data, "--name", "sum", "-n", "400", "-p", "100", "-i", "--", "true"]);
+    let said = said(command.output().unwrap());
+    let told = ["No space left on device", &data, "the same command goes on", "Job \"sum\" goes on from what is in"];
+    for told in told {
+        assert!(said.err.contains(told), "{told}: {}", said.err);
+    }
+    assert!(said.out.starts_with("code 3\n"), "{}{}", said.out, said.err);
+    assert!(said.out.contains("; 400/400 succeeded\n") && said.out.ends_with("code 0\n"), "{}", said.out);
 }
