@@ -52,6 +52,11 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
+/// What has been started of a Pod, by container and number. Nothing where there is no such Pod.
+pub fn attempts(root: &Path, pod: &PodUid) -> Vec<Attempt> {
+    Layout::new(root).attempts(pod).unwrap_or_default()
+}
+
 /// Opens the log of an attempt under the node's root.
 pub fn open(root: &Path, pod: &PodUid, container: &str, which: Which, options: Options) -> Result<Reader, Error> {
     let layout = Layout::new(root);
@@ -127,8 +132,8 @@ impl Reader {
         }
     }
 
-    /// What is there now.
-    fn read(&mut self) -> io::Result<Option<Bytes>> {
+    /// What is there now; None: nothing more yet.
+    pub fn read(&mut self) -> io::Result<Option<Bytes>> {
         while self.left > 0 {
             let chunk = self.chunk();
             if !chunk.is_empty() {

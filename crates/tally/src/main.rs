@@ -7,10 +7,14 @@ mod hollow;
 mod metrics;
 mod model;
 mod node;
+mod place;
+mod run;
 mod sim;
 mod up;
 
-use clap::{Parser, Subcommand};
+use std::io::Write;
+
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "tally", version, about = "Runs Kubernetes Jobs and counts every Pod exactly once", long_about = None)]
@@ -21,6 +25,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a command or the Jobs of a file to their end, on this machine
+    Run(Box<run::Args>),
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
     /// Run the Job controllers against a Kubernetes API server
@@ -34,6 +40,11 @@ enum Command {
     Sim(sim::Args),
     /// Search every interleaving of a small world: the counting rule must be safe, its rivals must be found wanting
     Model(model::Args),
+    /// Print the completions of a shell: tally completion bash > /etc/bash_completion.d/tally
+    Completion { shell: clap_complete::Shell },
+    /// Print the manual page, of tally or of one of its commands: tally man run | man -l -
+    #[command(hide = true)]
+    Man { command: Option<String> },
 }
 
 fn main() -> std::process::ExitCode {
@@ -45,12 +56,15 @@ fn main() -> std::process::ExitCode {
         return tally_node::shim::main(rest);
     }
     let outcome = match Cli::parse().command {
+        Command::Run(args) => return run::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Hollow(args) => hollow::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Model(args) => model::run(&args),
+        Command::Completion { shell } => Ok(print(&completion(shell))),
+        Command::Man { command } => man(command.as_deref()).map(|page| print(&page)),
     };
     match outcome {
         Ok(true) => std::process::ExitCode::SUCCESS,
@@ -60,4 +74,33 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::from(2)
         }
     }
+}
+
+fn completion(shell: clap_complete::Shell) -> Vec<u8> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tally", &mut text);
+    text
+}
+
+fn man(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
+    let mut cli = Cli::command();
+    cli.build();
+    let about = match command {
+        None => cli,
+        Some(name) => {
+            let found = cli.find_subcommand(name).ok_or_else(|| anyhow::anyhow!("there is no command {name:?}"))?;
+            let name: &'static str = format!("tally-{name}").leak();
+            found.clone().name(name)
+        }
+    };
+    let mut page = Vec::new();
+    clap_mangen::Man::new(about).render(&mut page)?;
+    Ok(page)
+}
+
+/// Whoever closed the pipe has seen enough.
+fn print(text: &[u8]) -> bool {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text).and_then(|()| out.flush());
+    true
 }

@@ -4,10 +4,11 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::stream;
-use tally_controllers::controller::Controller;
+use tally_controllers::driver::Observer;
 use tally_core::ids::PodUid;
 use tally_core::time::Span;
 use tally_node::logs::{self, Which};
@@ -15,23 +16,31 @@ use tally_node::mailbox::{Mailbox, carry};
 use tally_node::node::Node;
 use tally_node::options::Options;
 use tally_node::runtime::{Config, Runtime};
+use tally_registry::Registry;
 use tally_server::{Log, Logs, NoLog, Wanted};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::up::controllers::Running;
+
+/// For what has been killed to be noticed, and told.
+const BEYOND_DRAIN: Duration = Duration::from_secs(10);
 
 /// Pods at once. Each takes a few open files of the shim and as many processes as it likes.
 const MOST_PODS: u64 = 250;
 
-/// A node at work. Dropped, it lets go of the shim, which kills what still runs.
+/// A node at work.
 pub struct ThisNode {
     mailbox: Arc<Mailbox>,
     root: PathBuf,
+    controller: Running,
     carrier: JoinHandle<()>,
     keeper: JoinHandle<()>,
 }
 
 impl ThisNode {
-    /// Starts the shim on its directory; what the controller says is done from then on.
-    pub async fn start(root: PathBuf) -> Result<(Self, Box<dyn Controller>)> {
+    /// Starts the shim on its directory and the controller on the registry.
+    pub async fn start(root: PathBuf, registry: Arc<Registry>, observer: Arc<dyn Observer>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the program that is running")?;
         let runtime = Runtime::start(Config::new(program, root.clone())).await?;
         let (deeds, reports, keeper) = runtime.split();
@@ -40,26 +49,32 @@ impl ThisNode {
             let mailbox = mailbox.clone();
             async move { carry(&mailbox, deeds, reports).await }
         });
-        let controller = Node::new(options(&root), mailbox.clone());
-        Ok((Self { mailbox, root, carrier, keeper }, Box::new(controller)))
+        let node = Node::new(options(&root), mailbox.clone());
+        let controller = Running::drive(vec![Box::new(node)], registry, observer);
+        Ok(Self { mailbox, root, controller, carrier, keeper })
     }
 
     pub fn logs(&self) -> NodeLogs {
         NodeLogs { root: self.root.clone() }
     }
 
-    /// Ends everything that runs, each within its grace period and all within this time; the controller must be at
-    /// work until that is done. Said again, it can only become shorter.
-    pub async fn drain(&self, within: Span) {
-        self.mailbox.drain(within);
-        self.mailbox.drained().await;
+    /// It has stopped working though nobody told it to.
+    pub fn has_ended(&self) -> bool {
+        self.controller.has_ended() || self.carrier.is_finished()
     }
 
-    /// Lets the shim go, and waits for it.
-    pub async fn finish(self) {
+    /// Ends everything that runs, each Pod within its grace period and all within this time, and puts on record how.
+    pub async fn end(self, within: Span) -> Result<()> {
+        self.mailbox.drain(within);
+        // What does not end when it is killed is not waited for: the shim gives it up, too.
+        let patience = Duration::from_millis(within.millis().unsigned_abs()) + BEYOND_DRAIN;
+        let _ = timeout(patience, self.mailbox.drained()).await;
+        let finished = self.controller.finish().await;
+        // The shim is let go when nobody holds the ends any more.
         self.carrier.abort();
         let _ = self.carrier.await;
         let _ = self.keeper.await;
+        finished
     }
 }
 
@@ -96,7 +111,7 @@ fn memory() -> Option<u64> {
 
 /// The logs of this node's Pods.
 pub struct NodeLogs {
-    root: PathBuf,
+    pub root: PathBuf,
 }
 
 impl Logs for NodeLogs {

@@ -20,8 +20,6 @@ use tally_registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::metrics::Metrics;
-
 /// What `--controllers` takes.
 const NAMES: [&str; 9] =
     ["cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
@@ -53,12 +51,12 @@ impl Chosen {
         self.names.contains(&name)
     }
 
-    fn make(&self, cluster: &Cluster, node: Option<Box<dyn Controller>>) -> Vec<Box<dyn Controller>> {
+    fn make(&self, cluster: &Cluster) -> Vec<Box<dyn Controller>> {
         let hollow = (cluster.hollow > 0).then(|| Box::new(Hollow::new(cluster.hollow)) as Box<dyn Controller>);
         // Without nodes a scheduler could only tell each Pod that there are none.
-        let nodes = node.is_some() || hollow.is_some();
+        let nodes = cluster.runs_pods || cluster.hollow > 0;
         let wanted = |name: &&&str| **name != "scheduler" || !self.all || nodes;
-        self.names.iter().filter(wanted).filter_map(|name| make(name, cluster)).chain(hollow).chain(node).collect()
+        self.names.iter().filter(wanted).filter_map(|name| make(name, cluster)).chain(hollow).collect()
     }
 }
 
@@ -69,6 +67,8 @@ pub struct Cluster {
     pub root_ca: String,
     /// Nodes that run nothing.
     pub hollow: u32,
+    /// This machine is a node.
+    pub runs_pods: bool,
 }
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
@@ -99,21 +99,33 @@ pub struct Running {
 }
 
 impl Running {
-    /// `node`: the controller of this machine's node, if it is one.
     pub fn start(
         chosen: &Chosen,
         cluster: &Cluster,
-        node: Option<Box<dyn Controller>>,
         registry: Arc<Registry>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<dyn driver::Observer>,
+    ) -> Self {
+        Self::drive(chosen.make(cluster), registry, metrics)
+    }
+
+    /// Any controllers at all.
+    pub fn drive(
+        controllers: Vec<Box<dyn Controller>>,
+        registry: Arc<Registry>,
+        observer: Arc<dyn driver::Observer>,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let api = Arc::new(Embedded(registry));
         let stopped = async {
             let _ = stopped.await;
         };
-        let driver = driver::run(api, chosen.make(cluster, node), driver::Options::default(), metrics, stopped);
+        let driver = driver::run(api, controllers, driver::Options::default(), observer, stopped);
         Self { stop, task: tokio::spawn(driver) }
+    }
+
+    /// They should not, before they are told to.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// Lets them finish what is under way.
@@ -140,10 +152,11 @@ mod tests {
 
     #[test]
     fn every_name_stands_for_a_controller() {
-        let made =
-            |text: &str, hollow| parse(text).unwrap().make(&Cluster { hollow, ..Cluster::default() }, None).len();
+        let made = |text: &str, hollow| parse(text).unwrap().make(&Cluster { hollow, ..Cluster::default() }).len();
         assert_eq!(made(&NAMES.join(","), 0), NAMES.len());
         assert_eq!(made("*", 0), NAMES.len() - 1, "no nodes, no scheduler");
         assert_eq!(made("*", 3), NAMES.len() + 1, "one controller for all hollow nodes");
+        let machine = Cluster { runs_pods: true, ..Cluster::default() };
+        assert_eq!(parse("*").unwrap().make(&machine).len(), NAMES.len(), "its own controller is not among them");
     }
 }

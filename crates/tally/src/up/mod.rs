@@ -3,27 +3,26 @@
 //! Everything that can fail for a reason outside is tried before anything is made: the address first, then the data
 //! directory. What was made for a start that fails is taken away again.
 
-mod controllers;
+pub mod controllers;
 
-use std::fs::DirBuilder;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
-use tally_controllers::controller::Controller;
+use tally_controllers::driver::Silent;
 use tally_core::time::Span;
 use tally_registry::Registry;
-use tally_server::{Machine, Pki, Server, kubeconfig};
-use tally_store::{OpenError, Options, Store};
+use tally_server::{Pki, Server, kubeconfig};
+use tally_store::{Options, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::metrics::Metrics;
 use crate::node::ThisNode;
+use crate::place::{self, Made, quoted, temporary_directory};
 
 /// How long Pods may take to end when the cluster is stopped; less if their own grace period is less.
 const DRAIN_WITHIN: Span = Span::from_seconds(30);
@@ -114,25 +113,18 @@ fn start(args: &Args) -> Result<()> {
         let metrics = Arc::new(Metrics::default());
         metrics.reachable(true);
         let (cluster, registry) = (&ready.cluster, ready.registry.clone());
-        let (node, controller) = match ready.node {
-            Some((node, controller)) => (Some(node), Some(controller)),
-            None => (None, None),
-        };
-        if let Some(node) = &node {
+        if let Some(node) = &ready.node {
             ready.server.add_logs(node.logs());
         }
-        let controllers =
-            controllers::Running::start(&args.controllers, cluster, controller, registry, metrics.clone());
+        let controllers = controllers::Running::start(&args.controllers, cluster, registry, metrics.clone());
         ready.server.add_metrics(move || metrics.classic());
         ready.server.serve(listener, stop).await;
-        if let Some(node) = &node {
-            // The controllers see to it that how the Pods ended is on record.
-            node.drain(DRAIN_WITHIN).await;
-        }
-        let finished = controllers.finish().await;
-        if let Some(node) = node {
-            node.finish().await;
-        }
+        // The Pods end while the controllers still count them.
+        let ended = match ready.node {
+            Some(node) => node.end(DRAIN_WITHIN).await,
+            None => Ok(()),
+        };
+        let finished = controllers.finish().await.and(ended);
         // Waits for the disk, with nothing else left to do.
         ready.registry.store.close();
         finished
@@ -148,40 +140,29 @@ struct Ready {
     registry: Arc<Registry>,
     server: Server,
     cluster: Cluster,
-    node: Option<(ThisNode, Box<dyn Controller>)>,
+    node: Option<ThisNode>,
 }
 
 /// Makes everything there must be, the kubeconfig last: whoever finds it can use the server.
 async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr) -> Result<Ready> {
     let mut made = Made::default();
-    made.directory(data).with_context(|| {
-        format!("cannot make the data directory {}; choose another with --data-dir", data.display())
-    })?;
-    let (objects, keys, pods) = (data.join("store"), data.join("pki"), data.join("node"));
-    for part in [&objects, &keys, &pods] {
-        made.note_missing(part);
-    }
-    let store = if args.ephemeral {
-        Store::memory(Options::default())
-    } else {
-        Store::open(&objects, Options::default()).inspect_err(|error| {
-            if matches!(error, OpenError::Held { .. }) {
-                // Another tally has just made it.
-                made.keep();
-            }
-        })?
-    };
+    made.data_directory(data)?;
+    let (keys, pods) = (data.join("pki"), data.join("node"));
+    made.note_missing(&keys);
+    made.note_missing(&pods);
+    let store = if args.ephemeral { Store::memory(Options::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
-    let registry = Arc::new(Registry::new(store, Box::new(Machine)));
-    let begun = registry.begin().await;
-    begun.map_err(|failure| anyhow!("cannot create the objects a cluster starts with: {}", failure.message))?;
-    let node = if args.runs_pods() { Some(ThisNode::start(pods).await?) } else { None };
+    let registry = place::begin(store).await?;
+    let node = match args.runs_pods() {
+        true => Some(ThisNode::start(pods, registry.clone(), Arc::new(Silent)).await?),
+        false => None,
+    };
     let url = kubeconfig::url(listen);
     let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
     kubeconfig::write(kubeconfig, listen, &pki)?;
     made.keep();
     greet(args, &url, data, kubeconfig);
-    let cluster = Cluster { root_ca: pki.authority.clone(), hollow: args.hollow };
+    let cluster = Cluster { root_ca: pki.authority.clone(), hollow: args.hollow, runs_pods: node.is_some() };
     Ok(Ready { registry, server, cluster, node })
 }
 
@@ -212,13 +193,6 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// As a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%".contains(letter);
-    if text.chars().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
 /// Ready at the first SIGINT or SIGTERM. The second ends the process on the spot: somebody is in a hurry, and the store
 /// is made to survive worse.
 fn stop_signals() -> io::Result<impl Future<Output = ()>> {
@@ -240,10 +214,6 @@ async fn either(one: &mut Signal, other: &mut Signal) {
         _ = one.recv() => {}
         _ = other.recv() => {}
     }
-}
-
-fn temporary_directory() -> Result<tempfile::TempDir> {
-    tempfile::Builder::new().prefix("tally-").tempdir().context("cannot make a temporary directory; set TMPDIR")
 }
 
 fn default_data_dir() -> Result<PathBuf> {
@@ -268,55 +238,6 @@ fn address_error(address: SocketAddr, error: io::Error) -> anyhow::Error {
     anyhow!("cannot listen at {address}: {error}; {hint}")
 }
 
-/// What a start has made so far. Unless it is kept, it is taken away again.
-#[derive(Default)]
-struct Made {
-    /// Taken away if nothing is in them: somebody else may have put something there meanwhile.
-    directories: Vec<PathBuf>,
-    /// Ours alone, with all that is in them.
-    whole: Vec<PathBuf>,
-}
-
-impl Made {
-    /// Makes a directory for its owner only, with the directories above it.
-    fn directory(&mut self, path: &Path) -> io::Result<()> {
-        let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
-        for above in missing.into_iter().rev() {
-            match DirBuilder::new().mode(0o700).create(above) {
-                Ok(()) => self.directories.push(above.to_owned()),
-                // Another start was faster.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        // Something is there, and is it a directory?
-        std::fs::read_dir(path).map(drop)
-    }
-
-    /// Somebody is about to make this.
-    fn note_missing(&mut self, path: &Path) {
-        if !path.exists() {
-            self.whole.push(path.to_owned());
-        }
-    }
-
-    fn keep(&mut self) {
-        self.directories.clear();
-        self.whole.clear();
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        for path in &self.whole {
-            let _ = std::fs::remove_dir_all(path);
-        }
-        for path in self.directories.iter().rev() {
-            let _ = std::fs::remove_dir(path);
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
@@ -330,43 +251,5 @@ mod tests {
         for text in ["", "6443", "localhost", "1.2.3.4", "1.2.3.4:99999"] {
             assert!(parse_address(text).unwrap_err().contains("127.0.0.1:6443"), "{text}");
         }
-    }
-
-    #[test]
-    fn what_was_made_for_nothing_is_taken_away() {
-        let directory = tempfile::tempdir().unwrap();
-        let (old, new) = (directory.path().join("old"), directory.path().join("new/deep"));
-        std::fs::create_dir(&old).unwrap();
-        for kept in [false, true] {
-            let mut made = Made::default();
-            made.directory(&old).unwrap();
-            made.directory(&new).unwrap();
-            made.note_missing(&old.join("pki"));
-            std::fs::create_dir(old.join("pki")).unwrap();
-            if kept {
-                made.keep();
-            }
-            drop(made);
-            assert!(old.exists());
-            let there = [&new, &old.join("pki"), &directory.path().join("new")].map(|path| path.exists());
-            assert_eq!(there, [kept; 3]);
-        }
-    }
-
-    #[test]
-    fn what_somebody_else_put_there_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("new/deep");
-        let mut made = Made::default();
-        made.directory(&path).unwrap();
-        std::fs::write(directory.path().join("new/theirs"), "").unwrap();
-        drop(made);
-        assert!(directory.path().join("new/theirs").exists() && !path.exists());
-    }
-
-    #[test]
-    fn commands_can_be_pasted() {
-        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
-        assert_eq!(quoted(Path::new("/a b/it's")), "'/a b/it'\\''s'");
     }
 }

@@ -1,0 +1,139 @@
+//! The cluster of one run: a store, the controllers and a node, in this process. No server, no certificates.
+//!
+//! The node is chosen in one place, [`Node::start`]. What else is here works with any.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use tally_controllers::driver::Silent;
+use tally_controllers::hollow::Hollow;
+use tally_core::time::Span;
+use tally_registry::Registry;
+use tally_store::{Options, Store};
+use tempfile::TempDir;
+
+use super::ending;
+use super::logs::{HollowLogs, Logs, ProcessLogs};
+use crate::node::ThisNode;
+use crate::place::{self, Made};
+use crate::up::controllers::{self, Running};
+
+/// Those a Job needs to come to its end, and its Pods to be cleared away.
+const CONTROLLERS: &str = "gc,job,podgc,scheduler,ttl";
+
+pub struct Cluster {
+    pub registry: Arc<Registry>,
+    /// What the node keeps goes here.
+    pub directory: PathBuf,
+    /// A directory of this run alone is gone with it.
+    temporary: Option<TempDir>,
+}
+
+impl Cluster {
+    /// `data_dir`: where everything is kept. None: in memory, and in a directory that goes with the run.
+    pub async fn open(data_dir: Option<&Path>) -> Result<Self> {
+        let Some(data) = data_dir else {
+            let temporary = place::temporary_directory()?;
+            let registry = place::begin(Store::memory(Options::default())).await?;
+            return Ok(Self { registry, directory: temporary.path().to_owned(), temporary: Some(temporary) });
+        };
+        let mut made = Made::default();
+        made.data_directory(data)?;
+        let store = made.store(data)?;
+        let registry = place::begin(store).await?;
+        made.keep();
+        Ok(Self { registry, directory: data.to_owned(), temporary: None })
+    }
+
+    /// From here on Jobs are at work: those that are in the store, too.
+    pub async fn start(&self, hollow: u32) -> Result<Working> {
+        let node = Node::start(self, hollow).await?;
+        let chosen = controllers::parse(CONTROLLERS).map_err(anyhow::Error::msg)?;
+        let told = controllers::Cluster::default();
+        let controllers = Running::start(&chosen, &told, self.registry.clone(), Arc::new(Silent));
+        Ok(Working { registry: self.registry.clone(), controllers, node })
+    }
+
+    /// Waits for the disk, and takes away what nobody wants to keep.
+    pub fn close(self) {
+        self.registry.store.close();
+        drop(self.temporary);
+    }
+
+    /// What has to go if the process ends on the spot.
+    pub fn temporary(&self) -> Option<PathBuf> {
+        self.temporary.as_ref().map(|directory| directory.path().to_owned())
+    }
+}
+
+/// Controllers and node at work.
+pub struct Working {
+    registry: Arc<Registry>,
+    controllers: Running,
+    node: Node,
+}
+
+impl Working {
+    pub fn logs(&self) -> Arc<dyn Logs> {
+        self.node.logs()
+    }
+
+    /// Somebody who should be at work is not any more.
+    pub fn has_ended(&self) -> bool {
+        self.controllers.has_ended() || self.node.has_ended()
+    }
+
+    /// All Jobs are finished: nothing is running.
+    pub async fn finish(self) -> Result<()> {
+        self.controllers.finish().await?;
+        self.node.finish().await
+    }
+
+    /// Ends everything in order, whatever is running: see [`ending`].
+    pub async fn end(self) -> Result<()> {
+        // First those who would put a new Pod in the place of every one that ends.
+        self.controllers.finish().await?;
+        ending::end_pods(&self.registry).await;
+        self.node.finish().await
+    }
+}
+
+/// Whoever runs the Pods.
+enum Node {
+    This(ThisNode),
+    Hollow(Running),
+}
+
+impl Node {
+    async fn start(cluster: &Cluster, hollow: u32) -> Result<Self> {
+        let (registry, observer) = (cluster.registry.clone(), Arc::new(Silent));
+        if hollow == 0 {
+            let root = cluster.directory.join("node");
+            return Ok(Self::This(ThisNode::start(root, registry, observer).await?));
+        }
+        Ok(Self::Hollow(Running::drive(vec![Box::new(Hollow::new(hollow))], registry, observer)))
+    }
+
+    fn logs(&self) -> Arc<dyn Logs> {
+        match self {
+            Self::This(node) => Arc::new(ProcessLogs::new(node.logs().root)),
+            Self::Hollow(_) => Arc::new(HollowLogs),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::This(node) => node.has_ended(),
+            Self::Hollow(running) => running.has_ended(),
+        }
+    }
+
+    /// Nothing of a Job should be running any more.
+    async fn finish(self) -> Result<()> {
+        match self {
+            Self::This(node) => node.end(Span::ZERO).await,
+            Self::Hollow(running) => running.finish().await,
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The Job that the flags describe. Pure: what the caller's shell has to do with it comes in as a value.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
+use tally_core::schedule;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What a process needs of the caller's shell to feel at home: taken over if set, unless `--env` says otherwise.
+pub const TAKEN_OVER: [&str; 10] =
+    ["HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
+
+/// Longer names of programs are cut, so that with index and suffix a Pod's name is still one of a host.
+const LONGEST_STEM: usize = 40;
+const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Flags {
+    /// Name of the Job [default: made of the command, the same for the same command]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// How many times the command has to succeed [default: 1]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    pub completions: Option<i32>,
+    /// How many run at the same time [default: as many as there are processors, and no more than completions]
+    #[arg(long, short = 'p', value_name = "P", value_parser = clap::value_parser!(i32).range(1..))]
+    pub parallelism: Option<i32>,
+    /// Give every run a number of its own in $JOB_COMPLETION_INDEX, from 0; each has to succeed
+    #[arg(long, short = 'i')]
+    pub indexed: bool,
+    /// How many failures are made good by another try before the Job fails [default: 6]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(i32).range(0..))]
+    pub backoff_limit: Option<i32>,
+    /// The same for each index by itself: one that fails too often does not end the others
+    #[arg(long, value_name = "R", requires = "indexed", value_parser = clap::value_parser!(i32).range(0..))]
+    pub backoff_limit_per_index: Option<i32>,
+    /// How many indexes may fail before the Job is ended
+    #[arg(long, value_name = "N", requires = "backoff_limit_per_index", value_parser = clap::value_parser!(i32).range(0..))]
+    pub max_failed_indexes: Option<i32>,
+    /// How long the whole may take, such as 90s, 10m or 1h30m: then everything is ended and the Job fails
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    pub deadline: Option<i64>,
+    /// Set a variable, or with a name alone take it over from here; may be repeated
+    #[arg(long, short = 'e', value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Where the command runs [default: here]
+    #[arg(long, short = 'C', value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// Processors that each run asks for, such as 2 or 500m: what does not fit waits
+    #[arg(long, value_name = "CPUS")]
+    pub cpu: Option<String>,
+    /// Memory that each run asks for, such as 512Mi: what does not fit waits
+    #[arg(long, value_name = "BYTES")]
+    pub memory: Option<String>,
+    /// What becomes of a run that fails: a new Pod takes its place, or the same one starts again
+    #[arg(long, value_name = "POLICY", value_enum, ignore_case = true)]
+    pub restart: Option<Restart>,
+    /// How long a finished Job is kept in the data directory, such as 1h
+    #[arg(long, value_name = "DURATION", value_parser = seconds, requires = "data_dir")]
+    pub ttl: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Restart {
+    #[value(name = "Never")]
+    Never,
+    #[value(name = "OnFailure")]
+    OnFailure,
+}
+
+/// What the flags mean depends on where they are said.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    pub directory: String,
+    pub env: BTreeMap<String, String>,
+    pub processors: i32,
+}
+
+/// Whole seconds of `90`, `90s`, `1h30m`.
+pub fn seconds(text: &str) -> Result<i64, String> {
+    let nanoseconds = match text.parse::<i64>() {
+        Ok(seconds) => seconds.saturating_mul(1_000_000_000),
+        Err(_) => schedule::duration(text).map_err(|_| format!("{text:?} is not a duration such as 90s or 1h30m"))?,
+    };
+    if nanoseconds < 0 {
+        return Err(format!("{text:?} is less than nothing"));
+    }
+    // Rounded up: the API knows whole seconds, and nobody means none by a little.
+    Ok(nanoseconds.saturating_add(999_999_999) / 1_000_000_000)
+}
+
+impl Flags {
+    /// The first flag that says something about the Job itself: files say that, too.
+    pub fn first(&self) -> Option<&'static str> {
+        let given = [
+            ("--name", self.name.is_some()),
+            ("--completions", self.completions.is_some()),
+            ("--parallelism", self.parallelism.is_some()),
+            ("--indexed", self.indexed),
+            ("--backoff-limit", self.backoff_limit.is_some()),
+            ("--backoff-limit-per-index", self.backoff_limit_per_index.is_some()),
+            ("--max-failed-indexes", self.max_failed_indexes.is_some()),
+            ("--deadline", self.deadline.is_some()),
+            ("--env", !self.env.is_empty()),
+            ("--workdir", self.workdir.is_some()),
+            ("--cpu", self.cpu.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--restart", self.restart.is_some()),
+            ("--ttl", self.ttl.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+
+    /// The Job that runs the command.
+    pub fn job(&self, command: &[String], caller: &Caller) -> Result<Value, String> {
+        let completions = self.completions.unwrap_or(1);
+        let env = self.env(caller)?;
+        let mut container = json!({
+            "name": "main",
+            "image": "process",
+            "command": command.iter().map(|word| literal(word)).collect::<Vec<_>>(),
+            "workingDir": self.directory(caller),
+        });
+        let asked: Map<String, Value> = [("cpu", &self.cpu), ("memory", &self.memory)]
+            .into_iter()
+            .filter_map(|(name, quantity)| Some((name.to_owned(), quantity.as_deref()?.into())))
+            .collect();
+        if !asked.is_empty() {
+            container["resources"] = json!({"requests": asked});
+        }
+        let restart = match self.restart.unwrap_or(Restart::Never) {
+            Restart::Never => "Never",
+            Restart::OnFailure => "OnFailure",
+        };
+        let mut spec = json!({
+            "completions": completions,
+            "completionMode": if self.indexed { "Indexed" } else { "NonIndexed" },
+            "template": {"spec": {"restartPolicy": restart, "containers": [container]}},
+        });
+        for (field, value) in [
+            ("backoffLimit", self.backoff_limit.map(i64::from)),
+            ("backoffLimitPerIndex", self.backoff_limit_per_index.map(i64::from)),
+            ("maxFailedIndexes", self.max_failed_indexes.map(i64::from)),
+            ("activeDeadlineSeconds", self.deadline),
+            ("ttlSecondsAfterFinished", self.ttl),
+        ] {
+            if let Some(value) = value {
+                spec[field] = value.into();
+            }
+        }
+        // What the name is made of: all that makes it this work and no other. Not how many run at a time, nor what the
+        // shell happens to have set.
+        let said = json!([spec, self.env]).to_string();
+        let name = self.name.clone().unwrap_or_else(|| name(command, said.as_bytes()));
+        spec["parallelism"] = self.parallelism.unwrap_or(caller.processors.min(completions).max(1)).into();
+        spec["template"]["spec"]["containers"][0]["env"] = env;
+        Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}))
+    }
+
+    fn directory(&self, caller: &Caller) -> String {
+        let Some(given) = &self.workdir else { return caller.directory.clone() };
+        let path = std::path::Path::new(&caller.directory).join(given);
+        path.to_string_lossy().into_owned()
+    }
+
+    fn env(&self, caller: &Caller) -> Result<Value, String> {
+        let taken = TAKEN_OVER.into_iter().filter_map(|name| Some((name.to_owned(), caller.env.get(name)?.clone())));
+        let mut env: BTreeMap<String, String> = taken.collect();
+        let mut order: Vec<String> = env.keys().cloned().collect();
+        for given in &self.env {
+            let (name, value) = match given.split_once('=') {
+                Some((name, value)) => (name, value.to_owned()),
+                None => match caller.env.get(given) {
+                    Some(value) => (given.as_str(), value.clone()),
+                    None => return Err(format!("--env {given}: it is not set here; give it a value with {given}=...")),
+                },
+            };
+            if name.is_empty() {
+                return Err(format!("--env {given}: there is no name before the ="));
+            }
+            // Said twice, the last one counts.
+            order.retain(|known| known != name);
+            order.push(name.to_owned());
+            env.insert(name.to_owned(), value);
+        }
+        let row = |name: String| json!({"value": literal(&env[&name]), "name": name});
+        Ok(order.into_iter().map(row).collect())
+    }
+}
+
+/// Kubernetes makes one dollar of two. A shell does something else with them.
+fn literal(word: &str) -> String {
+    word.replace("$$", "$$$$")
+}
+
+/// The program's name, fit for an object and a host, and something that makes it this very Job's.
+fn name(command: &[String], said: &[u8]) -> String {
+    let program = command.first().map_or("", String::as_str);
+    let program = program.rsplit('/').next().unwrap_or_default().to_lowercase();
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    let mut stem = String::new();
+    for letter in program.chars().map(plain) {
+        if letter != '-' || !stem.is_empty() && !stem.ends_with('-') {
+            stem.push(letter);
+        }
+    }
+    stem.truncate(LONGEST_STEM);
+    let stem = match stem.trim_end_matches('-') {
+        "" => "job",
+        stem => stem,
+    };
+    let mut rest = xxh3_64(said);
+    let mut draw = || {
+        let letter = SUFFIX[(rest % SUFFIX.len() as u64) as usize];
+        rest /= SUFFIX.len() as u64;
+        char::from(letter)
+    };
+    let suffix: String = (0..SUFFIX_LENGTH).map(|_| draw()).collect();
+    format!("{stem}-{suffix}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn caller() -> Caller {
+        let env = [("PATH", "/bin"), ("HOME", "/root"), ("SECRET", "s"), ("FOO", "$$1")];
+        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Caller { directory: "/here".to_owned(), env, processors: 4 }
+    }
+
+    fn job(flags: Flags, command: &[&str]) -> Value {
+        flags.job(&command.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), &caller()).unwrap()
+    }
+
+    fn env_of(job: &Value) -> Vec<String> {
+        let env = job["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+        let row = |row: &Value| format!("{}={}", row["name"].as_str().unwrap(), row["value"].as_str().unwrap());
+        env.iter().map(row).collect()
+    }
+
+    #[test]
+    fn a_plain_command_is_one_run_of_it_here() {
+        let job = job(Flags::default(), &["make", "-j", "$$", "$(nproc)"]);
+        let spec = &job["spec"];
+        let container = &spec["template"]["spec"]["containers"][0];
+        assert_eq!((&spec["completions"], &spec["parallelism"]), (&json!(1), &json!(1)));
+        assert_eq!(spec["completionMode"], "NonIndexed");
+        assert_eq!(container["command"], json!(["make", "-j", "$$$$", "$(nproc)"]));
+        assert_eq!(container["workingDir"], "/here");
+        assert_eq!(container["image"], "process");
+        assert_eq!(env_of(&job), ["HOME=/root", "PATH=/bin"]);
+        assert_eq!(spec["template"]["spec"]["restartPolicy"], "Never");
+    }
+
+    #[test]
+    fn every_flag_is_a_field() {
+        let flags = Flags {
+            name: Some("n".to_owned()),
+            completions: Some(9),
+            parallelism: Some(3),
+            indexed: true,
+            backoff_limit: Some(1),
+            backoff_limit_per_index: Some(2),
+            max_failed_indexes: Some(4),
+            deadline: Some(90),
+            env: vec!["A=b=c".to_owned(), "FOO".to_owned(), "PATH=/mine".to_owned()],
+            workdir: Some("sub".to_owned()),
+            cpu: Some("500m".to_owned()),
+            memory: None,
+            restart: Some(Restart::OnFailure),
+            ttl: Some(60),
+        };
+        let job = job(flags, &["x"]);
+        for (pointer, expected) in [
+            ("/metadata/name", json!("n")),
+            ("/spec/completions", json!(9)),
+            ("/spec/parallelism", json!(3)),
+            ("/spec/completionMode", json!("Indexed")),
+            ("/spec/backoffLimit", json!(1)),
+            ("/spec/backoffLimitPerIndex", json!(2)),
+            ("/spec/maxFailedIndexes", json!(4)),
+            ("/spec/activeDeadlineSeconds", json!(90)),
+            ("/spec/ttlSecondsAfterFinished", json!(60)),
+            ("/spec/template/spec/restartPolicy", json!("OnFailure")),
+            ("/spec/template/spec/containers/0/workingDir", json!("/here/sub")),
+            ("/spec/template/spec/containers/0/resources", json!({"requests": {"cpu": "500m"}})),
+        ] {
+            assert_eq!(job.pointer(pointer), Some(&expected), "{pointer}");
+        }
+        assert_eq!(env_of(&job), ["HOME=/root", "A=b=c", "FOO=$$$$1", "PATH=/mine"]);
+    }
+
+    #[test]
+    fn parallelism_is_what_the_machine_has_and_the_work_needs() {
+        for (completions, expected) in [(None, 1), (Some(0), 1), (Some(3), 3), (Some(100), 4)] {
+            assert_eq!(job(Flags { completions, ..Flags::default() }, &["x"])["spec"]["parallelism"], expected);
+        }
+    }
+
+    #[test]
+    fn variables_must_be_there_to_be_taken_over() {
+        for (given, told) in [("NOPE", "it is not set here"), ("=x", "no name before")] {
+            let flags = Flags { env: vec![given.to_owned()], ..Flags::default() };
+            assert!(flags.job(&["x".to_owned()], &caller()).unwrap_err().contains(told));
+        }
+    }
+
+    #[test]
+    fn names_are_made_of_commands() {
+        for (program, stem) in [
+            ("make", "make-"),
+            ("/usr/bin/Python3.11", "python3-11-"),
+            ("./.hidden.sh", "hidden-sh-"),
+            ("---", "job-"),
+            ("", "job-"),
+            (&"x".repeat(90), &format!("{}-", "x".repeat(LONGEST_STEM))),
+        ] {
+            let name = name(&[program.to_owned()], b"");
+            assert_eq!(name.len(), stem.len() + SUFFIX_LENGTH, "{name}");
+            assert!(name.starts_with(stem), "{program}: {name}");
+        }
+    }
+
+    #[test]
+    fn the_same_work_has_the_same_name() {
+        let named = |flags: Flags, command: &[&str]| job(flags, command)["metadata"]["name"].clone();
+        let plain = named(Flags::default(), &["make"]);
+        assert_eq!(plain, named(Flags { parallelism: Some(2), ..Flags::default() }, &["make"]));
+        for (flags, command) in [
+            (Flags::default(), &["make", "test"][..]),
+            (Flags { completions: Some(2), ..Flags::default() }, &["make"]),
+            (Flags { env: vec!["A=1".to_owned()], ..Flags::default() }, &["make"]),
+            (Flags { workdir: Some("/there".to_owned()), ..Flags::default() }, &["make"]),
+        ] {
+            assert_ne!(plain, named(flags, command), "{command:?}");
+        }
+    }
+
+    #[test]
+    fn durations_are_whole_seconds() {
+        for (text, expected) in [("90", 90), ("90s", 90), ("1h30m", 5400), ("100ms", 1), ("0", 0)] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for text in ["", "-1s", "soon", "5x"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

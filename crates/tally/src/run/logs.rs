@@ -1,0 +1,166 @@
+//! What Pods write. Where it is kept is the node's business; this is all that `tally run` needs of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use tally_core::ids::PodUid;
+use tally_node::logs::{self, Options, Reader, Which};
+use tally_node::port::Attempt;
+
+/// One Pod, as the node knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodId {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub container: String,
+    /// Without the end of the line.
+    pub text: String,
+}
+
+/// How far somebody has read: a place in each of the logs of a Pod, by whatever name they have. A container that
+/// starts again has a new log, which is read from its beginning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(pub std::collections::BTreeMap<String, u64>);
+
+pub trait Logs: Send + Sync {
+    /// The last lines of a container, or of all of them where none is named. Nothing where there is no log any more.
+    fn tail(&self, pod: &PodId, container: &str, most: usize) -> Vec<String>;
+
+    /// Whole lines after the cursor, at most `most`, and moves it. `ended`: nothing more will be written,
+    /// so that half a line is one, too. Nothing: there is no more for now.
+    fn read(&self, pod: &PodId, cursor: &mut Cursor, ended: bool, most: usize) -> Vec<Line>;
+}
+
+/// A line is given up as one when it is this long: whoever prints a gigabyte without an end of line gets several.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// The logs of the processes of this machine.
+pub struct ProcessLogs {
+    root: PathBuf,
+    /// Those that are being read.
+    open: Mutex<BTreeMap<Attempt, Reading>>,
+}
+
+struct Reading {
+    reader: Reader,
+    /// Whole lines.
+    lines: VecDeque<String>,
+    half: Vec<u8>,
+}
+
+/// In a cursor: this log has been read to its end.
+const READ: u64 = 1;
+
+impl ProcessLogs {
+    pub fn new(root: PathBuf) -> Self {
+        Self { root, open: Mutex::default() }
+    }
+}
+
+impl Logs for ProcessLogs {
+    fn tail(&self, pod: &PodId, container: &str, most: usize) -> Vec<String> {
+        let uid = PodUid::new(&pod.uid);
+        let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
+        let attempts = logs::attempts(&self.root, &uid);
+        for attempt in attempts.iter().filter(|attempt| container.is_empty() || attempt.container == container) {
+            newest.insert(&attempt.container, attempt.number);
+        }
+        let options = Options { tail_lines: Some(most as u64), ..Options::default() };
+        let mut lines = Vec::new();
+        for (container, number) in newest {
+            let opened = logs::open(&self.root, &uid, container, Which::Number(number), options.clone());
+            let Ok(mut reader) = opened else { continue };
+            let mut text = Vec::new();
+            while let Ok(Some(chunk)) = reader.read() {
+                text.extend_from_slice(&chunk);
+            }
+            lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+        }
+        lines.split_off(lines.len().saturating_sub(most))
+    }
+
+    fn read(&self, pod: &PodId, cursor: &mut Cursor, ended: bool, most: usize) -> Vec<Line> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = Vec::new();
+        let attempts = logs::attempts(&self.root, &PodUid::new(&pod.uid));
+        for (at, attempt) in attempts.iter().enumerate() {
+            let key = format!("{}/{}", attempt.container, attempt.number);
+            if cursor.0.get(&key) == Some(&READ) {
+                continue;
+            }
+            // A container that was started again writes no more here.
+            let over = ended || attempts.get(at + 1).is_some_and(|next| next.container == attempt.container);
+            if !open.contains_key(attempt) {
+                let which = Which::Number(attempt.number);
+                let opened = logs::open(&self.root, &attempt.pod, &attempt.container, which, Options::default());
+                let Ok(reader) = opened else { continue };
+                open.insert(attempt.clone(), Reading { reader, lines: VecDeque::new(), half: Vec::new() });
+            }
+            let Some(reading) = open.get_mut(attempt) else { continue };
+            while lines.len() < most
+                && let Some(text) = reading.line(over)
+            {
+                lines.push(Line { container: attempt.container.to_string(), text });
+            }
+            if lines.len() >= most {
+                break;
+            }
+            if over {
+                open.remove(attempt);
+                cursor.0.insert(key, READ);
+            }
+        }
+        lines
+    }
+}
+
+impl Reading {
+    /// The next whole line; with `over`, also a last one without an end.
+    fn line(&mut self, over: bool) -> Option<String> {
+        loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Some(line);
+            }
+            // A log that cannot be read any further ends there.
+            let Some(chunk) = self.reader.read().ok().flatten() else { break };
+            self.half.extend_from_slice(&chunk);
+            while let Some(end) = memchr::memchr(b'\n', &self.half) {
+                self.lines.push_back(String::from_utf8_lossy(&self.half[..end]).into_owned());
+                self.half.drain(..=end);
+            }
+            if self.half.len() > LONGEST_LINE {
+                break;
+            }
+        }
+        let whole = (over && !self.half.is_empty()) || self.half.len() > LONGEST_LINE;
+        whole.then(|| String::from_utf8_lossy(&std::mem::take(&mut self.half)).into_owned())
+    }
+}
+
+/// Hollow nodes run nothing. Their Pods say that, so that what is done with logs can be seen.
+pub struct HollowLogs;
+
+impl HollowLogs {
+    fn said(pod: &PodId) -> String {
+        format!("{} ran nothing: its node is hollow", pod.name)
+    }
+}
+
+impl Logs for HollowLogs {
+    fn tail(&self, pod: &PodId, _: &str, most: usize) -> Vec<String> {
+        [Self::said(pod)].into_iter().take(most).collect()
+    }
+
+    fn read(&self, pod: &PodId, cursor: &mut Cursor, ended: bool, most: usize) -> Vec<Line> {
+        if !ended || most == 0 || cursor.0.insert("main".to_owned(), 1).is_some() {
+            return Vec::new();
+        }
+        vec![Line { container: "main".to_owned(), text: Self::said(pod) }]
+    }
+}

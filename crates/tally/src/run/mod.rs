@@ -1,0 +1,367 @@
+//! `tally run`: Jobs from flags or files, run to their end on this machine.
+//!
+//! First everything is read and checked (`documents`, `flags`, `check`), then made or found again (`submit`, `resume`)
+//! in a cluster of one process (`cluster`), then followed (`follow`) in a model of what is to be shown (`model`),
+//! which is drawn (`render`, `screen`) or told in lines (`report`, `output`).
+
+mod check;
+mod cluster;
+mod documents;
+mod ending;
+mod flags;
+mod follow;
+mod logs;
+mod model;
+mod output;
+mod render;
+mod report;
+mod resume;
+mod screen;
+mod submit;
+mod tree;
+mod view;
+mod words;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use check::Everything;
+use cluster::Cluster;
+use documents::{Document, Origin};
+use flags::{Caller, Flags};
+use follow::{End, Follow, Readers};
+use model::{Model, State};
+use output::Output;
+use submit::{How, Manner, Placed, Refused};
+
+use crate::place::quoted;
+
+#[derive(clap::Args)]
+#[command(
+    override_usage = "tally run [OPTIONS] -- COMMAND [ARG]...\n       tally run [OPTIONS] -f FILE [-f FILE]...\n       \
+                      tally run [OPTIONS] -",
+    after_help = "Examples:
+  tally run -- make test                                  one run, tried again if it fails
+  tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
+                                                          twenty runs, four at a time, each with its number
+  tally run -n 8 -i -- ./part.sh '$(JOB_COMPLETION_INDEX)'  the number as an argument, without a shell
+  tally run -n 100 -i --backoff-limit-per-index 2 -- ./flaky.sh
+                                                          every index for itself: some may fail
+  tally run --deadline 10m --logs -- ./build.sh           what it writes is shown; ended after ten minutes
+  tally run -f jobs.yaml                                  Jobs from a file, with ConfigMaps and Secrets beside them
+  kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
+  tally run --data-dir ./d -n 1000 -i -- ./work.sh        kept: after a crash or Ctrl-C the same command goes on
+  tally run --output json -f jobs.yaml | jq .             an object a line: progress, failure, log, summary
+
+The first Ctrl-C ends everything in order: SIGTERM, then SIGKILL after the grace period. The second ends it at once.
+Standard output has the summary, or with --logs what the Pods write, or JSON; everything else is on standard error.
+In a command and in --env values $(NAME) is replaced where a variable of that name is given; $$ stays as it is.
+
+Exit code 0: all Jobs are Complete; 1: a Job has Failed; 2: bad usage or bad input, and nothing was run; 3: the machine
+is in the way (the data directory cannot be used, the disk is full); 130: interrupted."
+)]
+pub struct Args {
+    /// Run the Jobs of a file, YAML or JSON, with several documents if you like; - is standard input; may be repeated
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    files: Vec<String>,
+    #[command(flatten)]
+    flags: Flags,
+    /// Keep everything here: a second run goes on where the first was stopped [default: nothing is kept]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Delete a Job of the same name in the data directory and run it once more
+    #[arg(long, requires = "data_dir")]
+    again: bool,
+    /// Show what the Pods write, each line with the Job and the index, or the Pod, in front
+    #[arg(long, short = 'l')]
+    logs: bool,
+    /// What is printed: text for people, or one JSON object a line
+    #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    output: Form,
+    /// Say nothing about progress and results: the exit code tells
+    #[arg(long, short = 'q')]
+    quiet: bool,
+    /// So many nodes whose Pods succeed at once without running, or do as their annotations say; for tests
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    hollow: u32,
+    /// - to read Jobs from standard input
+    #[arg(value_name = "-", hide = true)]
+    stdin: Option<String>,
+    /// The command to run, after --
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    Text,
+    Json,
+}
+
+const FAILED: u8 = 1;
+const BAD_INPUT: u8 = 2;
+const MACHINE: u8 = 3;
+const INTERRUPTED: u8 = 130;
+
+/// Runs to the end, and says with its exit code how that went.
+pub fn run(args: &Args) -> ExitCode {
+    match start(args) {
+        Ok(code) => ExitCode::from(code),
+        Err(Refused::Input(why)) => {
+            eprintln!("tally: {why}");
+            ExitCode::from(BAD_INPUT)
+        }
+        Err(Refused::Machine(why)) => {
+            eprintln!("tally: {why}");
+            ExitCode::from(MACHINE)
+        }
+    }
+}
+
+fn start(args: &Args) -> Result<u8, Refused> {
+    let documents = wanted(args).map_err(Refused::Input)?;
+    let machine = |error: std::io::Error| Refused::Machine(format!("cannot start threads: {error}"));
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
+    let runtime = runtime.map_err(machine)?;
+    runtime.block_on(work(args, documents))
+}
+
+/// Everything that is to be made. Nothing at all: go on with what is in the data directory.
+fn wanted(args: &Args) -> Result<Vec<Document>, String> {
+    let mut files = args.files.clone();
+    match args.stdin.as_deref() {
+        None => {}
+        Some("-") => files.push("-".to_owned()),
+        Some(other) => {
+            return Err(format!(
+                "{other:?} is neither a flag nor -; put a command after --, as in `tally run -- {other}`, and a file \
+                 after -f"
+            ));
+        }
+    }
+    if files.iter().filter(|file| *file == "-").count() > 1 {
+        return Err("standard input can be read only once; give - once".to_owned());
+    }
+    match (files.is_empty(), args.command.is_empty()) {
+        (false, false) => Err("there are files and a command; give one of them".to_owned()),
+        (false, true) => match args.flags.first() {
+            Some(flag) => {
+                Err(format!("{flag} is for a command; a file says such things itself, edit the file instead"))
+            }
+            None => documents::read(&files),
+        },
+        (true, false) => of_flags(args).map(|document| vec![document]),
+        (true, true) => match (&args.data_dir, args.flags.first()) {
+            (_, Some(flag)) => Err(format!("{flag} is for a command, and there is none; put it after --")),
+            (Some(_), None) => Ok(Vec::new()),
+            (None, None) => {
+                Err("there is nothing to run; put a command after --, or name a file with -f; see --help".to_owned())
+            }
+        },
+    }
+}
+
+fn of_flags(args: &Args) -> Result<Document, String> {
+    let directory =
+        std::env::current_dir().map_err(|error| format!("the current directory cannot be used: {error}"))?;
+    let directory = directory.into_os_string().into_string();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let caller = Caller {
+        directory: directory.map_err(|path| format!("the current directory {path:?} has no name in UTF-8"))?,
+        env: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        processors: i32::try_from(processors).unwrap_or(i32::MAX),
+    };
+    let object = args.flags.job(&args.command, &caller)?;
+    let container = &object["spec"]["template"]["spec"]["containers"][0];
+    let workdir = container["workingDir"].as_str().unwrap_or_default();
+    if !Path::new(workdir).is_dir() {
+        return Err(format!("--workdir {workdir}: there is no such directory"));
+    }
+    let path = container["env"].as_array().into_iter().flatten().find(|row| row["name"] == "PATH");
+    let path = path.and_then(|row| row["value"].as_str()).unwrap_or("/usr/local/bin:/usr/bin:/bin");
+    find_program(&args.command[0], path, workdir)?;
+    let resource = tally_api::catalog::find("batch", "v1", "jobs").ok_or("no Jobs are served")?;
+    Ok(Document { origin: Origin::Flags, resource, object })
+}
+
+/// A command that does not exist is better known before a Job tries it seven times.
+fn find_program(program: &str, path: &str, workdir: &str) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let is_file = |path: &Path| path.metadata().is_ok_and(|found| found.is_file());
+    let runs =
+        |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    // An index in the path is known only to the Pod.
+    if program.contains("$(") {
+        return Ok(());
+    }
+    if program.contains('/') {
+        let file = Path::new(workdir).join(program);
+        return match (is_file(&file), runs(&file)) {
+            (_, true) => Ok(()),
+            (true, false) => Err(format!("{program} cannot be run: it is not executable; try `chmod +x {program}`")),
+            (false, false) => Err(format!("{program}: there is no such program in {workdir}")),
+        };
+    }
+    let found = path.split(':').any(|directory| runs(&Path::new(workdir).join(directory).join(program)));
+    if found { Ok(()) } else { Err(format!("{program}: there is no such program in PATH ({path})")) }
+}
+
+async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
+    let began = Instant::now();
+    let mut output = Output::new(args.output, args.quiet, args.logs, screen::this_terminal());
+    let of_flags = documents.iter().any(|document| matches!(document.origin, Origin::Flags));
+    let everything = check::check(documents).await.map_err(Refused::Input)?;
+    for warning in &everything.warnings {
+        output.note(&format!("warning: {warning}"));
+    }
+    let data_dir = match &args.data_dir {
+        Some(given) => Some(
+            std::path::absolute(given)
+                .map_err(|error| Refused::Machine(format!("cannot use {}: {error}", given.display())))?,
+        ),
+        None => None,
+    };
+    let opened = Cluster::open(data_dir.as_deref()).await;
+    let cluster = opened.map_err(|error| Refused::Machine(format!("{error:#}")))?;
+    let placed = place(args, of_flags, &cluster, &everything).await?;
+    let mut model = Model::default();
+    for job in &placed {
+        model.follow(&job.namespace, &job.name, &job.uid);
+        tell(&mut output, &mut model, job, data_dir.as_deref());
+    }
+    let over = follow::over(&cluster.registry)?;
+    model.knows_of(&over);
+    let stop = stop_signals(cluster.temporary())?;
+    let working = cluster.start(args.hollow).await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
+    let logs = working.logs();
+    let mut follow = Follow {
+        registry: &cluster.registry,
+        model: &mut model,
+        output: &mut output,
+        logs,
+        wants_logs: args.logs,
+        began,
+        readers: Readers::without(over),
+    };
+    let ended = follow.run(working, stop).await;
+    let now = began.elapsed();
+    let shown = data_dir.as_deref().map(|directory| directory.display().to_string());
+    let ended = ended.map_err(|refused| {
+        output.leave();
+        located(refused, data_dir.as_deref())
+    })?;
+    output.end(&model, now, shown.as_deref());
+    if let Some(directory) = &data_dir {
+        let goes_on = if ended == End::Interrupted { "; the same command goes on from here" } else { "" };
+        output.note(&format!("everything is kept in {}{goes_on}", quoted(directory)));
+    }
+    cluster.close();
+    Ok(exit_code(&model, &ended))
+}
+
+async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everything) -> Result<Vec<Placed>, Refused> {
+    let named: Vec<&str> = args.flags.env.iter().map(|given| given.split('=').next().unwrap_or_default()).collect();
+    let loose: Vec<&str> = flags::TAKEN_OVER.into_iter().filter(|name| of_flags && !named.contains(name)).collect();
+    let place = cluster.directory.display().to_string();
+    let manner = Manner { loose: &loose, again: args.again, place: &place };
+    let placed = submit::submit(&cluster.registry, wanted, manner).await;
+    let placed = placed.map_err(|refused| located(refused, args.data_dir.as_deref()))?;
+    if placed.is_empty() {
+        return Err(Refused::Input(format!(
+            "there is no unfinished Job in {place}, and no command; put one after --, or name a file with -f"
+        )));
+    }
+    Ok(placed)
+}
+
+/// A disk that is full is named.
+fn located(refused: Refused, data_dir: Option<&Path>) -> Refused {
+    match (refused, data_dir) {
+        (Refused::Machine(why), Some(directory)) => Refused::Machine(format!(
+            "{why}; that was in {}. Nothing is lost that was on disk: when there is room, the same command goes on",
+            directory.display()
+        )),
+        (refused, _) => refused,
+    }
+}
+
+fn tell(output: &mut Output, model: &mut Model, job: &Placed, data_dir: Option<&Path>) {
+    let Some(directory) = data_dir else { return };
+    let directory = quoted(directory);
+    let name = &job.name;
+    match job.how {
+        How::Created => {}
+        How::GoesOn => output.note(&format!("Job {name:?} goes on from what is in {directory}")),
+        How::GoesOnToo => output.note(&format!("Job {name:?} was left unfinished in {directory} and goes on, too")),
+        How::Finished => {
+            model.was_finished(&job.uid);
+            output.note(&format!("Job {name:?} in {directory} is finished; --again runs it once more"));
+        }
+    }
+}
+
+fn exit_code(model: &Model, ended: &End) -> u8 {
+    let complete = model.jobs().iter().all(|job| matches!(job.state, State::Complete { .. }));
+    match (ended, complete) {
+        (End::Interrupted, _) => INTERRUPTED,
+        (End::Finished, true) => 0,
+        (End::Finished, false) => FAILED,
+    }
+}
+
+/// True from the first SIGINT, SIGTERM or SIGHUP on. The second ends the process on the spot: the node sees to it that
+/// none of its processes outlives it, and the store is made to survive worse.
+fn stop_signals(temporary: Option<PathBuf>) -> Result<watch::Receiver<bool>, Refused> {
+    let machine = |error: std::io::Error| Refused::Machine(format!("cannot wait for signals: {error}"));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(machine)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(machine)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(machine)?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        let mut next = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        };
+        next().await;
+        // Whoever has stopped listening is at the end already.
+        let _ = stop.send(true);
+        next().await;
+        if let Some(directory) = temporary {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+        std::process::exit(INTERRUPTED.into());
+    });
+    Ok(stopped)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_for_where_they_will_be() {
+        for (program, path, good) in [
+            ("sh", "/nowhere:/bin", true),
+            ("sh", "/nowhere", false),
+            ("/bin/sh", "", true),
+            ("./no-such-program", "/bin", false),
+            ("/etc/passwd", "/bin", false),
+            ("./$(JOB_COMPLETION_INDEX)", "/bin", true),
+        ] {
+            assert_eq!(find_program(program, path, "/").is_ok(), good, "{program} in {path}");
+        }
+        assert!(find_program("/etc/passwd", "", "/").unwrap_err().contains("chmod"));
+    }
+}

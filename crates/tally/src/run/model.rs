@@ -1,0 +1,493 @@
+//! What is shown, made of what was seen: pure, without a clock, and no larger than what is shown.
+//!
+//! Counts are those of the Job's status, which counts every Pod once. Pods are looked at only for how they failed.
+//! Time is given as the time since the run began.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use tally_core::indexes::IndexSet;
+
+use super::view::{JobText, PodText};
+
+/// Failures remembered of a Job: more than any screen has room for below the others.
+const FAILURES: usize = 8;
+
+/// The rate is that of the last so many seconds: long enough to be steady, short enough to follow a change.
+const WINDOW: Duration = Duration::from_secs(20);
+/// Samples kept of it.
+const SAMPLES: usize = 40;
+
+#[derive(Debug, Default)]
+pub struct Model {
+    /// In the order they were given.
+    jobs: Vec<Job>,
+    by_uid: BTreeMap<String, usize>,
+    /// Pods whose failure has been told. One that goes is forgotten, so these are never more than there are.
+    failed_pods: BTreeSet<String>,
+    /// Somebody asked for an end.
+    pub stopping: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// None: it ends when one of its Pods has succeeded and the others have ended.
+    pub completions: Option<u32>,
+    pub active: u32,
+    pub terminating: u32,
+    pub succeeded: u32,
+    pub failed: u32,
+    /// Indexes that have failed for good, as the API writes them: `1,3-5`.
+    pub failed_indexes: String,
+    failed_index_count: u32,
+    pub state: State,
+    /// When it was first seen to be finished.
+    pub finished_after: Option<Duration>,
+    /// It was finished before this run began.
+    pub was_finished: bool,
+    /// The newest last.
+    pub failures: VecDeque<Failure>,
+    /// Why some Pod cannot start, if that is so.
+    pub stuck: Option<Stuck>,
+    samples: VecDeque<(Duration, u32)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum State {
+    #[default]
+    Waiting,
+    Running,
+    Suspended,
+    /// It is decided how it ends; the last Pods are still there.
+    Ending {
+        failed: bool,
+        reason: String,
+    },
+    Complete {
+        reason: String,
+        message: String,
+    },
+    Failed {
+        reason: String,
+        message: String,
+    },
+    /// Somebody removed it before it was finished.
+    Deleted,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Failure {
+    pub pod: String,
+    pub uid: String,
+    pub namespace: String,
+    pub index: Option<u32>,
+    pub container: String,
+    pub exit_code: Option<i32>,
+    pub reason: String,
+    pub message: String,
+    /// The last lines that it wrote. None: nobody has looked yet.
+    pub log: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stuck {
+    pub pod: String,
+    pub reason: String,
+    pub message: String,
+}
+
+impl State {
+    pub fn is_finished(&self) -> bool {
+        matches!(self, Self::Complete { .. } | Self::Failed { .. } | Self::Deleted)
+    }
+
+    fn of(text: &JobText) -> Self {
+        let conditions = text.status.conditions.as_deref().unwrap_or_default();
+        let holds =
+            |kind: &str| conditions.iter().find(|condition| condition.r#type == kind && condition.status == "True");
+        if let Some(complete) = holds("Complete") {
+            return Self::Complete { reason: complete.reason.clone(), message: complete.message.clone() };
+        }
+        if let Some(failed) = holds("Failed") {
+            return Self::Failed { reason: failed.reason.clone(), message: failed.message.clone() };
+        }
+        if let Some(target) = holds("FailureTarget") {
+            return Self::Ending { failed: true, reason: target.reason.clone() };
+        }
+        if let Some(met) = holds("SuccessCriteriaMet") {
+            return Self::Ending { failed: false, reason: met.reason.clone() };
+        }
+        let status = &text.status;
+        if text.spec.suspend == Some(true) {
+            Self::Suspended
+        } else if status.active + status.succeeded + status.failed > 0 {
+            Self::Running
+        } else {
+            Self::Waiting
+        }
+    }
+}
+
+impl Job {
+    /// Runs that are over for good: they have succeeded, or will not be tried again.
+    pub fn done(&self) -> u32 {
+        self.succeeded.saturating_add(self.failed_index_count)
+    }
+
+    /// Runs that came to an end in a second.
+    pub fn rate(&self) -> Option<f64> {
+        let ((began, first), (ended, last)) = (self.samples.front()?, self.samples.back()?);
+        let seconds = ended.saturating_sub(*began).as_secs_f64();
+        (seconds > 0.0 && last > first).then(|| f64::from(last - first) / seconds)
+    }
+
+    pub fn time_left(&self) -> Option<Duration> {
+        if self.state != State::Running {
+            return None;
+        }
+        let left = self.completions?.saturating_sub(self.done());
+        Duration::try_from_secs_f64(f64::from(left) / self.rate()?).ok()
+    }
+
+    /// Between nought and one.
+    pub fn share_done(&self) -> Option<f64> {
+        match self.completions? {
+            0 => Some(1.0),
+            completions => Some((f64::from(self.done()) / f64::from(completions)).min(1.0)),
+        }
+    }
+
+    fn sample(&mut self, now: Duration) {
+        let done = self.done();
+        // The newest sample moves along until it is far enough from the one before.
+        let pace = WINDOW / SAMPLES as u32;
+        let crowded = self.samples.len() > 1
+            && self.samples.iter().rev().nth(1).is_some_and(|(before, _)| now.saturating_sub(*before) < pace);
+        if crowded {
+            self.samples.pop_back();
+        }
+        self.samples.push_back((now, done));
+        while self.samples.len() > SAMPLES
+            || self.samples.len() > 2
+                && self.samples.front().is_some_and(|(first, _)| now.saturating_sub(*first) > WINDOW)
+        {
+            self.samples.pop_front();
+        }
+    }
+}
+
+impl Model {
+    pub fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.jobs.iter().all(|job| job.state.is_finished())
+    }
+
+    /// Begins to follow a Job.
+    pub fn follow(&mut self, namespace: &str, name: &str, uid: &str) {
+        self.by_uid.insert(uid.to_owned(), self.jobs.len());
+        self.jobs.push(Job {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            completions: None,
+            active: 0,
+            terminating: 0,
+            succeeded: 0,
+            failed: 0,
+            failed_indexes: String::new(),
+            failed_index_count: 0,
+            state: State::Waiting,
+            finished_after: None,
+            was_finished: false,
+            failures: VecDeque::new(),
+            stuck: None,
+            samples: VecDeque::new(),
+        });
+    }
+
+    pub fn job(&self, uid: &str) -> Option<&Job> {
+        self.jobs.get(*self.by_uid.get(uid)?)
+    }
+
+    /// A Job as it is now. Returns whether anything that is shown has changed.
+    pub fn saw_job(&mut self, text: &JobText, now: Duration) -> bool {
+        let Some(job) = self.by_uid.get(&text.metadata.uid).and_then(|index| self.jobs.get_mut(*index)) else {
+            return false;
+        };
+        if job.state.is_finished() {
+            return false;
+        }
+        let before =
+            (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone());
+        let status = &text.status;
+        job.completions = text.spec.completions;
+        job.active = status.active;
+        job.terminating = status.terminating.unwrap_or(0);
+        job.succeeded = status.succeeded;
+        job.failed = status.failed;
+        let failed_indexes = status.failed_indexes.as_deref().unwrap_or_default();
+        if job.failed_indexes != failed_indexes {
+            job.failed_indexes = failed_indexes.to_owned();
+            let limit = text.spec.completions.unwrap_or(u32::MAX);
+            job.failed_index_count = IndexSet::read_tolerant(failed_indexes, limit).len() as u32;
+        }
+        job.state = State::of(text);
+        job.sample(now);
+        if job.state.is_finished() {
+            job.finished_after = Some(now);
+            job.stuck = None;
+        }
+        before != (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone())
+    }
+
+    /// The failures of these Pods are no news.
+    pub fn knows_of(&mut self, pods: &[String]) {
+        self.failed_pods.extend(pods.iter().cloned());
+    }
+
+    /// A Job that was finished when this run began.
+    pub fn was_finished(&mut self, uid: &str) {
+        if let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) {
+            job.was_finished = true;
+        }
+    }
+
+    /// A Job is no more. Finished ones may go as they like.
+    pub fn lost_job(&mut self, uid: &str, now: Duration) -> bool {
+        let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) else { return false };
+        if job.state.is_finished() {
+            return false;
+        }
+        (job.state, job.finished_after) = (State::Deleted, Some(now));
+        true
+    }
+
+    /// A Pod as it is now. Returns its failure if this is news.
+    pub fn saw_pod(&mut self, text: &PodText) -> Option<&mut Failure> {
+        let index = *self.by_uid.get(text.metadata.job()?)?;
+        let job = self.jobs.get_mut(index)?;
+        let stuck = text.status.stuck().filter(|_| !text.status.has_ended());
+        match stuck {
+            Some(why) if !job.state.is_finished() => {
+                let (reason, message) = (why.reason.clone(), why.message.clone());
+                job.stuck = Some(Stuck { pod: text.metadata.name.clone(), reason, message });
+            }
+            _ if job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name) => job.stuck = None,
+            _ => {}
+        }
+        if text.status.phase != "Failed" || !self.failed_pods.insert(text.metadata.uid.clone()) {
+            return None;
+        }
+        let (container, terminated) = match text.status.culprit() {
+            Some((container, terminated)) => (container.to_owned(), Some(terminated)),
+            None => (String::new(), None),
+        };
+        let first = |one: &str, other: Option<&String>| match (one, other) {
+            ("", Some(other)) => other.clone(),
+            (one, _) => one.to_owned(),
+        };
+        if job.failures.len() == FAILURES {
+            job.failures.pop_front();
+        }
+        job.failures.push_back(Failure {
+            pod: text.metadata.name.clone(),
+            uid: text.metadata.uid.clone(),
+            namespace: text.metadata.namespace.clone(),
+            index: text.metadata.index(),
+            container,
+            exit_code: terminated.map(|terminated| terminated.exit_code),
+            // The Pod's own word is about the whole: evicted, past its deadline.
+            reason: first(&text.status.reason, terminated.map(|terminated| &terminated.reason)),
+            message: first(&text.status.message, terminated.map(|terminated| &terminated.message)),
+            log: None,
+        });
+        job.failures.back_mut()
+    }
+
+    pub fn lost_pod(&mut self, text: &PodText) {
+        self.failed_pods.remove(&text.metadata.uid);
+        let job = text.metadata.job().and_then(|uid| self.by_uid.get(uid)).and_then(|index| self.jobs.get_mut(*index));
+        if let Some(job) = job.filter(|job| job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name)) {
+            job.stuck = None;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    pub fn job(value: Value) -> JobText {
+        serde_json::from_value(value).unwrap()
+    }
+
+    pub fn seen(completions: Option<u32>, status: Value) -> JobText {
+        job(json!({"metadata": {"uid": "u", "name": "sum"}, "spec": {"completions": completions}, "status": status}))
+    }
+
+    pub fn failed_pod(number: u32, code: i32) -> PodText {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("sum-{number}-xyz"), "namespace": "default", "uid": format!("p{number}"),
+                "annotations": {"batch.kubernetes.io/job-completion-index": number.to_string()},
+                "ownerReferences": [{"kind": "Job", "uid": "u", "controller": true}],
+            },
+            "status": {"phase": "Failed", "containerStatuses": [
+                {"name": "main", "state": {"terminated": {"exitCode": code, "reason": "Error"}}},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    pub fn model() -> Model {
+        let mut model = Model::default();
+        model.follow("default", "sum", "u");
+        model
+    }
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn states_are_those_of_the_conditions() {
+        let condition =
+            |kind: &str| json!({"conditions": [{"type": kind, "status": "True", "reason": "R", "message": "M"}]});
+        let (reason, message) = ("R".to_owned(), "M".to_owned());
+        for (status, expected) in [
+            (json!({}), State::Waiting),
+            (json!({"active": 1}), State::Running),
+            (json!({"failed": 1}), State::Running),
+            (condition("Complete"), State::Complete { reason: reason.clone(), message: message.clone() }),
+            (condition("Failed"), State::Failed { reason: reason.clone(), message }),
+            (condition("FailureTarget"), State::Ending { failed: true, reason: reason.clone() }),
+            (condition("SuccessCriteriaMet"), State::Ending { failed: false, reason }),
+            (json!({"conditions": [{"type": "Complete", "status": "False"}]}), State::Waiting),
+        ] {
+            let mut model = model();
+            model.saw_job(&seen(Some(3), status.clone()), at(0));
+            assert_eq!(model.jobs()[0].state, expected, "{status}");
+            assert_eq!(model.is_finished(), expected.is_finished());
+        }
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        let mut model = model();
+        // Ten a second for a minute, then a hundred a second for another.
+        let mut done = 0;
+        for tick in 0..=1200u64 {
+            let step = if tick <= 600 { 1 } else { 10 };
+            done += if tick == 0 { 0 } else { step };
+            model.saw_job(&seen(Some(10_000), json!({"active": 1, "succeeded": done})), at(tick * 100));
+            assert!(model.jobs()[0].samples.len() <= SAMPLES);
+            if tick == 600 {
+                assert_eq!(model.jobs()[0].rate().map(f64::round), Some(10.0));
+                assert_eq!(model.jobs()[0].time_left().map(|left| left.as_secs()), Some(940));
+            }
+        }
+        assert_eq!(model.jobs()[0].rate().map(f64::round), Some(100.0));
+        assert_eq!(model.jobs()[0].time_left().map(|left| left.as_secs()), Some(34));
+    }
+
+    #[test]
+    fn without_progress_or_an_end_in_sight_no_time_is_told() {
+        for (completions, first, second) in [(Some(5), 1, 1), (None, 1, 2), (Some(5), 0, 0)] {
+            let mut model = model();
+            for (now, succeeded) in [(0, first), (1000, second)] {
+                model.saw_job(&seen(completions, json!({"active": 1, "succeeded": succeeded})), at(now));
+            }
+            assert_eq!(model.jobs()[0].time_left(), None);
+        }
+    }
+
+    #[test]
+    fn work_that_was_done_before_does_not_speed_up_the_rate() {
+        let mut model = model();
+        model.saw_job(&seen(Some(2000), json!({"active": 1, "succeeded": 1000})), at(0));
+        model.saw_job(&seen(Some(2000), json!({"active": 1, "succeeded": 1010})), at(1000));
+        assert_eq!(model.jobs()[0].rate(), Some(10.0));
+    }
+
+    #[test]
+    fn indexes_that_failed_for_good_are_done() {
+        let mut model = model();
+        model.saw_job(
+            &seen(Some(10), json!({"active": 1, "succeeded": 3, "failed": 9, "failedIndexes": "1,4-6"})),
+            at(0),
+        );
+        assert_eq!(model.jobs()[0].done(), 7);
+        assert_eq!(model.jobs()[0].share_done(), Some(0.7));
+    }
+
+    #[test]
+    fn a_failure_is_news_once() {
+        let mut model = model();
+        let failure = model.saw_pod(&failed_pod(3, 2)).cloned().unwrap();
+        assert_eq!((failure.index, failure.exit_code, failure.reason.as_str()), (Some(3), Some(2), "Error"));
+        assert!(model.saw_pod(&failed_pod(3, 2)).is_none());
+        model.lost_pod(&failed_pod(3, 2));
+        assert!(model.failed_pods.is_empty(), "a Pod that is gone is forgotten");
+        let mut stranger = failed_pod(4, 1);
+        stranger.metadata = serde_json::from_value(json!({"uid": "x"})).unwrap();
+        assert!(model.saw_pod(&stranger).is_none());
+    }
+
+    #[test]
+    fn a_hundred_thousand_failures_leave_the_last_few() {
+        let mut model = model();
+        let mut pod = failed_pod(0, 1);
+        for number in 0..100_000 {
+            pod.metadata.uid = format!("p{number}");
+            model.saw_pod(&pod);
+            model.lost_pod(&pod);
+        }
+        let kept: Vec<_> = model.jobs()[0].failures.iter().map(|failure| failure.uid.clone()).collect();
+        assert_eq!(kept, (99_992..100_000).map(|number| format!("p{number}")).collect::<Vec<_>>());
+        assert!(model.failed_pods.is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_cannot_start_is_told_until_it_can() {
+        let mut model = model();
+        let waiting = |reason: &str, phase: &str| {
+            let mut pod = failed_pod(1, 0);
+            pod.status = serde_json::from_value(json!({"phase": phase, "containerStatuses": [
+                {"name": "main", "state": {"waiting": {"reason": reason, "message": "m"}}}]}))
+            .unwrap();
+            pod
+        };
+        for (reason, phase, stuck) in [
+            ("ContainerCreating", "Pending", false),
+            ("CreateContainerConfigError", "Pending", true),
+            ("ContainerCreating", "Pending", false),
+            ("NoCommand", "Pending", true),
+            ("NoCommand", "Failed", false),
+        ] {
+            model.saw_pod(&waiting(reason, phase));
+            assert_eq!(model.jobs()[0].stuck.is_some(), stuck, "{reason} {phase}");
+        }
+    }
+
+    #[test]
+    fn what_is_finished_stays_so() {
+        let mut model = model();
+        let done = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
+        assert!(model.saw_job(&seen(Some(1), done), at(5)));
+        assert!(!model.lost_job("u", at(6)));
+        assert!(!model.saw_job(&seen(Some(1), json!({"active": 1})), at(7)));
+        assert_eq!(model.jobs()[0].finished_after, Some(at(5)));
+        let mut other = self::model();
+        assert!(other.lost_job("u", at(1)));
+        assert_eq!(other.jobs()[0].state, State::Deleted);
+    }
+}

@@ -1,0 +1,148 @@
+//! A Job that is wanted and one of the same name that is there: is it the same work? Pure.
+
+use serde_json::Value;
+
+/// Labels that the server makes of the Job's identity.
+const GENERATED: [&str; 4] =
+    ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
+
+/// Differences named in a message.
+const NAMED: usize = 3;
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The same work: it goes on, with another number of Pods at a time if that is wanted.
+    GoOn { parallelism: Option<i64> },
+    /// It has been done.
+    Finished,
+    /// Other work: these fields differ.
+    Other(Vec<String>),
+}
+
+/// Both as the server has them, with everything filled in. `loose`: variables that may differ, because nobody gave
+/// them on purpose.
+pub fn decide(there: &Value, wanted: &Value, loose: &[&str]) -> Decision {
+    let [old, new] = [there, wanted].map(|job| essence(job, loose));
+    let mut differences = Vec::new();
+    differ("spec", &old, &new, &mut differences);
+    if !differences.is_empty() {
+        differences.truncate(NAMED);
+        return Decision::Other(differences);
+    }
+    if is_finished(there) {
+        return Decision::Finished;
+    }
+    let at_a_time = |job: &Value| job.pointer("/spec/parallelism").and_then(Value::as_i64);
+    Decision::GoOn { parallelism: at_a_time(wanted).filter(|wanted| at_a_time(there) != Some(*wanted)) }
+}
+
+pub fn is_finished(job: &Value) -> bool {
+    let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
+    let finished = |condition: &Value| {
+        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    };
+    conditions.is_some_and(|conditions| conditions.iter().any(finished))
+}
+
+/// What makes the Job this work: its specification without what the server made up, and without how many run at a
+/// time.
+fn essence(job: &Value, loose: &[&str]) -> Value {
+    let mut spec = job.get("spec").cloned().unwrap_or_default();
+    let own_selector = spec["manualSelector"] == true;
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("parallelism");
+        if !own_selector {
+            fields.remove("selector");
+        }
+    }
+    if let Some(labels) = spec.pointer_mut("/template/metadata/labels").and_then(Value::as_object_mut) {
+        labels.retain(|label, _| !GENERATED.contains(&label.as_str()));
+    }
+    if let Some(metadata) = spec.pointer_mut("/template/metadata").and_then(Value::as_object_mut) {
+        metadata.remove("creationTimestamp");
+        metadata.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()));
+    }
+    let containers = spec.pointer_mut("/template/spec/containers").and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
+            env.retain(|row| !row["name"].as_str().is_some_and(|name| loose.contains(&name)));
+        }
+    }
+    spec
+}
+
+fn differ(path: &str, old: &Value, new: &Value, differences: &mut Vec<String>) {
+    match (old, new) {
+        (Value::Object(one), Value::Object(other)) => {
+            let mut keys: Vec<&String> = one.keys().chain(other.keys()).collect();
+            keys.sort();
+            keys.dedup();
+            for key in keys {
+                let absent = Value::Null;
+                let (old, new) = (one.get(key).unwrap_or(&absent), other.get(key).unwrap_or(&absent));
+                differ(&format!("{path}.{key}"), old, new, differences);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() && one.iter().any(Value::is_object) => {
+            for (index, (old, new)) in one.iter().zip(other).enumerate() {
+                differ(&format!("{path}[{index}]"), old, new, differences);
+            }
+        }
+        (old, new) if old == new => {}
+        _ => differences.push(path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(parallelism: i64, command: &str, path: &str) -> Value {
+        json!({"spec": {
+            "parallelism": parallelism,
+            "selector": {"matchLabels": {"controller-uid": path}},
+            "template": {
+                "metadata": {"labels": {"controller-uid": path, "job-name": "x", "mine": "1"}},
+                "spec": {"containers": [{"command": [command], "env": [{"name": "PATH", "value": path}]}]},
+            },
+        }})
+    }
+
+    #[test]
+    fn the_same_work_goes_on() {
+        let there = job(4, "make", "/a");
+        for (wanted, loose, expected) in [
+            (job(4, "make", "/a"), &[][..], Decision::GoOn { parallelism: None }),
+            (job(2, "make", "/a"), &[], Decision::GoOn { parallelism: Some(2) }),
+            (job(4, "make", "/b"), &["PATH"], Decision::GoOn { parallelism: None }),
+            (
+                job(4, "make", "/b"),
+                &[],
+                Decision::Other(vec!["spec.template.spec.containers[0].env[0].value".to_owned()]),
+            ),
+            (job(4, "test", "/a"), &[], Decision::Other(vec!["spec.template.spec.containers[0].command".to_owned()])),
+        ] {
+            assert_eq!(decide(&there, &wanted, loose), expected, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn fields_that_are_only_on_one_side_are_differences() {
+        let (there, mut wanted) = (job(1, "x", "/a"), job(1, "x", "/a"));
+        wanted["spec"]["completions"] = 3.into();
+        assert_eq!(decide(&there, &wanted, &[]), Decision::Other(vec!["spec.completions".to_owned()]));
+        assert_eq!(decide(&wanted, &there, &[]), Decision::Other(vec!["spec.completions".to_owned()]));
+    }
+
+    #[test]
+    fn a_finished_job_is_done_unless_it_was_other_work() {
+        let mut there = job(1, "x", "/a");
+        there["status"] = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+        assert_eq!(decide(&there, &job(7, "x", "/a"), &[]), Decision::Finished);
+        assert!(matches!(decide(&there, &job(1, "y", "/a"), &[]), Decision::Other(_)));
+        there["status"] = json!({"conditions": [{"type": "Failed", "status": "False"}]});
+        assert!(!is_finished(&there));
+    }
+}

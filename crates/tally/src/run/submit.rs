@@ -1,0 +1,202 @@
+//! From objects that are wanted to objects that are there: made, found again, or refused - all of them or none.
+
+use serde_json::{Value, json};
+use tally_api::catalog;
+use tally_api::failure::Failure;
+use tally_api::kinds::Resource;
+use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, Propagation, ReadAt, WriteOptions};
+use tally_registry::{Object, Registry, Target};
+
+use super::check::{Checked, Everything, complaint, write_options};
+use super::resume::{Decision, decide, is_finished};
+
+/// A Job that this run follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Created,
+    /// It was there, and goes on.
+    GoesOn,
+    /// Nobody asked for it, but it is there and not finished: it goes on, too.
+    GoesOnToo,
+    Finished,
+}
+
+/// Why nothing was made.
+#[derive(Debug)]
+pub enum Refused {
+    /// What is wanted cannot be.
+    Input(String),
+    /// The machine is in the way.
+    Machine(String),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner<'a> {
+    /// Variables that may differ from those of a Job that is there.
+    pub loose: &'a [&'a str],
+    /// A Job of that name that is there is deleted first.
+    pub again: bool,
+    /// How to call the place in messages.
+    pub place: &'a str,
+}
+
+enum Step {
+    Make,
+    /// A ConfigMap or a Secret of that name is there: it becomes what the file says.
+    Renew {
+        revision: String,
+    },
+    Keep,
+    Job(Value, Decision),
+}
+
+pub async fn submit(registry: &Registry, wanted: &Everything, manner: Manner<'_>) -> Result<Vec<Placed>, Refused> {
+    let mut plan = Vec::new();
+    let mut complaints = Vec::new();
+    for checked in &wanted.objects {
+        match step(registry, wanted, checked, manner).await {
+            Ok(step) => plan.push((checked, step)),
+            Err(Refused::Input(why)) => complaints.push(why),
+            Err(other) => return Err(other),
+        }
+    }
+    if !complaints.is_empty() {
+        return Err(Refused::Input(complaints.join("\n")));
+    }
+    let mut placed = Vec::new();
+    for (checked, step) in plan {
+        if let Some(job) =
+            carry_out(registry, checked, step, manner).await.map_err(|failure| late(checked, &failure))?
+        {
+            placed.push(job);
+        }
+    }
+    placed.extend(unfinished(registry, &placed)?);
+    Ok(placed)
+}
+
+/// What was in order a moment ago: only the machine can have come in between.
+fn late(checked: &Checked, failure: &Failure) -> Refused {
+    Refused::Machine(format!("cannot create {}: {}", checked.document.title(), failure.message))
+}
+
+fn target<'a>(checked: &'a Checked) -> Target<'a> {
+    let document = &checked.document;
+    Target::new(document.resource, document.namespace(), document.name())
+}
+
+/// What has to be done for one object. Nothing is changed yet.
+async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: Manner<'_>) -> Result<Step, Refused> {
+    let document = &checked.document;
+    let there = match document.name() {
+        "" => None,
+        _ => registry.get(target(checked), ReadAt::Newest).ok().map(|object| object.parse()),
+    };
+    let Some(there) = there else {
+        let comes = |other: &Checked| {
+            other.document.resource.kind == "Namespace" && other.document.name() == document.namespace()
+        };
+        // In a namespace that is yet to be made there is nothing in the way.
+        if !all.objects.iter().any(comes) {
+            let collection = Target { name: "", ..target(checked) };
+            let options = WriteOptions { dry_run: true, ..write_options() };
+            let body = document.object.to_string();
+            let tried = registry.create(collection, body.as_bytes(), Format::Json, &options).await;
+            tried.map_err(|failure| Refused::Input(complaint(document, &failure)))?;
+        }
+        return Ok(Step::Make);
+    };
+    if !document.is_job() {
+        let renewed = matches!(document.resource.kind, "ConfigMap" | "Secret");
+        let same = ["data", "binaryData", "stringData"].iter().all(|part| there[part] == checked.made[part]);
+        let revision = there["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        return Ok(if renewed && !same { Step::Renew { revision } } else { Step::Keep });
+    }
+    let decision = decide(&there, &checked.made, manner.loose);
+    match decision {
+        Decision::Other(fields) if !manner.again => Err(Refused::Input(format!(
+            "{}{} is in {} already, with another specification ({} differs); choose another name or another \
+             --data-dir, or delete that Job with --again",
+            document.origin.whole(),
+            document.title(),
+            manner.place,
+            fields.join(", ")
+        ))),
+        decision => Ok(Step::Job(there, decision)),
+    }
+}
+
+async fn carry_out(
+    registry: &Registry,
+    checked: &Checked,
+    step: Step,
+    manner: Manner<'_>,
+) -> Result<Option<Placed>, Failure> {
+    let document = &checked.document;
+    match step {
+        Step::Keep => Ok(None),
+        Step::Renew { revision } => {
+            let mut object = document.object.clone();
+            object["metadata"]["resourceVersion"] = revision.into();
+            let body = object.to_string();
+            registry.update(target(checked), body.as_bytes(), Format::Json, &write_options()).await?;
+            Ok(None)
+        }
+        Step::Make => make(registry, checked).await,
+        Step::Job(there, _) if manner.again => {
+            let options = DeleteOptions {
+                propagation: Some(Propagation::Background),
+                precondition_uid: there["metadata"]["uid"].as_str().map(str::to_owned),
+                ..DeleteOptions::default()
+            };
+            registry.delete(target(checked), &options).await?;
+            make(registry, checked).await
+        }
+        Step::Job(there, decision) => {
+            if let Decision::GoOn { parallelism: Some(parallelism) } = decision {
+                let revision = &there["metadata"]["resourceVersion"];
+                let body = json!({"metadata": {"resourceVersion": revision}, "spec": {"parallelism": parallelism}});
+                let body = body.to_string();
+                registry.patch(target(checked), body.as_bytes(), PatchKind::Merge, &write_options()).await?;
+            }
+            let how = if decision == Decision::Finished { How::Finished } else { How::GoesOn };
+            Ok(Some(placed(&there, how)))
+        }
+    }
+}
+
+async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Placed>, Failure> {
+    let body = checked.document.object.to_string();
+    let collection = Target { name: "", ..target(checked) };
+    let written = registry.create(collection, body.as_bytes(), Format::Json, &write_options()).await?;
+    Ok(checked.document.is_job().then(|| placed(&written.object.parse(), How::Created)))
+}
+
+fn placed(job: &Value, how: How) -> Placed {
+    let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Placed { namespace: text("/metadata/namespace"), name: text("/metadata/name"), uid: text("/metadata/uid"), how }
+}
+
+pub fn jobs() -> Result<&'static Resource, Refused> {
+    catalog::find("batch", "v1", "jobs").ok_or_else(|| Refused::Machine("no Jobs are served".to_owned()))
+}
+
+/// Jobs that an earlier run left unfinished. The controllers do not ask who wants them.
+pub fn unfinished(registry: &Registry, known: &[Placed]) -> Result<Vec<Placed>, Refused> {
+    let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
+    let listing = listing.map_err(|failure| Refused::Machine(failure.message))?;
+    let unfinished = listing.items.iter().map(Object::parse).filter(|job| {
+        // One that is suspended waits for somebody to say otherwise, and that cannot happen here.
+        !is_finished(job) && job["spec"]["suspend"] != true
+    });
+    let unfinished = unfinished.map(|job| placed(&job, How::GoesOnToo));
+    Ok(unfinished.filter(|job| known.iter().all(|known| known.uid != job.uid)).collect())
+}

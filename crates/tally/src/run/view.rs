@@ -1,0 +1,155 @@
+//! The little of a Job and of a Pod that is shown. Everything else in their text is skipped.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct JobText {
+    pub metadata: Metadata,
+    pub spec: JobSpec,
+    pub status: JobStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<Owner>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Owner {
+    kind: String,
+    uid: String,
+    controller: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct JobSpec {
+    pub completions: Option<u32>,
+    pub completion_mode: Option<String>,
+    pub suspend: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct JobStatus {
+    pub active: u32,
+    pub succeeded: u32,
+    pub failed: u32,
+    pub terminating: Option<u32>,
+    pub failed_indexes: Option<String>,
+    pub conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Condition {
+    pub r#type: String,
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodText {
+    pub metadata: Metadata,
+    pub status: PodStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodStatus {
+    pub phase: String,
+    pub reason: String,
+    pub message: String,
+    init_container_statuses: Option<Vec<ContainerStatus>>,
+    container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerStatus {
+    name: String,
+    state: ContainerState,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    waiting: Option<Waiting>,
+    running: Option<serde::de::IgnoredAny>,
+    terminated: Option<Terminated>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Waiting {
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Terminated {
+    pub exit_code: i32,
+    pub reason: String,
+    pub message: String,
+}
+
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+impl Metadata {
+    pub fn index(&self) -> Option<u32> {
+        self.annotations.as_ref()?.get(INDEX)?.parse().ok()
+    }
+
+    /// The UID of the Job that it is a Pod of.
+    pub fn job(&self) -> Option<&str> {
+        let owners = self.owner_references.as_ref()?;
+        let mut jobs = owners.iter().filter(|owner| owner.kind == "Job" && owner.controller == Some(true));
+        jobs.next().map(|owner| owner.uid.as_str())
+    }
+}
+
+impl PodStatus {
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Something of it may have written.
+    pub fn has_started(&self) -> bool {
+        let started = |status: &ContainerStatus| status.state.running.is_some() || status.state.terminated.is_some();
+        self.phase == "Running" || self.has_ended() || self.containers().any(started)
+    }
+
+    pub fn has_several(&self) -> bool {
+        self.containers().count() > 1
+    }
+
+    fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
+        self.init_container_statuses.iter().chain(&self.container_statuses).flatten()
+    }
+
+    /// The container that ended badly: which one and how. The first, because what follows may be its doing.
+    pub fn culprit(&self) -> Option<(&str, &Terminated)> {
+        let mut ended =
+            self.containers().filter_map(|status| Some((status.name.as_str(), status.state.terminated.as_ref()?)));
+        ended.find(|(_, terminated)| terminated.exit_code != 0)
+    }
+
+    /// Why a container does not start, where that will not change by itself.
+    pub fn stuck(&self) -> Option<&Waiting> {
+        const PASSING: [&str; 4] = ["", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"];
+        let mut waiting = self.containers().filter_map(|status| status.state.waiting.as_ref());
+        waiting.find(|waiting| !PASSING.contains(&waiting.reason.as_str()))
+    }
+}

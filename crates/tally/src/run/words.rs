@@ -1,0 +1,143 @@
+//! Numbers, times and foreign text as people read them.
+
+use std::time::Duration;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// `3.2s`, `42s`, `3m12s`, `2h05m`, `3d04h`.
+pub fn duration(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0..10 => format!("{:.1}s", (span.as_secs_f64() * 10.0).floor() / 10.0),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// `143/s`, `4.2/s`, `12/min`, `3/h`.
+pub fn rate(per_second: f64) -> String {
+    match per_second {
+        rate if rate >= 10.0 => format!("{rate:.0}/s"),
+        rate if rate >= 1.0 => format!("{rate:.1}/s"),
+        rate if rate * 60.0 >= 1.0 => format!("{:.0}/min", rate * 60.0),
+        rate => format!("{:.0}/h", rate * 3600.0),
+    }
+}
+
+/// Columns that a text takes.
+pub fn width(text: &str) -> usize {
+    UnicodeWidthStr::width(text)
+}
+
+/// At most so many columns of a text; what was cut shows as `~`.
+pub fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let (mut kept, mut used) = (String::new(), 0);
+    for letter in text.chars() {
+        let wide = letter.width().unwrap_or(0);
+        if used + wide > columns.saturating_sub(1) {
+            break;
+        }
+        used += wide;
+        kept.push(letter);
+    }
+    if columns > 0 {
+        kept.push('~');
+    }
+    kept
+}
+
+/// Text of somebody else without what a terminal would take for an order.
+pub fn harmless(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\t' => clean.push_str("  "),
+            '\u{1b}' => skip_sequence(&mut letters),
+            letter if letter.is_control() => {}
+            // They turn the order of what follows around.
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
+            letter => clean.push(letter),
+        }
+    }
+    clean
+}
+
+fn skip_sequence(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match letters.peek() {
+        Some('[') => {
+            letters.next();
+            // Parameters, up to a letter that ends it.
+            while letters.next_if(|letter| ('\u{20}'..='\u{3f}').contains(letter)).is_some() {}
+            letters.next_if(|letter| ('\u{40}'..='\u{7e}').contains(letter));
+        }
+        Some(']') => while letters.next_if(|letter| !matches!(letter, '\u{7}' | '\u{1b}')).is_some() {},
+        Some(_) => {
+            letters.next();
+        }
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        for (millis, expected) in [
+            (0, "0.0s"),
+            (3_290, "3.2s"),
+            (9_999, "9.9s"),
+            (10_000, "10s"),
+            (61_000, "1m01s"),
+            (3_600_000, "1h00m"),
+            (90_000_000, "1d01h"),
+        ] {
+            assert_eq!(duration(Duration::from_millis(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn rates_have_a_unit_that_fits() {
+        for (given, expected) in [(1234.5, "1234/s"), (10.0, "10/s"), (4.25, "4.2/s"), (0.5, "30/min"), (0.001, "4/h")]
+        {
+            assert_eq!(rate(given), expected);
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_by_columns() {
+        for (text, columns, expected) in [
+            ("short", 5, "short"),
+            ("longer", 5, "long~"),
+            ("\u{65e5}\u{672c}\u{8a9e}", 5, "\u{65e5}\u{672c}~"),
+            ("abc", 1, "~"),
+            ("abc", 0, ""),
+        ] {
+            assert_eq!(cut(text, columns), expected);
+            assert!(width(&cut(text, columns)) <= columns);
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_log_reaches_the_terminal_as_an_order() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("\u{1b}[1;31mred\u{1b}[0m", "red"),
+            ("a\tb\rc\u{7}", "a  bc"),
+            ("\u{1b}]0;title\u{7}x", "x"),
+            ("\u{1b}cx\u{1b}", "x"),
+            ("\u{1b}[", ""),
+            ("\u{9b}31mx", "31mx"),
+            ("a\u{202e}b", "ab"),
+        ] {
+            assert_eq!(harmless(text), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Input that cannot be: each with its message, and with exit code 2 or 3 and nothing made.
+
+use std::fs;
+
+use crate::tool::{Said, directory, ends, fed, file, job, run, said, text};
+
+fn refused(said: Said, code: i32, told: &[&str]) {
+    assert_eq!(said.code, Some(code), "{}{}", said.out, said.err);
+    for part in told {
+        assert!(said.err.contains(part), "{part:?} is not in: {}", said.err);
+    }
+    assert_eq!(said.out, "");
+}
+
+#[test]
+fn flags_that_make_no_sense_are_explained() {
+    for (arguments, told) in [
+        (&[][..], "put a command after --"),
+        (&["make"], "tally run -- make"),
+        (&["-f", "x.yaml", "--", "make"], "files and a command; give one of them"),
+        (&["-f", "x.yaml", "--completions", "3"], "--completions is for a command"),
+        (&["-n", "3"], "--completions is for a command, and there is none"),
+        (&["-n", "-3", "--", "true"], "-3"),
+        (&["-p", "0", "--", "true"], "0 is not in"),
+        (&["--backoff-limit-per-index", "1", "--", "true"], "--indexed"),
+        (&["--deadline", "soon", "--", "true"], "90s or 1h30m"),
+        (&["--env", "NO_SUCH_VARIABLE_HERE", "--", "true"], "it is not set here"),
+        (&["--workdir", "/no/such/place", "--", "true"], "/no/such/place: there is no such directory"),
+        (&["--again", "--", "true"], "--data-dir"),
+        (&["--", "no-such-program-here"], "no-such-program-here: there is no such program in PATH"),
+        (&["--", "./no-such-program-here"], "no such program"),
+        (&["--name", "No_Name", "--", "true"], "metadata.name: Invalid value: \"No_Name\""),
+        (&["--memory", "much", "--", "true"], "quantities must match"),
+        (&["-f", "-", "-"], "only once"),
+        (&["--output", "xml", "--", "true"], "possible values: text, json"),
+    ] {
+        refused(ends(arguments), 2, &[told]);
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named_with_line_and_column() {
+    let directory = directory();
+    let good = job("good", "", &[]);
+    for (content, told) in [
+        ("a: [1,\n".to_owned(), &["j.yaml:1:4: ", "the file must be YAML or JSON"][..]),
+        ("hello\n".to_owned(), &["j.yaml:1:1: document 1 is a text, not an object"]),
+        (String::new(), &["there is no Job in ", "only nothing"]),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n".to_owned(), &["only ConfigMap \"c\""]),
+        ("apiVersion: v1\nkind: Pod\n".to_owned(), &["j.yaml:2:7: document 1 is a Pod", "tally up"]),
+        ("apiVersion: v1\nkind: Job\n".to_owned(), &["Job is in batch/v1"]),
+        (format!("{good}---\n{good}"), &["Job \"good\" is there twice", "another name"]),
+        (
+            format!("{good}---\n{}", job("bad", "  completions: -1", &[])),
+            &["document 2, Job \"bad\"", "j.yaml:21:16: spec.completions: Invalid value: -1"],
+        ),
+        (job("bad", "  backofLimit: 1", &[]), &["spec.backofLimit: there is no such field"]),
+        (good.replace("command: [work]", "args: [work]"), &["containers[0].command: Required value"]),
+    ] {
+        let path = file(directory.path(), "j.yaml", &content);
+        refused(ends(&["-f", text(&path)]), 2, told);
+    }
+    refused(ends(&["-f", "/no/such/file.yaml"]), 2, &["cannot read /no/such/file.yaml"]);
+    refused(ends(&["-f", text(directory.path())]), 2, &["cannot read "]);
+    fs::write(directory.path().join("b"), b"a: \xff\n").unwrap();
+    refused(ends(&["-f", text(&directory.path().join("b"))]), 2, &["b:1: this is not text in UTF-8"]);
+    refused(fed(&["-"], "kind: [\n"), 2, &["standard input:1:"]);
+}
+
+#[test]
+fn bad_input_makes_nothing_in_the_data_directory() {
+    let directory = directory();
+    let data = directory.path().join("data");
+    let two = format!("{}---\n{}", job("good", "", &[]), job("bad", "  completions: -1", &[]));
+    refused(fed(&["--data-dir", text(&data), "-"], &two), 2, &["spec.completions"]);
+    assert!(!data.exists());
+}
+
+#[test]
+fn namespaces_must_be_there_or_come_along() {
+    let elsewhere = job("sum", "", &[]).replace("{name: sum}", "{name: sum, namespace: nowhere}");
+    refused(fed(&["-"], &elsewhere), 2, &["namespaces \"nowhere\" not found"]);
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_used_is_named() {
+    let directory = directory();
+    let occupied = file(directory.path(), "file", "");
+    for data in [occupied.clone(), occupied.join("below"), "/proc/tally".into()] {
+        refused(ends(&["--data-dir", text(&data), "--", "true"]), 3, &[text(&data), "--data-dir"]);
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn without_a_place_for_temporary_files_it_says_so() {
+    refused(said(run(&["--", "true"]).env("TMPDIR", "/no/such/place").output().unwrap()), 3, &["set TMPDIR"]);
+}
