@@ -326,7 +326,7 @@ mod tests {
         let layout = Layout::new(root.path());
         std::fs::create_dir_all(layout.pod(&POD).unwrap()).unwrap();
         let slot = layout.attempt(&attempt(0)).unwrap();
-        let journal = Journal::begin(&slot.record(), Timestamp::from_seconds(1), "boot").unwrap();
+        let journal = Journal::begin(&slot.record(), Timestamp::from_seconds(1), "boot", "default/pod").unwrap();
         let writer = Writer::new(slot.clone(), limits);
         Log { root, writer, journal, slot }
     }
@@ -478,7 +478,7 @@ mod tests {
         let log = log(Limits::default());
         for number in [2, 10] {
             let slot = Layout::new(log.root.path()).attempt(&attempt(number)).unwrap();
-            Journal::begin(&slot.record(), Timestamp::from_seconds(1), "boot").unwrap();
+            Journal::begin(&slot.record(), Timestamp::from_seconds(1), "boot", "default/pod").unwrap();
             Writer::new(slot, Limits::default()).write(Stream::Stderr, format!("attempt {number}\n").as_bytes());
         }
         let read =

@@ -100,7 +100,9 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         Some(command::resolve(name, &env, start.working_dir.as_deref())?)
     };
     let started_at = now();
-    let mut journal = match Journal::begin(&slot.record(), started_at, &shim.boot) {
+    // A file of its own would cost as much as the record does.
+    let name = shim.names.borrow().get(&start.attempt.pod).cloned().unwrap_or_default();
+    let mut journal = match Journal::begin(&slot.record(), started_at, &shim.boot, &name) {
         Ok(journal) => journal,
         // An attempt runs at most once, whatever happens to those who decide.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -10,7 +10,6 @@
 //! ```text
 //! ROOT/lock                        locked (flock) by the shim: never two on one directory
 //! ROOT/pods/UID/                   mode 0700; everything of one Pod
-//!     about.json                   its namespace and name, for people
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
 //!     NAME.NUMBER.record           what is known of one attempt: started, running, ended (`record.rs`)
 //!     NAME.NUMBER.0.log ...        what it wrote (`log.rs`); the last numbers grow, the oldest go
@@ -32,7 +31,8 @@
 //!    again (`Found`), and whoever decides knows an attempt by its name.
 //!
 //! Records need no fsync: they are to survive processes, not the machine. After a power failure a record may be missing
-//! or cut off; both read as "nobody saw the end". A Pod goes by one rename, so it is there as a whole or not at all.
+//! or cut off, which never reads as an exit; what the API knows of the Pod then holds. A Pod goes by one rename, so it
+//! is there as a whole or not at all.
 
 mod attempt;
 mod cgroup;
@@ -65,6 +65,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 use rustix::process::Signal as KernelSignal;
+use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -164,6 +165,8 @@ struct Shim {
     program: PathBuf,
     reaper: reaper::Reaper,
     attempts: RefCell<BTreeMap<Attempt, Rc<attempt::Running>>>,
+    /// Of prepared Pods, for people who read records.
+    names: RefCell<BTreeMap<PodUid, String>>,
     /// Attempts whose end is not on record yet.
     open: Cell<usize>,
     all_done: Notify,
@@ -193,6 +196,7 @@ impl Shim {
             program: PathBuf::from("/proc/self/exe"),
             reaper: reaper::Reaper::default(),
             attempts: RefCell::default(),
+            names: RefCell::default(),
             open: Cell::new(0),
             all_done: Notify::new(),
             words: RefCell::default(),
@@ -253,6 +257,8 @@ impl Shim {
         match deed {
             Deed::Prepare(preparation) => {
                 let pod = preparation.pod.clone();
+                let name = format!("{}/{}", preparation.namespace, preparation.name);
+                self.names.borrow_mut().insert(pod.clone(), name);
                 self.report(match volumes::prepare(&self.layout, &preparation) {
                     Ok(()) => Report::Prepared { pod },
                     Err(failure) => Report::Unprepared { pod, failure },
@@ -270,6 +276,7 @@ impl Shim {
                 if let Err(error) = volumes::discard(&self.layout, &pod) {
                     self.note(format!("what is left of Pod {pod} cannot be removed: {error}"));
                 }
+                self.names.borrow_mut().remove(&pod);
                 self.discarded.notify_one();
                 self.report(Report::Cleaned { pod });
             }

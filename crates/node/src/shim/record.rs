@@ -25,6 +25,8 @@ enum Line {
         at: Timestamp,
         /// Numbers of processes mean nothing after a reboot.
         boot: String,
+        /// `namespace/name`, for people.
+        pod: String,
     },
     Running(Running),
     Ended(Exit),
@@ -71,10 +73,10 @@ pub struct Journal {
 
 impl Journal {
     /// The record of an attempt that is about to start. There must be none.
-    pub fn begin(path: &Path, started_at: Timestamp, boot: &str) -> io::Result<Self> {
+    pub fn begin(path: &Path, started_at: Timestamp, boot: &str, pod: &str) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         let mut journal = Self { file, length: 0 };
-        journal.append(&Line::Started { at: started_at, boot: boot.to_owned() })?;
+        journal.append(&Line::Started { at: started_at, boot: boot.to_owned(), pod: pod.to_owned() })?;
         Ok(journal)
     }
 
@@ -129,7 +131,7 @@ pub fn read(path: &Path) -> io::Result<Option<Record>> {
 fn parse(text: &[u8]) -> Option<Record> {
     let complete = text.split_inclusive(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut lines = complete.map_while(|line| serde_json::from_slice(line).ok());
-    let Some(Line::Started { at, boot }) = lines.next() else { return None };
+    let Some(Line::Started { at, boot, .. }) = lines.next() else { return None };
     let mut record = Record { started_at: at, boot, running: None, end: None };
     for line in lines {
         match line {
@@ -158,7 +160,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
         let at = Timestamp::from_seconds(1_800_000_000);
-        let mut journal = Journal::begin(&path, at, "boot").unwrap();
+        let mut journal = Journal::begin(&path, at, "boot", "default/pod").unwrap();
         let first = journal.length as usize;
         journal.running(Running { pid: 7, since: 9, until: 9, cgroup: None }).unwrap();
         let second = journal.length as usize;
@@ -179,7 +181,7 @@ mod tests {
     fn what_follows_half_a_line_takes_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
-        Journal::begin(&path, Timestamp::from_seconds(1), "boot").unwrap();
+        Journal::begin(&path, Timestamp::from_seconds(1), "boot", "default/pod").unwrap();
         let mut torn = std::fs::read(&path).unwrap();
         torn.extend_from_slice(b"{\"ended\":{\"code\":0,\"sig");
         std::fs::write(&path, torn).unwrap();
@@ -194,7 +196,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
         assert_eq!(read(&path).unwrap(), None);
-        Journal::begin(&path, Timestamp::from_seconds(1), "boot").unwrap();
-        assert!(Journal::begin(&path, Timestamp::from_seconds(1), "boot").is_err());
+        Journal::begin(&path, Timestamp::from_seconds(1), "boot", "default/pod").unwrap();
+        assert!(Journal::begin(&path, Timestamp::from_seconds(1), "boot", "default/pod").is_err());
     }
 }

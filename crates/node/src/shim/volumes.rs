@@ -7,7 +7,6 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::path::{Component, Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use serde_json::json;
 use tally_core::ids::PodUid;
 
 use super::command::failure;
@@ -38,9 +37,7 @@ fn base(layout: &Layout, preparation: &Preparation) -> io::Result<()> {
     if !preparation.volumes.is_empty() {
         make_dir(&layout.volumes(&preparation.pod)?, 0o755)?;
     }
-    let about = json!({ "namespace": preparation.namespace, "name": preparation.name }).to_string();
-    let path = pod.join("about.json");
-    if !path.exists() { fs::write(path, about) } else { Ok(()) }
+    Ok(())
 }
 
 fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
