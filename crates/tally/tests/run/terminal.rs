@@ -60,6 +60,8 @@ fn a_bar_has_the_width_of_the_terminal() {
     terminal.await_text("sum  [...........]   0%");
     terminal.resize(30, 24);
     terminal.await_text("sum  0%  0/3 ok");
+    terminal.type_in(CTRL_C);
+    assert_eq!(terminal.end().0, Some(130));
 }
 
 #[test]
