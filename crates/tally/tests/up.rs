@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
@@ -26,6 +26,7 @@ fn text(path: &Path) -> &str {
 /// A server that has said it is ready. Killed if the test forgets it.
 struct Running {
     child: Child,
+    out: BufReader<ChildStdout>,
     said: String,
 }
 
@@ -41,7 +42,7 @@ impl Running {
                 panic!("it ended with {:?}: {said}", child.wait());
             }
         }
-        Running { child, said }
+        Running { child, out, said }
     }
 
     fn address(&self) -> String {
@@ -93,6 +94,24 @@ fn it_says_where_it_is_and_stops_cleanly() {
         let _silent = TcpStream::connect(server.address()).unwrap();
         server.signal(signal);
         assert_eq!(server.end().code(), Some(0), "SIG{signal}");
+    }
+}
+
+#[test]
+fn it_says_whether_pods_run() {
+    for (options, told) in [
+        (&[][..], "Pods run as processes of this machine: kubectl create job hello --image=process -- echo hi"),
+        (&["--no-node"], "Jobs are stored, but nothing runs their Pods: no node."),
+        (&["--controllers", "gc"], "Jobs are stored, but nothing runs their Pods: no Job controller."),
+        (&["--controllers", "job"], "Jobs are stored, but nothing runs their Pods: no scheduler."),
+        (&["--hollow", "1"], "Pods run on hollow nodes: they succeed and no process is started."),
+    ] {
+        let mut server = Running::start(up(&["--ephemeral", "--listen", "127.0.0.1:0"]).args(options));
+        server.signal("TERM");
+        let mut rest = String::new();
+        server.out.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest.trim(), told, "{options:?}");
+        assert_eq!(server.end().code(), Some(0));
     }
 }
 
@@ -214,5 +233,7 @@ fn bad_usage_exits_with_2_and_says_what_is_right() {
         assert!(said.contains(hint), "{arguments:?}: {said}");
     }
     let (code, said) = refused(&mut up(&["--help"]));
-    assert!(code == Some(0) && said.contains("Examples:"), "{said}");
+    for told in ["Examples:", "This machine is the one node", "a container needs a command"] {
+        assert!(code == Some(0) && said.contains(told), "{told}: {said}");
+    }
 }

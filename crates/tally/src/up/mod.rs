@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
-use tally_controllers::driver::Silent;
 use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_server::{Pki, Server, kubeconfig};
@@ -33,7 +32,12 @@ const DRAIN_WITHIN: Span = Span::from_seconds(30);
   tally up --listen 127.0.0.1:0             on any free port
   tally up --ephemeral                      keep nothing: everything is gone when it stops
   tally up --data-dir ./t --kubeconfig ./k  everything in one place
-  kubectl --kubeconfig ~/.local/share/tally/kubeconfig get jobs
+  kubectl --kubeconfig ~/.local/share/tally/kubeconfig create job hello --image=process -- echo hi
+  kubectl --kubeconfig ~/.local/share/tally/kubeconfig logs -f job/hello
+
+This machine is the one node: it runs the containers of Pods as plain processes, with their command, variables and
+volumes. Images are not fetched: a container needs a command, and finds the programs of this machine. --no-node runs
+nothing. When tally stops, processes get SIGTERM and up to 30 seconds; the Jobs go on at the next start.
 
 Exit code 0: stopped by SIGINT or SIGTERM; 1: it could not start; 2: bad usage. A second signal stops it at once.")]
 pub struct Args {
@@ -109,9 +113,9 @@ fn start(args: &Args) -> Result<()> {
     runtime.block_on(async {
         let listener = listen(listener).context("cannot listen")?;
         let stop = stop_signals().context("cannot wait for signals")?;
-        let ready = prepare(args, &data, &kubeconfig, listener.local_addr()?).await?;
         let metrics = Arc::new(Metrics::default());
         metrics.reachable(true);
+        let ready = prepare(args, &data, &kubeconfig, listener.local_addr()?, metrics.clone()).await?;
         let (cluster, registry) = (&ready.cluster, ready.registry.clone());
         if let Some(node) = &ready.node {
             ready.server.add_logs(node.logs());
@@ -144,7 +148,13 @@ struct Ready {
 }
 
 /// Makes everything there must be, the kubeconfig last: whoever finds it can use the server.
-async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr) -> Result<Ready> {
+async fn prepare(
+    args: &Args,
+    data: &Path,
+    kubeconfig: &Path,
+    listen: SocketAddr,
+    metrics: Arc<Metrics>,
+) -> Result<Ready> {
     let mut made = Made::default();
     made.data_directory(data)?;
     let (keys, pods) = (data.join("pki"), data.join("node"));
@@ -154,7 +164,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let pki = Pki::open(&keys, listen.ip())?;
     let registry = place::begin(store).await?;
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), Arc::new(Silent)).await?),
+        true => Some(ThisNode::start(pods, registry.clone(), metrics).await?),
         false => None,
     };
     let url = kubeconfig::url(listen);
@@ -185,9 +195,12 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
         (true, true, true) if args.hollow == 0 => Some("no node"),
         (true, true, _) => None,
     };
-    if let Some(missing) = missing {
-        text += &format!("\n  Jobs are stored, but nothing runs their Pods: {missing}.\n");
-    }
+    text += &match missing {
+        Some(missing) => format!("\n  Jobs are stored, but nothing runs their Pods: {missing}.\n"),
+        None if args.hollow > 0 => "\n  Pods run on hollow nodes: they succeed and no process is started.\n".to_owned(),
+        None => "\n  Pods run as processes of this machine: kubectl create job hello --image=process -- echo hi\n"
+            .to_owned(),
+    };
     let mut out = io::stdout();
     // Whoever closed the pipe does not want to know.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
