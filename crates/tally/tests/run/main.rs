@@ -5,6 +5,7 @@
 mod bad_input;
 mod kept;
 mod pty;
+mod real;
 mod terminal;
 mod tool;
 
