@@ -13,8 +13,9 @@ mod deletes;
 mod reads;
 #[path = "../support/mod.rs"]
 mod support;
-mod tool;
 mod waits;
+
+use support::kubectl as tool;
 
 /// A Job as people write it.
 const JOB_YAML: &str = "apiVersion: batch/v1

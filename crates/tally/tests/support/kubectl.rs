@@ -7,8 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::support::client::{Answer, Call};
-use super::support::server::{self, Server};
+use super::client::{Answer, Call};
+use super::server::{self, Server};
 
 /// Starts a server for each kubectl there is and hands both to the test.
 ///
@@ -17,13 +17,15 @@ pub async fn with_each_kubectl<F: Future<Output = ()>>(test: impl Fn(Kubectl) ->
     for program in programs() {
         let directory = server::directory();
         let server = Server::start(directory.path()).await;
-        let kubectl = Kubectl { minor: 0, program, server, directory };
-        let version = kubectl.json("version --client -o json");
-        let minor = version["clientVersion"]["minor"].as_str().unwrap_or_default();
-        let minor = minor.trim_end_matches('+').parse().expect("kubectl says its minor version");
-        println!("{} is 1.{minor}", kubectl.program.display());
-        test(Kubectl { minor, ..kubectl }).await;
+        test(Kubectl::new(program, server, directory)).await;
     }
+}
+
+/// The newest kubectl there is, and a cluster that runs Pods as processes. What it keeps is in `data`.
+pub async fn with_node() -> Kubectl {
+    let directory = server::directory();
+    let server = Server::start_node(directory.path()).await;
+    Kubectl::new(programs().swap_remove(0), server, directory)
 }
 
 /// `KUBECTL` names one; otherwise the ones that `make tools` installs beside the build, and the one in the PATH.
@@ -45,8 +47,8 @@ pub struct Kubectl {
     program: PathBuf,
     /// 36 of 1.36.
     pub minor: u32,
-    server: Server,
-    directory: TempDir,
+    pub server: Server,
+    pub directory: TempDir,
 }
 
 /// What a command printed, and how it ended.
@@ -58,6 +60,15 @@ pub struct Said {
 }
 
 impl Kubectl {
+    fn new(program: PathBuf, server: Server, directory: TempDir) -> Self {
+        let kubectl = Kubectl { minor: 0, program, server, directory };
+        let version = kubectl.json("version --client -o json");
+        let minor = version["clientVersion"]["minor"].as_str().unwrap_or_default();
+        let minor = minor.trim_end_matches('+').parse().expect("kubectl says its minor version");
+        println!("{} is 1.{minor}", kubectl.program.display());
+        Kubectl { minor, ..kubectl }
+    }
+
     /// Arguments are separated by blanks; one with a blank in it needs [`Kubectl::run`].
     pub fn say(&self, arguments: &str) -> Said {
         self.run(&arguments.split_whitespace().collect::<Vec<_>>())
@@ -109,6 +120,14 @@ impl Kubectl {
         said(command.env("KUBE_EDITOR", format!("sh {editor}")).output().expect("kubectl runs"))
     }
 
+    /// A command line as people copy it: `kubectl` is this one.
+    pub fn shell(&self, line: &str, directory: &Path) -> Said {
+        let Self { program, .. } = self;
+        let mut shell = self.prepared(Path::new("sh"));
+        let line = format!("kubectl() {{ {:?} \"$@\"; }}; {line}", program.display().to_string());
+        said(shell.args(["-c", &line]).current_dir(directory).output().expect("a shell"))
+    }
+
     /// A command that goes on, its output line by line.
     pub fn follow(&self, arguments: &str) -> Following {
         let mut command = self.command(&arguments.split_whitespace().collect::<Vec<_>>());
@@ -138,9 +157,14 @@ impl Kubectl {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = self.prepared(&self.program);
+        command.args(arguments);
         command
-            .args(arguments)
+    }
+
+    fn prepared(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
             .env("KUBECONFIG", self.server.kubeconfig())
             // Caches and settings of whoever runs the tests stay out of it.
             .env("HOME", self.directory.path())

@@ -8,4 +8,5 @@
 
 #[path = "../../src/client.rs"]
 pub mod client;
+pub mod kubectl;
 pub mod server;

@@ -46,6 +46,12 @@ impl Server {
         Self::start_with(directory, &["--no-node", "--ephemeral"]).await
     }
 
+    /// Starts all there is, on data that is kept: this machine runs Pods.
+    pub async fn start_node(directory: &Path) -> Server {
+        let data = directory.join("data");
+        Self::start_with(directory, &["--data-dir", data.to_str().expect("a path that can be written down")]).await
+    }
+
     pub async fn start_with(directory: &Path, options: &[&str]) -> Server {
         let kubeconfig = directory.join("kubeconfig");
         // One left by an earlier run names that run's port.
@@ -84,6 +90,11 @@ impl Server {
 
     /// SIGKILL: no handler runs, nothing is flushed.
     pub fn kill(mut self) {
+        self.kill_now();
+    }
+
+    /// The same for one that is to be replaced.
+    pub fn kill_now(&mut self) {
         self.child.kill().expect("the server is there to be killed");
         self.child.wait().expect("its state can be asked");
     }
