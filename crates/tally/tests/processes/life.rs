@@ -1,0 +1,66 @@
+//! How the processes of a cluster begin and end with it.
+
+use std::fs;
+
+use crate::support::kubectl::with_node;
+use crate::support::server::Server;
+use crate::tool::{alive, eventually, job, lines};
+
+#[tokio::test]
+async fn an_image_without_a_command_is_told_what_is_missing() {
+    let kubectl = with_node().await;
+    kubectl.ok("create job nothing --image=busybox");
+    let waiting = "get pods -o jsonpath={.items[*].status.containerStatuses[*].state.waiting}";
+    eventually("it waits", || kubectl.ok(waiting).contains("\"CommandMissing\""));
+    assert!(kubectl.ok(waiting).contains("`command` must say what to run"), "{}", kubectl.ok(waiting));
+    eventually("there is an event", || kubectl.ok("get events").contains("CommandMissing"));
+    let table = kubectl.ok("get pods --no-headers");
+    assert!(table.contains("CommandMissing"), "{table}");
+}
+
+#[tokio::test]
+async fn the_node_is_seen_with_what_it_asks_for() {
+    let kubectl = with_node().await;
+    eventually("the node is ready", || kubectl.ok("get nodes --no-headers").contains(" Ready "));
+    let metrics = kubectl.ok("get --raw /metrics");
+    assert!(metrics.contains("tally_requests_total{verb=\"create\",resource=\"nodes\",code=\"2xx\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn processes_end_with_the_cluster_and_jobs_go_on_with_the_next() {
+    let mut kubectl = with_node().await;
+    let here = kubectl.directory.path().to_owned();
+    // The first run would never end by itself; it has something to tidy up.
+    let script = "[ -e $HERE/again ] && exit 0; trap 'echo bye >> $HERE/said; exit 1' TERM; \
+                  echo up >> $HERE/said; while :; do sleep 0.05; done";
+    let said = || lines(&here.join("said"));
+    for (signal, pod) in [("TERM", "restartPolicy: OnFailure"), ("INT", "restartPolicy: Never")] {
+        let name = signal.to_lowercase();
+        let made = kubectl.with_input("create --validate=false -f -", &job(&name, &here, "", pod, script));
+        assert_eq!(made.code, Some(0), "{}", made.err);
+        eventually("it runs", || said() == ["up"]);
+        kubectl.server.signal(signal);
+        assert_eq!(kubectl.server.ended(), Some(0), "{}", kubectl.server.said());
+        assert_eq!(said(), ["up", "bye"], "SIG{signal}");
+        assert_eq!(alive(&here), [""; 0]);
+        fs::write(here.join("again"), "").unwrap();
+        kubectl.server = Server::start_node(&here).await;
+        kubectl.ok(&format!("wait --for=condition=complete job/{name} --timeout=60s"));
+        fs::remove_file(here.join("again")).unwrap();
+        fs::remove_file(here.join("said")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_job_ends_its_processes() {
+    let kubectl = with_node().await;
+    let here = kubectl.directory.path().to_owned();
+    let script = "trap 'echo bye >> $HERE/said; exit 0' TERM; echo up >> $HERE/said; while :; do sleep 0.05; done";
+    let made =
+        kubectl.with_input("create --validate=false -f -", &job("long", &here, "", "restartPolicy: Never", script));
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    eventually("it runs", || lines(&here.join("said")) == ["up"]);
+    kubectl.ok("delete job long");
+    eventually("it has ended", || alive(&here).is_empty());
+    assert_eq!(lines(&here.join("said")), ["up", "bye"]);
+}

@@ -1,0 +1,10 @@
+//! Real Jobs on this machine: the real binary, kubectl, and processes that can be counted.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod kills;
+mod life;
+mod logs;
+#[path = "../support/mod.rs"]
+mod support;
+mod tool;

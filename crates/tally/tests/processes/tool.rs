@@ -1,0 +1,60 @@
+//! Jobs whose processes can be told from all others.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Ends a test that would hang; nothing is asserted by it.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + GIVE_UP_AFTER;
+    while !holds() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A Job of one container that runs a shell script. `HERE` is the directory of the test, there and in the environment of
+/// every process it starts.
+pub fn job(name: &str, here: &Path, spec: &str, pod: &str, script: &str) -> String {
+    let here = here.to_str().expect("a plain path");
+    format!(
+        "apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}}}
+spec:
+  {spec}
+  template:
+    spec:
+      {pod}
+      containers:
+        - name: main
+          image: process
+          env: [{{name: HERE, value: {here}}}]
+          command: [sh, -c, {script:?}]
+"
+    )
+}
+
+/// The processes of such Jobs that are alive, with their command lines.
+pub fn alive(here: &Path) -> Vec<String> {
+    let mark = format!("\0HERE={}\0", here.display());
+    let of = |process: &Path, file: &str| {
+        fs::read(process.join(file)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let process = entry.ok()?.path();
+        // One that has ended and waits to be reaped has neither.
+        let environment = of(&process, "environ").ok()?;
+        format!("\0{environment}\0").contains(&mark).then(|| of(&process, "cmdline").unwrap_or_default())
+    });
+    processes.collect()
+}
+
+/// The lines of a file that may not be there yet. One without its end does not count.
+pub fn lines(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(str::to_owned).collect()
+}
