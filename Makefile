@@ -2,6 +2,7 @@
 # make golden the recorded conversations alone
 # make lint   formatting and lints
 # make faults the fault suites at full length: about 250 kills, ten minutes
+# make kills  kill -9 of the commands that run processes, 60 times each: ten minutes
 # make bench  figures; asserts nothing
 # make fuzz   a minute of fuzzing for each target (cargo-fuzz)
 
@@ -18,7 +19,7 @@ KUBECTL_VERSION = 1.36.4
 PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
 HELM_VERSION = 3.17.3.post1
 
-.PHONY: test unit golden sim faults lint bench fuzz tools
+.PHONY: test unit golden sim faults kills lint bench fuzz tools
 
 test: tools unit sim
 	@echo "all tests passed"
@@ -60,6 +61,9 @@ faults:
 	TALLY_FAULT_KILLS=$(FAULT_KILLS) TALLY_FAULT_RUNS=$(FAULT_RUNS) \
 		$(CARGO) test --release --locked -p tally --test faults -- --nocapture --test-threads=1
 
+kills:
+	TALLY_NODE_KILLS=60 $(CARGO) test --locked -p tally --test processes -- --nocapture kills
+
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -69,6 +73,7 @@ bench:
 	$(CARGO) bench -p tally-store --bench store
 	$(TALLY) bench api
 	$(TALLY) bench jobs
+	benches/throughput.sh
 
 # cargo-fuzz wants instrumentation that the stable toolchain only gives when told so.
 fuzz:

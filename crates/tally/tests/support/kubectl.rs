@@ -29,7 +29,7 @@ pub async fn with_node() -> Kubectl {
 }
 
 /// `KUBECTL` names one; otherwise the ones that `make tools` installs beside the build, and the one in the PATH.
-fn programs() -> Vec<PathBuf> {
+pub fn programs() -> Vec<PathBuf> {
     if let Some(program) = std::env::var_os("KUBECTL") {
         return vec![program.into()];
     }

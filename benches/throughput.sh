@@ -1,0 +1,57 @@
+#!/bin/sh
+# How many commands a second: `tally run` beside xargs and GNU parallel, on the same machine, one after the other.
+#
+#   benches/throughput.sh            2,000 times `true`, eight at a time, the best of three
+#   COUNT=500 RUNS=1 TALLY=target/debug/tally benches/throughput.sh
+#
+# Prints figures and asserts nothing. What is not installed is left out, and said so.
+set -eu
+
+cd "$(dirname "$0")/.."
+COUNT=${COUNT:-2000}
+WIDTH=${WIDTH:-8}
+RUNS=${RUNS:-3}
+TALLY=${TALLY:-${CARGO_TARGET_DIR:-target}/release/tally}
+
+if [ ! -x "$TALLY" ]; then
+    echo "there is no $TALLY; make it with: cargo build --release" >&2
+    exit 1
+fi
+
+now() { date +%s%N; }
+
+# The least time of some runs of a command line, in milliseconds.
+best() {
+    least=
+    for _ in $(seq "$RUNS"); do
+        began=$(now)
+        sh -c "$1" >/dev/null 2>&1 || { echo "failed: $1" >&2; exit 1; }
+        took=$((($(now) - began) / 1000000))
+        if [ -z "$least" ] || [ "$took" -lt "$least" ]; then least=$took; fi
+    done
+    echo "$least"
+}
+
+show() { awk -v name="$1" -v ms="$2" -v n="$COUNT" 'BEGIN { printf "%-14s %7.2f s  %6.0f a second\n", name, ms / 1000, n * 1000 / ms }'; }
+ratio() { awk -v name="$1" -v other="$2" -v ours="$3" 'BEGIN { printf "tally run is %.2f times as fast as %s\n", other / ours, name }'; }
+
+echo "$COUNT times \`true\`, $WIDTH at a time, the best of $RUNS, $(nproc) processors"
+ours=$(best "'$TALLY' run --quiet --completions $COUNT --parallelism $WIDTH -- true")
+show "tally run" "$ours"
+indexed=$(best "'$TALLY' run --quiet --indexed --completions $COUNT --parallelism $WIDTH -- true")
+show "  --indexed" "$indexed"
+if command -v xargs >/dev/null 2>&1; then
+    xargs=$(best "seq $COUNT | xargs -P $WIDTH -n 1 true")
+    show "xargs -P" "$xargs"
+else
+    echo "xargs is missing (Debian: findutils)"
+fi
+# Another program of that name comes with moreutils.
+if parallel --version 2>/dev/null | head -n 1 | grep -q GNU; then
+    parallel=$(best "seq $COUNT | parallel -j $WIDTH true")
+    show "GNU parallel" "$parallel"
+else
+    echo "GNU parallel is missing (Debian: parallel)"
+fi
+[ -z "${xargs:-}" ] || ratio xargs "$xargs" "$ours"
+[ -z "${parallel:-}" ] || ratio "GNU parallel" "$parallel" "$ours"

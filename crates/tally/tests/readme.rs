@@ -1,0 +1,152 @@
+//! Every command in the README is run, in the order it is read, by somebody with an empty home directory.
+//!
+//! Blocks of `sh` must succeed. A block of `console` is a recording: its commands must print what follows them, but for
+//! times and the last letters of the names of Pods.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::kubectl::programs;
+use support::server;
+
+const BUILD_AND_RUN: &str = "cargo run --release -- ";
+const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The blocks of one language.
+fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            blocks.push((language, lines.by_ref().take_while(|line| *line != "```").collect()));
+        }
+    }
+    blocks
+}
+
+struct Person {
+    home: tempfile::TempDir,
+    server: Option<Child>,
+}
+
+impl Person {
+    fn new() -> Self {
+        let home = server::directory();
+        let bin = home.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        symlink(env!("CARGO_BIN_EXE_tally"), bin.join("tally")).unwrap();
+        symlink(fs::canonicalize(&programs()[0]).unwrap(), bin.join("kubectl")).unwrap();
+        symlink(root().join("examples"), home.path().join("examples")).unwrap();
+        Self { home, server: None }
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("sh");
+        command
+            .args(["-e", "-c", script])
+            .current_dir(self.home.path())
+            .env("HOME", self.home.path())
+            .env("PATH", format!("{}:{path}", self.home.path().join("bin").display()))
+            .env_remove("XDG_DATA_HOME")
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// What it prints, both ways in one.
+    fn says(&self, script: &str) -> (Option<i32>, String) {
+        let output = self.shell(&format!("exec 2>&1\n{script}")).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// `tally up` goes on. Another port than the usual one: somebody else may have that.
+    fn serve(&mut self, command: &str) {
+        let script = format!("exec {command} --listen 127.0.0.1:0");
+        self.server = Some(self.shell(&script).stdout(Stdio::null()).spawn().unwrap());
+        let until = Instant::now() + GIVE_UP_AFTER;
+        while !self.home.path().join(".local/share/tally/kubeconfig").exists() {
+            assert!(Instant::now() < until, "never ready: {command}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Person {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// Without what is different every time.
+fn timeless(text: &str) -> String {
+    let word = |word: &str| {
+        let is_time =
+            word.trim_end_matches([':', ';']).strip_suffix('s').is_some_and(|time| time.parse::<f64>().is_ok());
+        match word.rsplit_once('-') {
+            _ if is_time => "TIME".to_owned(),
+            Some((name, end)) if end.len() == 5 => format!("{name}-POD"),
+            _ => word.to_owned(),
+        }
+    };
+    text.lines().map(|line| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n").collect()
+}
+
+#[test]
+fn the_commands_of_the_readme_work() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let mut person = Person::new();
+    let (mut ran, mut recorded) = (0, 0);
+    for (language, lines) in blocks(&readme) {
+        match language {
+            "sh" => {
+                let mut script = String::new();
+                for line in lines {
+                    let line = line.replace(BUILD_AND_RUN, "tally ");
+                    match line.split_once(' ') {
+                        // It would run this test, too.
+                        Some(("make", target)) => assert!(makefile.contains(&format!("\n{target}:")), "{line}"),
+                        Some(("tally", up)) if up.starts_with("up") => person.serve(&line),
+                        _ => script += &format!("{line}\n"),
+                    }
+                }
+                let (code, said) = person.says(&script);
+                assert_eq!(code, Some(0), "{script}{said}");
+                ran += 1;
+            }
+            "console" => {
+                let command = lines[0].strip_prefix("$ ").expect("a command, and what it prints");
+                let expected = timeless(&(lines[1..].join("\n") + "\n"));
+                let said = timeless(&person.says(command).1);
+                // A line of progress comes once a second, as it happens.
+                let said: String =
+                    said.lines().filter(|line| !line.contains(" active")).map(|line| format!("{line}\n")).collect();
+                assert_eq!(said, expected, "{command}");
+                recorded += 1;
+            }
+            _ => panic!("a block of {language:?} in the README: who tests it?"),
+        }
+    }
+    assert!(ran > 7 && recorded > 0);
+    let first = blocks(&readme).swap_remove(0).1;
+    let command = "run --completions 20 --parallelism 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'";
+    assert_eq!(first, [&format!("{BUILD_AND_RUN}{command}"), "make test"]);
+    let done = fs::read_to_string(person.home.path().join("done.txt")).unwrap();
+    assert_eq!(done.lines().count(), 100, "the second run of the same command ran nothing again");
+}
