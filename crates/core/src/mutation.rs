@@ -59,6 +59,8 @@ pub enum Bug {
     OrphanWithoutGate,
     /// Pods are let go or removed by a Job older than they are: the gate, the other way round.
     StaleJobJudges,
+    /// I14: what another leader has counted since is made again.
+    StaleJobCreates,
     /// H6: a Job is deleted by a local clock that runs ahead.
     TtlTrustsLocalClock,
     /// G1: an owner that no stream has shown is taken to be gone.
@@ -109,6 +111,7 @@ pub const BUGS: &[Bug] = &[
     Bug::AnswerOutlivesPod,
     Bug::OrphanWithoutGate,
     Bug::StaleJobJudges,
+    Bug::StaleJobCreates,
     Bug::TtlTrustsLocalClock,
     Bug::CollectsUnlooked,
     Bug::CollectsByName,

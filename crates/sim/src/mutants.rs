@@ -7,6 +7,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
     match bug {
         Bug::NoGate | Bug::OrphanWithoutGate => "stale-views",
         Bug::StaleJobJudges => "job-monkey",
+        Bug::StaleJobCreates => "two-leaders",
         Bug::RetryStaleStatus | Bug::UnconditionalStatus => "two-leaders",
         Bug::TallyBeforeRelease | Bug::FinishWithBacklog => "limits",
         Bug::ForgetOwnCreations => "stale-views",
@@ -58,6 +59,7 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::AnswerOutlivesPod => "an answer revives a Pod",
         Bug::OrphanWithoutGate => "H5 missing taken for deleted",
         Bug::StaleJobJudges => "stale Job judges newer Pods",
+        Bug::StaleJobCreates => "stale Job makes Pods again",
         Bug::TtlTrustsLocalClock => "H6 TTL trusts one clock",
         Bug::CollectsUnlooked => "G1 unseen owner taken for gone",
         Bug::CollectsByName => "G1 collected by name",

@@ -1,4 +1,4 @@
-//! The ghost ledger: what really happened, kept outside the store, and the invariants I1-I13 held against every write.
+//! The ghost ledger: what really happened, kept outside the store, and the invariants I1-I14 held against every write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -44,6 +44,8 @@ struct PodGhost {
     forgiven: Option<&'static str>,
     removed_by: Option<Actor>,
     ended: bool,
+    /// It is gone, or somebody has changed what it is.
+    meddled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +58,8 @@ struct JobGhost {
     completed_ever: BTreeSet<u32>,
     ever_suspended: bool,
     gone: bool,
+    /// Somebody else has written its status.
+    meddled: bool,
 }
 
 impl JobGhost {
@@ -132,6 +136,7 @@ impl Oracle {
         ghost.ever_suspended |= after.spec.suspend;
         let Some(before) = before else { return };
         let Actor::Controller { .. } = actor else {
+            ghost.meddled |= before.status != after.status;
             return;
         };
         if after.deleting && !before.deleting {
@@ -411,6 +416,7 @@ impl Oracle {
             forgiven: None,
             removed_by: None,
             ended: false,
+            meddled: false,
         });
         if let Some(job) = after.job() {
             ghost.job = Some(job.clone());
@@ -421,6 +427,8 @@ impl Oracle {
         ghost.ever_failed |= after.phase == Phase::Failed || (after.deleting() && after.phase != Phase::Succeeded);
         ghost.ended |= gone || after.phase.is_terminal();
         let controlled = matches!(actor, Actor::Controller { .. });
+        let is_other = |before: &PodView| before.job() != after.job() || before.labels != after.labels;
+        ghost.meddled |= gone || before.map_or(!controlled, is_other);
         match before {
             None if controlled => self.check_creation(after, context, api, counters),
             Some(before) if before.tracked && !after.tracked => {
@@ -435,6 +443,26 @@ impl Oracle {
             }
             _ => {}
         }
+    }
+
+    /// I14: work is done once. As long as no Pod of a Job has failed, gone or been changed by others, and the Job wants as
+    /// much as at first, there are never more Pods than completions, however many lead and whatever they know.
+    fn check_work(&mut self, job: &JobView) {
+        let Some(completions) = job.spec.completions else { return };
+        let Some(ghost) = self.jobs.get(&job.uid) else { return };
+        if ghost.limits.len() > 1 || ghost.meddled {
+            return;
+        }
+        let pods = || self.pods.values().filter(|pod| pod.job.as_ref() == Some(&job.uid));
+        let plain = pods().all(|pod| {
+            !pod.ever_failed
+                && !pod.meddled
+                && pod.forgiven.is_none()
+                && matches!(pod.created_by, Actor::Controller { .. })
+        });
+        let made = pods().count();
+        let enough = i64::try_from(made).is_ok_and(|made| made <= i64::from(completions));
+        require!(self, !plain || enough, "I14", "{}: {made} Pods were made for {completions} completions", job.name);
     }
 
     /// I7, and that nothing is created before its back-off is over (S34).
@@ -454,6 +482,7 @@ impl Oracle {
         }
         let bound = allowed * context.incarnations.max(1);
         require!(self, live <= bound, "I7", "{}: {live} Pods live, parallelism {allowed}", job.name);
+        self.check_work(&job);
         let current = self.jobs.get(&job.uid).is_some_and(|ghost| ghost.spec_since <= context.jobs_at);
         if job.spec.limits_each_index() || !context.clocks_sane || !current {
             return;

@@ -941,6 +941,31 @@ fn a_stale_job_does_not_judge_newer_pods() {
     assert_eq!(cluster.summary(), "create {2}; release 1; active 3 succeeded 1 completed 3");
 }
 
+/// Found by two leaders over the wire, on a busy machine. One of them hears that Pods were let go before it hears of the
+/// status in which the other has counted them: it must not take them for missing.
+#[test]
+fn what_another_leader_has_counted_is_not_made_again() {
+    for (job, pods) in [("P2 C2", "R R"), ("P2 C2 indexed", "0:R 1:R")] {
+        let mut cluster = running(job, pods);
+        cluster.start();
+        cluster.settle();
+        cluster.replicas[0].paused = true;
+        cluster.end_all(Phase::Succeeded);
+        cluster.settle();
+        assert_eq!(cluster.status().succeeded, 2, "{job}: the second has done it all");
+        // The first hears of Pods alone, and its write of a status is on its way.
+        cluster.replicas[0].deaf = [true, false];
+        cluster.hook = fate(is_status, Fate::Held);
+        cluster.replicas[0].paused = false;
+        cluster.settle();
+        assert_eq!(cluster.api.pods.len(), 2, "{job}");
+        cluster.hook = fate(is_status, Fate::Carried);
+        cluster.replicas[0].deaf = [false; 2];
+        cluster.pass(60);
+        assert_eq!((cluster.api.pods.len(), cluster.status().succeeded), (2, 2), "{job}");
+    }
+}
+
 /// The Job selects Pods that were there before it. All of them are looked at before anything is made, removed or
 /// decided, whether the controller has just started or learns of the Job last.
 #[test]

@@ -294,9 +294,11 @@ impl<S: Soundness> JobMachine<S> {
                 ledger.created(&pod, pods_at, now);
                 self.pod_owner.insert(pod_key(&pod.uid), slot);
             }
-            Answer::Unknown | Answer::Unavailable => ledger.creation_unknown(name, now),
-            // Gone again: the name may be used, but not at once, lest a finished and vanished Pod be made anew for ever.
-            _ => ledger.name_taken(name),
+            // Somebody else's, or gone again: the name is not used a second time, lest a finished and vanished Pod be made
+            // anew for ever.
+            Answer::Done(Object::Pod(_)) | Answer::Gone => ledger.name_taken(name),
+            // It is there, and may well be ours.
+            _ => ledger.creation_unknown(name, now),
         }
         self.plan(slot, now, out);
     }

@@ -228,7 +228,7 @@ impl<S: Soundness> JobMachine<S> {
             if self.pod_owner.get(&pod_key(&pod.uid)) == Some(&before) {
                 self.pod_owner.remove(&pod_key(&pod.uid));
             }
-            self.leave_ledger(before, &pod.uid, now, out);
+            self.leave_ledger(before, &pod, now, out);
         }
     }
 
@@ -296,7 +296,7 @@ impl<S: Soundness> JobMachine<S> {
                 self.release_orphans(now, out);
             }
             self.pod_owner.remove(&pod_key(&pod.uid));
-            self.leave_ledger(slot, &pod.uid, now, out);
+            self.leave_ledger(slot, &pod, now, out);
             self.stray_changed(&pod, now, out);
             return;
         }
@@ -354,15 +354,15 @@ impl<S: Soundness> JobMachine<S> {
         }
         let owner = self.pod_owner.remove(&pod_key(&pod.uid));
         if let Some(slot) = owner.or_else(|| pod.job().and_then(|uid| self.slot_of(uid))) {
-            self.leave_ledger(slot, &pod.uid, now, out);
+            self.leave_ledger(slot, pod, now, out);
         }
     }
 
-    fn leave_ledger(&mut self, slot: JobSlot, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
+    fn leave_ledger(&mut self, slot: JobSlot, pod: &PodView, now: Timestamp, out: &mut Outbox) {
         let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else {
             return;
         };
-        ledger.pod_gone(uid);
+        ledger.pod_gone(&pod.uid, pod.revision);
         self.plan(slot, now, out);
     }
 

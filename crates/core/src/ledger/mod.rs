@@ -53,6 +53,8 @@ pub struct Ledger<S = Sound> {
     confirmed: bool,
     /// The newest revision of any Pod of this Job heard of.
     newest_pod_at: Revision,
+    /// When somebody else let a Pod go of which the Job, as we see it, says nothing.
+    unexplained_at: Revision,
     /// `foreign_at` before the newest observation, in case that turns out to be our own write.
     foreign_before: Revision,
     regime: Regime,
@@ -199,6 +201,7 @@ impl<S: Soundness> Ledger<S> {
             current_at: job.revision,
             confirmed: false,
             newest_pod_at: Revision(0),
+            unexplained_at: Revision(0),
             regime: regime(&job),
             names: PodNames::new(&job.uid, &job.name),
             job,
@@ -431,6 +434,9 @@ impl<S: Soundness> Ledger<S> {
     /// A claimed Pod as a stream, a list or an answer shows it. Older news is ignored, so the view never goes back.
     pub fn observe_pod(&mut self, pod: &PodView, now: Timestamp) {
         self.newest_pod_at = self.newest_pod_at.max(pod.revision);
+        if !pod.tracked && !self.uncounted.contains_key(&pod.uid) {
+            self.doubt_job(pod.revision);
+        }
         let spec = self.job.spec.clone();
         // A finish in the future must not extend the back-off without bound (DEFECT-25).
         let finished_at = pod.finished_at.min(now);
@@ -498,20 +504,37 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// The stream shows that the Pod is gone.
-    pub fn pod_gone(&mut self, uid: &PodUid) {
+    /// The stream shows that the Pod is gone, since `at`.
+    pub fn pod_gone(&mut self, uid: &PodUid, at: Revision) {
         self.buried.remove(uid);
         if let Some(slot) = self.find(uid) {
-            self.drop_entry(slot);
+            self.lose_entry(slot, at);
         }
     }
 
     /// An answer says that the Pod is gone; the stream will say so later.
     pub fn pod_vanished(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
-            self.drop_entry(slot);
+            // Since when, nobody has said.
+            let at = Revision(self.newest_pod_at.0 + 1);
+            self.lose_entry(slot, at);
             self.buried.insert(uid.clone(), self.epoch);
         }
+    }
+
+    /// A Pod is gone: somebody must have let it go before, and may have counted it first.
+    fn lose_entry(&mut self, slot: Slot, at: Revision) {
+        let entry = self.entry(slot);
+        if entry.recorded.is_none() && (entry.tracked || entry.revision > self.current_at) {
+            self.doubt_job(at);
+        }
+        self.drop_entry(slot);
+    }
+
+    /// Only a Job read after `at` says what is missing.
+    fn doubt_job(&mut self, at: Revision) {
+        self.unexplained_at = self.unexplained_at.max(at);
+        self.newest_pod_at = self.newest_pod_at.max(at);
     }
 
     fn drop_entry(&mut self, slot: Slot) {
@@ -562,7 +585,7 @@ impl<S: Soundness> Ledger<S> {
             })
             .collect();
         for slot in missing {
-            self.drop_entry(slot);
+            self.lose_entry(slot, at);
         }
         // Absent from a complete list means no more news of it. Present means the list is older than the burial.
         self.buried.retain(|_, seen_in| *seen_in == self.epoch);
@@ -592,7 +615,7 @@ impl<S: Soundness> Ledger<S> {
             if self.entry(slot).tracked {
                 self.refile(slot, |entry| entry.limbo = true);
             } else {
-                self.drop_entry(slot);
+                self.lose_entry(slot, at);
             }
         }
         self.listed_at = self.listed_at.max(at);
@@ -700,6 +723,8 @@ impl<S: Soundness> Ledger<S> {
     pub fn name_taken(&mut self, name: &str) {
         if let Some(creation) = self.end_creation(name) {
             self.index.burned.insert((creation.index, creation.attempt));
+            // If it has come and gone, somebody may have counted it.
+            self.doubt_job(Revision(self.newest_pod_at.0 + 1));
         }
         self.creation_batch_ended();
     }

@@ -306,7 +306,9 @@ impl<S: Soundness> Ledger<S> {
         }
         // A ledger that has just begun may know Pods newer than its Job: perhaps the Job has finished since (S04).
         self.confirmed |= self.newest_pod_at <= self.current_at;
-        if !self.confirmed {
+        // And a Pod that another leader has counted and let go is missing only by a Job from before: it would be made twice.
+        let unexplained = self.unexplained_at > self.current_at && !self.soundness.has(Bug::StaleJobCreates);
+        if !self.confirmed || unexplained {
             plan.needs_job = true;
             return false;
         }

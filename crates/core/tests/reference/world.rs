@@ -451,7 +451,7 @@ impl World {
     }
 
     fn show_gone(&mut self, uid: &PodUid) {
-        self.ledger.pod_gone(uid);
+        self.ledger.pod_gone(uid, Revision(self.revision));
         self.refused.remove(uid);
         self.known.remove(uid);
         self.buried.remove(uid);

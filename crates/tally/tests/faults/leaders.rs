@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, JOBS, ask, make};
 use crate::process::{Controller, GIVE_UP_AFTER};
 use crate::setting;
 use crate::support::client::Call;
-use crate::truth::Truth;
+use crate::truth::{PodStory, Truth};
 use crate::verdict::{Terms, judge};
 
 /// Runs, completions and parallelism.
@@ -56,7 +56,10 @@ async fn what_two_leaders_make_is_made_and_counted_once() {
                 wrongs.push(format!("{name} ends as {}", story.object["status"]));
             }
             if ever as u64 > completions {
-                wrongs.push(format!("{name}: {ever} Pods succeeded"));
+                let twice = |pod: &&PodStory| told.pods_of(uid).filter(|other| other.index == pod.index).count() > 1;
+                let indexed: Vec<&PodStory> =
+                    told.pods_of(uid).filter(|pod| pod.index.is_some()).filter(twice).collect();
+                wrongs.push(format!("{name}: {ever} Pods succeeded; of the same index: {indexed:#?}"));
             }
         }
         // Room for the next run.
