@@ -1,7 +1,7 @@
 //! One client of the cluster, with whatever credentials its kubeconfig has.
 
 // Shared with the controller: all of kubeconfig works, and nothing is sent twice behind our back.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the controller uses more of it")]
 #[path = "../../src/controller/remote/connect.rs"]
 mod connect;
 

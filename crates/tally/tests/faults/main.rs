@@ -30,7 +30,7 @@ mod truth;
 mod verdict;
 mod workload;
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests of the controller use more of it")]
 #[path = "../controller/process.rs"]
 mod process;
 #[path = "../support/mod.rs"]
