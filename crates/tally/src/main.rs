@@ -16,6 +16,9 @@ use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "tally", version, about = "Runs Kubernetes Jobs and counts every Pod exactly once", long_about = None)]
 struct Cli {
