@@ -77,15 +77,21 @@ pub struct Stream {
     pub kind: Kind,
     /// Only `metadata` matters: a server need not send the rest.
     pub metadata_only: bool,
+    /// Work waits for `Reached`: whoever can tell it within milliseconds should. It costs wake-ups while others write.
+    pub soon: bool,
 }
 
 impl Stream {
     pub const fn of(kind: Kind) -> Self {
-        Self { kind, metadata_only: false }
+        Self { kind, metadata_only: false, soon: false }
     }
 
     pub const fn metadata(kind: Kind) -> Self {
-        Self { kind, metadata_only: true }
+        Self { kind, metadata_only: true, soon: false }
+    }
+
+    pub const fn soon(self) -> Self {
+        Self { soon: true, ..self }
     }
 }
 

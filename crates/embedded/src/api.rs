@@ -11,7 +11,7 @@ use tally_registry::{Registry, Target, WatchEvent, WatchStream};
 
 use crate::{perform, refusal, resource};
 
-/// A bookmark costs no more than a wake-up here, and Jobs wait for it.
+/// For streams that work waits for: a bookmark costs no more than a wake-up here.
 const BOOKMARK_EVERY: Duration = Duration::from_millis(2);
 
 pub struct Embedded(pub Arc<Registry>);
@@ -36,7 +36,8 @@ impl Api for Embedded {
             }
         };
         match self.0.watch(Target::new(resource, "", ""), &options) {
-            Ok(stream) => Ok(Watched(stream.bookmarks_every(BOOKMARK_EVERY))),
+            Ok(events) if stream.soon => Ok(Watched(events.bookmarks_every(BOOKMARK_EVERY))),
+            Ok(events) => Ok(Watched(events)),
             Err(failure) => Err(trouble(failure)),
         }
     }

@@ -190,7 +190,7 @@ impl<S: Soundness> World<S> {
     }
 
     fn host_hears_one(&mut self, at: usize, stream: usize) -> bool {
-        let Stream { kind, metadata_only } = self.hosts[at].streams[stream].stream;
+        let Stream { kind, metadata_only, .. } = self.hosts[at].streams[stream].stream;
         let shown = |version: &Version| if metadata_only { version.metadata.clone() } else { version.bytes.clone() };
         let followed = &mut self.hosts[at].streams[stream];
         match &mut followed.place {

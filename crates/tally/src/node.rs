@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::stream;
-use tally_controllers::driver::Observer;
+use tally_controllers::driver::{self, Observer};
 use tally_core::ids::PodUid;
 use tally_core::time::Span;
 use tally_node::logs::{self, Which};
@@ -40,7 +40,12 @@ pub struct ThisNode {
 
 impl ThisNode {
     /// Starts the shim on its directory and the controller on the registry.
-    pub async fn start(root: PathBuf, registry: Arc<Registry>, observer: Arc<dyn Observer>) -> Result<Self> {
+    pub async fn start(
+        root: PathBuf,
+        registry: Arc<Registry>,
+        observer: Arc<dyn Observer>,
+        driven: driver::Options,
+    ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the program that is running")?;
         let runtime = Runtime::start(Config::new(program, root.clone())).await?;
         let (deeds, reports, keeper) = runtime.split();
@@ -50,7 +55,7 @@ impl ThisNode {
             async move { carry(&mailbox, deeds, reports).await }
         });
         let node = Node::new(options(&root), mailbox.clone());
-        let controller = Running::drive(vec![Box::new(node)], registry, observer);
+        let controller = Running::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper })
     }
 

@@ -54,11 +54,13 @@ pub struct Options {
     pub qps: f64,
     /// Requests that may be sent at once before `qps` is felt.
     pub burst: u32,
+    /// Events are written. Not where nobody could read them.
+    pub events: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { in_flight: 64, qps: 0.0, burst: 0 }
+        Self { in_flight: 64, qps: 0.0, burst: 0, events: true }
     }
 }
 
@@ -80,7 +82,7 @@ pub async fn run<A: Api>(
             caller: caller.clone(),
             controller,
             in_flight: options.in_flight.max(1),
-            recorder: recorder.sender(),
+            recorder: options.events.then(|| recorder.sender()),
             out: Outbox::default(),
             queue: VecDeque::new(),
             calls: JoinSet::new(),
@@ -134,7 +136,8 @@ struct Task<A> {
     caller: Arc<Caller<A>>,
     controller: Box<dyn Controller>,
     in_flight: usize,
-    recorder: events::Sender,
+    /// None: nobody would read them.
+    recorder: Option<events::Sender>,
     out: Outbox,
     /// Asked for and not sent yet. As long as what the controllers have asked for, which is bounded by their own rules.
     queue: VecDeque<Request>,
@@ -230,7 +233,7 @@ impl<A: Api> Task<A> {
         self.queue.extend(self.out.requests.drain(..));
         let name = self.controller.name();
         for event in self.out.events.drain(..) {
-            if !self.recorder.record(name, event) {
+            if self.recorder.as_ref().is_some_and(|recorder| !recorder.record(name, event)) {
                 self.caller.observer.event_dropped(name);
             }
         }

@@ -151,7 +151,20 @@ struct Flight {
     creations: usize,
     last_write_at: Option<Timestamp>,
     last_batch: usize,
+    /// Status writes without a rest between them.
+    writes_in_a_row: u32,
 }
+
+impl Flight {
+    fn written(&mut self, now: Timestamp) {
+        let soon = self.last_write_at.is_some_and(|at| now < at + REST);
+        self.writes_in_a_row = if soon { self.writes_in_a_row.saturating_add(1) } else { 0 };
+        self.last_write_at = Some(now);
+    }
+}
+
+/// A Job that has written no status for this long is not busy.
+const REST: Span = Span::from_millis(100);
 
 #[derive(Clone, Debug, Default)]
 struct StatusInFlight {
@@ -289,7 +302,7 @@ impl<S: Soundness> Ledger<S> {
     /// Our status write was answered with the object as stored.
     pub fn status_written(&mut self, job: Arc<JobView>, now: Timestamp) {
         let flight = self.flight.status.take();
-        self.flight.last_write_at = Some(now);
+        self.flight.written(now);
         // Conditional, so nobody had changed the Job by then.
         self.current_at = self.current_at.max(job.revision);
         self.confirmed = true;

@@ -20,10 +20,12 @@ const RELEASE_PATIENCE: Span = Span::from_seconds(1);
 const CREATION_PATIENCE: Span = Span::from_seconds(1);
 /// Writes of live counts alone are at least this far apart.
 const LIVE_COUNT_INTERVAL: Span = Span::from_millis(100);
-/// Under load (at least so many Pods in the last write) accounting writes are at least this far apart, so that a
-/// Job of N Pods costs about N/500 writes. When idle a finished Pod is accounted for at once.
-const BUSY_BATCH: usize = 16;
+/// Under load accounting writes are at least this far apart, so that a Job of N Pods costs about N/500 writes. When idle
+/// a finished Pod is accounted for at once.
 const BUSY_INTERVAL: Span = Span::from_millis(50);
+/// Load is this many Pods in the last write, or so many writes one soon after the other.
+const BUSY_BATCH: usize = 16;
+const BUSY_WRITES: u32 = 4;
 
 impl<S: Soundness> Ledger<S> {
     /// The one write that tallies what was released, records what has finished since, and tells the live counts.
@@ -119,9 +121,8 @@ impl<S: Soundness> Ledger<S> {
         let wait_until = if must {
             None
         } else if urgent {
-            (self.flight.last_batch >= BUSY_BATCH && news < self.limits.uncounted)
-                .then(|| since(BUSY_INTERVAL))
-                .flatten()
+            let busy = self.flight.last_batch >= BUSY_BATCH || self.flight.writes_in_a_row >= BUSY_WRITES;
+            (busy && news < self.limits.uncounted).then(|| since(BUSY_INTERVAL)).flatten()
         } else if creating {
             Some(self.flight.creations_since + CREATION_PATIENCE)
         } else {

@@ -47,7 +47,7 @@ pub fn controllers(text: &str) -> Result<Names, String> {
 
 impl Names {
     pub fn make(&self, managed_by: Option<&str>) -> Vec<Box<dyn Controller>> {
-        const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
+        const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB).soon(), Stream::of(Kind::POD).soon()];
         const TTL_STREAMS: &[Stream] = &[Stream::of(Kind::JOB)];
         let make = |name: &Name| -> Box<dyn Controller> {
             match name {

@@ -217,7 +217,7 @@ async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Futur
     let controllers = args.controllers.make(args.managed_by.as_deref());
     health.leads(&controllers);
     let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
-    let options = driver::Options { in_flight: usize::from(args.in_flight), qps: args.qps, burst };
+    let options = driver::Options { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };
     driver::run(Arc::new(remote), controllers, options, health, stop).await;
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use tally_controllers::driver::Silent;
+use tally_controllers::driver::{self, Silent};
 use tally_controllers::hollow::Hollow;
 use tally_core::time::Span;
 use tally_registry::Registry;
@@ -19,8 +19,10 @@ use crate::node::ThisNode;
 use crate::place::{self, Made};
 use crate::up::controllers::{self, Running};
 
-/// Those a Job needs to come to its end, and its Pods to be cleared away.
-const CONTROLLERS: &str = "gc,job,podgc,scheduler,ttl";
+/// Those a Job needs to come to its end.
+const NEEDED: &str = "job,podgc,scheduler";
+/// And those that clear away what is kept longer than the run.
+const KEEPING: &str = "gc,job,podgc,scheduler,ttl";
 
 pub struct Cluster {
     pub registry: Arc<Registry>,
@@ -49,10 +51,16 @@ impl Cluster {
     /// From here on Jobs are at work: those that are in the store, too.
     pub async fn start(&self, hollow: u32) -> Result<Working> {
         let node = Node::start(self, hollow).await?;
-        let chosen = controllers::parse(CONTROLLERS).map_err(anyhow::Error::msg)?;
+        let kept = self.temporary.is_none();
+        let chosen = controllers::parse(if kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster::default();
-        let controllers = Running::start(&chosen, &told, self.registry.clone(), Arc::new(Silent));
+        let controllers = Running::start(&chosen, &told, self.registry.clone(), Arc::new(Silent), self.driven());
         Ok(Working { registry: self.registry.clone(), controllers, node })
+    }
+
+    /// Nobody can read the events of a run that keeps nothing.
+    fn driven(&self) -> driver::Options {
+        driver::Options { events: self.temporary.is_none(), ..driver::Options::default() }
     }
 
     /// Waits for the disk, and takes away what nobody wants to keep.
@@ -110,9 +118,9 @@ impl Node {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(Silent));
         if hollow == 0 {
             let root = cluster.directory.join("node");
-            return Ok(Self::This(ThisNode::start(root, registry, observer).await?));
+            return Ok(Self::This(ThisNode::start(root, registry, observer, cluster.driven()).await?));
         }
-        Ok(Self::Hollow(Running::drive(vec![Box::new(Hollow::new(hollow))], registry, observer)))
+        Ok(Self::Hollow(Running::drive(vec![Box::new(Hollow::new(hollow))], registry, observer, cluster.driven())))
     }
 
     fn logs(&self) -> Arc<dyn Logs> {

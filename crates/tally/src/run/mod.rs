@@ -126,8 +126,7 @@ pub fn run(args: &Args) -> ExitCode {
 fn start(args: &Args) -> Result<u8, Refused> {
     let documents = wanted(args).map_err(Refused::Input)?;
     let machine = |error: std::io::Error| Refused::Machine(format!("cannot start threads: {error}"));
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(machine)?;
     runtime.block_on(work(args, documents))
 }

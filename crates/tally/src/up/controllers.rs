@@ -72,7 +72,7 @@ pub struct Cluster {
 }
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
-    const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
+    const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB).soon(), Stream::of(Kind::POD).soon()];
     const TTL_STREAMS: &[Stream] = &[Stream::of(Kind::JOB)];
     Some(match name {
         "cronjob" => Box::new(CronJobs::default()),
@@ -104,8 +104,9 @@ impl Running {
         cluster: &Cluster,
         registry: Arc<Registry>,
         metrics: Arc<dyn driver::Observer>,
+        options: driver::Options,
     ) -> Self {
-        Self::drive(chosen.make(cluster), registry, metrics)
+        Self::drive(chosen.make(cluster), registry, metrics, options)
     }
 
     /// Any controllers at all.
@@ -113,13 +114,14 @@ impl Running {
         controllers: Vec<Box<dyn Controller>>,
         registry: Arc<Registry>,
         observer: Arc<dyn driver::Observer>,
+        options: driver::Options,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let api = Arc::new(Embedded(registry));
         let stopped = async {
             let _ = stopped.await;
         };
-        let driver = driver::run(api, controllers, driver::Options::default(), observer, stopped);
+        let driver = driver::run(api, controllers, options, observer, stopped);
         Self { stop, task: tokio::spawn(driver) }
     }
 

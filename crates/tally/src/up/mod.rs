@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
+use tally_controllers::driver;
 use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_server::{Pki, Server, kubeconfig};
@@ -120,7 +121,13 @@ fn start(args: &Args) -> Result<()> {
         if let Some(node) = &ready.node {
             ready.server.add_logs(node.logs());
         }
-        let controllers = controllers::Running::start(&args.controllers, cluster, registry, metrics.clone());
+        let controllers = controllers::Running::start(
+            &args.controllers,
+            cluster,
+            registry,
+            metrics.clone(),
+            driver::Options::default(),
+        );
         ready.server.add_metrics(move || metrics.classic());
         ready.server.serve(listener, stop).await;
         // The Pods end while the controllers still count them.
@@ -164,7 +171,7 @@ async fn prepare(
     let pki = Pki::open(&keys, listen.ip())?;
     let registry = place::begin(store).await?;
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), metrics).await?),
+        true => Some(ThisNode::start(pods, registry.clone(), metrics, driver::Options::default()).await?),
         false => None,
     };
     let url = kubeconfig::url(listen);
