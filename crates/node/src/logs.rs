@@ -1,7 +1,7 @@
 //! Reads what containers wrote, while they write it and after (the form is told in `shim/log.rs`).
 //!
 //! Memory is bounded whatever the log holds: the end is found by reading backwards in blocks, and text is handed out in
-//! chunks. Whoever follows looks again every 50 ms; a log ends when its attempt has, and with its Pod at the latest.
+//! chunks. Whoever follows looks again every 50 ms, and says when the attempt has ended.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,7 +16,6 @@ use tally_core::time::Timestamp;
 use crate::port::Attempt;
 use crate::shim::layout::{Layout, Slot};
 use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, TIME};
-use crate::shim::record;
 
 /// People do not see the difference, and a thousand followers cost a few percent of a CPU.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -36,43 +35,14 @@ pub struct Options {
     pub timestamps: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    Newest,
-    /// The one before the newest.
-    Previous,
-    Number(u32),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("nothing of this container has been started here")]
-    NotFound,
-    #[error("the log cannot be read: {0}")]
-    Io(#[from] io::Error),
-}
-
-/// What has been started of a Pod, by container and number. Nothing where there is no such Pod.
+/// What has written something of a Pod, by container and number.
 pub fn attempts(root: &Path, pod: &PodUid) -> Vec<Attempt> {
     Layout::new(root).attempts(pod).unwrap_or_default()
 }
 
-/// Opens the log of an attempt under the node's root.
-pub fn open(root: &Path, pod: &PodUid, container: &str, which: Which, options: Options) -> Result<Reader, Error> {
-    let layout = Layout::new(root);
-    let mut attempts = match layout.attempts(pod) {
-        Ok(attempts) => attempts,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NotFound),
-        Err(error) => return Err(error.into()),
-    };
-    attempts.retain(|attempt| attempt.container == container);
-    let wanted: Option<&Attempt> = match which {
-        Which::Newest => attempts.last(),
-        Which::Previous => attempts.iter().nth_back(1),
-        Which::Number(number) => attempts.iter().find(|attempt| attempt.number == number),
-    };
-    let slot = layout.attempt(wanted.ok_or(Error::NotFound)?)?;
-    Ok(Reader::new(slot, options)?)
+/// Opens the log of an attempt under the node's root. One that has written nothing has an empty log.
+pub fn open(root: &Path, attempt: &Attempt, options: Options) -> io::Result<Reader> {
+    Reader::new(Layout::new(root).attempt(attempt)?, options)
 }
 
 /// The last lines of an attempt's log, at most so many bytes of them.
@@ -109,26 +79,19 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The next part of the log; None at its end. May be dropped while it waits: nothing is lost.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+    /// The next part of the log; None at its end. `over`: nothing more will be written, if anybody asks. May be dropped
+    /// while it waits: nothing is lost.
+    pub async fn next(&mut self, over: impl Fn() -> bool) -> io::Result<Option<Bytes>> {
         loop {
-            // Looked at first: what was written before the end was recorded is there to be read after.
-            let ended = !self.options.follow || self.ended();
+            // Looked at first: what was written before the end was known is there to be read after.
+            let over = !self.options.follow || over();
             if let Some(chunk) = self.read()? {
                 return Ok(Some(chunk));
             }
-            if ended || self.left == 0 {
+            if over || self.left == 0 {
                 return Ok(None);
             }
             tokio::time::sleep(LOOK_AGAIN_AFTER).await;
-        }
-    }
-
-    fn ended(&self) -> bool {
-        match record::read(&self.slot.record()) {
-            Ok(Some(record)) => record.end.is_some(),
-            // The attempt never came to be, or its Pod has gone.
-            Ok(None) | Err(_) => true,
         }
     }
 
@@ -218,7 +181,11 @@ fn parse(record: &[u8]) -> Option<(&str, bool, &[u8])> {
 fn find_tail(slot: &Slot, lines: u64) -> io::Result<Option<(u64, File)>> {
     let mut left = lines;
     let mut newest = true;
-    let numbers = slot.logs()?;
+    let numbers = match slot.logs() {
+        Ok(numbers) => numbers,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
     for &number in numbers.iter().rev() {
         let mut file = match File::open(slot.log(number)) {
             Ok(file) => file,
@@ -303,15 +270,16 @@ impl Backwards {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
-    use crate::port::Exit;
     use crate::shim::log::{Limits, Stream, Writer};
-    use crate::shim::record::Journal;
 
     struct Log {
         root: tempfile::TempDir,
         writer: Writer,
-        journal: Journal,
+        over: Arc<AtomicBool>,
         slot: Slot,
     }
 
@@ -324,11 +292,10 @@ mod tests {
     fn log(limits: Limits) -> Log {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
-        std::fs::create_dir_all(layout.pod(&POD).unwrap()).unwrap();
+        std::fs::create_dir_all(layout.pods()).unwrap();
         let slot = layout.attempt(&attempt(0)).unwrap();
-        let journal = Journal::begin(&slot.record(), Timestamp::from_seconds(1), "boot", "default/pod").unwrap();
         let writer = Writer::new(slot.clone(), limits);
-        Log { root, writer, journal, slot }
+        Log { root, writer, over: Arc::default(), slot }
     }
 
     impl Log {
@@ -338,30 +305,21 @@ mod tests {
 
         fn end(&mut self) {
             self.writer.finish();
-            let at = Timestamp::from_seconds(2);
-            let exit = Exit {
-                code: 0,
-                signal: None,
-                out_of_memory: false,
-                started_at: at,
-                finished_at: at,
-                message: "".into(),
-            };
-            self.journal.ended(&exit).unwrap();
+            self.over.store(true, Ordering::SeqCst);
         }
 
         fn open(&self, options: Options) -> Reader {
-            open(self.root.path(), &POD, "main", Which::Newest, options).unwrap()
+            open(self.root.path(), &attempt(0), options).unwrap()
         }
 
         async fn read(&self, options: Options) -> String {
-            rest(&mut self.open(options)).await
+            rest(&mut self.open(options), &self.over).await
         }
     }
 
-    async fn rest(reader: &mut Reader) -> String {
+    async fn rest(reader: &mut Reader, over: &AtomicBool) -> String {
         let mut text = Vec::new();
-        while let Some(chunk) = reader.next().await.unwrap() {
+        while let Some(chunk) = reader.next(|| over.load(Ordering::SeqCst)).await.unwrap() {
             text.extend_from_slice(&chunk);
         }
         String::from_utf8(text).unwrap()
@@ -435,7 +393,8 @@ mod tests {
     async fn a_follower_sees_everything_across_rotation_and_stops_at_the_end() {
         let mut log = log(Limits { file_bytes: 300, files: 1000 });
         let mut reader = log.open(Options { follow: true, ..Options::default() });
-        let following = tokio::spawn(async move { rest(&mut reader).await });
+        let over = log.over.clone();
+        let following = tokio::spawn(async move { rest(&mut reader, &over).await });
         let mut expected = String::new();
         for number in 0..200 {
             let line = format!("line {number}\n");
@@ -454,46 +413,40 @@ mod tests {
         let mut log = log(Limits { file_bytes: 100, files: 2 });
         log.write("first\n");
         let mut reader = log.open(Options { follow: true, ..Options::default() });
-        assert_eq!(reader.next().await.unwrap().unwrap(), "first\n");
+        assert_eq!(reader.next(|| false).await.unwrap().unwrap(), "first\n");
         for number in 10..30 {
             log.write(&format!("line {number}\n"));
         }
         log.end();
         // One record of 48 bytes was in the first file with `first`; it is still open. Two files are left.
-        assert_eq!(rest(&mut reader).await, "line 10\nline 27\nline 28\nline 29\n");
+        assert_eq!(rest(&mut reader, &log.over).await, "line 10\nline 27\nline 28\nline 29\n");
     }
 
     #[tokio::test]
-    async fn a_follower_ends_with_its_pod() {
+    async fn what_a_pod_wrote_is_read_to_its_end_though_it_is_gone() {
         let mut log = log(Limits::default());
         log.write("one\n");
         let mut reader = log.open(Options { follow: true, ..Options::default() });
-        assert_eq!(reader.next().await.unwrap().unwrap(), "one\n");
+        assert_eq!(reader.next(|| false).await.unwrap().unwrap(), "one\n");
+        log.write("two\n");
         std::fs::remove_dir_all(Layout::new(log.root.path()).pod(&POD).unwrap()).unwrap();
-        assert_eq!(reader.next().await.unwrap(), None);
+        assert_eq!(reader.next(|| true).await.unwrap().unwrap(), "two\n");
+        assert_eq!(reader.next(|| true).await.unwrap(), None);
     }
 
     #[tokio::test]
-    async fn attempts_are_chosen_by_age() {
+    async fn each_attempt_has_its_own() {
         let log = log(Limits::default());
         for number in [2, 10] {
             let slot = Layout::new(log.root.path()).attempt(&attempt(number)).unwrap();
-            Journal::begin(&slot.record(), Timestamp::from_seconds(1), "boot", "default/pod").unwrap();
             Writer::new(slot, Limits::default()).write(Stream::Stderr, format!("attempt {number}\n").as_bytes());
         }
-        let read =
-            async |which, container: &str| match open(log.root.path(), &POD, container, which, Options::default()) {
-                Ok(mut reader) => rest(&mut reader).await,
-                Err(error) => error.to_string(),
-            };
-        assert_eq!(read(Which::Newest, "main").await, "attempt 10\n");
-        assert_eq!(read(Which::Previous, "main").await, "attempt 2\n");
-        assert_eq!(read(Which::Number(2), "main").await, "attempt 2\n");
-        let none = Error::NotFound.to_string();
-        assert_eq!(read(Which::Number(3), "main").await, none);
-        assert_eq!(read(Which::Newest, "other").await, none);
-        let nobody = open(log.root.path(), &PodUid::from_u128(8), "main", Which::Newest, Options::default());
-        assert!(matches!(nobody, Err(Error::NotFound)));
+        assert_eq!(attempts(log.root.path(), &POD), [attempt(2), attempt(10)]);
+        for (number, expected) in [(2, "attempt 2\n"), (3, ""), (10, "attempt 10\n")] {
+            let mut reader = open(log.root.path(), &attempt(number), Options::default()).unwrap();
+            assert_eq!(rest(&mut reader, &log.over).await, expected);
+        }
+        assert_eq!(attempts(log.root.path(), &PodUid::from_u128(8)), []);
     }
 
     #[test]

@@ -32,6 +32,6 @@ mod world;
 mod yaml;
 
 pub use listen::Server;
-pub use logs::{Log, Logs, NoLog, Wanted};
+pub use logs::{Log, Logs, Over, Wanted};
 pub use pki::Pki;
 pub use world::Machine;

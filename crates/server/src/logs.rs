@@ -26,30 +26,25 @@ pub type Log = Events;
 
 /// Whoever keeps the logs of Pods.
 pub trait Logs: Send + Sync {
-    fn open(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = Result<Log, NoLog>> + Send>>;
+    /// `over` says whether the run that is wanted has ended, with everything it wrote in its log.
+    fn open(&self, wanted: Wanted, over: Over) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>>;
 }
 
+pub type Over = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// One log, or a part of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     pub pod_uid: String,
     pub container: String,
-    /// Of the run before the one there is now.
-    pub previous: bool,
+    /// Which run of the container, as its `containerID` says.
+    pub run: u32,
     pub follow: bool,
     /// Each line with its time before it.
     pub timestamps: bool,
     pub since: Option<Timestamp>,
     pub tail_lines: Option<u64>,
     pub limit_bytes: Option<u64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoLog {
-    /// There has not been such a run.
-    NotThere,
-    /// What is in the way, in words.
-    Broken(String),
 }
 
 pub async fn serve(ask: &Ask<'_>) -> Result<Answer, Failure> {
@@ -77,24 +72,62 @@ pub async fn serve(ask: &Ask<'_>) -> Result<Answer, Failure> {
             ask.registry().world.now() - Span::from_seconds(seconds)
         }
     });
+    let Some(run) = status(&pod, &container).and_then(|status| run(status, options.previous)) else {
+        return Err(missing(&pod, name, &container, options.previous));
+    };
     let wanted = Wanted {
         pod_uid: pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
         container: container.clone(),
-        previous: options.previous,
+        run,
         follow: options.follow,
         timestamps: options.timestamps,
         since,
         tail_lines: options.tail_lines,
         limit_bytes: options.limit_bytes,
     };
-    match logs.open(wanted).await {
+    let over = {
+        let (registry, wanted) = (ask.door.registry.clone(), wanted.clone());
+        let (resource, namespace, name) = (ask.place.resource, ask.place.namespace.to_string(), name.to_string());
+        move || match registry.get(Target::new(resource, &namespace, &name), ReadAt::Newest) {
+            Ok(pod) => has_ended(&pod.parse(), &wanted),
+            Err(_) => true,
+        }
+    };
+    match logs.open(wanted, Box::new(over)).await {
         Ok(log) => {
             let log = until(log, ask.door.stopping.clone());
             Ok(forms::answer(200, "text/plain", Body::Events(log)))
         }
-        Err(NoLog::NotThere) => Err(missing(&pod, name, &container, options.previous)),
-        Err(NoLog::Broken(why)) => Err(Failure::new(500, "InternalError", why)),
+        Err(why) => Err(Failure::new(500, "InternalError", why)),
     }
+}
+
+fn status<'a>(pod: &'a Value, container: &str) -> Option<&'a Value> {
+    let lists = ["/status/containerStatuses", "/status/initContainerStatuses", "/status/ephemeralContainerStatuses"];
+    let mut statuses = lists.iter().filter_map(|list| pod.pointer(list).and_then(Value::as_array)).flatten();
+    statuses.find(|status| status["name"] == container)
+}
+
+/// The run that is meant: the one there is now, or the last one if the next has not begun; or the one before.
+fn run(status: &Value, previous: bool) -> Option<u32> {
+    let number = |id: &Value| id.as_str()?.rsplit_once('/')?.1.parse().ok();
+    let last = number(&status["lastState"]["terminated"]["containerID"]);
+    if previous {
+        return last;
+    }
+    let state = &status["state"];
+    let now = if state["running"].is_object() { &status["containerID"] } else { &state["terminated"]["containerID"] };
+    number(now).or(last)
+}
+
+/// The Pod is gone, or another; or its status says so.
+fn has_ended(pod: &Value, wanted: &Wanted) -> bool {
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+    if pod["metadata"]["uid"] != wanted.pod_uid || matches!(phase, "Succeeded" | "Failed") {
+        return true;
+    }
+    let Some(status) = status(pod, &wanted.container) else { return false };
+    run(status, false) != Some(wanted.run) || !status["state"]["running"].is_object()
 }
 
 /// The container that is meant, if there is no doubt.
@@ -119,17 +152,11 @@ fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Failure> {
 
 /// Why there is no log: the Pod tells.
 fn missing(pod: &Value, name: &str, container: &str, previous: bool) -> Failure {
-    let lists = ["/status/containerStatuses", "/status/initContainerStatuses"];
-    let statuses = lists.iter().filter_map(|list| pod.pointer(list).and_then(Value::as_array)).flatten();
-    let status = statuses.into_iter().find(|status| status["name"] == container);
-    let waiting = status.and_then(|status| status.pointer("/state/waiting/reason")).and_then(Value::as_str);
-    Failure::bad_request(match (previous, status, waiting) {
-        (true, ..) => format!("previous terminated container {container:?} in pod {name:?} not found"),
-        (false, _, Some(reason)) => format!("container {container:?} in pod {name:?} is waiting to start: {reason}"),
-        (false, Some(_), None) => format!("container {container:?} in pod {name:?} is terminated, and its log is gone"),
-        (false, None, None) => {
-            format!("container {container:?} in pod {name:?} is waiting to start: ContainerCreating")
-        }
+    let waiting = status(pod, container).and_then(|status| status.pointer("/state/waiting/reason"));
+    Failure::bad_request(match (previous, waiting.and_then(Value::as_str)) {
+        (true, _) => format!("previous terminated container {container:?} in pod {name:?} not found"),
+        (false, Some(reason)) => format!("container {container:?} in pod {name:?} is waiting to start: {reason}"),
+        (false, None) => format!("container {container:?} in pod {name:?} is waiting to start: ContainerCreating"),
     })
 }
 
@@ -138,8 +165,8 @@ fn until(log: Log, stopping: watch::Receiver<bool>) -> Events {
     Box::pin(stream::unfold((log, stopping), |(mut log, mut stopping)| async move {
         let piece = tokio::select! {
             biased;
-            piece = log.next() => piece,
             _ = stopping.wait_for(|stopping| *stopping) => None,
+            piece = log.next() => piece,
         };
         piece.map(|piece| (piece, (log, stopping)))
     }))
@@ -152,6 +179,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_run_that_is_meant_and_whether_it_has_ended() {
+        let id = |number: u32| format!("process://u/c/{number}");
+        let ended = |number| json!({"terminated": {"containerID": id(number)}});
+        let running = json!({"running": {}});
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        for (now, last, number, meant, before, over) in [
+            (running.clone(), json!({}), 0, Some(0), None, false),
+            (running, ended(0), 1, Some(1), Some(0), false),
+            (ended(1), ended(0), 1, Some(1), Some(0), true),
+            (waiting.clone(), ended(3), 3, Some(3), Some(3), true),
+            (waiting, json!({}), 0, None, None, false),
+        ] {
+            let status = json!({"name": "c", "state": now, "lastState": last, "containerID": id(number)});
+            assert_eq!((run(&status, false), run(&status, true)), (meant, before), "{status}");
+            let Some(meant) = meant else { continue };
+            let pod = |phase: &str| json!({"metadata": {"uid": "u"}, "status": {"phase": phase, "containerStatuses": [status.clone()]}});
+            let wanted =
+                |uid: &str, run| Wanted { pod_uid: uid.into(), container: "c".into(), run, ..Wanted::default() };
+            assert_eq!(has_ended(&pod("Running"), &wanted("u", meant)), over, "{status}");
+            assert!(has_ended(&pod("Failed"), &wanted("u", meant)));
+            assert!(has_ended(&pod("Running"), &wanted("another", meant)));
+            assert!(has_ended(&pod("Running"), &wanted("u", meant + 1)), "another one is there");
+        }
+    }
+
+    #[test]
     fn what_is_missing_is_explained_by_the_pod() {
         let pod = |state: Value| json!({"status": {"containerStatuses": [{"name": "c", "state": state}]}});
         let waits = json!({"waiting": {"reason": "CreateContainerConfigError"}});
@@ -159,7 +212,6 @@ mod tests {
             (pod(waits.clone()), false, "container \"c\" in pod \"p\" is waiting to start: CreateContainerConfigError"),
             (pod(waits), true, "previous terminated container \"c\" in pod \"p\" not found"),
             (json!({}), false, "container \"c\" in pod \"p\" is waiting to start: ContainerCreating"),
-            (pod(json!({"terminated": {}})), false, "container \"c\" in pod \"p\" is terminated, and its log is gone"),
         ] {
             assert_eq!(missing(&pod, "p", "c", previous).message, expected);
         }

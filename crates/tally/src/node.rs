@@ -11,13 +11,14 @@ use futures_util::stream;
 use tally_controllers::driver::{self, Observer};
 use tally_core::ids::PodUid;
 use tally_core::time::Span;
-use tally_node::logs::{self, Which};
+use tally_node::logs;
 use tally_node::mailbox::{Mailbox, carry};
 use tally_node::node::Node;
 use tally_node::options::Options;
+use tally_node::port::Attempt;
 use tally_node::runtime::{Config, Runtime};
 use tally_registry::Registry;
-use tally_server::{Log, Logs, NoLog, Wanted};
+use tally_server::{Log, Logs, Over, Wanted};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -120,13 +121,13 @@ pub struct NodeLogs {
 }
 
 impl Logs for NodeLogs {
-    fn open(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = Result<Log, NoLog>> + Send>> {
-        let opened = open(&self.root, &wanted);
-        Box::pin(std::future::ready(opened))
+    fn open(&self, wanted: Wanted, over: Over) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>> {
+        let opened = open(&self.root, &wanted, over);
+        Box::pin(std::future::ready(opened.map_err(|error| format!("the log cannot be read: {error}"))))
     }
 }
 
-fn open(root: &Path, wanted: &Wanted) -> Result<Log, NoLog> {
+fn open(root: &Path, wanted: &Wanted, over: Over) -> std::io::Result<Log> {
     let options = logs::Options {
         follow: wanted.follow,
         tail_lines: wanted.tail_lines,
@@ -134,15 +135,12 @@ fn open(root: &Path, wanted: &Wanted) -> Result<Log, NoLog> {
         limit_bytes: wanted.limit_bytes,
         timestamps: wanted.timestamps,
     };
-    let which = if wanted.previous { Which::Previous } else { Which::Newest };
-    let reader = match logs::open(root, &PodUid::new(&wanted.pod_uid), &wanted.container, which, options) {
-        Ok(reader) => reader,
-        Err(logs::Error::NotFound) => return Err(NoLog::NotThere),
-        Err(error @ logs::Error::Io(_)) => return Err(NoLog::Broken(error.to_string())),
-    };
+    let pod = PodUid::new(&wanted.pod_uid);
+    let attempt = Attempt { pod, container: wanted.container.as_str().into(), number: wanted.run };
+    let reader = logs::open(root, &attempt, options)?;
     // A log that cannot be read any further ends there: the answer has begun, and nothing else can be said.
-    Ok(Box::pin(stream::unfold(reader, |mut reader| async move {
-        let piece = reader.next().await.ok().flatten()?;
-        Some((piece, reader))
+    Ok(Box::pin(stream::unfold((reader, over), |(mut reader, over)| async move {
+        let piece = reader.next(&over).await.ok().flatten()?;
+        Some((piece, (reader, over)))
     })))
 }

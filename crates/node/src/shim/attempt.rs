@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -21,12 +21,12 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::command::{self, CREATE_ERROR, START_ERROR, failure};
+use super::journal::{self, before_last};
 use super::launch::{Launch, Place, READY};
 use super::layout::Slot;
 use super::log::{self, Stream};
 use super::mounts::Bind;
 use super::reaper::{Ended, Status};
-use super::record::{self, Journal};
 use super::{Shim, cgroup, now, processes, termination};
 use crate::port::{self, Exit, Failure, Report, Start};
 
@@ -60,7 +60,6 @@ struct Started {
     launcher: Option<(UnixStream, Vec<u8>)>,
     started_at: tally_core::time::Timestamp,
     slot: Slot,
-    journal: Journal,
     termination: port::TerminationMessage,
 }
 
@@ -102,30 +101,31 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
     let started_at = now();
     // A file of its own would cost as much as the record does.
     let name = shim.names.borrow().get(&start.attempt.pod).cloned().unwrap_or_default();
-    let mut journal = match Journal::begin(&slot.record(), started_at, &shim.boot, &name) {
-        Ok(journal) => journal,
+    let started = journal::Started { at: started_at, boot: shim.boot.clone(), pod: name };
+    shim.journal.borrow_mut().begin(&start.attempt, started).map_err(|error| match error.kind() {
         // An attempt runs at most once, whatever happens to those who decide.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(failure(CREATE_ERROR, "this attempt has been started before"));
-        }
-        Err(error) => {
-            if error.kind() != io::ErrorKind::NotFound {
-                slot.erase();
-            }
-            return Err(create_error(&format!("{} cannot be written", slot.record().display()), error));
-        }
+        io::ErrorKind::AlreadyExists => failure(CREATE_ERROR, "this attempt has been started before"),
+        _ => create_error(&format!("{} cannot be written", shim.layout.journal().display()), error),
+    })?;
+    if let Some(past) = before_last(&start.attempt) {
+        shim.layout.attempt(&past).iter().for_each(Slot::erase);
+    }
+    let never_ran = || {
+        slot.erase();
+        shim.journal.borrow_mut().erase(&start.attempt);
     };
     let spawned = spawn(shim, &start, &slot, &env, program, apart, limits);
-    let Spawned { mut child, launcher, group, since } = spawned.inspect_err(|_| slot.erase())?;
+    let Spawned { mut child, launcher, group, since } = spawned.inspect_err(|_| never_ran())?;
     let pid = Pid::from_child(&child);
     let ended = shim.reaper.expect(pid);
     // Only helps to find it should this process be killed; then its environment is there to find it by, too.
     let until = processes::ticks();
-    let _ = journal.running(record::Running { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() });
+    let running = journal::Running { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() };
+    let _ = shim.journal.borrow_mut().running(&start.attempt, running);
     let output = Output::new(&mut child, log::Writer::new(slot.clone(), shim.log_limits));
     let output = output.map_err(|error| {
         shim.reaper.signal(pid, Signal::KILL);
-        slot.erase();
+        never_ran();
         failure(CREATE_ERROR, format!("its output cannot be read: {error}"))
     })?;
     let running = Rc::new(Running {
@@ -140,7 +140,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         helpers: RefCell::default(),
     });
     let termination = start.termination_message;
-    Ok(Started { running, ended, output, launcher, started_at, slot, journal, termination })
+    Ok(Started { running, ended, output, launcher, started_at, slot, termination })
 }
 
 struct Spawned {
@@ -225,7 +225,8 @@ fn launch_of(
                 optional: false,
             });
         }
-        let last_words = slot.termination_log();
+        slot.make_dir().map_err(unmade)?;
+        let last_words = slot.termination_log().to_owned();
         fs::write(&last_words, "").map_err(unmade)?;
         fs::set_permissions(&last_words, fs::Permissions::from_mode(0o666)).map_err(unmade)?;
         binds.push(Bind {
@@ -303,6 +304,7 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
                 end_everything(&shim, &attempt, &started.running, false).await;
                 // Nothing ran: the next try may have the same number.
                 started.slot.erase();
+                shim.journal.borrow_mut().erase(&attempt);
                 shim.done();
                 return shim.report(Report::Unstarted { attempt, failure });
             }
@@ -321,7 +323,7 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     started.output.finish(&shim);
     // We killed it because nobody decides any more. One that ended by itself in the same moment has ended.
     if shim.stopping.get() && ended.status == Status::Signalled(libc::SIGKILL) {
-        if let Err(error) = started.journal.lost(finished_at, "the node stopped") {
+        if let Err(error) = shim.journal.borrow_mut().lost(&attempt, finished_at, "the node stopped") {
             shim.complain(&attempt, &error);
         }
     } else {
@@ -330,9 +332,10 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
             Status::Signalled(signal) => (128 + signal, Some(signal)),
         };
         let message = termination::message(&started.slot, started.termination.from_logs && code != 0);
+        started.slot.forget_words();
         let exit = Exit { code, signal, out_of_memory, started_at: started.started_at, finished_at, message };
         // Before the report: what has been told must not be forgotten.
-        if let Err(error) = started.journal.ended(&exit) {
+        if let Err(error) = shim.journal.borrow_mut().ended(&attempt, &exit) {
             shim.complain(&attempt, &error);
         }
         shim.report(Report::Ended { attempt, exit });
@@ -431,13 +434,4 @@ async fn readable(pipe: &Option<pipe::Receiver>) {
         }
         None => std::future::pending().await,
     }
-}
-
-/// Reads at most `most` bytes of a file; nothing where there is none.
-pub fn beginning(path: &Path, most: u64) -> Vec<u8> {
-    let mut text = Vec::new();
-    if let Ok(file) = fs::File::open(path) {
-        let _ = file.take(most).read_to_end(&mut text);
-    }
-    text
 }

@@ -1,7 +1,8 @@
 //! Where things are under the node's root directory (the picture is in `shim/mod.rs`).
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use compact_str::CompactString;
@@ -27,6 +28,16 @@ impl Layout {
         self.root.join("lock")
     }
 
+    /// What is known of all attempts: see `journal.rs`.
+    pub fn journal(&self) -> PathBuf {
+        self.root.join("journal")
+    }
+
+    /// The last words of what runs.
+    pub fn words(&self) -> PathBuf {
+        self.root.join("words")
+    }
+
     pub fn pods(&self) -> PathBuf {
         self.root.join("pods")
     }
@@ -40,6 +51,12 @@ impl Layout {
         Ok(self.pods().join(plain(&pod.to_string())?))
     }
 
+    /// For its node's user alone: what is inside may then have the modes that containers expect. Made when there is
+    /// something to put there.
+    pub fn make_pod(&self, pod: &PodUid) -> io::Result<()> {
+        make_private(&self.pod(pod)?)
+    }
+
     pub fn volumes(&self, pod: &PodUid) -> io::Result<PathBuf> {
         Ok(self.pod(pod)?.join("volumes"))
     }
@@ -50,30 +67,44 @@ impl Layout {
 
     pub fn attempt(&self, attempt: &Attempt) -> io::Result<Slot> {
         let container = plain(&attempt.container)?;
-        Ok(Slot { dir: self.pod(&attempt.pod)?, stem: format!("{container}.{}", attempt.number) })
+        let stem = format!("{container}.{}", attempt.number);
+        let words = self.words().join(format!("{}.{stem}", plain(&attempt.pod.to_string())?));
+        Ok(Slot { dir: self.pod(&attempt.pod)?, stem, words })
     }
 
-    /// All attempts of a Pod there is a record of, in order.
+    /// All attempts of a Pod that have written something, in order.
     pub fn attempts(&self, pod: &PodUid) -> io::Result<Vec<Attempt>> {
         let mut attempts = Vec::new();
         for entry in fs::read_dir(self.pod(pod)?)? {
             let name = entry?.file_name();
-            let stem = name.to_str().and_then(|name| name.strip_suffix(".record"));
-            let Some((container, number)) = stem.and_then(|stem| stem.rsplit_once('.')) else { continue };
-            let Ok(number) = number.parse() else { continue };
+            let numbered = name.to_str().and_then(|name| name.strip_suffix(".log")?.rsplit_once('.'));
+            let Some((stem, _)) = numbered.filter(|(_, file)| file.parse::<u64>().is_ok()) else { continue };
+            let Some((container, Ok(number))) = stem.rsplit_once('.').map(|(name, number)| (name, number.parse()))
+            else {
+                continue;
+            };
             attempts.push(Attempt { pod: pod.clone(), container: CompactString::new(container), number });
         }
         attempts.sort();
+        attempts.dedup();
         Ok(attempts)
     }
 }
 
-/// The files of one attempt: in its Pod's directory, each with the attempt's name in front. Directories of their own
-/// would be tidier, but making and removing them costs more than all else about a short process.
+fn make_private(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// The files of one attempt: in its Pod's directory, each with the attempt's name in front. None of them is made before
+/// there is something to write: making and removing files costs more than all else about a short process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     dir: PathBuf,
     stem: String,
+    words: PathBuf,
 }
 
 impl Slot {
@@ -81,13 +112,14 @@ impl Slot {
         self.dir.join(format!("{}.{name}", self.stem))
     }
 
-    pub fn record(&self) -> PathBuf {
-        self.file("record")
+    /// Its last words, whatever `terminationMessagePath` says. In a directory that is there from the first moment.
+    pub fn termination_log(&self) -> &Path {
+        &self.words
     }
 
-    /// Its last words, whatever `terminationMessagePath` says.
-    pub fn termination_log(&self) -> PathBuf {
-        self.file("termination-log")
+    /// Makes the directory the others are in.
+    pub fn make_dir(&self) -> io::Result<()> {
+        make_private(&self.dir)
     }
 
     /// An empty directory for the launcher to work in.
@@ -111,14 +143,18 @@ impl Slot {
         Ok(numbers)
     }
 
-    /// Nothing ever ran: its number is free again. The record goes last.
+    /// They have been heard.
+    pub fn forget_words(&self) {
+        let _ = fs::remove_file(&self.words);
+    }
+
+    /// Nobody wants them any more.
     pub fn erase(&self) {
         for number in self.logs().unwrap_or_default() {
             let _ = fs::remove_file(self.log(number));
         }
-        let _ = fs::remove_file(self.termination_log());
+        self.forget_words();
         let _ = fs::remove_dir(self.stage());
-        let _ = fs::remove_file(self.record());
     }
 }
 
@@ -163,16 +199,17 @@ mod tests {
         let layout = Layout::new(root.path());
         let pod = PodUid::from_u128(7);
         fs::create_dir_all(layout.pod(&pod).unwrap()).unwrap();
-        for name in ["a.0", "a.10", "a.2", "a.0.1", "about.json", "b.x", "record"] {
-            fs::write(layout.pod(&pod).unwrap().join(format!("{name}.record")), "").unwrap();
+        let others = ["a.0.x.log", "b.x.0.log", "0.log", ".log", "a.0.record", "a.3.stage"];
+        for name in ["a.0.0.log", "a.0.12.log", "a.0.7.log", "a.0.1.3.log", "a.10.5.log", "a.2.0.log"] {
+            fs::write(layout.pod(&pod).unwrap().join(name), "").unwrap();
         }
-        for name in ["a.0.0.log", "a.0.12.log", "a.0.7.log", "a.0.1.3.log", "a.10.5.log", "a.0.x.log"] {
+        for name in others {
             fs::write(layout.pod(&pod).unwrap().join(name), "").unwrap();
         }
         let attempts = layout.attempts(&pod).unwrap();
         let named: Vec<_> = attempts.iter().map(|attempt| (attempt.container.as_str(), attempt.number)).collect();
         assert_eq!(named, [("a", 0), ("a", 2), ("a", 10), ("a.0", 1)]);
         let logs: Vec<_> = attempts.iter().map(|attempt| layout.attempt(attempt).unwrap().logs().unwrap()).collect();
-        assert_eq!(logs, [vec![0, 7, 12], vec![], vec![5], vec![3]]);
+        assert_eq!(logs, [vec![0, 7, 12], vec![0], vec![5], vec![3]]);
     }
 }

@@ -149,7 +149,13 @@ impl Writer {
     }
 
     fn open(&mut self) {
-        match File::options().create(true).append(true).open(self.slot.log(self.number)) {
+        let path = self.slot.log(self.number);
+        let open = || File::options().create(true).append(true).open(&path);
+        let opened = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.slot.make_dir().and_then(|()| open()),
+            opened => opened,
+        };
+        match opened {
             Ok(file) => self.file = Some(file),
             Err(error) => self.trouble = self.trouble.take().or(Some(error)),
         }
@@ -216,7 +222,7 @@ mod tests {
     fn slot(root: &std::path::Path) -> Slot {
         let layout = Layout::new(root);
         let pod = PodUid::from_u128(7);
-        fs::create_dir_all(layout.pod(&pod).unwrap()).unwrap();
+        fs::create_dir_all(layout.pods()).unwrap();
         layout.attempt(&Attempt { pod, container: "main".into(), number: 0 }).unwrap()
     }
 

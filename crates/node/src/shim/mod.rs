@@ -9,25 +9,24 @@
 //!
 //! ```text
 //! ROOT/lock                        locked (flock) by the shim: never two on one directory
-//! ROOT/pods/UID/                   mode 0700; everything of one Pod
+//! ROOT/journal                     what is known of all attempts: started, running, ended (`journal.rs`)
+//! ROOT/words/UID.NAME.NUMBER       the last words of what runs, if it has any
+//! ROOT/pods/UID/                   mode 0700; what one Pod has, and nothing where it has nothing
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
-//!     NAME.NUMBER.record           what is known of one attempt: started, running, ended (`record.rs`)
-//!     NAME.NUMBER.0.log ...        what it wrote (`log.rs`); the last numbers grow, the oldest go
-//!     NAME.NUMBER.termination-log  its last words, if it has any
+//!     NAME.NUMBER.0.log ...        what an attempt wrote (`log.rs`); the last numbers grow, the oldest go
 //! ROOT/trash/UID/                  Pods on their way out
 //! ```
 //!
 //! # Order of writes, and why nothing is lost
 //!
-//! 1. The attempt's record is made. It can be made only once: no attempt runs twice, whoever asks.
-//! 2. `started` is written to it. A crash before leaves an empty record: nothing ran, it is removed.
-//! 3. The process is started, with the attempt's name in its environment; then its number is recorded. A crash between
+//! 1. `started` is written to the journal. That can be done only once: no attempt runs twice, whoever asks.
+//! 2. The process is started, with the attempt's name in its environment; then its number is recorded. A crash between
 //!    leaves a process that is found by its environment; after it, by both.
-//! 4. It ends. The kernel keeps its exit status until we ask, so nothing can be missed between here and there.
-//! 5. All else of the attempt is killed, and what they wrote is in the log.
-//! 6. `ended` is recorded, with exit code and last words. A crash before leaves a record without an end: the next start
+//! 3. It ends. The kernel keeps its exit status until we ask, so nothing can be missed between here and there.
+//! 4. All else of the attempt is killed, and what they wrote is in the log.
+//! 5. `ended` is recorded, with exit code and last words. A crash before leaves a record without an end: the next start
 //!    makes sure nothing runs and tells that nobody saw the end. It is never told as an exit.
-//! 7. The exit is reported. A crash before, here or there, loses nothing: the next start reads the record and reports it
+//! 6. The exit is reported. A crash before, here or there, loses nothing: the next start reads the record and reports it
 //!    again (`Found`), and whoever decides knows an attempt by its name.
 //!
 //! Records need no fsync: they are to survive processes, not the machine. After a power failure a record may be missing
@@ -38,13 +37,13 @@ mod attempt;
 mod cgroup;
 mod check;
 mod command;
+mod journal;
 mod launch;
 pub mod layout;
 pub mod log;
 mod mounts;
 mod processes;
 mod reaper;
-pub mod record;
 mod recover;
 mod sys;
 mod termination;
@@ -75,6 +74,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::port::{Attempt, Deed, Report, Signal};
+use journal::Journal;
 use layout::Layout;
 use wire::Word;
 
@@ -159,6 +159,7 @@ fn serve(arguments: &Arguments) -> io::Result<()> {
 
 struct Shim {
     layout: Layout,
+    journal: RefCell<Journal>,
     log_limits: log::Limits,
     boot: String,
     /// This executable, also if it has been replaced on disk meanwhile.
@@ -186,11 +187,13 @@ impl Shim {
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(explain)?;
         let layout = Layout::new(&fs::canonicalize(root).map_err(explain)?);
         let lock = lock(&layout).map_err(explain)?;
-        for dir in [layout.pods(), layout.trash()] {
+        for dir in [layout.pods(), layout.trash(), layout.words()] {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(explain)?;
         }
+        let (journal, silent) = Journal::open(&layout.journal()).map_err(explain)?;
         let shim = Self {
             layout,
+            journal: RefCell::new(journal),
             log_limits: arguments.log_limits,
             boot: processes::boot(),
             program: PathBuf::from("/proc/self/exe"),
@@ -206,6 +209,9 @@ impl Shim {
             stopping: Cell::new(false),
             cgroups: OnceCell::new(),
         };
+        if silent > 0 {
+            shim.note(format!("the last {silent} bytes of {} say nothing", shim.layout.journal().display()));
+        }
         Ok((Rc::new(shim), lock))
     }
 
@@ -220,7 +226,10 @@ impl Shim {
         self.say(Word::Ready);
         // It is to be heard before what may take a while.
         tokio::task::yield_now().await;
-        let found = recover::recover(&self.layout, &self.boot, |note| self.note(note))?;
+        let found = {
+            let mut journal = self.journal.borrow_mut();
+            recover::recover(&self.layout, &mut journal, &self.boot, |note| self.note(note))?
+        };
         found.into_iter().for_each(|report| self.report(report));
         self.report(Report::Recovered);
         let shim = self.clone();
@@ -273,11 +282,13 @@ impl Shim {
                 check::check(self, id, attempt, check, Duration::from_millis(timeout_millis));
             }
             Deed::Clean { pod } => {
-                if let Err(error) = volumes::discard(&self.layout, &pod) {
-                    self.note(format!("what is left of Pod {pod} cannot be removed: {error}"));
+                match volumes::discard(&self.layout, &pod) {
+                    Ok(true) => self.discarded.notify_one(),
+                    Ok(false) => {}
+                    Err(error) => self.note(format!("what is left of Pod {pod} cannot be removed: {error}")),
                 }
+                self.journal.borrow_mut().forget(&pod);
                 self.names.borrow_mut().remove(&pod);
-                self.discarded.notify_one();
                 self.report(Report::Cleaned { pod });
             }
         }

@@ -1,6 +1,7 @@
 //! What an earlier life of the node left behind. Nobody else uses the directory now (it is locked), so whatever still
 //! runs of it has no one to answer to, and goes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -8,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tally_core::ids::PodUid;
 
-use super::layout::{Layout, Slot};
+use super::journal::{self, End, Journal, Record};
+use super::layout::Layout;
 use super::processes::{self, Process};
-use super::record::{self, End, Journal, Record};
 use super::{cgroup, now};
 use crate::port::{Attempt, Found, Report};
 
@@ -18,65 +19,63 @@ use crate::port::{Attempt, Found, Report};
 const KILL_FOR: Duration = Duration::from_secs(10);
 
 /// Ends what runs, completes the records and tells what they say. Blocks: nothing else is to happen meanwhile.
-pub fn recover(layout: &Layout, boot: &str, mut note: impl FnMut(String)) -> io::Result<Vec<Report>> {
-    let mut pods = Vec::new();
-    let mut open = Vec::new();
+pub fn recover(
+    layout: &Layout,
+    journal: &mut Journal,
+    boot: &str,
+    mut note: impl FnMut(String),
+) -> io::Result<Vec<Report>> {
+    let open: Vec<(Attempt, Record)> = journal
+        .records()
+        .iter()
+        .filter(|(_, record)| record.end.is_none())
+        .map(|(attempt, record)| (attempt.clone(), record.clone()))
+        .collect();
+    end(layout, boot, &open, &mut note);
+    for (attempt, _) in &open {
+        let why = "nobody saw its end; the next start of the node found it so";
+        if let Err(error) = journal.lost(attempt, now(), why) {
+            note(format!("the end of {} cannot be recorded: {error}", processes::mark(attempt)));
+        }
+    }
+    forget_words(layout);
+    let mut pods: BTreeMap<PodUid, Vec<Found>> = BTreeMap::new();
+    for (attempt, record) in journal.records() {
+        pods.entry(attempt.pod.clone()).or_default().push(found(attempt, record));
+    }
+    // Those that have volumes, but nothing was started.
     for entry in fs::read_dir(layout.pods())? {
         let Ok(name) = entry?.file_name().into_string() else { continue };
         let pod = PodUid::new(&name);
-        let mut attempts = Vec::new();
-        let there = match layout.attempts(&pod) {
-            Ok(there) => there,
+        match layout.pod(&pod) {
+            Ok(_) => drop(pods.entry(pod).or_default()),
             // Not a Pod of ours: whoever put it there knows better what it is.
-            Err(error) => {
-                note(format!("{name} in {}: {error}", layout.pods().display()));
-                continue;
-            }
-        };
-        for attempt in there {
-            let slot = layout.attempt(&attempt)?;
-            match record::read(&slot.record()) {
-                Ok(Some(record)) => {
-                    if record.end.is_none() {
-                        open.push((slot, record.clone()));
-                    }
-                    attempts.push(found(attempt, record));
-                }
-                // No process was ever started: there is nothing to tell, and its number is free again.
-                Ok(None) => slot.erase(),
-                // Not known is not the same as nothing.
-                Err(error) => {
-                    note(format!("{}: {error}", slot.record().display()));
-                    attempts.push(Found { attempt, started_at: now(), exit: None });
-                }
-            }
-        }
-        pods.push(Report::Found { pod, attempts });
-    }
-    end(layout, boot, &open, &mut note);
-    for (slot, _) in &open {
-        let lost = Journal::resume(&slot.record())
-            .and_then(|mut journal| journal.lost(now(), "nobody saw its end; the next start of the node found it so"));
-        if let Err(error) = lost {
-            note(format!("{}: {error}", slot.record().display()));
+            Err(error) => note(format!("{name} in {}: {error}", layout.pods().display())),
         }
     }
-    Ok(pods)
+    Ok(pods.into_iter().map(|(pod, attempts)| Report::Found { pod, attempts }).collect())
 }
 
-fn found(attempt: Attempt, record: Record) -> Found {
-    let exit = match record.end {
-        Some(End::Exited(exit)) => Some(exit),
-        Some(End::Lost) | None => None,
+/// Whose they were has ended, and those that have been heard are in the journal.
+fn forget_words(layout: &Layout) {
+    for entry in fs::read_dir(layout.words()).into_iter().flatten().flatten() {
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
+fn found(attempt: &Attempt, record: &Record) -> Found {
+    let exit = match &record.end {
+        Some(End::Exited(exit)) => Some(exit.clone()),
+        Some(End::Lost(_)) | None => None,
     };
-    Found { attempt, started_at: record.started_at, exit }
+    Found { attempt: attempt.clone(), started_at: record.started.at, exit }
 }
 
 /// Kills until nothing is left: what is killed may have started something a moment before.
-fn end(layout: &Layout, boot: &str, open: &[(Slot, Record)], note: &mut impl FnMut(String)) {
-    let known: Vec<&record::Running> = open
+fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl FnMut(String)) {
+    let known: Vec<&journal::Running> = open
         .iter()
-        .filter(|(_, record)| record.boot == boot)
+        .filter(|(_, record)| record.started.boot == boot)
         .filter_map(|(_, record)| record.running.as_ref())
         .collect();
     let groups: Vec<&PathBuf> = known.iter().filter_map(|running| running.cgroup.as_ref()).collect();
@@ -115,7 +114,7 @@ fn end(layout: &Layout, boot: &str, open: &[(Slot, Record)], note: &mut impl FnM
 }
 
 /// A main process by its number and start; the rest by their group, as long as its number has not passed to others.
-fn is_recorded(process: &Process, known: &[&record::Running], all: &[Process]) -> bool {
+fn is_recorded(process: &Process, known: &[&journal::Running], all: &[Process]) -> bool {
     known.iter().any(|running| {
         let main = all.iter().find(|other| other.pid.as_raw_nonzero().get() == running.pid);
         let ours = main.is_none_or(|main| (running.since..=running.until).contains(&main.ticks));
@@ -151,7 +150,7 @@ mod tests {
             ticks,
             zombie: false,
         };
-        let running = record::Running { pid: 50, since: 999, until: 1000, cgroup: None };
+        let running = journal::Running { pid: 50, since: 999, until: 1000, cgroup: None };
         for (process, others, expected) in [
             (process(50, 50, 1000), vec![process(50, 50, 1000)], true),
             // The number has passed to another.

@@ -31,10 +31,8 @@ pub fn prepare(layout: &Layout, preparation: &Preparation) -> Result<(), Failure
 }
 
 fn base(layout: &Layout, preparation: &Preparation) -> io::Result<()> {
-    let pod = layout.pod(&preparation.pod)?;
-    // The whole of a Pod is for its node's user: what is inside may then have the modes that containers expect.
-    make_dir(&pod, 0o700)?;
     if !preparation.volumes.is_empty() {
+        layout.make_pod(&preparation.pod)?;
         make_dir(&layout.volumes(&preparation.pod)?, 0o755)?;
     }
     Ok(())
@@ -177,8 +175,9 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
     }
 }
 
-/// Takes a Pod away in one step. It is deleted later: that may take a while, and nothing waits for it.
-pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<()> {
+/// Takes a Pod away in one step. It is deleted later: that may take a while, and nothing waits for it. False: there was
+/// nothing.
+pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<bool> {
     let dir = layout.pod(pod)?;
     for entry in layout.volumes(pod).and_then(fs::read_dir).into_iter().flatten().flatten() {
         // A symlink leads to the machine's own directories: not ours to unmount.
@@ -188,10 +187,10 @@ pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<()> {
     }
     let away = layout.trash().join(pod.to_string());
     match fs::rename(&dir, &away) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         // Something with this UID has resisted. UIDs do not come back, so nobody minds how long this takes.
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(&dir),
-        outcome => outcome,
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(&dir).map(|()| true),
+        outcome => outcome.map(|()| true),
     }
 }
 
@@ -294,10 +293,10 @@ mod tests {
     fn a_pod_goes_in_one_step_and_then_for_good() {
         let root = tempfile::tempdir().unwrap();
         let layout = ready(root.path(), files(&[("a/b/c", "1", 0o400)])).unwrap();
-        discard(&layout, &pod()).unwrap();
+        assert!(discard(&layout, &pod()).unwrap());
         assert!(!layout.pod(&pod()).unwrap().exists());
         assert_eq!(empty_trash(&layout.trash()), [""; 0]);
         assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
-        discard(&layout, &pod()).unwrap();
+        assert!(!discard(&layout, &pod()).unwrap());
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use tally_core::ids::PodUid;
-use tally_node::logs::{self, Options, Reader, Which};
+use tally_node::logs::{self, Options, Reader};
 use tally_node::port::Attempt;
 
 /// One Pod, as the node knows it.
@@ -66,16 +66,15 @@ impl ProcessLogs {
 impl Logs for ProcessLogs {
     fn tail(&self, pod: &PodId, container: &str, most: usize) -> Vec<String> {
         let uid = PodUid::new(&pod.uid);
-        let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut newest: BTreeMap<&str, &Attempt> = BTreeMap::new();
         let attempts = logs::attempts(&self.root, &uid);
         for attempt in attempts.iter().filter(|attempt| container.is_empty() || attempt.container == container) {
-            newest.insert(&attempt.container, attempt.number);
+            newest.insert(&attempt.container, attempt);
         }
         let options = Options { tail_lines: Some(most as u64), ..Options::default() };
         let mut lines = Vec::new();
-        for (container, number) in newest {
-            let opened = logs::open(&self.root, &uid, container, Which::Number(number), options.clone());
-            let Ok(mut reader) = opened else { continue };
+        for attempt in newest.into_values() {
+            let Ok(mut reader) = logs::open(&self.root, attempt, options.clone()) else { continue };
             let mut text = Vec::new();
             while let Ok(Some(chunk)) = reader.read() {
                 text.extend_from_slice(&chunk);
@@ -97,9 +96,7 @@ impl Logs for ProcessLogs {
             // A container that was started again writes no more here.
             let over = ended || attempts.get(at + 1).is_some_and(|next| next.container == attempt.container);
             if !open.contains_key(attempt) {
-                let which = Which::Number(attempt.number);
-                let opened = logs::open(&self.root, &attempt.pod, &attempt.container, which, Options::default());
-                let Ok(reader) = opened else { continue };
+                let Ok(reader) = logs::open(&self.root, attempt, Options::default()) else { continue };
                 open.insert(attempt.clone(), Reading { reader, lines: VecDeque::new(), half: Vec::new() });
             }
             let Some(reading) = open.get_mut(attempt) else { continue };

@@ -1,0 +1,449 @@
+//! What is known of all attempts, on disk: one file of lines of JSON that only grows, until most of it is about the past
+//! and it is written anew. A file for each attempt would be simpler, but making and removing it costs more than all else
+//! about a short process.
+//!
+//! Of an attempt there are up to three lines:
+//!
+//! 1. `started`, before there is a process.
+//! 2. `running`, with the process's number, once there is one.
+//! 3. `ended` or `lost`, when nothing of it runs any more and its output is in the log.
+//!
+//! A line counts when it is complete, with its newline, and nothing after a line that does not count does: half a line,
+//! which a full disk or a killed process may leave, says nothing. Room on the disk is claimed before something starts,
+//! so that its exit can be recorded even where the disk has filled up meanwhile.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use tally_core::ids::PodUid;
+use tally_core::time::Timestamp;
+
+use crate::port::{Attempt, Exit};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line {
+    Started(Attempt, Started),
+    Running(Attempt, Running),
+    Ended(Attempt, Exit),
+    Lost(Attempt, Lost),
+    /// It never ran.
+    Erased(Attempt),
+    /// Nothing of this Pod is wanted any more.
+    Gone(PodUid),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    pub at: Timestamp,
+    /// Numbers of processes mean nothing after a reboot.
+    pub boot: String,
+    /// `namespace/name`, for people.
+    pub pod: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    pub pid: i32,
+    /// Between which clock ticks since boot it started: with `pid` it names one process for ever.
+    pub since: u64,
+    pub until: u64,
+    pub cgroup: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lost {
+    pub at: Timestamp,
+    pub why: String,
+}
+
+/// What the lines about one attempt say together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    pub started: Started,
+    pub running: Option<Running>,
+    pub end: Option<End>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    Exited(Exit),
+    /// Nobody saw how it ended, or it was killed for want of a node.
+    Lost(Lost),
+}
+
+/// Longer than any line without a message.
+const LINE: u64 = 1024;
+/// Claimed at once.
+const CLAIM: u64 = 64 * 1024;
+/// A shorter journal is not worth writing anew.
+const RENEW_FROM: u64 = 1024 * 1024;
+
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// The length of its complete lines.
+    length: u64,
+    /// Up to here the disk is ours.
+    claimed: u64,
+    renew_at: u64,
+    records: BTreeMap<Attempt, Record>,
+    /// Those without an end.
+    open: u64,
+}
+
+impl Journal {
+    /// Whatever there is. With it, how many bytes of it said nothing.
+    pub fn open(path: &Path) -> io::Result<(Self, u64)> {
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let mut journal = Self {
+            path: path.to_owned(),
+            file,
+            length: 0,
+            claimed: 0,
+            renew_at: RENEW_FROM,
+            records: BTreeMap::new(),
+            open: 0,
+        };
+        for line in text.split_inclusive(|&byte| byte == b'\n') {
+            let complete = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok());
+            let Some(parsed) = complete else { break };
+            journal.take_in(parsed);
+            journal.length += line.len() as u64;
+        }
+        journal.file.set_len(journal.length)?;
+        let silent = text.len() as u64 - journal.length;
+        Ok((journal, silent))
+    }
+
+    /// An attempt is about to start. It must not have been before.
+    pub fn begin(&mut self, attempt: &Attempt, started: Started) -> io::Result<()> {
+        if self.records.contains_key(attempt) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.claim()?;
+        self.append(Line::Started(attempt.clone(), started))
+    }
+
+    pub fn running(&mut self, attempt: &Attempt, running: Running) -> io::Result<()> {
+        self.append(Line::Running(attempt.clone(), running))
+    }
+
+    /// Where the message does not fit on the disk any more, the exit does.
+    pub fn ended(&mut self, attempt: &Attempt, exit: &Exit) -> io::Result<()> {
+        self.append(Line::Ended(attempt.clone(), exit.clone()))
+            .or_else(|_| self.append(Line::Ended(attempt.clone(), Exit { message: String::new(), ..exit.clone() })))
+    }
+
+    pub fn lost(&mut self, attempt: &Attempt, at: Timestamp, why: &str) -> io::Result<()> {
+        self.append(Line::Lost(attempt.clone(), Lost { at, why: why.to_owned() }))
+    }
+
+    /// It never ran: its number is free again. If that cannot be written, the next life will think it lost.
+    pub fn erase(&mut self, attempt: &Attempt) {
+        let line = Line::Erased(attempt.clone());
+        if self.append(line.clone()).is_err() {
+            self.take_in(line);
+        }
+    }
+
+    /// If that cannot be written, the next life will be told to forget it once more.
+    pub fn forget(&mut self, pod: &PodUid) {
+        let line = Line::Gone(pod.clone());
+        if of_pod(&self.records, pod).next().is_some() && self.append(line.clone()).is_err() {
+            self.take_in(line);
+        }
+    }
+
+    pub fn records(&self) -> &BTreeMap<Attempt, Record> {
+        &self.records
+    }
+
+    fn take_in(&mut self, line: Line) {
+        match line {
+            Line::Started(attempt, started) => {
+                // Of a container that starts again and again, the last end is remembered.
+                if let Some(past) = before_last(&attempt) {
+                    self.drop_record(&past);
+                }
+                self.records.insert(attempt, Record { started, running: None, end: None });
+                self.open += 1;
+            }
+            Line::Running(attempt, running) => {
+                if let Some(record) = self.records.get_mut(&attempt) {
+                    record.running = Some(running);
+                }
+            }
+            Line::Ended(attempt, exit) => self.end(&attempt, End::Exited(exit)),
+            Line::Lost(attempt, lost) => self.end(&attempt, End::Lost(lost)),
+            Line::Erased(attempt) => self.drop_record(&attempt),
+            Line::Gone(pod) => {
+                let gone: Vec<_> = of_pod(&self.records, &pod).map(|(attempt, _)| attempt.clone()).collect();
+                gone.iter().for_each(|attempt| self.drop_record(attempt));
+            }
+        }
+    }
+
+    /// The first word about the end is the last.
+    fn end(&mut self, attempt: &Attempt, end: End) {
+        if let Some(record) = self.records.get_mut(attempt)
+            && record.end.is_none()
+        {
+            record.end = Some(end);
+            self.open -= 1;
+        }
+    }
+
+    fn drop_record(&mut self, attempt: &Attempt) {
+        if self.records.remove(attempt).is_some_and(|record| record.end.is_none()) {
+            self.open -= 1;
+        }
+    }
+
+    /// Room for the end of everything that runs and of one more.
+    fn claim(&mut self) -> io::Result<()> {
+        let needed = self.length + (self.open + 4) * LINE;
+        if needed <= self.claimed {
+            return Ok(());
+        }
+        for until in [needed + CLAIM, needed] {
+            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.length, until - self.length) {
+                Ok(()) => {
+                    self.claimed = until;
+                    return Ok(());
+                }
+                Err(Errno::NOSPC | Errno::DQUOT) if until > needed => {}
+                // Not every file system can promise.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.claimed = u64::MAX;
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a line after the last complete one. Half a line stays behind where that fails: the next one is written
+    /// over it, and what may stick out has no end.
+    fn append(&mut self, line: Line) -> io::Result<()> {
+        let mut text = serde_json::to_vec(&line)?;
+        text.push(b'\n');
+        self.file.write_all_at(&text, self.length)?;
+        self.length += text.len() as u64;
+        self.take_in(line);
+        if self.length >= self.renew_at {
+            // The old one still holds; the next try is when it has doubled.
+            if self.renew().is_err() {
+                let _ = fs::remove_file(self.fresh());
+            }
+            self.renew_at = RENEW_FROM.max(2 * self.length);
+        }
+        Ok(())
+    }
+
+    fn fresh(&self) -> PathBuf {
+        self.path.with_extension("new")
+    }
+
+    /// Only what is still known. One rename, so that there is the old one or the new one.
+    fn renew(&mut self) -> io::Result<()> {
+        let mut text = Vec::new();
+        for (attempt, record) in &self.records {
+            let mut line = |line: &Line| serde_json::to_writer(&mut text, line).map(|()| text.push(b'\n'));
+            line(&Line::Started(attempt.clone(), record.started.clone()))?;
+            match (&record.end, &record.running) {
+                (Some(End::Exited(exit)), _) => line(&Line::Ended(attempt.clone(), exit.clone()))?,
+                (Some(End::Lost(lost)), _) => line(&Line::Lost(attempt.clone(), lost.clone()))?,
+                (None, Some(running)) => line(&Line::Running(attempt.clone(), running.clone()))?,
+                (None, None) => {}
+            }
+        }
+        let file = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(self.fresh())?;
+        file.write_all_at(&text, 0)?;
+        let mut fresh = Self {
+            path: self.path.clone(),
+            file,
+            length: text.len() as u64,
+            claimed: 0,
+            renew_at: self.renew_at,
+            records: BTreeMap::new(),
+            open: self.open,
+        };
+        // What the old one promised, the new one must.
+        fresh.claim()?;
+        fs::rename(self.fresh(), &self.path)?;
+        (self.file, self.length, self.claimed) = (fresh.file, fresh.length, fresh.claimed);
+        Ok(())
+    }
+}
+
+/// The one that nobody asks for any more once this one has started.
+pub fn before_last(attempt: &Attempt) -> Option<Attempt> {
+    Some(Attempt { number: attempt.number.checked_sub(2)?, ..attempt.clone() })
+}
+
+/// All attempts of a Pod, in order.
+pub fn of_pod<'a>(
+    records: &'a BTreeMap<Attempt, Record>,
+    pod: &'a PodUid,
+) -> impl Iterator<Item = (&'a Attempt, &'a Record)> {
+    let first = Attempt { pod: pod.clone(), container: "".into(), number: 0 };
+    records.range(first..).take_while(move |(attempt, _)| attempt.pod == *pod)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const AT: Timestamp = Timestamp::from_seconds(1_800_000_000);
+
+    fn attempt(pod: u128, number: u32) -> Attempt {
+        Attempt { pod: PodUid::from_u128(pod), container: "main".into(), number }
+    }
+
+    fn started() -> Started {
+        Started { at: AT, boot: "boot".into(), pod: "default/pod".into() }
+    }
+
+    fn running() -> Running {
+        Running { pid: 7, since: 9, until: 9, cgroup: None }
+    }
+
+    fn exit(message: &str) -> Exit {
+        Exit { code: 3, signal: None, out_of_memory: false, started_at: AT, finished_at: AT, message: message.into() }
+    }
+
+    fn open(dir: &tempfile::TempDir) -> Journal {
+        Journal::open(&dir.path().join("journal")).unwrap().0
+    }
+
+    #[test]
+    fn every_torn_journal_says_less_and_never_something_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let mut journal = open(&dir);
+        journal.begin(&attempt(1, 0), started()).unwrap();
+        let first = journal.length as usize;
+        journal.running(&attempt(1, 0), running()).unwrap();
+        let second = journal.length as usize;
+        journal.ended(&attempt(1, 0), &exit("so \"it\"\nended")).unwrap();
+        let whole = fs::read(&path).unwrap();
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let (journal, silent) = Journal::open(&path).unwrap();
+            assert_eq!(journal.length + silent, length as u64);
+            let record = journal.records.get(&attempt(1, 0));
+            assert_eq!(record.is_some(), length >= first, "{length}");
+            let Some(record) = record else { continue };
+            assert_eq!(record.running.is_some(), length >= second, "{length}");
+            assert_eq!(record.end.is_some(), length == whole.len(), "{length}");
+            assert_eq!(record.started, started());
+        }
+        let journal = open(&dir);
+        assert_eq!(journal.records[&attempt(1, 0)].end, Some(End::Exited(exit("so \"it\"\nended"))));
+        assert_eq!(journal.open, 0);
+    }
+
+    #[test]
+    fn what_follows_half_a_line_takes_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        open(&dir).begin(&attempt(1, 0), started()).unwrap();
+        let mut torn = fs::read(&path).unwrap();
+        torn.extend_from_slice(b"{\"ended\":[{\"code\":0,\"sig");
+        fs::write(&path, torn).unwrap();
+        let mut journal = open(&dir);
+        journal.lost(&attempt(1, 0), AT, "killed, and nobody saw it happen").unwrap();
+        journal.ended(&attempt(1, 0), &exit("")).unwrap();
+        let end = open(&dir).records[&attempt(1, 0)].end.clone();
+        assert!(matches!(end, Some(End::Lost(_))), "what was said first holds");
+    }
+
+    #[test]
+    fn an_attempt_is_begun_once_unless_it_never_ran() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = open(&dir);
+        journal.begin(&attempt(1, 0), started()).unwrap();
+        let again = journal.begin(&attempt(1, 0), started()).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        let mut journal = open(&dir);
+        assert!(journal.begin(&attempt(1, 0), started()).is_err(), "in another life, too");
+        journal.erase(&attempt(1, 0));
+        journal.begin(&attempt(1, 0), started()).unwrap();
+    }
+
+    #[test]
+    fn a_pod_is_forgotten_with_all_its_attempts_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = open(&dir);
+        for attempt in [attempt(1, 0), attempt(1, 1), attempt(2, 0)] {
+            journal.begin(&attempt, started()).unwrap();
+        }
+        journal.forget(&PodUid::from_u128(1));
+        for journal in [journal, open(&dir)] {
+            assert_eq!(journal.records.keys().collect::<Vec<_>>(), [&attempt(2, 0)]);
+            assert_eq!(journal.open, 1);
+        }
+    }
+
+    #[test]
+    fn what_is_written_anew_says_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = open(&dir);
+        for pod in 0..4 {
+            journal.begin(&attempt(pod, 0), started()).unwrap();
+        }
+        journal.running(&attempt(1, 0), running()).unwrap();
+        journal.ended(&attempt(2, 0), &exit("words")).unwrap();
+        journal.lost(&attempt(3, 0), AT, "lost").unwrap();
+        let (before, length) = (journal.records.clone(), journal.length);
+        journal.begin(&attempt(9, 0), started()).unwrap();
+        journal.forget(&PodUid::from_u128(9));
+        journal.renew().unwrap();
+        assert!(journal.length <= length);
+        for journal in [&journal, &open(&dir)] {
+            assert_eq!(journal.records, before);
+            assert_eq!(journal.open, 2);
+        }
+        journal.ended(&attempt(0, 0), &exit("later")).unwrap();
+        assert_eq!(open(&dir).records[&attempt(0, 0)].end, Some(End::Exited(exit("later"))));
+    }
+
+    #[test]
+    fn of_many_restarts_the_last_two_are_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = open(&dir);
+        for number in 0..5 {
+            journal.begin(&attempt(1, number), started()).unwrap();
+            journal.ended(&attempt(1, number), &exit("")).unwrap();
+        }
+        for journal in [&journal, &open(&dir)] {
+            assert_eq!(journal.records.keys().collect::<Vec<_>>(), [&attempt(1, 3), &attempt(1, 4)]);
+        }
+    }
+
+    #[test]
+    fn the_past_is_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = open(&dir);
+        let mut longest = 0;
+        for pod in 0..20_000 {
+            journal.begin(&attempt(pod, 0), started()).unwrap();
+            journal.ended(&attempt(pod, 0), &exit("")).unwrap();
+            journal.forget(&PodUid::from_u128(pod));
+            longest = longest.max(fs::metadata(dir.path().join("journal")).unwrap().len());
+        }
+        assert!(longest < 2 * RENEW_FROM, "{longest}");
+        assert!(open(&dir).records.is_empty());
+    }
+}
