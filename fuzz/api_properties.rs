@@ -112,7 +112,7 @@ pub fn patches(data: &[u8]) {
     let Ok(current) = decode(resource, current, Format::Json, FieldValidation::Ignore) else { return };
     let current = current.object;
     for kind in [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic] {
-        match patch::patched(resource, kind, &current, patch, FieldValidation::Warn) {
+        match patch::patched(resource, kind, current.clone(), patch, FieldValidation::Warn) {
             Ok(decoded) => check_stable(resource, &decoded.object),
             // What the reference stumbles over itself is told in its words, and with its code.
             Err(failure) if kind == PatchKind::Strategic && failure.code == 500 => {}

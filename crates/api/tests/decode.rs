@@ -125,7 +125,7 @@ fn what_has_no_structure_is_not_deeper_than_storage_reads() {
     let path = format!("/metadata/managedFields/0/fieldsV1/f{}/-", "/0".repeat(59));
     let value: Value = serde_json::from_str(&format!("{}{}", "[".repeat(60), "]".repeat(60))).unwrap();
     let patch = json!([{"op": "add", "path": path, "value": value}]).to_string();
-    let patched = patched(config_maps, PatchKind::Json, &current, patch.as_bytes(), FieldValidation::Warn);
+    let patched = patched(config_maps, PatchKind::Json, current, patch.as_bytes(), FieldValidation::Warn);
     assert!(patched.unwrap_err().message.contains("exceeded max depth"));
 }
 

@@ -19,7 +19,7 @@ fn object(plural: &str, value: Value) -> Value {
 }
 
 fn patch(plural: &str, kind: PatchKind, current: Value, patch: Value) -> Result<Decoded, Failure> {
-    patched(resource(plural), kind, &object(plural, current), patch.to_string().as_bytes(), FieldValidation::Warn)
+    patched(resource(plural), kind, object(plural, current), patch.to_string().as_bytes(), FieldValidation::Warn)
 }
 
 fn strategic(plural: &str, current: Value, patches: Value) -> Value {
@@ -221,7 +221,7 @@ fn documents_of_the_wrong_form_are_refused() {
 #[test]
 fn unknown_fields_of_a_patch_are_told_or_refused() {
     let job = object("jobs", json!({"metadata": {"name": "j"}}));
-    let run = |kind, body: &str, validation| patched(resource("jobs"), kind, &job, body.as_bytes(), validation);
+    let run = |kind, body: &str, validation| patched(resource("jobs"), kind, job.clone(), body.as_bytes(), validation);
     let body = r#"{"nope":1,"metadata":{"blah":2},"spec":{"parallelism":1,"parallelism":2}}"#;
     for (kind, told) in [
         (
@@ -258,8 +258,13 @@ fn unknown_fields_of_a_patch_are_told_or_refused() {
 fn a_bad_strategic_patch_is_shown_as_go_prints_it() {
     let job = object("jobs", json!({"metadata": {"name": "j"}}));
     let body = json!({"spec": {"template": {"spec": {"frobs": [1, "a", null, true]}}}});
-    let failure =
-        patched(resource("jobs"), PatchKind::Strategic, &job, body.to_string().as_bytes(), FieldValidation::Strict);
+    let failure = patched(
+        resource("jobs"),
+        PatchKind::Strategic,
+        job.clone(),
+        body.to_string().as_bytes(),
+        FieldValidation::Strict,
+    );
     let text = " \"\" is invalid: patch: Invalid value: \"map[spec:map[template:map[spec:map[frobs:[1 a <nil> true]]]]]\": strict decoding error: unknown field \"spec.template.spec.frobs\"";
     assert_eq!(failure.unwrap_err().message, text);
     for (body, why) in [
@@ -502,7 +507,7 @@ proptest! {
         let change = json!({"spec": change});
         for kind in [PatchKind::Strategic, PatchKind::Merge] {
             let once = patch("pods", kind, json!({"spec": current}), change.clone()).unwrap().object;
-            let twice = patched(resource("pods"), kind, &once, change.to_string().as_bytes(), FieldValidation::Warn).unwrap().object;
+            let twice = patched(resource("pods"), kind, once.clone(), change.to_string().as_bytes(), FieldValidation::Warn).unwrap().object;
             prop_assert_eq!(once, twice);
         }
     }
@@ -523,8 +528,8 @@ proptest! {
         let pod = object("pods", json!({"spec": current, "metadata": {"finalizers": ["a", "b"]}}));
         for kind in [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic] {
             for body in [document.clone(), json!([document])] {
-                let _ = patched(resource("pods"), kind, &pod, body.to_string().as_bytes(), FieldValidation::Strict);
-                let _ = patched(resource("pods"), kind, &pod, body.to_string().as_bytes(), FieldValidation::Ignore);
+                let _ = patched(resource("pods"), kind, pod.clone(), body.to_string().as_bytes(), FieldValidation::Strict);
+                let _ = patched(resource("pods"), kind, pod.clone(), body.to_string().as_bytes(), FieldValidation::Ignore);
             }
         }
     }

@@ -144,7 +144,7 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
             let mut current = old.clone();
             current["apiVersion"] = resource.api_version().into();
             current["kind"] = resource.kind.into();
-            let decoded = patch::patched(resource, *kind, &current, body, options.field_validation)?;
+            let decoded = patch::patched(resource, *kind, current, body, options.field_validation)?;
             (decoded.object, decoded.warnings, decoded.unsettled)
         }
     };

@@ -13,7 +13,7 @@ mod strategic;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::decode::conform::{MAX_TOLD, Words, conform};
 use crate::decode::json::{self, Node};
@@ -26,23 +26,40 @@ use crate::schema::schema;
 /// Operations a JSON patch may have, as in the reference.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// The object that the patch makes of `current`, held to the schema.
+/// The object that the patch makes of `current`, held to the schema. `current` has been before.
 pub fn patched(
     resource: &Resource,
     kind: PatchKind,
-    current: &Value,
+    current: Value,
     patch: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Failure> {
     let tell = validation != FieldValidation::Ignore;
     let document = Document::parse(kind, patch)?;
     let told = if tell { document.told() } else { Vec::new() };
-    let value = document.apply(resource, current)?;
-    if kind != PatchKind::Strategic {
-        return patch_result(resource, &value, told, validation);
+    let mut value = document.apply(resource, current)?;
+    let untouched = document.untouched(&mut value);
+    let mut decoded = hold(resource, kind, &document, &value, told, validation)?;
+    if let Value::Object(object) = &mut decoded.object {
+        object.extend(untouched);
     }
+    Ok(decoded)
+}
+
+fn hold(
+    resource: &Resource,
+    kind: PatchKind,
+    document: &Document<'_>,
+    value: &Value,
+    told: Vec<String>,
+    validation: FieldValidation,
+) -> Result<Decoded, Failure> {
+    if kind != PatchKind::Strategic {
+        return patch_result(resource, value, told, validation);
+    }
+    let tell = validation != FieldValidation::Ignore;
     let shown = || document.shown();
-    let read = conform(structure(resource)?, &Node::from(&value), Words::Converter, tell);
+    let read = conform(structure(resource)?, &Node::from(value), Words::Converter, tell);
     let mut read = read.map_err(|why| bad_patch(&shown(), why))?;
     read.told.sort();
     // What the patch says about the kind is nobody's business.
@@ -53,7 +70,7 @@ pub fn patched(
 
 /// What the patch makes of `current`, not yet held to the schema.
 pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]) -> Result<Value, Failure> {
-    Document::parse(kind, patch)?.apply(resource, current)
+    Document::parse(kind, patch)?.apply(resource, current.clone())
 }
 
 fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, Failure> {
@@ -112,7 +129,24 @@ impl<'t> Document<'t> {
         }
     }
 
-    fn apply(&self, resource: &Resource, current: &Value) -> Result<Value, Failure> {
+    /// Takes out what the patch does not name: it is as it was. Most patches name one part of an object, and the others
+    /// may be large.
+    fn untouched(&self, value: &mut Value) -> Map<String, Value> {
+        let (Self::Merge(Node::Map(named)) | Self::Strategic(Node::Map(named)), Value::Object(object)) = (self, value)
+        else {
+            return Map::new();
+        };
+        // A directive is about all of it.
+        if named.iter().any(|(name, _)| name.starts_with('$')) {
+            return Map::new();
+        }
+        let stays = |name: &str| matches!(name, "apiVersion" | "kind") || named.iter().any(|(named, _)| named == name);
+        let (held, untouched) = std::mem::take(object).into_iter().partition(|(name, _)| stays(name));
+        *object = held;
+        untouched
+    }
+
+    fn apply(&self, resource: &Resource, current: Value) -> Result<Value, Failure> {
         match self {
             Self::Operations(Node::List(items)) => {
                 if items.len() > MAX_OPERATIONS {
@@ -123,22 +157,20 @@ impl<'t> Document<'t> {
                     );
                     return Err(Failure::new(413, "RequestEntityTooLarge", text));
                 }
-                let (mut value, mut copied) = (current.clone(), 0);
+                let (mut value, mut copied) = (current, 0);
                 for item in items {
                     operations::apply(&mut value, item, &mut copied).map_err(|_| rejected())?;
                 }
                 Ok(value)
             }
             Self::Merge(node) => {
-                let mut value = current.clone();
+                let mut value = current;
                 merge::apply(&mut value, node.to_value());
                 Ok(value)
             }
-            Self::Strategic(node @ Node::Map(_)) => {
-                strategic::apply(structure(resource)?, current.clone(), node.to_value())
-            }
+            Self::Strategic(node @ Node::Map(_)) => strategic::apply(structure(resource)?, current, node.to_value()),
             // `null` changes nothing.
-            Self::Operations(_) | Self::Strategic(_) => Ok(current.clone()),
+            Self::Operations(_) | Self::Strategic(_) => Ok(current),
         }
     }
 }

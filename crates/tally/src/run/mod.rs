@@ -126,7 +126,9 @@ pub fn run(args: &Args) -> ExitCode {
 fn start(args: &Args) -> Result<u8, Refused> {
     let documents = wanted(args).map_err(Refused::Input)?;
     let machine = |error: std::io::Error| Refused::Machine(format!("cannot start threads: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // Few: the machine is for the processes.
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(machine)?;
     runtime.block_on(work(args, documents))
 }
