@@ -301,7 +301,7 @@ fn flooded(told: &Arc<Mutex<Vec<&'static str>>>) -> (Task<Script>, mpsc::Receive
         caller,
         controller: Box::new(Sleeper(told.clone())),
         in_flight: 1,
-        recorder: recorder.sender(),
+        recorder: Some(recorder.sender()),
         out: Outbox::default(),
         queue: VecDeque::new(),
         calls: JoinSet::new(),

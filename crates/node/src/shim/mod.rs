@@ -122,6 +122,12 @@ pub fn main(args: &[OsString]) -> ExitCode {
     // Away from the terminal: Ctrl-C is for our parent, who then ends things in order, and processes that ask for a
     // password find no one to ask. Fails only for the leader of a group, which is away already.
     let _ = rustix::process::setsid();
+    // A task that is gone would leave others waiting for ever. The next shim finds everything in the journal.
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
     match serve(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

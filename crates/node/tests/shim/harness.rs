@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use tally_core::ids::PodUid;
-use tally_node::logs::{self, Options, Which};
+use tally_node::logs::{self, Options};
 use tally_node::port::{Attempt, Deed, Exit, Found, Preparation, Report, Start, TerminationMessage, Volume};
 use tally_node::runtime::{Config, Deeds, Reports, Runtime};
 use tokio::task::JoinHandle;
@@ -177,9 +177,15 @@ impl Node {
     }
 
     pub async fn log_with(&self, container: &str, options: Options) -> String {
-        let mut reader = logs::open(&self.root, &self.pod, container, Which::Newest, options).unwrap();
+        let written = logs::attempts(&self.root, &self.pod);
+        let newest = written.into_iter().rfind(|attempt| attempt.container == container);
+        let newest = newest.unwrap_or_else(|| self.attempt(container, 0));
+        let ended = format!("{{\"ended\":[{}", serde_json::to_string(&newest).unwrap());
+        let journal = self.root.join("journal");
+        let over = || std::fs::read_to_string(&journal).unwrap().contains(&ended);
+        let mut reader = logs::open(&self.root, &newest, options).unwrap();
         let mut text = Vec::new();
-        while let Some(chunk) = reader.next().await.unwrap() {
+        while let Some(chunk) = reader.next(over).await.unwrap() {
             text.extend_from_slice(&chunk);
         }
         String::from_utf8(text).unwrap()
