@@ -17,6 +17,7 @@ mod render;
 mod report;
 mod resume;
 mod screen;
+mod sources;
 mod submit;
 mod tree;
 mod view;

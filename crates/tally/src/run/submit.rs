@@ -7,8 +7,9 @@ use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, Propagation, ReadAt, WriteOptions};
 use tally_registry::{Object, Registry, Target};
 
-use super::check::{Checked, Everything, complaint, write_options};
+use super::check::{Checked, Everything, complain, complaint, write_options};
 use super::resume::{Decision, decide, is_finished};
+use super::sources::missing;
 
 /// A Job that this run follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +113,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
             let tried = registry.create(collection, body.as_bytes(), Format::Json, &options).await;
             tried.map_err(|failure| Refused::Input(complaint(document, &failure)))?;
         }
+        has_its_sources(registry, all, checked)?;
         return Ok(Step::Make);
     };
     if !document.is_job() {
@@ -130,8 +132,33 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
             manner.place,
             fields.join(", ")
         ))),
-        decision => Ok(Step::Job(there, decision)),
+        Decision::Finished if !manner.again => Ok(Step::Job(there, Decision::Finished)),
+        decision => {
+            has_its_sources(registry, all, checked)?;
+            Ok(Step::Job(there, decision))
+        }
     }
+}
+
+/// What a Job's Pods need is there already, or comes along.
+fn has_its_sources(registry: &Registry, all: &Everything, checked: &Checked) -> Result<(), Refused> {
+    let document = &checked.document;
+    if !document.is_job() {
+        return Ok(());
+    }
+    let find = |kind: &str, name: &str| {
+        let comes = all.objects.iter().find(|other| {
+            (other.document.resource.kind, other.document.namespace(), other.document.name())
+                == (kind, document.namespace(), name)
+        });
+        let there = || {
+            let resource = catalog::find_kind("", "v1", kind)?;
+            registry.get(Target::new(resource, document.namespace(), name), ReadAt::Newest).ok()
+        };
+        comes.map(|other| other.made.clone()).or_else(|| there().map(|object| object.parse()))
+    };
+    let missing = missing(&document.object, find);
+    if missing.is_empty() { Ok(()) } else { Err(Refused::Input(complain(document, &missing))) }
 }
 
 async fn carry_out(
