@@ -160,6 +160,7 @@ impl Follow<'_> {
     fn beat(&mut self) {
         self.write_logs();
         let now = self.now();
+        self.model.tick(now);
         self.output.beat(self.model, now);
     }
 

@@ -18,6 +18,9 @@ const WINDOW: Duration = Duration::from_secs(20);
 /// Samples kept of it.
 const SAMPLES: usize = 40;
 
+/// A moment in which nothing runs is usual: between Pods, and before the first.
+const IDLE_FOR: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 pub struct Model {
     /// In the order they were given.
@@ -25,6 +28,10 @@ pub struct Model {
     by_uid: BTreeMap<String, usize>,
     /// Pods whose failure has been told. One that goes is forgotten, so these are never more than there are.
     failed_pods: BTreeSet<String>,
+    /// Pods that no node takes, by UID. Forgotten with the Pod.
+    unscheduled: BTreeMap<String, Unscheduled>,
+    /// Since when all there is are such Pods.
+    idle_since: Option<Duration>,
     /// Somebody asked for an end.
     pub stopping: bool,
 }
@@ -97,6 +104,20 @@ pub struct Stuck {
     pub pod: String,
     pub reason: String,
     pub message: String,
+}
+
+#[derive(Debug)]
+struct Unscheduled {
+    job: usize,
+    pod: String,
+    message: String,
+}
+
+impl Unscheduled {
+    /// When something else has ended there may be room for it.
+    fn may_pass(&self) -> bool {
+        ["Insufficient ", "Too many pods", "no nodes", "0/0 nodes"].iter().any(|sign| self.message.contains(sign))
+    }
 }
 
 impl State {
@@ -272,12 +293,21 @@ impl Model {
     pub fn saw_pod(&mut self, text: &PodText) -> Option<&mut Failure> {
         let index = *self.by_uid.get(text.metadata.job()?)?;
         let job = self.jobs.get_mut(index)?;
+        let uid = &text.metadata.uid;
+        match text.status.unscheduled().filter(|_| !text.status.has_ended()) {
+            Some(message) => {
+                let (pod, message) = (text.metadata.name.clone(), message.to_owned());
+                self.unscheduled.insert(uid.clone(), Unscheduled { job: index, pod, message });
+            }
+            None => drop(self.unscheduled.remove(uid)),
+        }
         let stuck = text.status.stuck().filter(|_| !text.status.has_ended());
         match stuck {
             Some(why) if !job.state.is_finished() => {
                 let (reason, message) = (why.reason.clone(), why.message.clone());
                 job.stuck = Some(Stuck { pod: text.metadata.name.clone(), reason, message });
             }
+            _ if self.unscheduled.contains_key(uid) => {}
             _ if job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name) => job.stuck = None,
             _ => {}
         }
@@ -310,8 +340,32 @@ impl Model {
         job.failures.back_mut()
     }
 
+    /// Time has passed: Pods that wait for room are told of when nothing is left that could make room for them.
+    pub fn tick(&mut self, now: Duration) {
+        let active: u32 = self.jobs.iter().map(|job| job.active.saturating_add(job.terminating)).sum();
+        let idle = !self.unscheduled.is_empty() && active as usize <= self.unscheduled.len();
+        self.idle_since = if idle { Some(self.idle_since.unwrap_or(now)) } else { None };
+        let idle = self.idle_since.is_some_and(|since| now.saturating_sub(since) >= IDLE_FOR);
+        for waits in self.unscheduled.values() {
+            let Some(job) = self.jobs.get_mut(waits.job).filter(|job| !job.state.is_finished()) else { continue };
+            let told = job.stuck.as_ref().is_some_and(|stuck| stuck.pod == waits.pod);
+            match idle || !waits.may_pass() {
+                true if told || job.stuck.is_none() => {
+                    job.stuck = Some(Stuck {
+                        pod: waits.pod.clone(),
+                        reason: "Unschedulable".to_owned(),
+                        message: waits.message.clone(),
+                    });
+                }
+                false if told => job.stuck = None,
+                _ => {}
+            }
+        }
+    }
+
     pub fn lost_pod(&mut self, text: &PodText) {
         self.failed_pods.remove(&text.metadata.uid);
+        self.unscheduled.remove(&text.metadata.uid);
         let job = text.metadata.job().and_then(|uid| self.by_uid.get(uid)).and_then(|index| self.jobs.get_mut(*index));
         if let Some(job) = job.filter(|job| job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name)) {
             job.stuck = None;
@@ -459,22 +513,61 @@ pub mod tests {
     #[test]
     fn a_pod_that_cannot_start_is_told_until_it_can() {
         let mut model = model();
-        let waiting = |reason: &str, phase: &str| {
+        let waiting = |reason: &str, message: &str, phase: &str| {
             let mut pod = failed_pod(1, 0);
             pod.status = serde_json::from_value(json!({"phase": phase, "containerStatuses": [
-                {"name": "main", "state": {"waiting": {"reason": reason, "message": "m"}}}]}))
+                {"name": "main", "state": {"waiting": {"reason": reason, "message": message}}}]}))
             .unwrap();
             pod
         };
-        for (reason, phase, stuck) in [
-            ("ContainerCreating", "Pending", false),
-            ("CreateContainerConfigError", "Pending", true),
-            ("ContainerCreating", "Pending", false),
-            ("NoCommand", "Pending", true),
-            ("NoCommand", "Failed", false),
+        for (reason, message, phase, stuck) in [
+            ("ContainerCreating", "", "Pending", false),
+            ("CreateContainerConfigError", "m", "Pending", true),
+            ("ContainerCreating", "", "Pending", false),
+            ("ContainerCreating", "MountVolume.SetUp failed", "Pending", true),
+            ("PodInitializing", "", "Pending", false),
+            ("NoCommand", "m", "Pending", true),
+            ("NoCommand", "m", "Failed", false),
         ] {
-            model.saw_pod(&waiting(reason, phase));
+            model.saw_pod(&waiting(reason, message, phase));
             assert_eq!(model.jobs()[0].stuck.is_some(), stuck, "{reason} {phase}");
+        }
+    }
+
+    #[test]
+    fn a_pod_without_a_node_is_told_when_nothing_makes_room_for_it() {
+        const FULL: &str = "0/1 nodes are available: 1 Insufficient cpu.";
+        const ELSEWHERE: &str = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
+        // Active Pods, why this one has no node, how long that has been so, and whether it is told.
+        for (active, message, millis, told) in [
+            (1, FULL, 0, false),
+            (1, FULL, 999, false),
+            (1, FULL, 1000, true),
+            (2, FULL, 9000, false),
+            (2, ELSEWHERE, 0, true),
+        ] {
+            let mut model = model();
+            let mut pod = failed_pod(1, 0);
+            let mut is = |status: &str, model: &mut Model| {
+                pod.status = serde_json::from_value(json!({"phase": "Pending", "conditions": [
+                    {"type": "PodScheduled", "status": status, "reason": "Unschedulable", "message": message}]}))
+                .unwrap();
+                model.saw_pod(&pod);
+            };
+            model.saw_job(&seen(Some(3), json!({"active": active})), at(0));
+            is("False", &mut model);
+            model.tick(at(0));
+            model.tick(at(millis));
+            let stuck = model.jobs()[0].stuck.clone();
+            assert_eq!(
+                stuck.map(|stuck| stuck.message),
+                told.then(|| message.to_owned()),
+                "{active} {message} {millis}"
+            );
+            is("True", &mut model);
+            model.tick(at(millis));
+            assert_eq!(model.jobs()[0].stuck, None, "it has a node");
+            assert!(model.unscheduled.is_empty());
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tally_controllers::driver::wall_clock;
 
-use super::model::{Failure, Job, Model, State};
+use super::model::{Failure, Job, Model, State, Stuck};
 use super::report;
 use super::screen::{Screen, Terminal, say, size};
 use super::{Form, render};
@@ -37,7 +37,7 @@ pub struct Output {
 struct Told {
     at: Option<Duration>,
     progress: String,
-    stuck: Option<String>,
+    stuck: Option<Stuck>,
     failures: Vec<Vec<String>>,
     untold: usize,
 }
@@ -85,10 +85,12 @@ impl Output {
         if told.untold > 0 {
             lines.push(format!("{}: and {} more failed", job.name, std::mem::take(&mut told.untold)));
         }
-        let stuck = report::stuck(job);
-        if stuck != told.stuck {
-            lines.extend(stuck.clone());
-            told.stuck = stuck;
+        if told.stuck != job.stuck {
+            match self.form {
+                Form::Text => lines.extend(job.stuck.as_ref().map(|stuck| report::stuck(job, stuck))),
+                Form::Json => lines.push(report::stuck_json(job, job.stuck.as_ref(), &now_text()).to_string()),
+            }
+            told.stuck.clone_from(&job.stuck);
         }
         // The rate and the time left change with the clock: they are no reason to speak.
         let counts = format!("{:?}", (job.active, job.succeeded, job.failed, &job.state));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::model::{Failure, Job, State};
+use super::model::{Failure, Job, State, Stuck};
 use super::render::{failure_log, failure_title};
 use super::words::{duration, harmless, rate};
 
@@ -44,9 +44,30 @@ pub fn failure(job: &Job, failure: &Failure) -> Vec<String> {
     lines
 }
 
-pub fn stuck(job: &Job) -> Option<String> {
-    let stuck = job.stuck.as_ref()?;
-    Some(format!("{}: {} cannot start: {}: {}", job.name, stuck.pod, stuck.reason, harmless(&stuck.message)))
+pub fn stuck(job: &Job, stuck: &Stuck) -> String {
+    format!("{}: {}", job.name, stuck_text(stuck))
+}
+
+/// What is in the way, and what to do about it.
+pub fn stuck_text(stuck: &Stuck) -> String {
+    let told = format!("{} cannot start: {}: {}", stuck.pod, stuck.reason, harmless(&stuck.message));
+    match advice(&stuck.reason) {
+        "" => told,
+        advice => format!("{}; {advice}", told.trim_end_matches('.')),
+    }
+}
+
+/// Nothing, where the message says it already.
+fn advice(reason: &str) -> &'static str {
+    match reason {
+        "Unschedulable" => {
+            "this machine does not have what it asks for: ask for less (--cpu, --memory, resources.requests, nodeSelector)"
+        }
+        "ContainerCreating" | "PodInitializing" | "CreateContainerConfigError" => {
+            "it starts when that is there; give it in the same file, or mark it optional"
+        }
+        _ => "",
+    }
 }
 
 /// How it ended: one word.
@@ -117,6 +138,13 @@ pub fn failure_json(job: &Job, failure: &Failure, at: &str) -> Value {
             "reason": failure.reason, "message": failure.message, "log": failure.log,
         }),
     )
+}
+
+pub fn stuck_json(job: &Job, stuck: Option<&Stuck>, at: &str) -> Value {
+    let (pod, reason, message) =
+        stuck.map_or((None, None, None), |it| (Some(&it.pod), Some(&it.reason), Some(&it.message)));
+    let advice = stuck.map(|stuck| advice(&stuck.reason)).filter(|advice| !advice.is_empty());
+    with(event("stuck", job, at), json!({"pod": pod, "reason": reason, "message": message, "advice": advice}))
 }
 
 pub fn log_json(job: &Job, pod: &str, index: Option<u32>, container: &str, line: &str, at: &str) -> Value {
@@ -210,12 +238,21 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_stuck_is_told_what_to_do() {
+        for (reason, told) in [("Unschedulable", "; this machine does not have"), ("StartError", ": m")] {
+            let stuck = Stuck { pod: "p".to_owned(), reason: reason.to_owned(), message: "m".to_owned() };
+            assert!(stuck_text(&stuck).contains(told), "{}", stuck_text(&stuck));
+        }
+    }
+
+    #[test]
     fn events_are_about_a_job() {
         let job = ended(json!({"succeeded": 9, "conditions": condition("Complete")}));
         for event in [
             progress_json(&job, "t"),
             summary_json(&job, Duration::ZERO, Some("/d"), "t"),
             log_json(&job, "p", Some(1), "c", "x", "t"),
+            stuck_json(&job, None, "t"),
         ] {
             for field in ["event", "at", "namespace", "job"] {
                 assert!(event[field].is_string(), "{event}");

@@ -71,6 +71,7 @@ pub struct PodStatus {
     pub phase: String,
     pub reason: String,
     pub message: String,
+    conditions: Option<Vec<Condition>>,
     init_container_statuses: Option<Vec<ContainerStatus>>,
     container_statuses: Option<Vec<ContainerStatus>>,
 }
@@ -148,8 +149,21 @@ impl PodStatus {
 
     /// Why a container does not start, where that will not change by itself.
     pub fn stuck(&self) -> Option<&Waiting> {
-        const PASSING: [&str; 4] = ["", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"];
         let mut waiting = self.containers().filter_map(|status| status.state.waiting.as_ref());
-        waiting.find(|waiting| !PASSING.contains(&waiting.reason.as_str()))
+        waiting.find(|waiting| match waiting.reason.as_str() {
+            "" | "CrashLoopBackOff" => false,
+            // It has only just begun, unless there is something to say: a volume that cannot be had.
+            "ContainerCreating" | "PodInitializing" => !waiting.message.is_empty(),
+            _ => true,
+        })
+    }
+
+    /// Why no node takes it, if that is so.
+    pub fn unscheduled(&self) -> Option<&str> {
+        let refused = |condition: &&Condition| {
+            (condition.r#type.as_str(), condition.status.as_str(), condition.reason.as_str())
+                == ("PodScheduled", "False", "Unschedulable")
+        };
+        self.conditions.iter().flatten().find(refused).map(|condition| condition.message.as_str())
     }
 }

@@ -51,6 +51,21 @@ pub fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
+/// Lines of at most so many columns, broken between words. A word that is longer stays whole.
+pub fn broken(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// Text of somebody else without what a terminal would take for an order.
 pub fn harmless(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
@@ -122,6 +137,18 @@ mod tests {
         ] {
             assert_eq!(cut(text, columns), expected);
             assert!(width(&cut(text, columns)) <= columns);
+        }
+    }
+
+    #[test]
+    fn texts_are_broken_between_words() {
+        for (text, columns, expected) in [
+            ("one two three", 20, vec!["one two three"]),
+            ("one two three", 7, vec!["one two", "three"]),
+            ("one two three", 3, vec!["one", "two", "three"]),
+            ("", 3, vec![]),
+        ] {
+            assert_eq!(broken(text, columns), expected);
         }
     }
 

@@ -1,11 +1,11 @@
 //! Real processes, at a terminal: what Ctrl-C does to them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::pty::Terminal;
-use crate::tool::{directory, eventually, file, text};
+use crate::tool::{Running, directory, events, eventually, file, job, signal, text};
 
 const CTRL_C: &str = "\u{3}";
 
@@ -89,4 +89,42 @@ fn a_second_ctrl_c_leaves_nothing_running() {
     eventually("nothing runs on", || alive(here) == 0);
     assert_eq!(said(here, "tidy"), 0);
     eventually("nothing is left behind", || left(here).is_empty());
+}
+
+/// What `tally run --output json` of these arguments says until it says this, with real processes; then Ctrl-C.
+fn until(here: &Path, arguments: &[&str], word: &str) -> String {
+    let out = here.join("out");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    command.args(["run", "--output", "json"]).args(arguments).env("TMPDIR", here).stdin(Stdio::null());
+    let child = command.stdout(File::create(&out).unwrap()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = Running(child);
+    let said = || fs::read_to_string(&out).unwrap();
+    eventually(word, || said().contains(word));
+    signal(child.0.id(), "INT");
+    assert_eq!(child.0.wait().unwrap().code(), Some(130));
+    said()
+}
+
+#[test]
+fn a_pod_that_this_machine_has_no_room_for_is_told_as_json() {
+    let directory = directory();
+    let said = until(directory.path(), &["--cpu", "64k", "--name", "sum", "--", "true"], "\"stuck\"");
+    let events = events(&said);
+    let stuck = events.iter().find(|event| event["event"] == "stuck").unwrap();
+    assert_eq!((&stuck["job"], &stuck["reason"]), (&"sum".into(), &"Unschedulable".into()));
+    assert!(stuck["message"].as_str().unwrap().contains("Insufficient cpu"), "{stuck}");
+    assert!(stuck["advice"].as_str().unwrap().contains("--cpu"), "{stuck}");
+}
+
+#[test]
+fn a_volume_that_is_gone_is_told_as_json() {
+    let directory = directory();
+    let here = directory.path();
+    let volumes = "volumes: [{name: v, hostPath: {path: /no/such/place, type: Directory}}]";
+    let job = job("sum", "", &[]).replace("restartPolicy: Never", &format!("restartPolicy: Never\n      {volumes}"));
+    let path = file(here, "j.yaml", &job.replace("[work]", "['true']"));
+    let said = until(here, &["-f", text(&path)], "\"stuck\"");
+    let events = events(&said);
+    let stuck = events.iter().find(|event| event["event"] == "stuck").unwrap();
+    assert!(stuck["message"].as_str().unwrap().contains("/no/such/place"), "{stuck}");
 }
