@@ -9,6 +9,7 @@ mod model;
 mod node;
 mod place;
 mod run;
+mod signals;
 mod sim;
 mod up;
 

@@ -19,6 +19,7 @@ use super::output::Output;
 use super::render::LOG_LINES;
 use super::submit::Refused;
 use super::view::{JobText, PodText};
+use crate::signals::Stop;
 
 /// How often is drawn, logs are looked at, and plain lines are considered.
 const BEAT: Duration = Duration::from_millis(100);
@@ -45,7 +46,7 @@ pub struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    pub async fn run(&mut self, working: Working, mut stop: watch::Receiver<bool>) -> Result<End, Refused> {
+    pub async fn run(&mut self, working: Working, mut stop: watch::Receiver<Stop>) -> Result<End, Refused> {
         let jobs = resource("batch", "jobs")?;
         let pods = resource("", "pods")?;
         // Without logs only failures are of interest, which is little to read even of a large Job.
@@ -75,7 +76,7 @@ impl Follow<'_> {
                         return Err(Refused::Machine(trouble));
                     }
                 }
-                _ = stop.wait_for(|stop| *stop), if !self.model.stopping => {
+                _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => {
                     self.model.stopping = true;
                     ending = working.take().map(|working| tokio::spawn(working.end()));
                 }

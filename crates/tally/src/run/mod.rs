@@ -25,10 +25,10 @@ mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use check::Everything;
@@ -40,7 +40,8 @@ use model::{Model, State};
 use output::Output;
 use submit::{How, Manner, Placed, Refused};
 
-use crate::place::quoted;
+use crate::place::{Temporary, quoted, wait_for_shim};
+use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
 #[command(
@@ -109,6 +110,9 @@ const BAD_INPUT: u8 = 2;
 const MACHINE: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
+/// For tasks to be dropped. They do not wait for anything but each other.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
+
 /// Runs to the end, and says with its exit code how that went.
 pub fn run(args: &Args) -> ExitCode {
     match start(args) {
@@ -130,7 +134,28 @@ fn start(args: &Args) -> Result<u8, Refused> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(machine)?;
-    runtime.block_on(work(args, documents))
+    // Held to the very end: whoever works in it must be gone first.
+    let mut temporary = None;
+    let ended = runtime.block_on(work(args, documents, &mut temporary));
+    // The node's processes are let go with the last task, and then ended if they have not been.
+    runtime.shutdown_timeout(LET_GO_WITHIN);
+    args.data_dir.iter().for_each(|directory| wait_for_shim(directory));
+    drop(temporary);
+    ended
+}
+
+/// The second signal ends it wherever it is: the node sees to it that none of its processes outlives it, and the store
+/// is made to survive worse.
+async fn work(args: &Args, documents: Vec<Document>, temporary: &mut Option<Temporary>) -> Result<u8, Refused> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let stop = signals::stop(&kinds, INTERRUPTED.into());
+    let stop = stop.map_err(|error| Refused::Machine(format!("cannot wait for signals: {error}")))?;
+    let mut at_once = stop.clone();
+    tokio::select! {
+        biased;
+        Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => Ok(INTERRUPTED),
+        ended = to_the_end(args, documents, stop, temporary) => ended,
+    }
 }
 
 /// Everything that is to be made. Nothing at all: go on with what is in the data directory.
@@ -215,7 +240,12 @@ fn find_program(program: &str, path: &str, workdir: &str) -> Result<(), String> 
     if found { Ok(()) } else { Err(format!("{program}: there is no such program in PATH ({path})")) }
 }
 
-async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
+async fn to_the_end(
+    args: &Args,
+    documents: Vec<Document>,
+    stop: watch::Receiver<Stop>,
+    temporary: &mut Option<Temporary>,
+) -> Result<u8, Refused> {
     let began = Instant::now();
     let mut output = Output::new(args.output, args.quiet, args.logs, screen::this_terminal());
     let of_flags = documents.iter().any(|document| matches!(document.origin, Origin::Flags));
@@ -230,9 +260,10 @@ async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
         ),
         None => None,
     };
-    let opened = Cluster::open(data_dir.as_deref()).await;
-    let cluster = opened.map_err(|error| Refused::Machine(format!("{error:#}")))?;
+    let opened = Cluster::open(data_dir.as_deref(), temporary).await;
+    let mut cluster = opened.map_err(|error| Refused::Machine(format!("{error:#}")))?;
     let placed = place(args, of_flags, &cluster, &everything).await?;
+    cluster.keep();
     let mut model = Model::default();
     for job in &placed {
         model.follow(&job.namespace, &job.name, &job.uid);
@@ -240,7 +271,6 @@ async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
     }
     let over = follow::over(&cluster.registry)?;
     model.knows_of(&over);
-    let stop = stop_signals(cluster.temporary())?;
     let working = cluster.start(args.hollow).await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
     let logs = working.logs();
     let mut follow = Follow {
@@ -316,34 +346,6 @@ fn exit_code(model: &Model, ended: &End) -> u8 {
         (End::Finished, true) => 0,
         (End::Finished, false) => FAILED,
     }
-}
-
-/// True from the first SIGINT, SIGTERM or SIGHUP on. The second ends the process on the spot: the node sees to it that
-/// none of its processes outlives it, and the store is made to survive worse.
-fn stop_signals(temporary: Option<PathBuf>) -> Result<watch::Receiver<bool>, Refused> {
-    let machine = |error: std::io::Error| Refused::Machine(format!("cannot wait for signals: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(machine)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(machine)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(machine)?;
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        let mut next = async || {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-        };
-        next().await;
-        // Whoever has stopped listening is at the end already.
-        let _ = stop.send(true);
-        next().await;
-        if let Some(directory) = temporary {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-        std::process::exit(INTERRUPTED.into());
-    });
-    Ok(stopped)
 }
 
 #[cfg(test)]

@@ -85,10 +85,33 @@ fn a_second_ctrl_c_leaves_nothing_running() {
     terminal.type_in(CTRL_C);
     let (code, shown) = terminal.end();
     assert_eq!(code, Some(130), "{shown}");
-    // The shim ends them when it sees that nobody is there any more.
-    eventually("nothing runs on", || alive(here) == 0);
-    assert_eq!(said(here, "tidy"), 0);
-    eventually("nothing is left behind", || left(here).is_empty());
+    assert_eq!((alive(here), said(here, "tidy")), (0, 0), "nothing runs on");
+    assert_eq!(left(here), [""; 0], "nothing is left behind");
+}
+
+#[test]
+fn what_a_killed_run_left_behind_is_taken_away_by_the_next() {
+    let directory = directory();
+    let here = directory.path();
+    let run = |command: &str| {
+        let mut tally = Command::new(env!("CARGO_BIN_EXE_tally"));
+        tally.args(["run", "--quiet", "--env", &format!("HERE={}", here.display()), "--", "sh", "-c", command]);
+        tally.env("TMPDIR", here).stdin(Stdio::null());
+        tally
+    };
+    let endless = "echo up >> $HERE/said; while :; do sleep 0.05; done";
+    let [first, second] = [0, 1].map(|_| Running(run(endless).spawn().unwrap()));
+    eventually("two run", || said(here, "up") == 2);
+    first.kill();
+    assert_eq!(left(here).len(), 2, "there was no time to take it away");
+    eventually("only what nobody works in is taken away", || {
+        assert!(run("exit 0").status().unwrap().success());
+        left(here).len() == 1
+    });
+    signal(second.0.id(), "INT");
+    let mut second = second;
+    assert_eq!(second.0.wait().unwrap().code(), Some(130));
+    assert_eq!(left(here), [""; 0]);
 }
 
 /// What `tally run --output json` of these arguments says until it says this, with real processes; then Ctrl-C.
