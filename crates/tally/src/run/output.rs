@@ -1,6 +1,7 @@
 //! Where the words go. Standard output has results: the summary, or what Pods write (`--logs`), or JSON lines; standard
 //! error has everything else.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tally_controllers::driver::wall_clock;
 use super::model::{Failure, Job, Model, State, Stuck};
 use super::report;
 use super::screen::{Screen, Terminal, say, size};
+use super::words::tame;
 use super::{Form, render};
 
 /// Plain lines about a Job come no faster than this.
@@ -137,6 +139,8 @@ impl Output {
                     prefix += &format!("/{container}");
                 }
                 let coloured = self.same && self.terminal.style.colour;
+                // A file or a pipe gets what was written; a terminal would do what it is told.
+                let line = if self.same { Cow::Owned(tame(line, coloured)) } else { Cow::Borrowed(line) };
                 if coloured { format!("\u{1b}[36m{prefix}\u{1b}[0m {line}") } else { format!("{prefix} {line}") }
             }
         };

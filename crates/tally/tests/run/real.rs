@@ -151,3 +151,33 @@ fn a_volume_that_is_gone_is_told_as_json() {
     let stuck = events.iter().find(|event| event["event"] == "stuck").unwrap();
     assert!(stuck["message"].as_str().unwrap().contains("/no/such/place"), "{stuck}");
 }
+
+/// What a process writes to wreck a terminal: clear it, hide the cursor, change its title, go back to the line's start.
+const WRECKS: &str = r"printf '\033[2J\033[?25l\033]0;gotcha\007\033[31mred\033[0m\rover\n'";
+
+#[test]
+fn what_processes_write_cannot_wreck_the_terminal() {
+    let directory = directory();
+    let here = directory.path();
+    let tally = |env: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+        command.args(["run", "--logs", "--name", "sum", "-i", "--", "sh", "-c", WRECKS]).env("TMPDIR", here);
+        command.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("CLICOLOR").envs(env.iter().copied());
+        command
+    };
+    for (env, line) in [
+        (&[][..], "\u{1b}[36msum[0]\u{1b}[0m \u{1b}[31mred\u{1b}[0m over\u{1b}[0m\r\n"),
+        (&[("NO_COLOR", "1")], "sum[0] red over\r\n"),
+    ] {
+        let (code, shown) = Terminal::start(tally(env), 100, 24).end();
+        assert_eq!(code, Some(0), "{shown}");
+        assert!(shown.contains(line), "{shown:?}");
+        for order in ["\u{1b}[2J", "\u{1b}[?25l", "gotcha"] {
+            assert!(!shown.contains(order), "{order:?} in {shown:?}");
+        }
+    }
+    // Whoever reads a pipe gets what was written.
+    let output = tally(&[]).stdin(Stdio::null()).output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(out, "sum[0] \u{1b}[2J\u{1b}[?25l\u{1b}]0;gotcha\u{7}\u{1b}[31mred\u{1b}[0m\rover\n");
+}
