@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::cluster::Working;
-use super::logs::{Cursor, Logs, PodId};
+use super::logs::{Cursor, Line, Logs, PodId};
 use super::model::{Failure, Model};
 use super::output::Output;
 use super::render::LOG_LINES;
@@ -128,7 +128,10 @@ impl Follow<'_> {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
                 if self.wants_logs && pod.metadata.job().is_some_and(|uid| self.model.job(uid).is_some()) {
-                    self.readers.saw(&pod);
+                    // At once: when a Pod goes, its log goes, and only what is open can be read then.
+                    if self.readers.saw(&pod) {
+                        self.write_log(&pod.metadata.uid);
+                    }
                 }
                 let Some(failure) = self.model.saw_pod(&pod) else { return };
                 look_at_log(self.logs.as_ref(), failure);
@@ -140,6 +143,7 @@ impl Follow<'_> {
             WatchEvent::Deleted(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
                 self.readers.lost(&pod);
+                self.write_log(&pod.metadata.uid);
                 self.model.lost_pod(&pod);
             }
             WatchEvent::Bookmark { .. } | WatchEvent::Failed(_) => {}
@@ -167,12 +171,12 @@ impl Follow<'_> {
 
     fn write_logs(&mut self) {
         let (model, output) = (&*self.model, &mut *self.output);
-        self.readers.read(self.logs.as_ref(), |reader, line| {
-            if let Some(job) = model.job(&reader.job) {
-                let (pod, text) = (&reader.pod.name, &line.text);
-                output.wrote(job, pod, reader.index, &line.container, reader.several, text);
-            }
-        });
+        self.readers.read(self.logs.as_ref(), |reader, line| write_line(model, output, reader, line));
+    }
+
+    fn write_log(&mut self, uid: &str) {
+        let (model, output) = (&*self.model, &mut *self.output);
+        self.readers.read_one(uid, self.logs.as_ref(), |reader, line| write_line(model, output, reader, line));
     }
 
     /// Why it cannot go on.
@@ -181,6 +185,13 @@ impl Follow<'_> {
             return Some(format!("nothing can be written any more: {reason}"));
         }
         working.is_some_and(Working::has_ended).then(|| "the controllers ended in an unexpected way".to_owned())
+    }
+}
+
+fn write_line(model: &Model, output: &mut Output, reader: &Reader, line: &Line) {
+    if let Some(job) = model.job(&reader.job) {
+        let (pod, text) = (&reader.pod.name, &line.text);
+        output.wrote(job, pod, reader.index, &line.container, reader.several, text);
     }
 }
 
@@ -230,6 +241,24 @@ pub struct Reader {
     pub several: bool,
     cursor: Cursor,
     ended: bool,
+    /// The Pod is no more: nobody has to remember that it was read.
+    gone: bool,
+}
+
+impl Reader {
+    /// What there is for now, and if it has ended all there is. Returns whether that was its end.
+    fn read(&mut self, logs: &dyn Logs, tell: &mut impl FnMut(&Self, &Line)) -> bool {
+        let mut cursor = std::mem::take(&mut self.cursor);
+        loop {
+            let lines = logs.read(&self.pod, &mut cursor, self.ended, LINES_AT_ONCE);
+            lines.iter().for_each(|line| tell(self, line));
+            if lines.is_empty() || !self.ended {
+                break;
+            }
+        }
+        self.cursor = cursor;
+        self.ended
+    }
 }
 
 impl Readers {
@@ -238,12 +267,14 @@ impl Readers {
         Self { reading: BTreeMap::new(), read: over.into_iter().collect() }
     }
 
-    fn saw(&mut self, text: &PodText) {
+    /// Returns whether it has begun or ended, so that it is time to look.
+    fn saw(&mut self, text: &PodText) -> bool {
         let metadata = &text.metadata;
-        let (Some(job), false) = (metadata.job(), self.read.contains(&metadata.uid)) else { return };
+        let (Some(job), false) = (metadata.job(), self.read.contains(&metadata.uid)) else { return false };
         if !text.status.has_started() {
-            return;
+            return false;
         }
+        let begins = !self.reading.contains_key(&metadata.uid);
         let reader = self.reading.entry(metadata.uid.clone()).or_insert_with(|| Reader {
             pod: PodId {
                 namespace: metadata.namespace.clone(),
@@ -255,15 +286,17 @@ impl Readers {
             several: false,
             cursor: Cursor::default(),
             ended: false,
+            gone: false,
         });
         reader.several = text.status.has_several();
         reader.ended |= text.status.has_ended();
+        begins || reader.ended
     }
 
     fn lost(&mut self, text: &PodText) {
         self.read.remove(&text.metadata.uid);
         if let Some(reader) = self.reading.get_mut(&text.metadata.uid) {
-            reader.ended = true;
+            (reader.ended, reader.gone) = (true, true);
         }
     }
 
@@ -272,24 +305,28 @@ impl Readers {
         self.reading.values_mut().for_each(|reader| reader.ended = true);
     }
 
-    /// What there is for now, and of Pods that have ended all there is.
-    fn read(&mut self, logs: &dyn Logs, mut tell: impl FnMut(&Reader, &super::logs::Line)) {
+    /// All of them.
+    fn read(&mut self, logs: &dyn Logs, mut tell: impl FnMut(&Reader, &Line)) {
         let read = &mut self.read;
         self.reading.retain(|uid, reader| {
-            let mut cursor = std::mem::take(&mut reader.cursor);
-            loop {
-                let lines = logs.read(&reader.pod, &mut cursor, reader.ended, LINES_AT_ONCE);
-                lines.iter().for_each(|line| tell(reader, line));
-                if lines.is_empty() || !reader.ended {
-                    break;
-                }
-            }
-            reader.cursor = cursor;
-            if reader.ended {
+            let over = reader.read(logs, &mut tell);
+            if over && !reader.gone {
                 read.insert(uid.clone());
             }
-            !reader.ended
+            !over
         });
+    }
+
+    /// One Pod's.
+    fn read_one(&mut self, uid: &str, logs: &dyn Logs, mut tell: impl FnMut(&Reader, &Line)) {
+        let Some(reader) = self.reading.get_mut(uid) else { return };
+        if reader.read(logs, &mut tell) {
+            let gone = reader.gone;
+            self.reading.remove(uid);
+            if !gone {
+                self.read.insert(uid.to_owned());
+            }
+        }
     }
 }
 
@@ -298,7 +335,6 @@ impl Readers {
 mod tests {
     use serde_json::json;
 
-    use super::super::logs::Line;
     use super::*;
 
     /// Every Pod has written so many lines.
@@ -356,6 +392,17 @@ mod tests {
         readers.saw(&pod("Running"));
         readers.lost(&pod("Running"));
         assert_eq!(told(&mut readers, 3), 3);
-        assert!(readers.reading.is_empty());
+        assert!(readers.reading.is_empty() && readers.read.is_empty(), "nothing is remembered of it");
+    }
+
+    #[test]
+    fn a_pod_is_looked_at_when_it_begins_and_when_it_ends() {
+        let mut readers = Readers::default();
+        let seen = ["Pending", "Running", "Running", "Succeeded"].map(|phase| readers.saw(&pod(phase)));
+        assert_eq!(seen, [false, true, false, true]);
+        let mut count = 0;
+        readers.read_one("p", &Written(300), |_, _| count += 1);
+        assert_eq!(count, 300);
+        assert!(!readers.saw(&pod("Succeeded")), "it has been read");
     }
 }

@@ -181,3 +181,20 @@ fn what_processes_write_cannot_wreck_the_terminal() {
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(out, "sum[0] \u{1b}[2J\u{1b}[?25l\u{1b}]0;gotcha\u{7}\u{1b}[31mred\u{1b}[0m\rover\n");
 }
+
+#[test]
+fn the_last_words_of_a_process_are_shown() {
+    let directory = directory();
+    let here = directory.path();
+    let out = here.join("out");
+    let script = "trap 'echo last words; exit 0' TERM; echo up; while :; do sleep 0.02; done";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    command.args(["run", "--logs", "-n", "8", "-p", "8", "-i", "--name", "sum", "--", "sh", "-c", script]);
+    command.env("TMPDIR", here).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut child = Running(command.stdout(File::create(&out).unwrap()).spawn().unwrap());
+    let count = |word: &str| fs::read_to_string(&out).unwrap().lines().filter(|line| line.ends_with(word)).count();
+    eventually("all are up", || count("up") == 8);
+    signal(child.0.id(), "INT");
+    assert_eq!(child.0.wait().unwrap().code(), Some(130));
+    assert_eq!(count("last words"), 8, "{}", fs::read_to_string(&out).unwrap());
+}
