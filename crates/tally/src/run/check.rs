@@ -13,6 +13,7 @@ use tally_registry::{Registry, Target};
 use tally_store::{Options, Store};
 
 use super::documents::Document;
+use super::submit::JOB_CONTROLLER;
 use crate::place;
 
 /// An object that will be taken, as the server would have it.
@@ -105,7 +106,7 @@ fn runnable(document: &Document) -> Vec<(String, String)> {
     if spec["suspend"] == true {
         wrong.push(("spec.suspend".to_owned(), "a suspended Job would never end; leave it out".to_owned()));
     }
-    if spec["managedBy"].as_str().is_some_and(|manager| manager != "kubernetes.io/job-controller") {
+    if spec["managedBy"].as_str().is_some_and(|manager| manager != JOB_CONTROLLER) {
         wrong.push(("spec.managedBy".to_owned(), "whoever that is, it is not here; leave it out".to_owned()));
     }
     for list in ["initContainers", "containers"] {

@@ -266,6 +266,12 @@ async fn to_the_end(
     cluster.keep();
     let mut model = Model::default();
     for job in &placed {
+        if job.how == How::SomebodyElses {
+            let name = &job.name;
+            output
+                .note(&format!("Job {name:?} is unfinished, but its managedBy names somebody else: it is left alone"));
+            continue;
+        }
         model.follow(&job.namespace, &job.name, &job.uid);
         tell(&mut output, &mut model, job, data_dir.as_deref());
     }
@@ -305,7 +311,7 @@ async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everythi
     let manner = Manner { loose: &loose, again: args.again, place: &place };
     let placed = submit::submit(&cluster.registry, wanted, manner).await;
     let placed = placed.map_err(|refused| located(refused, args.data_dir.as_deref()))?;
-    if placed.is_empty() {
+    if placed.iter().all(|job| job.how == How::SomebodyElses) {
         return Err(Refused::Input(format!(
             "there is no unfinished Job in {place}, and no command; put one after --, or name a file with -f"
         )));
@@ -313,15 +319,18 @@ async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everythi
     Ok(placed)
 }
 
-/// A disk that is full is named.
+/// Where the machine is in the way, and what to do about a disk that is full.
 fn located(refused: Refused, data_dir: Option<&Path>) -> Refused {
-    match (refused, data_dir) {
-        (Refused::Machine(why), Some(directory)) => Refused::Machine(format!(
-            "{why}; that was in {}. Nothing is lost that was on disk: when there is room, the same command goes on",
-            directory.display()
-        )),
-        (refused, _) => refused,
-    }
+    let (Refused::Machine(why), Some(directory)) = (&refused, data_dir) else { return refused };
+    let directory = directory.display();
+    let full =
+        [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT].map(|errno| std::io::Error::from(errno).to_string());
+    Refused::Machine(match full.iter().any(|full| why.contains(full.as_str())) {
+        true => format!(
+            "{why}; that was in {directory}. Nothing is lost that was on disk: when there is room, the same command goes on"
+        ),
+        false => format!("{why}; that was in {directory}"),
+    })
 }
 
 fn tell(output: &mut Output, model: &mut Model, job: &Placed, data_dir: Option<&Path>) {
@@ -329,7 +338,7 @@ fn tell(output: &mut Output, model: &mut Model, job: &Placed, data_dir: Option<&
     let directory = quoted(directory);
     let name = &job.name;
     match job.how {
-        How::Created => {}
+        How::Created | How::SomebodyElses => {}
         How::GoesOn => output.note(&format!("Job {name:?} goes on from what is in {directory}")),
         How::GoesOnToo => output.note(&format!("Job {name:?} was left unfinished in {directory} and goes on, too")),
         How::Finished => {
@@ -352,6 +361,21 @@ fn exit_code(model: &Model, ended: &End) -> u8 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_is_wanted_only_of_a_full_disk() {
+        for (why, told) in [
+            ("cannot write: No space left on device (os error 28)", true),
+            ("cannot write: Disk quota exceeded (os error 122)", true),
+            ("cannot write: Input/output error (os error 5)", false),
+        ] {
+            let Refused::Machine(said) = located(Refused::Machine(why.to_owned()), Some(Path::new("/d"))) else {
+                unreachable!()
+            };
+            assert!(said.starts_with(why) && said.contains("that was in /d"), "{said}");
+            assert_eq!(said.contains("when there is room"), told, "{said}");
+        }
+    }
 
     #[test]
     fn programs_are_looked_for_where_they_will_be() {

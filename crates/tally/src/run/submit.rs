@@ -27,6 +27,8 @@ pub enum How {
     GoesOn,
     /// Nobody asked for it, but it is there and not finished: it goes on, too.
     GoesOnToo,
+    /// It is there and not finished, but its `managedBy` says that it is for somebody else to work on.
+    SomebodyElses,
     Finished,
 }
 
@@ -48,6 +50,9 @@ pub struct Manner<'a> {
     /// How to call the place in messages.
     pub place: &'a str,
 }
+
+/// Who works on Jobs that do not name anybody.
+pub const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
 enum Step {
     Make,
@@ -224,6 +229,40 @@ pub fn unfinished(registry: &Registry, known: &[Placed]) -> Result<Vec<Placed>, 
         // One that is suspended waits for somebody to say otherwise, and that cannot happen here.
         !is_finished(job) && job["spec"]["suspend"] != true
     });
-    let unfinished = unfinished.map(|job| placed(&job, How::GoesOnToo));
+    let how = |job: &Value| match job["spec"]["managedBy"].as_str() {
+        None | Some(JOB_CONTROLLER) => How::GoesOnToo,
+        Some(_) => How::SomebodyElses,
+    };
+    let unfinished = unfinished.map(|job| placed(&job, how(&job)));
     Ok(unfinished.filter(|job| known.iter().all(|known| known.uid != job.uid)).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tally_store::{Options, Store};
+
+    use super::*;
+    use crate::place;
+
+    #[tokio::test]
+    async fn jobs_that_somebody_else_works_on_are_told_apart() {
+        let registry = place::begin(Store::memory(Options::default())).await.unwrap();
+        for (name, more) in [
+            ("a", json!({})),
+            ("b", json!({"managedBy": "example.com/other"})),
+            ("c", json!({"managedBy": JOB_CONTROLLER})),
+            ("d", json!({"suspend": true})),
+        ] {
+            let containers = json!([{"name": "c", "image": "i", "command": ["x"]}]);
+            let mut spec = json!({"template": {"spec": {"restartPolicy": "Never", "containers": containers}}});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let body = json!({"metadata": {"name": name}, "spec": spec}).to_string();
+            let target = Target::new(jobs().unwrap(), "default", "");
+            registry.create(target, body.as_bytes(), Format::Json, &write_options()).await.unwrap();
+        }
+        let found: Vec<_> = unfinished(&registry, &[]).unwrap().into_iter().map(|job| (job.name, job.how)).collect();
+        let expected = [("a", How::GoesOnToo), ("b", How::SomebodyElses), ("c", How::GoesOnToo)];
+        assert_eq!(found, expected.map(|(name, how)| (name.to_owned(), how)));
+    }
 }

@@ -118,6 +118,7 @@ fn configmaps_and_secrets_that_are_named_must_be_there_or_come_along() {
     let data = directory.path().join("data");
     let data = text(&data);
     refused(fed(&["--data-dir", data, "-"], &volume), 2, &told[1..]);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is made for input that is refused");
     assert_eq!(fed(&["--data-dir", data, "-"], &format!("{map}{}", job("first", "", &[]))).code, Some(0));
     let said = fed(&["--data-dir", data, "-"], &volume);
     assert_eq!(said.code, Some(0), "{}", said.err);
