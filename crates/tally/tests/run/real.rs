@@ -198,3 +198,19 @@ fn the_last_words_of_a_process_are_shown() {
     assert_eq!(child.0.wait().unwrap().code(), Some(130));
     assert_eq!(count("last words"), 8, "{}", fs::read_to_string(&out).unwrap());
 }
+
+#[test]
+fn a_file_that_names_a_program_which_is_not_there_is_refused() {
+    let directory = directory();
+    let here = directory.path();
+    let path = file(here, "j.yaml", &job("sum", "", &[]).replace("[work]", "[no-such-program-here, x]"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    let data = here.join("data");
+    command.args(["run", "--data-dir", text(&data), "-f", text(&path)]).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    let told = "j.yaml:9:59: spec.template.spec.containers[0].command[0]: no-such-program-here: there is no such program in PATH";
+    assert!(err.contains(told) && err.contains("install it"), "{err}");
+    assert!(!data.exists(), "nothing is made");
+}
