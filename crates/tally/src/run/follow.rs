@@ -41,6 +41,8 @@ pub struct Follow<'a> {
     pub logs: Arc<dyn Logs>,
     /// What Pods write is wanted.
     pub wants_logs: bool,
+    /// There are Pods that start again what fails in them, so that running ones are of interest, too.
+    pub restarts: bool,
     pub began: Instant,
     pub readers: Readers,
 }
@@ -49,8 +51,9 @@ impl Follow<'_> {
     pub async fn run(&mut self, working: Working, mut stop: watch::Receiver<Stop>) -> Result<End, Refused> {
         let jobs = resource("batch", "jobs")?;
         let pods = resource("", "pods")?;
-        // Without logs only failures are of interest, which is little to read even of a large Job.
-        let field_selector = if self.wants_logs { "" } else { "status.phase!=Succeeded,status.phase!=Running" };
+        // Otherwise only failures are of interest, which is little to read even of a large Job.
+        let all = self.wants_logs || self.restarts;
+        let field_selector = if all { "" } else { "status.phase!=Succeeded,status.phase!=Running" };
         let mut job_news = self.watch(jobs, "")?;
         let mut pod_news = self.watch(pods, field_selector)?;
         let mut beat = tokio::time::interval(BEAT);
@@ -133,12 +136,15 @@ impl Follow<'_> {
                         self.write_log(&pod.metadata.uid);
                     }
                 }
+                while let Some(crash) = self.model.saw_crash(&pod) {
+                    look_at_log(self.logs.as_ref(), crash);
+                    let crash = crash.clone();
+                    self.tell_failure(&pod, &crash);
+                }
                 let Some(failure) = self.model.saw_pod(&pod) else { return };
                 look_at_log(self.logs.as_ref(), failure);
                 let failure = failure.clone();
-                if let Some(job) = pod.metadata.job().and_then(|uid| self.model.job(uid)) {
-                    self.output.failed(job, &failure);
-                }
+                self.tell_failure(&pod, &failure);
             }
             WatchEvent::Deleted(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
@@ -147,6 +153,12 @@ impl Follow<'_> {
                 self.model.lost_pod(&pod);
             }
             WatchEvent::Bookmark { .. } | WatchEvent::Failed(_) => {}
+        }
+    }
+
+    fn tell_failure(&mut self, pod: &PodText, failure: &Failure) {
+        if let Some(job) = pod.metadata.job().and_then(|uid| self.model.job(uid)) {
+            self.output.failed(job, failure);
         }
     }
 
@@ -205,7 +217,7 @@ fn read<T: DeserializeOwned>(object: &Object) -> Option<T> {
 
 fn look_at_log(logs: &dyn Logs, failure: &mut Failure) {
     let pod = PodId { namespace: failure.namespace.clone(), name: failure.pod.clone(), uid: failure.uid.clone() };
-    failure.log = Some(logs.tail(&pod, &failure.container, LOG_LINES));
+    failure.log = Some(logs.tail(&pod, &failure.container, failure.crash, LOG_LINES));
 }
 
 type Ending = tokio::task::JoinHandle<anyhow::Result<()>>;
@@ -341,7 +353,7 @@ mod tests {
     struct Written(u64);
 
     impl Logs for Written {
-        fn tail(&self, _: &PodId, _: &str, _: usize) -> Vec<String> {
+        fn tail(&self, _: &PodId, _: &str, _: Option<u32>, _: usize) -> Vec<String> {
             Vec::new()
         }
 

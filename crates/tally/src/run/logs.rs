@@ -29,8 +29,9 @@ pub struct Line {
 pub struct Cursor(pub std::collections::BTreeMap<String, u64>);
 
 pub trait Logs: Send + Sync {
-    /// The last lines of a container, or of all of them where none is named. Nothing where there is no log any more.
-    fn tail(&self, pod: &PodId, container: &str, most: usize) -> Vec<String>;
+    /// The last lines of a container, or of all of them where none is named; of one of its runs, or the last. Nothing
+    /// where there is no log any more.
+    fn tail(&self, pod: &PodId, container: &str, number: Option<u32>, most: usize) -> Vec<String>;
 
     /// Whole lines after the cursor, at most `most`, and moves it. `ended`: nothing more will be written,
     /// so that half a line is one, too. Nothing: there is no more for now.
@@ -64,12 +65,14 @@ impl ProcessLogs {
 }
 
 impl Logs for ProcessLogs {
-    fn tail(&self, pod: &PodId, container: &str, most: usize) -> Vec<String> {
+    fn tail(&self, pod: &PodId, container: &str, number: Option<u32>, most: usize) -> Vec<String> {
         let uid = PodUid::new(&pod.uid);
         let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
         let attempts = logs::attempts(&self.root, &uid);
         for attempt in attempts.iter().filter(|attempt| container.is_empty() || attempt.container == container) {
-            newest.insert(&attempt.container, attempt.number);
+            if number.is_none_or(|number| number == attempt.number) {
+                newest.insert(&attempt.container, attempt.number);
+            }
         }
         let options = Options { tail_lines: Some(most as u64), ..Options::default() };
         let mut lines = Vec::new();
@@ -158,7 +161,7 @@ impl HollowLogs {
 }
 
 impl Logs for HollowLogs {
-    fn tail(&self, pod: &PodId, _: &str, most: usize) -> Vec<String> {
+    fn tail(&self, pod: &PodId, _: &str, _: Option<u32>, most: usize) -> Vec<String> {
         [Self::said(pod)].into_iter().take(most).collect()
     }
 

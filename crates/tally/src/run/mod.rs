@@ -264,6 +264,7 @@ async fn to_the_end(
         output: &mut output,
         logs,
         wants_logs: args.logs,
+        restarts: placed.iter().any(|job| job.restarts),
         began,
         readers: Readers::without(over),
     };

@@ -28,6 +28,8 @@ pub struct Model {
     by_uid: BTreeMap<String, usize>,
     /// Pods whose failure has been told. One that goes is forgotten, so these are never more than there are.
     failed_pods: BTreeSet<String>,
+    /// How many runs of a Pod's containers have been told to have crashed, by UID and container. Forgotten with the Pod.
+    crashes: BTreeMap<String, BTreeMap<String, u32>>,
     /// Pods that no node takes, by UID. Forgotten with the Pod.
     unscheduled: BTreeMap<String, Unscheduled>,
     /// Since when all there is are such Pods.
@@ -95,6 +97,8 @@ pub struct Failure {
     pub exit_code: Option<i32>,
     pub reason: String,
     pub message: String,
+    /// The run of the container that this is about, where the Pod goes on with another.
+    pub crash: Option<u32>,
     /// The last lines that it wrote. None: nobody has looked yet.
     pub log: Option<Vec<String>>,
 }
@@ -117,6 +121,19 @@ impl Unscheduled {
     /// When something else has ended there may be room for it.
     fn may_pass(&self) -> bool {
         ["Insufficient ", "Too many pods", "no nodes", "0/0 nodes"].iter().any(|sign| self.message.contains(sign))
+    }
+}
+
+impl Failure {
+    /// Of a Pod, without how.
+    fn of(text: &PodText) -> Self {
+        Self {
+            pod: text.metadata.name.clone(),
+            uid: text.metadata.uid.clone(),
+            namespace: text.metadata.namespace.clone(),
+            index: text.metadata.index(),
+            ..Self::default()
+        }
     }
 }
 
@@ -179,6 +196,14 @@ impl Job {
             0 => Some(1.0),
             completions => Some((f64::from(self.done()) / f64::from(completions)).min(1.0)),
         }
+    }
+
+    fn failed_how(&mut self, failure: Failure) -> Option<&mut Failure> {
+        if self.failures.len() == FAILURES {
+            self.failures.pop_front();
+        }
+        self.failures.push_back(failure);
+        self.failures.back_mut()
     }
 
     fn sample(&mut self, now: Duration) {
@@ -322,22 +347,36 @@ impl Model {
             ("", Some(other)) => other.clone(),
             (one, _) => one.to_owned(),
         };
-        if job.failures.len() == FAILURES {
-            job.failures.pop_front();
-        }
-        job.failures.push_back(Failure {
-            pod: text.metadata.name.clone(),
-            uid: text.metadata.uid.clone(),
-            namespace: text.metadata.namespace.clone(),
-            index: text.metadata.index(),
+        let failure = Failure {
             container,
             exit_code: terminated.map(|terminated| terminated.exit_code),
             // The Pod's own word is about the whole: evicted, past its deadline.
             reason: first(&text.status.reason, terminated.map(|terminated| &terminated.reason)),
             message: first(&text.status.message, terminated.map(|terminated| &terminated.message)),
-            log: None,
-        });
-        job.failures.back_mut()
+            ..Failure::of(text)
+        };
+        job.failed_how(failure)
+    }
+
+    /// A container that has crashed and is started again in its Pod, if this is news. To be asked until there is none.
+    pub fn saw_crash(&mut self, text: &PodText) -> Option<&mut Failure> {
+        let job = self.jobs.get_mut(*self.by_uid.get(text.metadata.job()?)?)?;
+        let known = self.crashes.get(&text.metadata.uid);
+        let is_news = |container: &str, number| {
+            known.and_then(|known| known.get(container)).is_none_or(|told| *told <= number) && !text.status.has_ended()
+        };
+        let (container, number, how) =
+            text.status.crashes().find(|(container, number, _)| is_news(container, *number))?;
+        let told = self.crashes.entry(text.metadata.uid.clone()).or_default();
+        told.insert(container.to_owned(), number.saturating_add(1));
+        job.failed_how(Failure {
+            container: container.to_owned(),
+            exit_code: Some(how.exit_code),
+            reason: how.reason.clone(),
+            message: how.message.clone(),
+            crash: Some(number),
+            ..Failure::of(text)
+        })
     }
 
     /// Time has passed: Pods that wait for room are told of when nothing is left that could make room for them.
@@ -366,6 +405,7 @@ impl Model {
     pub fn lost_pod(&mut self, text: &PodText) {
         self.failed_pods.remove(&text.metadata.uid);
         self.unscheduled.remove(&text.metadata.uid);
+        self.crashes.remove(&text.metadata.uid);
         let job = text.metadata.job().and_then(|uid| self.by_uid.get(uid)).and_then(|index| self.jobs.get_mut(*index));
         if let Some(job) = job.filter(|job| job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name)) {
             job.stuck = None;
@@ -494,6 +534,35 @@ pub mod tests {
         let mut stranger = failed_pod(4, 1);
         stranger.metadata = serde_json::from_value(json!({"uid": "x"})).unwrap();
         assert!(model.saw_pod(&stranger).is_none());
+    }
+
+    #[test]
+    fn a_crash_is_news_once_and_so_is_the_next() {
+        let mut model = model();
+        let seen = |model: &mut Model, state: &str, count: u32, phase: &str| {
+            let mut pod = failed_pod(1, 0);
+            pod.status = serde_json::from_value(json!({"phase": phase, "containerStatuses": [{
+                "name": "main", "restartCount": count, "state": {state: {}},
+                "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}},
+            }]}))
+            .unwrap();
+            let crash = model.saw_crash(&pod).cloned();
+            assert!(model.saw_crash(&pod).is_none(), "it was told");
+            (crash.and_then(|crash| crash.crash), pod)
+        };
+        for (state, count, phase, crash) in [
+            ("waiting", 0, "Running", Some(0)),
+            ("waiting", 0, "Running", None),
+            ("running", 1, "Running", None),
+            ("running", 2, "Running", Some(1)),
+            ("terminated", 2, "Running", None),
+            ("waiting", 2, "Failed", None),
+        ] {
+            assert_eq!(seen(&mut model, state, count, phase).0, crash, "{state} {count} {phase}");
+        }
+        let (_, pod) = seen(&mut model, "running", 2, "Running");
+        model.lost_pod(&pod);
+        assert!(model.crashes.is_empty(), "a Pod that is gone is forgotten");
     }
 
     #[test]

@@ -197,7 +197,8 @@ pub fn failure_title(failure: &Failure) -> String {
         (None, "") => text += "failed",
         (None, reason) => text += reason,
     }
-    text + &format!(", Pod {}", failure.pod)
+    text += &format!(", Pod {}", failure.pod);
+    if failure.crash.is_some() { text + ", which starts it again" } else { text }
 }
 
 /// What it wrote last, or else what is said about it.

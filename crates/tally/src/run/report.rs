@@ -131,13 +131,14 @@ pub fn progress_json(job: &Job, at: &str) -> Value {
 }
 
 pub fn failure_json(job: &Job, failure: &Failure, at: &str) -> Value {
-    with(
-        event("failure", job, at),
-        json!({
-            "pod": failure.pod, "index": failure.index, "container": failure.container, "exitCode": failure.exit_code,
-            "reason": failure.reason, "message": failure.message, "log": failure.log,
-        }),
-    )
+    let told = json!({
+        "pod": failure.pod, "index": failure.index, "container": failure.container, "exitCode": failure.exit_code,
+        "reason": failure.reason, "message": failure.message, "log": failure.log,
+    });
+    match failure.crash {
+        None => with(event("failure", job, at), told),
+        Some(number) => with(with(event("restart", job, at), told), json!({"restarts": number.saturating_add(1)})),
+    }
 }
 
 pub fn stuck_json(job: &Job, stuck: Option<&Stuck>, at: &str) -> Value {
@@ -235,6 +236,13 @@ mod tests {
         );
         let event = failure_json(&model.jobs()[0], &failed, "now");
         assert_eq!((&event["event"], &event["index"], &event["exitCode"]), (&json!("failure"), &json!(4), &json!(3)));
+        let crash = Failure { crash: Some(0), ..failed };
+        assert_eq!(
+            failure(&model.jobs()[0], &crash)[0],
+            "sum: index 4: exit code 3, Pod sum-4-xyz, which starts it again"
+        );
+        let event = failure_json(&model.jobs()[0], &crash, "now");
+        assert_eq!((&event["event"], &event["restarts"]), (&json!("restart"), &json!(1)));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Placed {
     pub namespace: String,
     pub name: String,
     pub uid: String,
+    /// Its Pods start again what fails in them.
+    pub restarts: bool,
     pub how: How,
 }
 
@@ -214,7 +216,14 @@ async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Placed>, 
 
 fn placed(job: &Value, how: How) -> Placed {
     let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Placed { namespace: text("/metadata/namespace"), name: text("/metadata/name"), uid: text("/metadata/uid"), how }
+    let restarts = job.pointer("/spec/template/spec/restartPolicy").is_some_and(|policy| policy == "OnFailure");
+    Placed {
+        namespace: text("/metadata/namespace"),
+        name: text("/metadata/name"),
+        uid: text("/metadata/uid"),
+        restarts,
+        how,
+    }
 }
 
 pub fn jobs() -> Result<&'static Resource, Refused> {

@@ -77,10 +77,12 @@ pub struct PodStatus {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct ContainerStatus {
     name: String,
+    restart_count: u32,
     state: ContainerState,
+    last_state: ContainerState,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -145,6 +147,19 @@ impl PodStatus {
         let mut ended =
             self.containers().filter_map(|status| Some((status.name.as_str(), status.state.terminated.as_ref()?)));
         ended.find(|(_, terminated)| terminated.exit_code != 0)
+    }
+
+    /// Containers that ended badly and are started again in their Pod: which, which run of it, counted from 0, and how.
+    pub fn crashes(&self) -> impl Iterator<Item = (&str, u32, &Terminated)> {
+        self.containers().filter_map(|status| {
+            let how = status.last_state.terminated.as_ref().filter(|how| how.exit_code != 0)?;
+            // While it waits to be started again the count is still that of the run that ended.
+            let number = match status.state.running {
+                Some(_) => status.restart_count.checked_sub(1)?,
+                None => status.state.waiting.as_ref().map(|_| status.restart_count)?,
+            };
+            Some((status.name.as_str(), number, how))
+        })
     }
 
     /// Why a container does not start, where that will not change by itself.

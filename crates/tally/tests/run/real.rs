@@ -214,3 +214,16 @@ fn a_file_that_names_a_program_which_is_not_there_is_refused() {
     assert!(err.contains(told) && err.contains("install it"), "{err}");
     assert!(!data.exists(), "nothing is made");
 }
+
+#[test]
+fn a_crash_is_told_when_it_happens_though_the_pod_goes_on() {
+    let directory = directory();
+    let command = ["--restart", "OnFailure", "--name", "sum", "--", "sh", "-c", "echo no luck; exit 3"];
+    let said = until(directory.path(), &command, "\"event\":\"restart\"");
+    let events = events(&said);
+    let restarts: Vec<_> = events.iter().filter(|event| event["event"] == "restart").collect();
+    assert_eq!((&restarts[0]["job"], &restarts[0]["exitCode"]), (&"sum".into(), &3.into()), "{said}");
+    assert_eq!(restarts[0]["log"], serde_json::json!(["no luck"]), "{said}");
+    let counts: Vec<_> = restarts.iter().filter_map(|event| event["restarts"].as_u64()).collect();
+    assert!(counts[0] >= 1 && counts.is_sorted_by(|one, next| one < next), "each once: {said}");
+}
