@@ -29,13 +29,13 @@ impl Stop {
 /// something in the background mean it. `code`: how the process ends if it does not by itself.
 pub fn stop(kinds: &[SignalKind], code: i32) -> io::Result<watch::Receiver<Stop>> {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
+    // With a thread of its own: whatever else is stuck, somebody hears.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (asked, stop) = watch::channel(Stop::No);
-    for kind in kinds {
-        if ignored & bit(*kind) != 0 {
-            continue;
-        }
+    let inside = runtime.enter();
+    for kind in kinds.iter().filter(|kind| ignored & bit(**kind) == 0) {
         let (mut signal, asked) = (signal(*kind)?, asked.clone());
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             while signal.recv().await.is_some() {
                 asked.send_modify(|stop| *stop = stop.next());
                 if *asked.borrow() == Stop::AtOnce {
@@ -45,8 +45,14 @@ pub fn stop(kinds: &[SignalKind], code: i32) -> io::Result<watch::Receiver<Stop>
             }
         });
     }
-    // With nobody to ask, nobody asks.
-    tokio::spawn(async move { asked.closed().await });
+    drop(inside);
+    let hear = move || {
+        runtime.block_on(async {
+            let _asked = asked;
+            std::future::pending::<()>().await;
+        });
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(hear)?;
     Ok(stop)
 }
 

@@ -1,7 +1,7 @@
 //! The loop of a run: what is seen goes into the model, and from there to whoever looks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -58,8 +58,9 @@ impl Follow<'_> {
         let mut pod_news = self.watch(pods, field_selector)?;
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut working = Some(working);
-        let mut ending = None;
+        let working = Shared::new(working);
+        // Not by the loop below: it may wait for somebody who does not read what is written, and then nothing would end.
+        let mut ending = tokio::spawn(working.clone().end_when(stop.clone()));
         loop {
             tokio::select! {
                 event = job_news.next() => match event {
@@ -72,28 +73,29 @@ impl Follow<'_> {
                 },
                 _ = beat.tick() => {
                     self.beat();
-                    if let Some(trouble) = self.trouble(working.as_ref()) {
+                    if let Some(trouble) = self.trouble(&working) {
+                        ending.abort();
                         if let Some(working) = working.take() {
                             let _ = working.end().await;
                         }
                         return Err(Refused::Machine(trouble));
                     }
                 }
-                _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => {
-                    self.model.stopping = true;
-                    ending = working.take().map(|working| tokio::spawn(working.end()));
-                }
-                ended = join(&mut ending) => {
-                    ended?;
+                _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => self.model.stopping = true,
+                ended = &mut ending => {
+                    let machine = |error: anyhow::Error| Refused::Machine(format!("{error:#}"));
+                    ended.map_err(|error| machine(error.into()))?.map_err(machine)?;
                     self.last_news(&mut job_news, &mut pod_news);
                     return Ok(End::Interrupted);
                 }
             }
-            if self.model.is_finished() && !self.model.stopping {
+            // Unless somebody has just asked for an end: then it is on its way.
+            if self.model.is_finished()
+                && !self.model.stopping
+                && let Some(working) = working.take()
+            {
                 self.last_news(&mut job_news, &mut pod_news);
-                if let Some(working) = working.take() {
-                    working.finish().await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
-                }
+                working.finish().await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
                 return Ok(End::Finished);
             }
         }
@@ -192,11 +194,11 @@ impl Follow<'_> {
     }
 
     /// Why it cannot go on.
-    fn trouble(&self, working: Option<&Working>) -> Option<String> {
+    fn trouble(&self, working: &Shared) -> Option<String> {
         if let Some(reason) = self.registry.store.poisoned() {
             return Some(format!("nothing can be written any more: {reason}"));
         }
-        working.is_some_and(Working::has_ended).then(|| "the controllers ended in an unexpected way".to_owned())
+        working.has_ended().then(|| "the controllers ended in an unexpected way".to_owned())
     }
 }
 
@@ -220,12 +222,38 @@ fn look_at_log(logs: &dyn Logs, failure: &mut Failure) {
     failure.log = Some(logs.tail(&pod, &failure.container, failure.crash, LOG_LINES));
 }
 
-type Ending = tokio::task::JoinHandle<anyhow::Result<()>>;
+/// Those at work, until somebody takes them to end them.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Option<Working>>>);
 
-async fn join(ending: &mut Option<Ending>) -> Result<(), Refused> {
-    let Some(task) = ending else { return std::future::pending().await };
-    let machine = |error: anyhow::Error| Refused::Machine(format!("{error:#}"));
-    task.await.map_err(|error| machine(error.into()))?.map_err(machine)
+impl Shared {
+    fn new(working: Working) -> Self {
+        Self(Arc::new(Mutex::new(Some(working))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Working>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Working> {
+        self.lock().take()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.lock().as_ref().is_some_and(Working::has_ended)
+    }
+
+    async fn end_when(self, mut stop: watch::Receiver<Stop>) -> anyhow::Result<()> {
+        if stop.wait_for(|stop| *stop != Stop::No).await.is_err() {
+            // Nobody can ask any more.
+            return std::future::pending().await;
+        }
+        match self.take() {
+            Some(working) => working.end().await,
+            // They are being let go already.
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// Pods that had ended before this run began: what they wrote, and how they failed, was told then. To be asked before

@@ -105,10 +105,8 @@ fn start(args: &Args) -> Result<bool> {
         .build()
         .context("cannot start the threads of the server")?;
     // Before anything is made: what a signal interrupts is taken away.
-    let stop = {
-        let _inside = runtime.enter();
-        signals::stop(&[SignalKind::interrupt(), SignalKind::terminate()], 1).context("cannot wait for signals")?
-    };
+    let stop =
+        signals::stop(&[SignalKind::interrupt(), SignalKind::terminate()], 1).context("cannot wait for signals")?;
     // Held to the very end: whoever works in it must be gone before it is.
     let ephemeral = if args.ephemeral { Some(Temporary::new()?) } else { None };
     let data = match (&ephemeral, &args.data_dir) {

@@ -227,3 +227,23 @@ fn a_crash_is_told_when_it_happens_though_the_pod_goes_on() {
     let counts: Vec<_> = restarts.iter().filter_map(|event| event["restarts"].as_u64()).collect();
     assert!(counts[0] >= 1 && counts.is_sorted_by(|one, next| one < next), "each once: {said}");
 }
+
+#[test]
+fn a_reader_who_is_slow_does_not_keep_ctrl_c_from_being_acted_on() {
+    let directory = directory();
+    let here = directory.path();
+    // Much more than a pipe holds, and then it waits for its end.
+    let script =
+        "trap 'echo asked >> $HERE/said; exit 0' TERM; seq 100000; echo up >> $HERE/said; while :; do sleep 0.05; done";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    command.args(["run", "--logs", "--env", &format!("HERE={}", here.display()), "--", "sh", "-c", script]);
+    command.env("TMPDIR", here).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = Running(command.spawn().unwrap());
+    let out = child.0.stdout.take().unwrap();
+    eventually("the pipe is full", || rustix::io::ioctl_fionread(&out).unwrap() > 60_000 && said(here, "up") == 1);
+    signal(child.0.id(), "INT");
+    eventually("the process is asked to end", || said(here, "asked") == 1);
+    drop(out);
+    assert_eq!(child.0.wait().unwrap().code(), Some(130));
+    assert_eq!(left(here), [""; 0]);
+}
