@@ -247,3 +247,46 @@ fn a_reader_who_is_slow_does_not_keep_ctrl_c_from_being_acted_on() {
     assert_eq!(child.0.wait().unwrap().code(), Some(130));
     assert_eq!(left(here), [""; 0]);
 }
+
+#[test]
+fn a_bar_advances_with_the_work_and_tells_rate_and_time_left() {
+    let directory = directory();
+    let here = directory.path();
+    // One after the other, and each ends when it is told to.
+    let script = "until [ -e $HERE/go$JOB_COMPLETION_INDEX ]; do sleep 0.02; done";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    command.args(["run", "-n", "4", "-p", "1", "-i", "--name", "sum", "--env", &format!("HERE={}", here.display())]);
+    command.args(["--", "sh", "-c", script]).env("TMPDIR", here).env("TERM", "xterm").env("NO_COLOR", "1");
+    for name in ["LC_ALL", "LC_CTYPE", "LANG"] {
+        command.env_remove(name);
+    }
+    let terminal = Terminal::start(command, 100, 24);
+    let line = r"\r- sum  \[(#*)(\.*)\] +(\d+)%  (\d)/4 ok  \d active(  [\d.]+/(?:s|min|h)  [\d.hms]+ left)?";
+    let line = regex_lite::Regex::new(line).unwrap();
+    // Per cent, how many have succeeded, how much of the bar is full, and whether rate and time left are told.
+    let frames = |shown: &str| -> Vec<(u32, u32, f64, bool)> {
+        let frames = line.captures_iter(shown).map(|frame| {
+            let number = |at: usize| frame[at].parse::<u32>().unwrap();
+            let full = frame[1].len() as f64 / (frame[1].len() + frame[2].len()) as f64;
+            (number(3), number(4), full, frame.get(5).is_some())
+        });
+        frames.collect()
+    };
+    eventually("a frame of the beginning", || frames(&terminal.shown()).iter().any(|(_, ok, ..)| *ok == 0));
+    for done in 1..=3 {
+        fs::write(here.join(format!("go{}", done - 1)), "").unwrap();
+        eventually(&format!("a frame that shows {done} of 4, rate and time left"), || {
+            frames(&terminal.shown()).iter().any(|(_, ok, _, rate)| *ok == done && *rate)
+        });
+    }
+    fs::write(here.join("go3"), "").unwrap();
+    let (code, shown) = terminal.end();
+    assert_eq!(code, Some(0), "{shown}");
+    let frames = frames(&shown);
+    assert!(frames.is_sorted_by_key(|(percent, ..)| *percent), "it never goes back: {frames:?}");
+    for (percent, ok, full, _) in &frames {
+        assert_eq!(*percent, ok * 25, "{frames:?}");
+        assert!((full * 100.0 - f64::from(*percent)).abs() < 3.0, "the bar is as full as it says: {frames:?}");
+    }
+    assert!(shown.contains("+ sum  Complete  4/4 ok"), "{shown}");
+}
