@@ -149,6 +149,10 @@ fn help_teaches_and_shells_are_helped() {
         assert!(help.contains(told), "{told}: {help}");
     }
     assert!(!help.contains("--hollow"), "{help}");
+    let help = tally(&["--help"]).out;
+    for told in ["Examples:", "tally run -n 20", "tally up", "tally COMMAND --help"] {
+        assert!(help.contains(told), "{told}: {help}");
+    }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let said = tally(&["completion", shell]);
         assert!(said.code == Some(0) && said.out.contains("backoff-limit-per-index"), "{shell}: {}", said.err);
