@@ -9,6 +9,7 @@ mod model;
 mod node;
 mod place;
 mod run;
+mod signals;
 mod sim;
 mod up;
 
@@ -21,6 +22,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 #[command(name = "tally", version, about = "Runs Kubernetes Jobs and counts every Pod exactly once", long_about = None)]
+#[command(after_help = "Examples:
+  tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
+                                      a command, twenty times, four at a time, here and now
+  tally run -f jobs.yaml --logs       the Jobs of a file, and what they write
+  tally up                            a Kubernetes API on this machine, for kubectl
+  tally controller --help             the same Job controller for a cluster you have
+  tally completion bash               completions for your shell; tally man run | man -l - is a manual page
+
+tally COMMAND --help has more examples and every flag.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

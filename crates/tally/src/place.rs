@@ -2,11 +2,14 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use tally_registry::Registry;
 use tally_server::Machine;
 use tally_store::{OpenError, Options, Store};
@@ -19,9 +22,101 @@ pub async fn begin(store: Store) -> Result<Arc<Registry>> {
     Ok(registry)
 }
 
-/// Gone with its handle.
-pub fn temporary_directory() -> Result<tempfile::TempDir> {
-    tempfile::Builder::new().prefix("tally-").tempdir().context("cannot make a temporary directory; set TMPDIR")
+/// For a shim to end what it had started. Usually it takes a few milliseconds.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+/// A directory of this process alone: gone with its handle, and if there was no time for that, with the next run.
+pub struct Temporary {
+    path: PathBuf,
+    /// Locked as long as this process lives, however it ends.
+    _held: OwnedFd,
+}
+
+impl Temporary {
+    pub fn new() -> Result<Self> {
+        let parent = std::env::temp_dir();
+        let prefix = temporary_prefix();
+        if let Some(prefix) = &prefix {
+            sweep(&parent, prefix);
+        }
+        let prefix = prefix.as_deref().unwrap_or("tally-");
+        // Somebody who sweeps may take it away before it is locked.
+        for _ in 0..100 {
+            let made = tempfile::Builder::new().prefix(prefix).tempdir_in(&parent);
+            let made = made.context("cannot make a temporary directory; set TMPDIR")?;
+            if let Some(held) = hold(made.path()) {
+                return Ok(Self { path: made.keep(), _held: held });
+            }
+        }
+        bail!("cannot lock a temporary directory in {}; set TMPDIR", parent.display())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let until = Instant::now() + GONE_WITHIN;
+        wait_for_shim(&self.path);
+        // What somebody still writes can come in between.
+        while let Err(error) = std::fs::remove_dir_all(&self.path)
+            && error.kind() == io::ErrorKind::DirectoryNotEmpty
+            && Instant::now() < until
+        {
+            std::thread::sleep(LOOK_AGAIN_AFTER);
+        }
+    }
+}
+
+/// Until the shim that works below a directory, if there is one, has ended all that it had started.
+pub fn wait_for_shim(directory: &Path) {
+    let until = Instant::now() + GONE_WITHIN;
+    while has_shim(directory) && Instant::now() < until {
+        std::thread::sleep(LOOK_AGAIN_AFTER);
+    }
+}
+
+fn has_shim(directory: &Path) -> bool {
+    let lock = rustix::fs::open(directory.join("node/lock"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK))
+}
+
+/// Names of this machine since it was started: elsewhere, locks may not be seen. None: that cannot be known.
+fn temporary_prefix() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let boot = boot.get(..8).filter(|boot| boot.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    Some(format!("tally-{boot}-"))
+}
+
+/// Locks a directory that is still there. Whoever has the lock may use it, or take it away.
+fn hold(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let (held, there) = (rustix::fs::fstat(&directory).ok()?, std::fs::symlink_metadata(path).ok()?);
+    (there.dev() == held.st_dev && there.ino() == held.st_ino).then_some(directory)
+}
+
+/// Takes away what processes of this user have left behind that were killed. What somebody holds stays.
+fn sweep(parent: &Path, prefix: &str) {
+    let user = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
+        let path = entry.path();
+        let ours = |found: std::fs::Metadata| found.is_dir() && found.uid() == user;
+        if !entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)) || !entry.metadata().is_ok_and(ours)
+        {
+            continue;
+        }
+        // A shim may still be at work for one that was killed.
+        if let Some(_held) = hold(&path)
+            && !has_shim(&path)
+        {
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    }
 }
 
 /// As a shell takes it.
@@ -104,6 +199,31 @@ impl Drop for Made {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_nobody_holds_is_swept_away() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = parent.path().join(name);
+            std::fs::create_dir_all(path.join("node")).unwrap();
+            std::fs::write(path.join("node/lock"), "").unwrap();
+            path
+        };
+        let [dead, alive, killed, other] =
+            ["tally-1-dead", "tally-1-alive", "tally-1-killed", "tally-2-other"].map(make);
+        let held = hold(&alive).unwrap();
+        assert!(hold(&alive).is_none(), "it is held already");
+        // Its shim is still there.
+        let shim = std::fs::File::open(killed.join("node/lock")).unwrap();
+        flock(&shim, FlockOperation::NonBlockingLockExclusive).unwrap();
+        std::os::unix::fs::symlink(&other, parent.path().join("tally-1-link")).unwrap();
+        sweep(parent.path(), "tally-1-");
+        assert_eq!([&dead, &alive, &killed, &other].map(|path| path.exists()), [false, true, true, true]);
+        drop((held, shim));
+        sweep(parent.path(), "tally-1-");
+        assert_eq!([&alive, &killed, &other].map(|path| path.exists()), [false, false, true]);
+        assert!(hold(&alive).is_none(), "it is gone");
+    }
 
     #[test]
     fn what_was_made_for_nothing_is_taken_away() {

@@ -98,7 +98,22 @@ async fn stopped_in_the_middle_of_writes_and_watches_it_loses_nothing() {
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let directory = support::server::directory();
-    let mut server = Server::start(directory.path()).await;
+    ends_in_a_hurry(Server::start(directory.path()).await).await;
+    // What it leaves can be used.
+    let server = Server::start(directory.path()).await;
+    assert_eq!(server.api.connection().call(&Call::get(CONFIG_MAPS)).await.unwrap().code, 200);
+}
+
+#[tokio::test]
+async fn an_ephemeral_server_takes_its_keys_away_also_in_a_hurry() {
+    let directory = support::server::directory();
+    ends_in_a_hurry(Server::start_with(directory.path(), &["--ephemeral"]).await).await;
+    let left: BTreeSet<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, BTreeSet::from(["kubeconfig".into(), "log".into()]));
+}
+
+async fn ends_in_a_hurry(mut server: Server) {
     let mut slow = server.api.stream().await.unwrap();
     let head = format!("POST {CONFIG_MAPS} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{");
     slow.write_all(head.as_bytes()).await.unwrap();
@@ -115,7 +130,4 @@ async fn a_second_signal_ends_it_at_once() {
     tokio::time::timeout(GIVE_UP_AFTER, stopping).await.expect("nobody is let in any more");
     server.signal("TERM");
     assert_eq!(server.ended(), Some(1), "{}", server.said());
-    // What it leaves can be used.
-    let server = Server::start(directory.path()).await;
-    assert_eq!(server.api.connection().call(&Call::get(CONFIG_MAPS)).await.unwrap().code, 200);
 }

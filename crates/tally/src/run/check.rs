@@ -12,7 +12,9 @@ use tally_api::options::{FieldValidation, Format, WriteOptions};
 use tally_registry::{Registry, Target};
 use tally_store::{Options, Store};
 
-use super::documents::Document;
+use super::documents::{Document, Origin};
+use super::programs;
+use super::submit::JOB_CONTROLLER;
 use crate::place;
 
 /// An object that will be taken, as the server would have it.
@@ -33,8 +35,8 @@ pub fn write_options() -> WriteOptions {
     WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() }
 }
 
-/// Every complaint there is, or everything.
-pub async fn check(mut documents: Vec<Document>) -> Result<Everything, String> {
+/// Every complaint there is, or everything. `here`: the programs are to run on this machine, so they must be on it.
+pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<Everything, String> {
     // Stable: otherwise the order is that of the files.
     documents.sort_by_key(|document| (document.is_job(), document.resource.kind != "Namespace"));
     let mut complaints = twice(&documents);
@@ -42,7 +44,11 @@ pub async fn check(mut documents: Vec<Document>) -> Result<Everything, String> {
     make_namespaces(&scratch, &documents).await;
     let (mut objects, mut warnings) = (Vec::new(), Vec::new());
     for document in documents {
-        let wanted = runnable(&document);
+        let mut wanted = runnable(&document);
+        // Flags have been looked at already, in their own words.
+        if here && document.is_job() && matches!(document.origin, Origin::File { .. }) {
+            wanted.extend(absent_programs(&document.object));
+        }
         if !wanted.is_empty() {
             complaints.push(complain(&document, &wanted));
             continue;
@@ -105,7 +111,7 @@ fn runnable(document: &Document) -> Vec<(String, String)> {
     if spec["suspend"] == true {
         wrong.push(("spec.suspend".to_owned(), "a suspended Job would never end; leave it out".to_owned()));
     }
-    if spec["managedBy"].as_str().is_some_and(|manager| manager != "kubernetes.io/job-controller") {
+    if spec["managedBy"].as_str().is_some_and(|manager| manager != JOB_CONTROLLER) {
         wrong.push(("spec.managedBy".to_owned(), "whoever that is, it is not here; leave it out".to_owned()));
     }
     for list in ["initContainers", "containers"] {
@@ -121,6 +127,14 @@ fn runnable(document: &Document) -> Vec<(String, String)> {
         }
     }
     wrong
+}
+
+fn absent_programs(job: &Value) -> Vec<(String, String)> {
+    let Some(here) = std::env::current_dir().ok().and_then(|here| here.into_os_string().into_string().ok()) else {
+        return Vec::new();
+    };
+    let path = std::env::var("PATH").unwrap_or_else(|_| programs::USUAL_PATH.to_owned());
+    programs::missing(job, &path, &here)
 }
 
 /// What is wrong with an object, one line a field.
@@ -197,7 +211,7 @@ mod tests {
 
     fn checked(text: &str) -> Result<Vec<String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let everything = runtime.block_on(check(parse("f.yaml", text)?))?;
+        let everything = runtime.block_on(check(parse("f.yaml", text)?, false))?;
         Ok(everything.objects.iter().map(|checked| checked.document.title()).collect())
     }
 

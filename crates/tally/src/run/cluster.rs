@@ -11,12 +11,11 @@ use tally_controllers::hollow::Hollow;
 use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_store::{Options, Store};
-use tempfile::TempDir;
 
 use super::ending;
 use super::logs::{HollowLogs, Logs, ProcessLogs};
 use crate::node::ThisNode;
-use crate::place::{self, Made};
+use crate::place::{self, Made, Temporary};
 use crate::up::controllers::{self, Running};
 
 /// Those a Job needs to come to its end.
@@ -28,31 +27,36 @@ pub struct Cluster {
     pub registry: Arc<Registry>,
     /// What the node keeps goes here.
     pub directory: PathBuf,
-    /// A directory of this run alone is gone with it.
-    temporary: Option<TempDir>,
+    /// Somebody may want to know of it after this run.
+    kept: bool,
+    /// What has been made for it so far. Gone with the cluster, unless it is kept.
+    made: Made,
 }
 
 impl Cluster {
-    /// `data_dir`: where everything is kept. None: in memory, and in a directory that goes with the run.
-    pub async fn open(data_dir: Option<&Path>) -> Result<Self> {
-        let Some(data) = data_dir else {
-            let temporary = place::temporary_directory()?;
-            let registry = place::begin(Store::memory(Options::default())).await?;
-            return Ok(Self { registry, directory: temporary.path().to_owned(), temporary: Some(temporary) });
-        };
+    /// `data_dir`: where everything is kept. None: in memory, and in a directory that is the caller's to hold.
+    pub async fn open(data_dir: Option<&Path>, temporary: &mut Option<Temporary>) -> Result<Self> {
         let mut made = Made::default();
+        let Some(data) = data_dir else {
+            let directory = temporary.insert(Temporary::new()?).path().to_owned();
+            let registry = place::begin(Store::memory(Options::default())).await?;
+            return Ok(Self { registry, directory, kept: false, made });
+        };
         made.data_directory(data)?;
         let store = made.store(data)?;
         let registry = place::begin(store).await?;
-        made.keep();
-        Ok(Self { registry, directory: data.to_owned(), temporary: None })
+        Ok(Self { registry, directory: data.to_owned(), kept: true, made })
+    }
+
+    /// There is something in it now that is to stay.
+    pub fn keep(&mut self) {
+        self.made.keep();
     }
 
     /// From here on Jobs are at work: those that are in the store, too.
     pub async fn start(&self, hollow: u32) -> Result<Working> {
         let node = Node::start(self, hollow).await?;
-        let kept = self.temporary.is_none();
-        let chosen = controllers::parse(if kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
+        let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster::default();
         let controllers = Running::start(&chosen, &told, self.registry.clone(), Arc::new(Silent), self.driven());
         Ok(Working { registry: self.registry.clone(), controllers, node })
@@ -60,18 +64,12 @@ impl Cluster {
 
     /// Nobody can read the events of a run that keeps nothing.
     fn driven(&self) -> driver::Options {
-        driver::Options { events: self.temporary.is_none(), ..driver::Options::default() }
+        driver::Options { events: self.kept, ..driver::Options::default() }
     }
 
-    /// Waits for the disk, and takes away what nobody wants to keep.
+    /// Waits for the disk.
     pub fn close(self) {
         self.registry.store.close();
-        drop(self.temporary);
-    }
-
-    /// What has to go if the process ends on the spot.
-    pub fn temporary(&self) -> Option<PathBuf> {
-        self.temporary.as_ref().map(|directory| directory.path().to_owned())
     }
 }
 

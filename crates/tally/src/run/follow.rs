@@ -1,7 +1,7 @@
 //! The loop of a run: what is seen goes into the model, and from there to whoever looks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -13,12 +13,13 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::cluster::Working;
-use super::logs::{Cursor, Logs, PodId};
+use super::logs::{Cursor, Line, Logs, PodId};
 use super::model::{Failure, Model};
 use super::output::Output;
 use super::render::LOG_LINES;
 use super::submit::Refused;
 use super::view::{JobText, PodText};
+use crate::signals::Stop;
 
 /// How often is drawn, logs are looked at, and plain lines are considered.
 const BEAT: Duration = Duration::from_millis(100);
@@ -40,22 +41,26 @@ pub struct Follow<'a> {
     pub logs: Arc<dyn Logs>,
     /// What Pods write is wanted.
     pub wants_logs: bool,
+    /// There are Pods that start again what fails in them, so that running ones are of interest, too.
+    pub restarts: bool,
     pub began: Instant,
     pub readers: Readers,
 }
 
 impl Follow<'_> {
-    pub async fn run(&mut self, working: Working, mut stop: watch::Receiver<bool>) -> Result<End, Refused> {
+    pub async fn run(&mut self, working: Working, mut stop: watch::Receiver<Stop>) -> Result<End, Refused> {
         let jobs = resource("batch", "jobs")?;
         let pods = resource("", "pods")?;
-        // Without logs only failures are of interest, which is little to read even of a large Job.
-        let field_selector = if self.wants_logs { "" } else { "status.phase!=Succeeded,status.phase!=Running" };
+        // Otherwise only failures are of interest, which is little to read even of a large Job.
+        let all = self.wants_logs || self.restarts;
+        let field_selector = if all { "" } else { "status.phase!=Succeeded,status.phase!=Running" };
         let mut job_news = self.watch(jobs, "")?;
         let mut pod_news = self.watch(pods, field_selector)?;
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut working = Some(working);
-        let mut ending = None;
+        let working = Shared::new(working);
+        // Not by the loop below: it may wait for somebody who does not read what is written, and then nothing would end.
+        let mut ending = tokio::spawn(working.clone().end_when(stop.clone()));
         loop {
             tokio::select! {
                 event = job_news.next() => match event {
@@ -68,28 +73,29 @@ impl Follow<'_> {
                 },
                 _ = beat.tick() => {
                     self.beat();
-                    if let Some(trouble) = self.trouble(working.as_ref()) {
+                    if let Some(trouble) = self.trouble(&working) {
+                        ending.abort();
                         if let Some(working) = working.take() {
                             let _ = working.end().await;
                         }
                         return Err(Refused::Machine(trouble));
                     }
                 }
-                _ = stop.wait_for(|stop| *stop), if !self.model.stopping => {
-                    self.model.stopping = true;
-                    ending = working.take().map(|working| tokio::spawn(working.end()));
-                }
-                ended = join(&mut ending) => {
-                    ended?;
+                _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => self.model.stopping = true,
+                ended = &mut ending => {
+                    let machine = |error: anyhow::Error| Refused::Machine(format!("{error:#}"));
+                    ended.map_err(|error| machine(error.into()))?.map_err(machine)?;
                     self.last_news(&mut job_news, &mut pod_news);
                     return Ok(End::Interrupted);
                 }
             }
-            if self.model.is_finished() && !self.model.stopping {
+            // Unless somebody has just asked for an end: then it is on its way.
+            if self.model.is_finished()
+                && !self.model.stopping
+                && let Some(working) = working.take()
+            {
                 self.last_news(&mut job_news, &mut pod_news);
-                if let Some(working) = working.take() {
-                    working.finish().await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
-                }
+                working.finish().await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
                 return Ok(End::Finished);
             }
         }
@@ -127,21 +133,34 @@ impl Follow<'_> {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
                 if self.wants_logs && pod.metadata.job().is_some_and(|uid| self.model.job(uid).is_some()) {
-                    self.readers.saw(&pod);
+                    // At once: when a Pod goes, its log goes, and only what is open can be read then.
+                    if self.readers.saw(&pod) {
+                        self.write_log(&pod.metadata.uid);
+                    }
+                }
+                while let Some(crash) = self.model.saw_crash(&pod) {
+                    look_at_log(self.logs.as_ref(), crash);
+                    let crash = crash.clone();
+                    self.tell_failure(&pod, &crash);
                 }
                 let Some(failure) = self.model.saw_pod(&pod) else { return };
                 look_at_log(self.logs.as_ref(), failure);
                 let failure = failure.clone();
-                if let Some(job) = pod.metadata.job().and_then(|uid| self.model.job(uid)) {
-                    self.output.failed(job, &failure);
-                }
+                self.tell_failure(&pod, &failure);
             }
             WatchEvent::Deleted(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
                 self.readers.lost(&pod);
+                self.write_log(&pod.metadata.uid);
                 self.model.lost_pod(&pod);
             }
             WatchEvent::Bookmark { .. } | WatchEvent::Failed(_) => {}
+        }
+    }
+
+    fn tell_failure(&mut self, pod: &PodText, failure: &Failure) {
+        if let Some(job) = pod.metadata.job().and_then(|uid| self.model.job(uid)) {
+            self.output.failed(job, failure);
         }
     }
 
@@ -160,25 +179,33 @@ impl Follow<'_> {
     fn beat(&mut self) {
         self.write_logs();
         let now = self.now();
+        self.model.tick(now);
         self.output.beat(self.model, now);
     }
 
     fn write_logs(&mut self) {
         let (model, output) = (&*self.model, &mut *self.output);
-        self.readers.read(self.logs.as_ref(), |reader, line| {
-            if let Some(job) = model.job(&reader.job) {
-                let (pod, text) = (&reader.pod.name, &line.text);
-                output.wrote(job, pod, reader.index, &line.container, reader.several, text);
-            }
-        });
+        self.readers.read(self.logs.as_ref(), |reader, line| write_line(model, output, reader, line));
+    }
+
+    fn write_log(&mut self, uid: &str) {
+        let (model, output) = (&*self.model, &mut *self.output);
+        self.readers.read_one(uid, self.logs.as_ref(), |reader, line| write_line(model, output, reader, line));
     }
 
     /// Why it cannot go on.
-    fn trouble(&self, working: Option<&Working>) -> Option<String> {
+    fn trouble(&self, working: &Shared) -> Option<String> {
         if let Some(reason) = self.registry.store.poisoned() {
             return Some(format!("nothing can be written any more: {reason}"));
         }
-        working.is_some_and(Working::has_ended).then(|| "the controllers ended in an unexpected way".to_owned())
+        working.has_ended().then(|| "the controllers ended in an unexpected way".to_owned())
+    }
+}
+
+fn write_line(model: &Model, output: &mut Output, reader: &Reader, line: &Line) {
+    if let Some(job) = model.job(&reader.job) {
+        let (pod, text) = (&reader.pod.name, &line.text);
+        output.wrote(job, pod, reader.index, &line.container, reader.several, text);
     }
 }
 
@@ -192,15 +219,41 @@ fn read<T: DeserializeOwned>(object: &Object) -> Option<T> {
 
 fn look_at_log(logs: &dyn Logs, failure: &mut Failure) {
     let pod = PodId { namespace: failure.namespace.clone(), name: failure.pod.clone(), uid: failure.uid.clone() };
-    failure.log = Some(logs.tail(&pod, &failure.container, LOG_LINES));
+    failure.log = Some(logs.tail(&pod, &failure.container, failure.crash, LOG_LINES));
 }
 
-type Ending = tokio::task::JoinHandle<anyhow::Result<()>>;
+/// Those at work, until somebody takes them to end them.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Option<Working>>>);
 
-async fn join(ending: &mut Option<Ending>) -> Result<(), Refused> {
-    let Some(task) = ending else { return std::future::pending().await };
-    let machine = |error: anyhow::Error| Refused::Machine(format!("{error:#}"));
-    task.await.map_err(|error| machine(error.into()))?.map_err(machine)
+impl Shared {
+    fn new(working: Working) -> Self {
+        Self(Arc::new(Mutex::new(Some(working))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Working>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Working> {
+        self.lock().take()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.lock().as_ref().is_some_and(Working::has_ended)
+    }
+
+    async fn end_when(self, mut stop: watch::Receiver<Stop>) -> anyhow::Result<()> {
+        if stop.wait_for(|stop| *stop != Stop::No).await.is_err() {
+            // Nobody can ask any more.
+            return std::future::pending().await;
+        }
+        match self.take() {
+            Some(working) => working.end().await,
+            // They are being let go already.
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// Pods that had ended before this run began: what they wrote, and how they failed, was told then. To be asked before
@@ -228,6 +281,24 @@ pub struct Reader {
     pub several: bool,
     cursor: Cursor,
     ended: bool,
+    /// The Pod is no more: nobody has to remember that it was read.
+    gone: bool,
+}
+
+impl Reader {
+    /// What there is for now, and if it has ended all there is. Returns whether that was its end.
+    fn read(&mut self, logs: &dyn Logs, tell: &mut impl FnMut(&Self, &Line)) -> bool {
+        let mut cursor = std::mem::take(&mut self.cursor);
+        loop {
+            let lines = logs.read(&self.pod, &mut cursor, self.ended, LINES_AT_ONCE);
+            lines.iter().for_each(|line| tell(self, line));
+            if lines.is_empty() || !self.ended {
+                break;
+            }
+        }
+        self.cursor = cursor;
+        self.ended
+    }
 }
 
 impl Readers {
@@ -236,12 +307,14 @@ impl Readers {
         Self { reading: BTreeMap::new(), read: over.into_iter().collect() }
     }
 
-    fn saw(&mut self, text: &PodText) {
+    /// Returns whether it has begun or ended, so that it is time to look.
+    fn saw(&mut self, text: &PodText) -> bool {
         let metadata = &text.metadata;
-        let (Some(job), false) = (metadata.job(), self.read.contains(&metadata.uid)) else { return };
+        let (Some(job), false) = (metadata.job(), self.read.contains(&metadata.uid)) else { return false };
         if !text.status.has_started() {
-            return;
+            return false;
         }
+        let begins = !self.reading.contains_key(&metadata.uid);
         let reader = self.reading.entry(metadata.uid.clone()).or_insert_with(|| Reader {
             pod: PodId {
                 namespace: metadata.namespace.clone(),
@@ -253,15 +326,17 @@ impl Readers {
             several: false,
             cursor: Cursor::default(),
             ended: false,
+            gone: false,
         });
         reader.several = text.status.has_several();
         reader.ended |= text.status.has_ended();
+        begins || reader.ended
     }
 
     fn lost(&mut self, text: &PodText) {
         self.read.remove(&text.metadata.uid);
         if let Some(reader) = self.reading.get_mut(&text.metadata.uid) {
-            reader.ended = true;
+            (reader.ended, reader.gone) = (true, true);
         }
     }
 
@@ -270,24 +345,28 @@ impl Readers {
         self.reading.values_mut().for_each(|reader| reader.ended = true);
     }
 
-    /// What there is for now, and of Pods that have ended all there is.
-    fn read(&mut self, logs: &dyn Logs, mut tell: impl FnMut(&Reader, &super::logs::Line)) {
+    /// All of them.
+    fn read(&mut self, logs: &dyn Logs, mut tell: impl FnMut(&Reader, &Line)) {
         let read = &mut self.read;
         self.reading.retain(|uid, reader| {
-            let mut cursor = std::mem::take(&mut reader.cursor);
-            loop {
-                let lines = logs.read(&reader.pod, &mut cursor, reader.ended, LINES_AT_ONCE);
-                lines.iter().for_each(|line| tell(reader, line));
-                if lines.is_empty() || !reader.ended {
-                    break;
-                }
-            }
-            reader.cursor = cursor;
-            if reader.ended {
+            let over = reader.read(logs, &mut tell);
+            if over && !reader.gone {
                 read.insert(uid.clone());
             }
-            !reader.ended
+            !over
         });
+    }
+
+    /// One Pod's.
+    fn read_one(&mut self, uid: &str, logs: &dyn Logs, mut tell: impl FnMut(&Reader, &Line)) {
+        let Some(reader) = self.reading.get_mut(uid) else { return };
+        if reader.read(logs, &mut tell) {
+            let gone = reader.gone;
+            self.reading.remove(uid);
+            if !gone {
+                self.read.insert(uid.to_owned());
+            }
+        }
     }
 }
 
@@ -296,14 +375,13 @@ impl Readers {
 mod tests {
     use serde_json::json;
 
-    use super::super::logs::Line;
     use super::*;
 
     /// Every Pod has written so many lines.
     struct Written(u64);
 
     impl Logs for Written {
-        fn tail(&self, _: &PodId, _: &str, _: usize) -> Vec<String> {
+        fn tail(&self, _: &PodId, _: &str, _: Option<u32>, _: usize) -> Vec<String> {
             Vec::new()
         }
 
@@ -354,6 +432,17 @@ mod tests {
         readers.saw(&pod("Running"));
         readers.lost(&pod("Running"));
         assert_eq!(told(&mut readers, 3), 3);
-        assert!(readers.reading.is_empty());
+        assert!(readers.reading.is_empty() && readers.read.is_empty(), "nothing is remembered of it");
+    }
+
+    #[test]
+    fn a_pod_is_looked_at_when_it_begins_and_when_it_ends() {
+        let mut readers = Readers::default();
+        let seen = ["Pending", "Running", "Running", "Succeeded"].map(|phase| readers.saw(&pod(phase)));
+        assert_eq!(seen, [false, true, false, true]);
+        let mut count = 0;
+        readers.read_one("p", &Written(300), |_, _| count += 1);
+        assert_eq!(count, 300);
+        assert!(!readers.saw(&pod("Succeeded")), "it has been read");
     }
 }

@@ -1,6 +1,6 @@
 //! What Pods write. Where it is kept is the node's business; this is all that `tally run` needs of it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -29,8 +29,9 @@ pub struct Line {
 pub struct Cursor(pub std::collections::BTreeMap<String, u64>);
 
 pub trait Logs: Send + Sync {
-    /// The last lines of a container, or of all of them where none is named. Nothing where there is no log any more.
-    fn tail(&self, pod: &PodId, container: &str, most: usize) -> Vec<String>;
+    /// The last lines of a container, or of all of them where none is named; of one of its runs, or the last. Nothing
+    /// where there is no log any more.
+    fn tail(&self, pod: &PodId, container: &str, number: Option<u32>, most: usize) -> Vec<String>;
 
     /// Whole lines after the cursor, at most `most`, and moves it. `ended`: nothing more will be written,
     /// so that half a line is one, too. Nothing: there is no more for now.
@@ -64,12 +65,14 @@ impl ProcessLogs {
 }
 
 impl Logs for ProcessLogs {
-    fn tail(&self, pod: &PodId, container: &str, most: usize) -> Vec<String> {
+    fn tail(&self, pod: &PodId, container: &str, number: Option<u32>, most: usize) -> Vec<String> {
         let uid = PodUid::new(&pod.uid);
         let mut newest: BTreeMap<&str, &Attempt> = BTreeMap::new();
         let attempts = logs::attempts(&self.root, &uid);
         for attempt in attempts.iter().filter(|attempt| container.is_empty() || attempt.container == container) {
-            newest.insert(&attempt.container, attempt);
+            if number.is_none_or(|number| number == attempt.number) {
+                newest.insert(&attempt.container, attempt);
+            }
         }
         let options = Options { tail_lines: Some(most as u64), ..Options::default() };
         let mut lines = Vec::new();
@@ -87,7 +90,12 @@ impl Logs for ProcessLogs {
     fn read(&self, pod: &PodId, cursor: &mut Cursor, ended: bool, most: usize) -> Vec<Line> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = Vec::new();
-        let attempts = logs::attempts(&self.root, &PodUid::new(&pod.uid));
+        let uid = PodUid::new(&pod.uid);
+        let mut attempts: BTreeSet<Attempt> = logs::attempts(&self.root, &uid).into_iter().collect();
+        // The directory goes with the Pod. What is open can be read to its end all the same.
+        let first = Attempt { pod: uid.clone(), container: Default::default(), number: 0 };
+        attempts.extend(open.range(first..).map(|(attempt, _)| attempt).take_while(|it| it.pod == uid).cloned());
+        let attempts: Vec<Attempt> = attempts.into_iter().collect();
         for (at, attempt) in attempts.iter().enumerate() {
             let key = format!("{}/{}", attempt.container, attempt.number);
             if cursor.0.get(&key) == Some(&READ) {
@@ -150,7 +158,7 @@ impl HollowLogs {
 }
 
 impl Logs for HollowLogs {
-    fn tail(&self, pod: &PodId, _: &str, most: usize) -> Vec<String> {
+    fn tail(&self, pod: &PodId, _: &str, _: Option<u32>, most: usize) -> Vec<String> {
         [Self::said(pod)].into_iter().take(most).collect()
     }
 
@@ -159,5 +167,41 @@ impl Logs for HollowLogs {
             return Vec::new();
         }
         vec![Line { container: "main".to_owned(), text: Self::said(pod) }]
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write(pod: &Path, log: &str, line: &str) {
+        let mut file = fs::File::options().create(true).append(true).open(pod.join(log)).unwrap();
+        writeln!(file, "2026-01-31T12:00:00.123456789Z stdout F {line}").unwrap();
+    }
+
+    fn texts(lines: &[Line]) -> Vec<&str> {
+        lines.iter().map(|line| line.text.as_str()).collect()
+    }
+
+    #[test]
+    fn the_last_words_are_read_though_the_pod_has_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let id = PodId { uid: "00000000-0000-0000-0000-000000000007".to_owned(), ..PodId::default() };
+        let pod = root.path().join("pods").join(&id.uid);
+        fs::create_dir_all(&pod).unwrap();
+        fs::write(pod.join("main.0.record"), "").unwrap();
+        write(&pod, "main.0.0.log", "one");
+        let (logs, mut cursor) = (ProcessLogs::new(root.path().to_owned()), Cursor::default());
+        assert_eq!(texts(&logs.read(&id, &mut cursor, false, 9)), ["one"]);
+        write(&pod, "main.0.0.log", "last words");
+        fs::rename(&pod, root.path().join("gone")).unwrap();
+        assert_eq!(texts(&logs.read(&id, &mut cursor, true, 9)), ["last words"]);
+        assert!(logs.read(&id, &mut cursor, true, 9).is_empty());
+        assert!(logs.open.lock().unwrap().is_empty(), "nothing stays open of a Pod that has gone");
     }
 }

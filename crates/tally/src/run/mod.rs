@@ -13,10 +13,12 @@ mod follow;
 mod logs;
 mod model;
 mod output;
+mod programs;
 mod render;
 mod report;
 mod resume;
 mod screen;
+mod sources;
 mod submit;
 mod tree;
 mod view;
@@ -24,10 +26,10 @@ mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use check::Everything;
@@ -39,7 +41,8 @@ use model::{Model, State};
 use output::Output;
 use submit::{How, Manner, Placed, Refused};
 
-use crate::place::quoted;
+use crate::place::{Temporary, quoted, wait_for_shim};
+use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
 #[command(
@@ -108,6 +111,9 @@ const BAD_INPUT: u8 = 2;
 const MACHINE: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
+/// For tasks to be dropped. They do not wait for anything but each other.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
+
 /// Runs to the end, and says with its exit code how that went.
 pub fn run(args: &Args) -> ExitCode {
     match start(args) {
@@ -130,7 +136,28 @@ fn start(args: &Args) -> Result<u8, Refused> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(machine)?;
-    runtime.block_on(work(args, documents))
+    // Held to the very end: whoever works in it must be gone first.
+    let mut temporary = None;
+    let ended = runtime.block_on(work(args, documents, &mut temporary));
+    // The node's processes are let go with the last task, and then ended if they have not been.
+    runtime.shutdown_timeout(LET_GO_WITHIN);
+    args.data_dir.iter().for_each(|directory| wait_for_shim(directory));
+    drop(temporary);
+    ended
+}
+
+/// The second signal ends it wherever it is: the node sees to it that none of its processes outlives it, and the store
+/// is made to survive worse.
+async fn work(args: &Args, documents: Vec<Document>, temporary: &mut Option<Temporary>) -> Result<u8, Refused> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let stop = signals::stop(&kinds, INTERRUPTED.into());
+    let stop = stop.map_err(|error| Refused::Machine(format!("cannot wait for signals: {error}")))?;
+    let mut at_once = stop.clone();
+    tokio::select! {
+        biased;
+        Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => Ok(INTERRUPTED),
+        ended = to_the_end(args, documents, stop, temporary) => ended,
+    }
 }
 
 /// Everything that is to be made. Nothing at all: go on with what is in the data directory.
@@ -187,39 +214,22 @@ fn of_flags(args: &Args) -> Result<Document, String> {
         return Err(format!("--workdir {workdir}: there is no such directory"));
     }
     let path = container["env"].as_array().into_iter().flatten().find(|row| row["name"] == "PATH");
-    let path = path.and_then(|row| row["value"].as_str()).unwrap_or("/usr/local/bin:/usr/bin:/bin");
-    find_program(&args.command[0], path, workdir)?;
+    let path = path.and_then(|row| row["value"].as_str()).unwrap_or(programs::USUAL_PATH);
+    programs::find(&args.command[0], path, workdir)?;
     let resource = tally_api::catalog::find("batch", "v1", "jobs").ok_or("no Jobs are served")?;
     Ok(Document { origin: Origin::Flags, resource, object })
 }
 
-/// A command that does not exist is better known before a Job tries it seven times.
-fn find_program(program: &str, path: &str, workdir: &str) -> Result<(), String> {
-    use std::os::unix::fs::PermissionsExt;
-    let is_file = |path: &Path| path.metadata().is_ok_and(|found| found.is_file());
-    let runs =
-        |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
-    // An index in the path is known only to the Pod.
-    if program.contains("$(") {
-        return Ok(());
-    }
-    if program.contains('/') {
-        let file = Path::new(workdir).join(program);
-        return match (is_file(&file), runs(&file)) {
-            (_, true) => Ok(()),
-            (true, false) => Err(format!("{program} cannot be run: it is not executable; try `chmod +x {program}`")),
-            (false, false) => Err(format!("{program}: there is no such program in {workdir}")),
-        };
-    }
-    let found = path.split(':').any(|directory| runs(&Path::new(workdir).join(directory).join(program)));
-    if found { Ok(()) } else { Err(format!("{program}: there is no such program in PATH ({path})")) }
-}
-
-async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
+async fn to_the_end(
+    args: &Args,
+    documents: Vec<Document>,
+    stop: watch::Receiver<Stop>,
+    temporary: &mut Option<Temporary>,
+) -> Result<u8, Refused> {
     let began = Instant::now();
     let mut output = Output::new(args.output, args.quiet, args.logs, screen::this_terminal());
     let of_flags = documents.iter().any(|document| matches!(document.origin, Origin::Flags));
-    let everything = check::check(documents).await.map_err(Refused::Input)?;
+    let everything = check::check(documents, args.hollow == 0).await.map_err(Refused::Input)?;
     for warning in &everything.warnings {
         output.note(&format!("warning: {warning}"));
     }
@@ -230,17 +240,23 @@ async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
         ),
         None => None,
     };
-    let opened = Cluster::open(data_dir.as_deref()).await;
-    let cluster = opened.map_err(|error| Refused::Machine(format!("{error:#}")))?;
+    let opened = Cluster::open(data_dir.as_deref(), temporary).await;
+    let mut cluster = opened.map_err(|error| Refused::Machine(format!("{error:#}")))?;
     let placed = place(args, of_flags, &cluster, &everything).await?;
+    cluster.keep();
     let mut model = Model::default();
     for job in &placed {
+        if job.how == How::SomebodyElses {
+            let name = &job.name;
+            output
+                .note(&format!("Job {name:?} is unfinished, but its managedBy names somebody else: it is left alone"));
+            continue;
+        }
         model.follow(&job.namespace, &job.name, &job.uid);
         tell(&mut output, &mut model, job, data_dir.as_deref());
     }
     let over = follow::over(&cluster.registry)?;
     model.knows_of(&over);
-    let stop = stop_signals(cluster.temporary())?;
     let working = cluster.start(args.hollow).await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
     let logs = working.logs();
     let mut follow = Follow {
@@ -249,6 +265,7 @@ async fn work(args: &Args, documents: Vec<Document>) -> Result<u8, Refused> {
         output: &mut output,
         logs,
         wants_logs: args.logs,
+        restarts: placed.iter().any(|job| job.restarts),
         began,
         readers: Readers::without(over),
     };
@@ -275,7 +292,7 @@ async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everythi
     let manner = Manner { loose: &loose, again: args.again, place: &place };
     let placed = submit::submit(&cluster.registry, wanted, manner).await;
     let placed = placed.map_err(|refused| located(refused, args.data_dir.as_deref()))?;
-    if placed.is_empty() {
+    if placed.iter().all(|job| job.how == How::SomebodyElses) {
         return Err(Refused::Input(format!(
             "there is no unfinished Job in {place}, and no command; put one after --, or name a file with -f"
         )));
@@ -283,15 +300,18 @@ async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everythi
     Ok(placed)
 }
 
-/// A disk that is full is named.
+/// Where the machine is in the way, and what to do about a disk that is full.
 fn located(refused: Refused, data_dir: Option<&Path>) -> Refused {
-    match (refused, data_dir) {
-        (Refused::Machine(why), Some(directory)) => Refused::Machine(format!(
-            "{why}; that was in {}. Nothing is lost that was on disk: when there is room, the same command goes on",
-            directory.display()
-        )),
-        (refused, _) => refused,
-    }
+    let (Refused::Machine(why), Some(directory)) = (&refused, data_dir) else { return refused };
+    let directory = directory.display();
+    let full =
+        [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT].map(|errno| std::io::Error::from(errno).to_string());
+    Refused::Machine(match full.iter().any(|full| why.contains(full.as_str())) {
+        true => format!(
+            "{why}; that was in {directory}. Nothing is lost that was on disk: when there is room, the same command goes on"
+        ),
+        false => format!("{why}; that was in {directory}"),
+    })
 }
 
 fn tell(output: &mut Output, model: &mut Model, job: &Placed, data_dir: Option<&Path>) {
@@ -299,7 +319,7 @@ fn tell(output: &mut Output, model: &mut Model, job: &Placed, data_dir: Option<&
     let directory = quoted(directory);
     let name = &job.name;
     match job.how {
-        How::Created => {}
+        How::Created | How::SomebodyElses => {}
         How::GoesOn => output.note(&format!("Job {name:?} goes on from what is in {directory}")),
         How::GoesOnToo => output.note(&format!("Job {name:?} was left unfinished in {directory} and goes on, too")),
         How::Finished => {
@@ -318,51 +338,23 @@ fn exit_code(model: &Model, ended: &End) -> u8 {
     }
 }
 
-/// True from the first SIGINT, SIGTERM or SIGHUP on. The second ends the process on the spot: the node sees to it that
-/// none of its processes outlives it, and the store is made to survive worse.
-fn stop_signals(temporary: Option<PathBuf>) -> Result<watch::Receiver<bool>, Refused> {
-    let machine = |error: std::io::Error| Refused::Machine(format!("cannot wait for signals: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(machine)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(machine)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(machine)?;
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        let mut next = async || {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-        };
-        next().await;
-        // Whoever has stopped listening is at the end already.
-        let _ = stop.send(true);
-        next().await;
-        if let Some(directory) = temporary {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-        std::process::exit(INTERRUPTED.into());
-    });
-    Ok(stopped)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_looked_for_where_they_will_be() {
-        for (program, path, good) in [
-            ("sh", "/nowhere:/bin", true),
-            ("sh", "/nowhere", false),
-            ("/bin/sh", "", true),
-            ("./no-such-program", "/bin", false),
-            ("/etc/passwd", "/bin", false),
-            ("./$(JOB_COMPLETION_INDEX)", "/bin", true),
+    fn room_is_wanted_only_of_a_full_disk() {
+        for (why, told) in [
+            ("cannot write: No space left on device (os error 28)", true),
+            ("cannot write: Disk quota exceeded (os error 122)", true),
+            ("cannot write: Input/output error (os error 5)", false),
         ] {
-            assert_eq!(find_program(program, path, "/").is_ok(), good, "{program} in {path}");
+            let Refused::Machine(said) = located(Refused::Machine(why.to_owned()), Some(Path::new("/d"))) else {
+                unreachable!()
+            };
+            assert!(said.starts_with(why) && said.contains("that was in /d"), "{said}");
+            assert_eq!(said.contains("when there is room"), told, "{said}");
         }
-        assert!(find_program("/etc/passwd", "", "/").unwrap_err().contains("chmod"));
     }
 }

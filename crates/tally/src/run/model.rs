@@ -18,6 +18,9 @@ const WINDOW: Duration = Duration::from_secs(20);
 /// Samples kept of it.
 const SAMPLES: usize = 40;
 
+/// A moment in which nothing runs is usual: between Pods, and before the first.
+const IDLE_FOR: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 pub struct Model {
     /// In the order they were given.
@@ -25,6 +28,12 @@ pub struct Model {
     by_uid: BTreeMap<String, usize>,
     /// Pods whose failure has been told. One that goes is forgotten, so these are never more than there are.
     failed_pods: BTreeSet<String>,
+    /// How many runs of a Pod's containers have been told to have crashed, by UID and container. Forgotten with the Pod.
+    crashes: BTreeMap<String, BTreeMap<String, u32>>,
+    /// Pods that no node takes, by UID. Forgotten with the Pod.
+    unscheduled: BTreeMap<String, Unscheduled>,
+    /// Since when all there is are such Pods.
+    idle_since: Option<Duration>,
     /// Somebody asked for an end.
     pub stopping: bool,
 }
@@ -88,6 +97,8 @@ pub struct Failure {
     pub exit_code: Option<i32>,
     pub reason: String,
     pub message: String,
+    /// The run of the container that this is about, where the Pod goes on with another.
+    pub crash: Option<u32>,
     /// The last lines that it wrote. None: nobody has looked yet.
     pub log: Option<Vec<String>>,
 }
@@ -97,6 +108,33 @@ pub struct Stuck {
     pub pod: String,
     pub reason: String,
     pub message: String,
+}
+
+#[derive(Debug)]
+struct Unscheduled {
+    job: usize,
+    pod: String,
+    message: String,
+}
+
+impl Unscheduled {
+    /// When something else has ended there may be room for it.
+    fn may_pass(&self) -> bool {
+        ["Insufficient ", "Too many pods", "no nodes", "0/0 nodes"].iter().any(|sign| self.message.contains(sign))
+    }
+}
+
+impl Failure {
+    /// Of a Pod, without how.
+    fn of(text: &PodText) -> Self {
+        Self {
+            pod: text.metadata.name.clone(),
+            uid: text.metadata.uid.clone(),
+            namespace: text.metadata.namespace.clone(),
+            index: text.metadata.index(),
+            ..Self::default()
+        }
+    }
 }
 
 impl State {
@@ -158,6 +196,14 @@ impl Job {
             0 => Some(1.0),
             completions => Some((f64::from(self.done()) / f64::from(completions)).min(1.0)),
         }
+    }
+
+    fn failed_how(&mut self, failure: Failure) -> Option<&mut Failure> {
+        if self.failures.len() == FAILURES {
+            self.failures.pop_front();
+        }
+        self.failures.push_back(failure);
+        self.failures.back_mut()
     }
 
     fn sample(&mut self, now: Duration) {
@@ -272,12 +318,21 @@ impl Model {
     pub fn saw_pod(&mut self, text: &PodText) -> Option<&mut Failure> {
         let index = *self.by_uid.get(text.metadata.job()?)?;
         let job = self.jobs.get_mut(index)?;
+        let uid = &text.metadata.uid;
+        match text.status.unscheduled().filter(|_| !text.status.has_ended()) {
+            Some(message) => {
+                let (pod, message) = (text.metadata.name.clone(), message.to_owned());
+                self.unscheduled.insert(uid.clone(), Unscheduled { job: index, pod, message });
+            }
+            None => drop(self.unscheduled.remove(uid)),
+        }
         let stuck = text.status.stuck().filter(|_| !text.status.has_ended());
         match stuck {
             Some(why) if !job.state.is_finished() => {
                 let (reason, message) = (why.reason.clone(), why.message.clone());
                 job.stuck = Some(Stuck { pod: text.metadata.name.clone(), reason, message });
             }
+            _ if self.unscheduled.contains_key(uid) => {}
             _ if job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name) => job.stuck = None,
             _ => {}
         }
@@ -292,26 +347,65 @@ impl Model {
             ("", Some(other)) => other.clone(),
             (one, _) => one.to_owned(),
         };
-        if job.failures.len() == FAILURES {
-            job.failures.pop_front();
-        }
-        job.failures.push_back(Failure {
-            pod: text.metadata.name.clone(),
-            uid: text.metadata.uid.clone(),
-            namespace: text.metadata.namespace.clone(),
-            index: text.metadata.index(),
+        let failure = Failure {
             container,
             exit_code: terminated.map(|terminated| terminated.exit_code),
             // The Pod's own word is about the whole: evicted, past its deadline.
             reason: first(&text.status.reason, terminated.map(|terminated| &terminated.reason)),
             message: first(&text.status.message, terminated.map(|terminated| &terminated.message)),
-            log: None,
-        });
-        job.failures.back_mut()
+            ..Failure::of(text)
+        };
+        job.failed_how(failure)
+    }
+
+    /// A container that has crashed and is started again in its Pod, if this is news. To be asked until there is none.
+    pub fn saw_crash(&mut self, text: &PodText) -> Option<&mut Failure> {
+        let job = self.jobs.get_mut(*self.by_uid.get(text.metadata.job()?)?)?;
+        let known = self.crashes.get(&text.metadata.uid);
+        let is_news = |container: &str, number| {
+            known.and_then(|known| known.get(container)).is_none_or(|told| *told <= number) && !text.status.has_ended()
+        };
+        let (container, number, how) =
+            text.status.crashes().find(|(container, number, _)| is_news(container, *number))?;
+        let told = self.crashes.entry(text.metadata.uid.clone()).or_default();
+        told.insert(container.to_owned(), number.saturating_add(1));
+        job.failed_how(Failure {
+            container: container.to_owned(),
+            exit_code: Some(how.exit_code),
+            reason: how.reason.clone(),
+            message: how.message.clone(),
+            crash: Some(number),
+            ..Failure::of(text)
+        })
+    }
+
+    /// Time has passed: Pods that wait for room are told of when nothing is left that could make room for them.
+    pub fn tick(&mut self, now: Duration) {
+        let active: u32 = self.jobs.iter().map(|job| job.active.saturating_add(job.terminating)).sum();
+        let idle = !self.unscheduled.is_empty() && active as usize <= self.unscheduled.len();
+        self.idle_since = if idle { Some(self.idle_since.unwrap_or(now)) } else { None };
+        let idle = self.idle_since.is_some_and(|since| now.saturating_sub(since) >= IDLE_FOR);
+        for waits in self.unscheduled.values() {
+            let Some(job) = self.jobs.get_mut(waits.job).filter(|job| !job.state.is_finished()) else { continue };
+            let told = job.stuck.as_ref().is_some_and(|stuck| stuck.pod == waits.pod);
+            match idle || !waits.may_pass() {
+                true if told || job.stuck.is_none() => {
+                    job.stuck = Some(Stuck {
+                        pod: waits.pod.clone(),
+                        reason: "Unschedulable".to_owned(),
+                        message: waits.message.clone(),
+                    });
+                }
+                false if told => job.stuck = None,
+                _ => {}
+            }
+        }
     }
 
     pub fn lost_pod(&mut self, text: &PodText) {
         self.failed_pods.remove(&text.metadata.uid);
+        self.unscheduled.remove(&text.metadata.uid);
+        self.crashes.remove(&text.metadata.uid);
         let job = text.metadata.job().and_then(|uid| self.by_uid.get(uid)).and_then(|index| self.jobs.get_mut(*index));
         if let Some(job) = job.filter(|job| job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name)) {
             job.stuck = None;
@@ -443,6 +537,35 @@ pub mod tests {
     }
 
     #[test]
+    fn a_crash_is_news_once_and_so_is_the_next() {
+        let mut model = model();
+        let seen = |model: &mut Model, state: &str, count: u32, phase: &str| {
+            let mut pod = failed_pod(1, 0);
+            pod.status = serde_json::from_value(json!({"phase": phase, "containerStatuses": [{
+                "name": "main", "restartCount": count, "state": {state: {}},
+                "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}},
+            }]}))
+            .unwrap();
+            let crash = model.saw_crash(&pod).cloned();
+            assert!(model.saw_crash(&pod).is_none(), "it was told");
+            (crash.and_then(|crash| crash.crash), pod)
+        };
+        for (state, count, phase, crash) in [
+            ("waiting", 0, "Running", Some(0)),
+            ("waiting", 0, "Running", None),
+            ("running", 1, "Running", None),
+            ("running", 2, "Running", Some(1)),
+            ("terminated", 2, "Running", None),
+            ("waiting", 2, "Failed", None),
+        ] {
+            assert_eq!(seen(&mut model, state, count, phase).0, crash, "{state} {count} {phase}");
+        }
+        let (_, pod) = seen(&mut model, "running", 2, "Running");
+        model.lost_pod(&pod);
+        assert!(model.crashes.is_empty(), "a Pod that is gone is forgotten");
+    }
+
+    #[test]
     fn a_hundred_thousand_failures_leave_the_last_few() {
         let mut model = model();
         let mut pod = failed_pod(0, 1);
@@ -459,22 +582,61 @@ pub mod tests {
     #[test]
     fn a_pod_that_cannot_start_is_told_until_it_can() {
         let mut model = model();
-        let waiting = |reason: &str, phase: &str| {
+        let waiting = |reason: &str, message: &str, phase: &str| {
             let mut pod = failed_pod(1, 0);
             pod.status = serde_json::from_value(json!({"phase": phase, "containerStatuses": [
-                {"name": "main", "state": {"waiting": {"reason": reason, "message": "m"}}}]}))
+                {"name": "main", "state": {"waiting": {"reason": reason, "message": message}}}]}))
             .unwrap();
             pod
         };
-        for (reason, phase, stuck) in [
-            ("ContainerCreating", "Pending", false),
-            ("CreateContainerConfigError", "Pending", true),
-            ("ContainerCreating", "Pending", false),
-            ("NoCommand", "Pending", true),
-            ("NoCommand", "Failed", false),
+        for (reason, message, phase, stuck) in [
+            ("ContainerCreating", "", "Pending", false),
+            ("CreateContainerConfigError", "m", "Pending", true),
+            ("ContainerCreating", "", "Pending", false),
+            ("ContainerCreating", "MountVolume.SetUp failed", "Pending", true),
+            ("PodInitializing", "", "Pending", false),
+            ("NoCommand", "m", "Pending", true),
+            ("NoCommand", "m", "Failed", false),
         ] {
-            model.saw_pod(&waiting(reason, phase));
+            model.saw_pod(&waiting(reason, message, phase));
             assert_eq!(model.jobs()[0].stuck.is_some(), stuck, "{reason} {phase}");
+        }
+    }
+
+    #[test]
+    fn a_pod_without_a_node_is_told_when_nothing_makes_room_for_it() {
+        const FULL: &str = "0/1 nodes are available: 1 Insufficient cpu.";
+        const ELSEWHERE: &str = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
+        // Active Pods, why this one has no node, how long that has been so, and whether it is told.
+        for (active, message, millis, told) in [
+            (1, FULL, 0, false),
+            (1, FULL, 999, false),
+            (1, FULL, 1000, true),
+            (2, FULL, 9000, false),
+            (2, ELSEWHERE, 0, true),
+        ] {
+            let mut model = model();
+            let mut pod = failed_pod(1, 0);
+            let mut is = |status: &str, model: &mut Model| {
+                pod.status = serde_json::from_value(json!({"phase": "Pending", "conditions": [
+                    {"type": "PodScheduled", "status": status, "reason": "Unschedulable", "message": message}]}))
+                .unwrap();
+                model.saw_pod(&pod);
+            };
+            model.saw_job(&seen(Some(3), json!({"active": active})), at(0));
+            is("False", &mut model);
+            model.tick(at(0));
+            model.tick(at(millis));
+            let stuck = model.jobs()[0].stuck.clone();
+            assert_eq!(
+                stuck.map(|stuck| stuck.message),
+                told.then(|| message.to_owned()),
+                "{active} {message} {millis}"
+            );
+            is("True", &mut model);
+            model.tick(at(millis));
+            assert_eq!(model.jobs()[0].stuck, None, "it has a node");
+            assert!(model.unscheduled.is_empty());
         }
     }
 

@@ -1,15 +1,17 @@
 //! Where the words go. Standard output has results: the summary, or what Pods write (`--logs`), or JSON lines; standard
 //! error has everything else.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use tally_controllers::driver::wall_clock;
 
-use super::model::{Failure, Job, Model, State};
+use super::model::{Failure, Job, Model, State, Stuck};
 use super::report;
 use super::screen::{Screen, Terminal, say, size};
+use super::words::tame;
 use super::{Form, render};
 
 /// Plain lines about a Job come no faster than this.
@@ -37,7 +39,7 @@ pub struct Output {
 struct Told {
     at: Option<Duration>,
     progress: String,
-    stuck: Option<String>,
+    stuck: Option<Stuck>,
     failures: Vec<Vec<String>>,
     untold: usize,
 }
@@ -85,10 +87,12 @@ impl Output {
         if told.untold > 0 {
             lines.push(format!("{}: and {} more failed", job.name, std::mem::take(&mut told.untold)));
         }
-        let stuck = report::stuck(job);
-        if stuck != told.stuck {
-            lines.extend(stuck.clone());
-            told.stuck = stuck;
+        if told.stuck != job.stuck {
+            match self.form {
+                Form::Text => lines.extend(job.stuck.as_ref().map(|stuck| report::stuck(job, stuck))),
+                Form::Json => lines.push(report::stuck_json(job, job.stuck.as_ref(), &now_text()).to_string()),
+            }
+            told.stuck.clone_from(&job.stuck);
         }
         // The rate and the time left change with the clock: they are no reason to speak.
         let counts = format!("{:?}", (job.active, job.succeeded, job.failed, &job.state));
@@ -135,6 +139,8 @@ impl Output {
                     prefix += &format!("/{container}");
                 }
                 let coloured = self.same && self.terminal.style.colour;
+                // A file or a pipe gets what was written; a terminal would do what it is told.
+                let line = if self.same { Cow::Owned(tame(line, coloured)) } else { Cow::Borrowed(line) };
                 if coloured { format!("\u{1b}[36m{prefix}\u{1b}[0m {line}") } else { format!("{prefix} {line}") }
             }
         };

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use super::model::{Failure, Job, Model, State};
-use super::words::{cut, duration, harmless, rate, width};
+use super::report::stuck_text;
+use super::words::{broken, cut, duration, harmless, rate, width};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
@@ -65,8 +66,9 @@ pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<Stri
     }
     for job in jobs {
         let Some(stuck) = &job.stuck else { continue };
-        let text = format!("  {} cannot start: {}: {}", stuck.pod, stuck.reason, harmless(&stuck.message));
-        add(&mut shown, rows, vec![vec![(Paint::Bad, text)]]);
+        // In several lines if need be: at its end it says what to do.
+        let lines = broken(&stuck_text(stuck), size.columns.saturating_sub(5));
+        add(&mut shown, rows, lines.into_iter().map(|line| vec![(Paint::Bad, format!("  {line}"))]).collect());
     }
     let several = jobs.len() > 1;
     for (job, failure) in newest(jobs) {
@@ -195,7 +197,8 @@ pub fn failure_title(failure: &Failure) -> String {
         (None, "") => text += "failed",
         (None, reason) => text += reason,
     }
-    text + &format!(", Pod {}", failure.pod)
+    text += &format!(", Pod {}", failure.pod);
+    if failure.crash.is_some() { text + ", which starts it again" } else { text }
 }
 
 /// What it wrote last, or else what is said about it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::model::{Failure, Job, State};
+use super::model::{Failure, Job, State, Stuck};
 use super::render::{failure_log, failure_title};
 use super::words::{duration, harmless, rate};
 
@@ -44,9 +44,30 @@ pub fn failure(job: &Job, failure: &Failure) -> Vec<String> {
     lines
 }
 
-pub fn stuck(job: &Job) -> Option<String> {
-    let stuck = job.stuck.as_ref()?;
-    Some(format!("{}: {} cannot start: {}: {}", job.name, stuck.pod, stuck.reason, harmless(&stuck.message)))
+pub fn stuck(job: &Job, stuck: &Stuck) -> String {
+    format!("{}: {}", job.name, stuck_text(stuck))
+}
+
+/// What is in the way, and what to do about it.
+pub fn stuck_text(stuck: &Stuck) -> String {
+    let told = format!("{} cannot start: {}: {}", stuck.pod, stuck.reason, harmless(&stuck.message));
+    match advice(&stuck.reason) {
+        "" => told,
+        advice => format!("{}; {advice}", told.trim_end_matches('.')),
+    }
+}
+
+/// Nothing, where the message says it already.
+fn advice(reason: &str) -> &'static str {
+    match reason {
+        "Unschedulable" => {
+            "this machine does not have what it asks for: ask for less (--cpu, --memory, resources.requests, nodeSelector)"
+        }
+        "ContainerCreating" | "PodInitializing" | "CreateContainerConfigError" => {
+            "it starts when that is there; give it in the same file, or mark it optional"
+        }
+        _ => "",
+    }
 }
 
 /// How it ended: one word.
@@ -110,13 +131,21 @@ pub fn progress_json(job: &Job, at: &str) -> Value {
 }
 
 pub fn failure_json(job: &Job, failure: &Failure, at: &str) -> Value {
-    with(
-        event("failure", job, at),
-        json!({
-            "pod": failure.pod, "index": failure.index, "container": failure.container, "exitCode": failure.exit_code,
-            "reason": failure.reason, "message": failure.message, "log": failure.log,
-        }),
-    )
+    let told = json!({
+        "pod": failure.pod, "index": failure.index, "container": failure.container, "exitCode": failure.exit_code,
+        "reason": failure.reason, "message": failure.message, "log": failure.log,
+    });
+    match failure.crash {
+        None => with(event("failure", job, at), told),
+        Some(number) => with(with(event("restart", job, at), told), json!({"restarts": number.saturating_add(1)})),
+    }
+}
+
+pub fn stuck_json(job: &Job, stuck: Option<&Stuck>, at: &str) -> Value {
+    let (pod, reason, message) =
+        stuck.map_or((None, None, None), |it| (Some(&it.pod), Some(&it.reason), Some(&it.message)));
+    let advice = stuck.map(|stuck| advice(&stuck.reason)).filter(|advice| !advice.is_empty());
+    with(event("stuck", job, at), json!({"pod": pod, "reason": reason, "message": message, "advice": advice}))
 }
 
 pub fn log_json(job: &Job, pod: &str, index: Option<u32>, container: &str, line: &str, at: &str) -> Value {
@@ -207,6 +236,21 @@ mod tests {
         );
         let event = failure_json(&model.jobs()[0], &failed, "now");
         assert_eq!((&event["event"], &event["index"], &event["exitCode"]), (&json!("failure"), &json!(4), &json!(3)));
+        let crash = Failure { crash: Some(0), ..failed };
+        assert_eq!(
+            failure(&model.jobs()[0], &crash)[0],
+            "sum: index 4: exit code 3, Pod sum-4-xyz, which starts it again"
+        );
+        let event = failure_json(&model.jobs()[0], &crash, "now");
+        assert_eq!((&event["event"], &event["restarts"]), (&json!("restart"), &json!(1)));
+    }
+
+    #[test]
+    fn whoever_is_stuck_is_told_what_to_do() {
+        for (reason, told) in [("Unschedulable", "; this machine does not have"), ("StartError", ": m")] {
+            let stuck = Stuck { pod: "p".to_owned(), reason: reason.to_owned(), message: "m".to_owned() };
+            assert!(stuck_text(&stuck).contains(told), "{}", stuck_text(&stuck));
+        }
     }
 
     #[test]
@@ -216,6 +260,7 @@ mod tests {
             progress_json(&job, "t"),
             summary_json(&job, Duration::ZERO, Some("/d"), "t"),
             log_json(&job, "p", Some(1), "c", "x", "t"),
+            stuck_json(&job, None, "t"),
         ] {
             for field in ["event", "at", "namespace", "job"] {
                 assert!(event[field].is_string(), "{event}");

@@ -7,8 +7,9 @@ use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, Propagation, ReadAt, WriteOptions};
 use tally_registry::{Object, Registry, Target};
 
-use super::check::{Checked, Everything, complaint, write_options};
+use super::check::{Checked, Everything, complain, complaint, write_options};
 use super::resume::{Decision, decide, is_finished};
+use super::sources::missing;
 
 /// A Job that this run follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Placed {
     pub namespace: String,
     pub name: String,
     pub uid: String,
+    /// Its Pods start again what fails in them.
+    pub restarts: bool,
     pub how: How,
 }
 
@@ -26,6 +29,8 @@ pub enum How {
     GoesOn,
     /// Nobody asked for it, but it is there and not finished: it goes on, too.
     GoesOnToo,
+    /// It is there and not finished, but its `managedBy` says that it is for somebody else to work on.
+    SomebodyElses,
     Finished,
 }
 
@@ -47,6 +52,9 @@ pub struct Manner<'a> {
     /// How to call the place in messages.
     pub place: &'a str,
 }
+
+/// Who works on Jobs that do not name anybody.
+pub const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
 enum Step {
     Make,
@@ -112,6 +120,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
             let tried = registry.create(collection, body.as_bytes(), Format::Json, &options).await;
             tried.map_err(|failure| Refused::Input(complaint(document, &failure)))?;
         }
+        has_its_sources(registry, all, checked)?;
         return Ok(Step::Make);
     };
     if !document.is_job() {
@@ -130,8 +139,33 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
             manner.place,
             fields.join(", ")
         ))),
-        decision => Ok(Step::Job(there, decision)),
+        Decision::Finished if !manner.again => Ok(Step::Job(there, Decision::Finished)),
+        decision => {
+            has_its_sources(registry, all, checked)?;
+            Ok(Step::Job(there, decision))
+        }
     }
+}
+
+/// What a Job's Pods need is there already, or comes along.
+fn has_its_sources(registry: &Registry, all: &Everything, checked: &Checked) -> Result<(), Refused> {
+    let document = &checked.document;
+    if !document.is_job() {
+        return Ok(());
+    }
+    let find = |kind: &str, name: &str| {
+        let comes = all.objects.iter().find(|other| {
+            (other.document.resource.kind, other.document.namespace(), other.document.name())
+                == (kind, document.namespace(), name)
+        });
+        let there = || {
+            let resource = catalog::find_kind("", "v1", kind)?;
+            registry.get(Target::new(resource, document.namespace(), name), ReadAt::Newest).ok()
+        };
+        comes.map(|other| other.made.clone()).or_else(|| there().map(|object| object.parse()))
+    };
+    let missing = missing(&document.object, find);
+    if missing.is_empty() { Ok(()) } else { Err(Refused::Input(complain(document, &missing))) }
 }
 
 async fn carry_out(
@@ -182,7 +216,14 @@ async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Placed>, 
 
 fn placed(job: &Value, how: How) -> Placed {
     let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Placed { namespace: text("/metadata/namespace"), name: text("/metadata/name"), uid: text("/metadata/uid"), how }
+    let restarts = job.pointer("/spec/template/spec/restartPolicy").is_some_and(|policy| policy == "OnFailure");
+    Placed {
+        namespace: text("/metadata/namespace"),
+        name: text("/metadata/name"),
+        uid: text("/metadata/uid"),
+        restarts,
+        how,
+    }
 }
 
 pub fn jobs() -> Result<&'static Resource, Refused> {
@@ -197,6 +238,40 @@ pub fn unfinished(registry: &Registry, known: &[Placed]) -> Result<Vec<Placed>, 
         // One that is suspended waits for somebody to say otherwise, and that cannot happen here.
         !is_finished(job) && job["spec"]["suspend"] != true
     });
-    let unfinished = unfinished.map(|job| placed(&job, How::GoesOnToo));
+    let how = |job: &Value| match job["spec"]["managedBy"].as_str() {
+        None | Some(JOB_CONTROLLER) => How::GoesOnToo,
+        Some(_) => How::SomebodyElses,
+    };
+    let unfinished = unfinished.map(|job| placed(&job, how(&job)));
     Ok(unfinished.filter(|job| known.iter().all(|known| known.uid != job.uid)).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tally_store::{Options, Store};
+
+    use super::*;
+    use crate::place;
+
+    #[tokio::test]
+    async fn jobs_that_somebody_else_works_on_are_told_apart() {
+        let registry = place::begin(Store::memory(Options::default())).await.unwrap();
+        for (name, more) in [
+            ("a", json!({})),
+            ("b", json!({"managedBy": "example.com/other"})),
+            ("c", json!({"managedBy": JOB_CONTROLLER})),
+            ("d", json!({"suspend": true})),
+        ] {
+            let containers = json!([{"name": "c", "image": "i", "command": ["x"]}]);
+            let mut spec = json!({"template": {"spec": {"restartPolicy": "Never", "containers": containers}}});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let body = json!({"metadata": {"name": name}, "spec": spec}).to_string();
+            let target = Target::new(jobs().unwrap(), "default", "");
+            registry.create(target, body.as_bytes(), Format::Json, &write_options()).await.unwrap();
+        }
+        let found: Vec<_> = unfinished(&registry, &[]).unwrap().into_iter().map(|job| (job.name, job.how)).collect();
+        let expected = [("a", How::GoesOnToo), ("b", How::SomebodyElses), ("c", How::GoesOnToo)];
+        assert_eq!(found, expected.map(|(name, how)| (name.to_owned(), how)));
+    }
 }

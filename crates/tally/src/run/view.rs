@@ -71,15 +71,18 @@ pub struct PodStatus {
     pub phase: String,
     pub reason: String,
     pub message: String,
+    conditions: Option<Vec<Condition>>,
     init_container_statuses: Option<Vec<ContainerStatus>>,
     container_statuses: Option<Vec<ContainerStatus>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct ContainerStatus {
     name: String,
+    restart_count: u32,
     state: ContainerState,
+    last_state: ContainerState,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -146,10 +149,36 @@ impl PodStatus {
         ended.find(|(_, terminated)| terminated.exit_code != 0)
     }
 
+    /// Containers that ended badly and are started again in their Pod: which, which run of it, counted from 0, and how.
+    pub fn crashes(&self) -> impl Iterator<Item = (&str, u32, &Terminated)> {
+        self.containers().filter_map(|status| {
+            let how = status.last_state.terminated.as_ref().filter(|how| how.exit_code != 0)?;
+            // While it waits to be started again the count is still that of the run that ended.
+            let number = match status.state.running {
+                Some(_) => status.restart_count.checked_sub(1)?,
+                None => status.state.waiting.as_ref().map(|_| status.restart_count)?,
+            };
+            Some((status.name.as_str(), number, how))
+        })
+    }
+
     /// Why a container does not start, where that will not change by itself.
     pub fn stuck(&self) -> Option<&Waiting> {
-        const PASSING: [&str; 4] = ["", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"];
         let mut waiting = self.containers().filter_map(|status| status.state.waiting.as_ref());
-        waiting.find(|waiting| !PASSING.contains(&waiting.reason.as_str()))
+        waiting.find(|waiting| match waiting.reason.as_str() {
+            "" | "CrashLoopBackOff" => false,
+            // It has only just begun, unless there is something to say: a volume that cannot be had.
+            "ContainerCreating" | "PodInitializing" => !waiting.message.is_empty(),
+            _ => true,
+        })
+    }
+
+    /// Why no node takes it, if that is so.
+    pub fn unscheduled(&self) -> Option<&str> {
+        let refused = |condition: &&Condition| {
+            (condition.r#type.as_str(), condition.status.as_str(), condition.reason.as_str())
+                == ("PodScheduled", "False", "Unschedulable")
+        };
+        self.conditions.iter().flatten().find(refused).map(|condition| condition.message.as_str())
     }
 }

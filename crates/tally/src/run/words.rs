@@ -51,39 +51,92 @@ pub fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
+/// Lines of at most so many columns, broken between words. A word that is longer stays whole.
+pub fn broken(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// Text of somebody else without what a terminal would take for an order.
 pub fn harmless(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
-    let mut letters = text.chars().peekable();
+    let mut letters = text.chars();
     while let Some(letter) = letters.next() {
         match letter {
             '\t' => clean.push_str("  "),
-            '\u{1b}' => skip_sequence(&mut letters),
-            letter if letter.is_control() => {}
-            // They turn the order of what follows around.
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
+            '\u{1b}' => letters = after_sequence(letters.as_str()).chars(),
+            letter if is_order(letter) => {}
             letter => clean.push(letter),
         }
     }
     clean
 }
 
-fn skip_sequence(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    match letters.peek() {
-        Some('[') => {
-            letters.next();
-            // Parameters, up to a letter that ends it.
-            while letters.next_if(|letter| ('\u{20}'..='\u{3f}').contains(letter)).is_some() {}
-            letters.next_if(|letter| ('\u{40}'..='\u{7e}').contains(letter));
-        }
-        Some(']') => while letters.next_if(|letter| !matches!(letter, '\u{7}' | '\u{1b}')).is_some() {},
-        Some(_) => {
-            letters.next();
-        }
-        None => {}
-    }
+fn is_order(letter: char) -> bool {
+    // The last ones turn the order of what follows around.
+    letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// A line of somebody else's for a terminal: it may have colours, if they are wanted, but it cannot move the cursor or
+/// change anything that lasts.
+pub fn tame(line: &str, colours: bool) -> String {
+    let mut clean = String::with_capacity(line.len());
+    let mut coloured = false;
+    let mut letters = line.trim_end_matches('\r').chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\t' => clean.push(letter),
+            // A counter that overwrites itself: all it has shown, one after the other.
+            '\r' => clean.push(' '),
+            '\u{1b}' => {
+                let rest = letters.as_str();
+                let after = after_sequence(rest);
+                let sequence = &rest[..rest.len() - after.len()];
+                if colours && is_colour(sequence) {
+                    clean.push('\u{1b}');
+                    clean.push_str(sequence);
+                    coloured = true;
+                }
+                letters = after.chars();
+            }
+            letter if is_order(letter) => {}
+            letter => clean.push(letter),
+        }
+    }
+    if coloured {
+        clean.push_str("\u{1b}[0m");
+    }
+    clean
+}
+
+/// Whether a sequence changes how text looks, and nothing else.
+fn is_colour(sequence: &str) -> bool {
+    let parameters = sequence.strip_prefix('[').and_then(|rest| rest.strip_suffix('m'));
+    parameters.is_some_and(|them| them.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b';' | b':')))
+}
+
+/// What follows an escape sequence whose escape has been read.
+fn after_sequence(text: &str) -> &str {
+    match text.chars().next() {
+        Some('[') => {
+            // Parameters, up to a letter that ends it.
+            let rest = text[1..].trim_start_matches(|letter| ('\u{20}'..='\u{3f}').contains(&letter));
+            rest.strip_prefix(|letter| ('\u{40}'..='\u{7e}').contains(&letter)).unwrap_or(rest)
+        }
+        Some(']') => text.trim_start_matches(|letter| !matches!(letter, '\u{7}' | '\u{1b}')),
+        Some(letter) => &text[letter.len_utf8()..],
+        None => text,
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +175,35 @@ mod tests {
         ] {
             assert_eq!(cut(text, columns), expected);
             assert!(width(&cut(text, columns)) <= columns);
+        }
+    }
+
+    #[test]
+    fn texts_are_broken_between_words() {
+        for (text, columns, expected) in [
+            ("one two three", 20, vec!["one two three"]),
+            ("one two three", 7, vec!["one two", "three"]),
+            ("one two three", 3, vec!["one", "two", "three"]),
+            ("", 3, vec![]),
+        ] {
+            assert_eq!(broken(text, columns), expected);
+        }
+    }
+
+    #[test]
+    fn lines_for_a_terminal_may_have_colours_and_nothing_else() {
+        for (text, coloured, plain) in [
+            ("a\tb", "a\tb", "a\tb"),
+            ("\u{1b}[1;31mred\u{1b}[0m", "\u{1b}[1;31mred\u{1b}[0m\u{1b}[0m", "red"),
+            ("\u{1b}[38:5:1mx", "\u{1b}[38:5:1mx\u{1b}[0m", "x"),
+            ("10%\r20%\r", "10% 20%", "10% 20%"),
+            ("\u{1b}[2J\u{1b}[Hx\u{1b}[?25ly", "xy", "xy"),
+            ("\u{1b}]0;title\u{7}x\u{1b}cy\u{8}\u{b}", "xy", "xy"),
+            ("\u{1b}[?1mx", "x", "x"),
+            ("\u{9b}2Jx\u{202e}\u{1b}[", "2Jx", "2Jx"),
+            ("\u{1b}]0;\u{1b}[31mx", "\u{1b}[31mx\u{1b}[0m", "x"),
+        ] {
+            assert_eq!((tame(text, true).as_str(), tame(text, false).as_str()), (coloured, plain), "{text:?}");
         }
     }
 

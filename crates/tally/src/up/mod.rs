@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
@@ -17,15 +18,19 @@ use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_server::{Pki, Server, kubeconfig};
 use tally_store::{Options, Store};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::signal::unix::SignalKind;
+use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 use crate::node::ThisNode;
-use crate::place::{self, Made, quoted, temporary_directory};
+use crate::place::{self, Made, Temporary, quoted, wait_for_shim};
+use crate::signals::{self, Stop};
 
 /// How long Pods may take to end when the cluster is stopped; less if their own grace period is less.
 const DRAIN_WITHIN: Span = Span::from_seconds(30);
+
+/// For tasks to be dropped at the end. They do not wait for anything but each other.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -82,7 +87,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 /// Whether it was stopped as it should be.
 pub fn run(args: &Args) -> Result<bool> {
     match start(args) {
-        Ok(()) => Ok(true),
+        Ok(in_order) => Ok(in_order),
         Err(error) => {
             // Exit code 2 is for bad usage; this is the machine's fault, not the command line's.
             eprintln!("tally: {error:#}");
@@ -91,9 +96,20 @@ pub fn run(args: &Args) -> Result<bool> {
     }
 }
 
-fn start(args: &Args) -> Result<()> {
-    // Held to the end: the directory of an ephemeral run goes with it.
-    let ephemeral = if args.ephemeral { Some(temporary_directory()?) } else { None };
+/// Whether it was stopped in order.
+fn start(args: &Args) -> Result<bool> {
+    // The server and the store's writer have something to do at the same time even on one core.
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the server")?;
+    // Before anything is made: what a signal interrupts is taken away.
+    let stop =
+        signals::stop(&[SignalKind::interrupt(), SignalKind::terminate()], 1).context("cannot wait for signals")?;
+    // Held to the very end: whoever works in it must be gone before it is.
+    let ephemeral = if args.ephemeral { Some(Temporary::new()?) } else { None };
     let data = match (&ephemeral, &args.data_dir) {
         (Some(directory), _) => directory.path().to_owned(),
         (None, Some(directory)) => directory.clone(),
@@ -104,42 +120,54 @@ fn start(args: &Args) -> Result<()> {
     kubeconfig::check(&kubeconfig)?;
     let listener = TcpListener::bind(args.listen).map_err(|error| address_error(args.listen, error))?;
 
-    // The server and the store's writer have something to do at the same time even on one core.
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .enable_all()
-        .build()
-        .context("cannot start the threads of the server")?;
-    runtime.block_on(async {
-        let listener = listen(listener).context("cannot listen")?;
-        let stop = stop_signals().context("cannot wait for signals")?;
-        let metrics = Arc::new(Metrics::default());
-        metrics.reachable(true);
-        let ready = prepare(args, &data, &kubeconfig, listener.local_addr()?, metrics.clone()).await?;
-        let (cluster, registry) = (&ready.cluster, ready.registry.clone());
-        if let Some(node) = &ready.node {
-            ready.server.add_logs(node.logs());
+    let mut at_once = stop.clone();
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            // Somebody is in a hurry, and the store is made to survive worse.
+            Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => Ok(false),
+            ended = serve(args, &data, &kubeconfig, listener, stop) => ended.map(|()| true),
         }
-        let controllers = controllers::Running::start(
-            &args.controllers,
-            cluster,
-            registry,
-            metrics.clone(),
-            driver::Options::default(),
-        );
-        ready.server.add_metrics(move || metrics.classic());
-        ready.server.serve(listener, stop).await;
-        // The Pods end while the controllers still count them.
-        let ended = match ready.node {
-            Some(node) => node.end(DRAIN_WITHIN).await,
-            None => Ok(()),
-        };
-        let finished = controllers.finish().await.and(ended);
-        // Waits for the disk, with nothing else left to do.
-        ready.registry.store.close();
-        finished
-    })
+    });
+    // The node's processes are let go with the last task, and then ended if they have not been.
+    runtime.shutdown_timeout(LET_GO_WITHIN);
+    wait_for_shim(&data);
+    drop(ephemeral);
+    ended
+}
+
+async fn serve(
+    args: &Args,
+    data: &Path,
+    kubeconfig: &Path,
+    listener: TcpListener,
+    mut stop: watch::Receiver<Stop>,
+) -> Result<()> {
+    let listener = listen(listener).context("cannot listen")?;
+    let metrics = Arc::new(Metrics::default());
+    metrics.reachable(true);
+    let ready = prepare(args, data, kubeconfig, listener.local_addr()?, metrics.clone()).await?;
+    let (cluster, registry) = (&ready.cluster, ready.registry.clone());
+    if let Some(node) = &ready.node {
+        ready.server.add_logs(node.logs());
+    }
+    let controllers =
+        controllers::Running::start(&args.controllers, cluster, registry, metrics.clone(), driver::Options::default());
+    ready.server.add_metrics(move || metrics.classic());
+    let stopped = async move {
+        // An error would say that nobody can ask any more.
+        let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+    };
+    ready.server.serve(listener, stopped).await;
+    // The Pods end while the controllers still count them.
+    let ended = match ready.node {
+        Some(node) => node.end(DRAIN_WITHIN).await,
+        None => Ok(()),
+    };
+    let finished = controllers.finish().await.and(ended);
+    // Waits for the disk, with nothing else left to do.
+    ready.registry.store.close();
+    finished
 }
 
 fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
@@ -211,29 +239,6 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
     let mut out = io::stdout();
     // Whoever closed the pipe does not want to know.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// Ready at the first SIGINT or SIGTERM. The second ends the process on the spot: somebody is in a hurry, and the store
-/// is made to survive worse.
-fn stop_signals() -> io::Result<impl Future<Output = ()>> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let (stop, stopped) = oneshot::channel();
-    tokio::spawn(async move {
-        either(&mut interrupt, &mut terminate).await;
-        let _ = stop.send(());
-        either(&mut interrupt, &mut terminate).await;
-        std::process::exit(1);
-    });
-    Ok(async move {
-        let _ = stopped.await;
-    })
-}
-
-async fn either(one: &mut Signal, other: &mut Signal) {
-    tokio::select! {
-        _ = one.recv() => {}
-        _ = other.recv() => {}
-    }
 }
 
 fn default_data_dir() -> Result<PathBuf> {

@@ -96,3 +96,30 @@ fn a_data_directory_that_cannot_be_used_is_named() {
 fn without_a_place_for_temporary_files_it_says_so() {
     refused(said(run(&["--", "true"]).env("TMPDIR", "/no/such/place").output().unwrap()), 3, &["set TMPDIR"]);
 }
+
+#[test]
+fn configmaps_and_secrets_that_are_named_must_be_there_or_come_along() {
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {k: v}\n---\n";
+    let with = |more: &str| {
+        job("sum", "", &[]).replace("restartPolicy: Never", &format!("restartPolicy: Never\n      {more}"))
+    };
+    let volume = with("volumes: [{name: v, configMap: {name: settings}}]");
+    let told = [
+        "standard input:9:45: spec.template.spec.volumes[0].configMap.name: ",
+        "no ConfigMap \"settings\"",
+        "optional",
+    ];
+    refused(fed(&["-"], &volume), 2, &told);
+    refused(fed(&["-"], &with("volumes: [{name: v, secret: {secretName: keys}}]")), 2, &["no Secret \"keys\""]);
+    let said = fed(&["-"], &format!("{map}{volume}"));
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    // In the data directory it is there for later Jobs.
+    let directory = directory();
+    let data = directory.path().join("data");
+    let data = text(&data);
+    refused(fed(&["--data-dir", data, "-"], &volume), 2, &told[1..]);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is made for input that is refused");
+    assert_eq!(fed(&["--data-dir", data, "-"], &format!("{map}{}", job("first", "", &[]))).code, Some(0));
+    let said = fed(&["--data-dir", data, "-"], &volume);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+}

@@ -149,6 +149,10 @@ fn help_teaches_and_shells_are_helped() {
         assert!(help.contains(told), "{told}: {help}");
     }
     assert!(!help.contains("--hollow"), "{help}");
+    let help = tally(&["--help"]).out;
+    for told in ["Examples:", "tally run -n 20", "tally up", "tally COMMAND --help"] {
+        assert!(help.contains(told), "{told}: {help}");
+    }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let said = tally(&["completion", shell]);
         assert!(said.code == Some(0) && said.out.contains("backoff-limit-per-index"), "{shell}: {}", said.err);
@@ -157,4 +161,24 @@ fn help_teaches_and_shells_are_helped() {
     assert!(page.code == Some(0) && page.out.contains(".TH tally-run 1"), "{}", page.out);
     assert!(tally(&["man"]).out.contains("tally\\-run(1)"));
     assert_eq!(tally(&["man", "nonsense"]).code, Some(2));
+}
+
+#[test]
+fn signals_that_were_ignored_at_the_start_stay_so() {
+    let directory = directory();
+    let path = file(directory.path(), "j.yaml", &job("long", "", &[("run-for", "1h")]));
+    let out = directory.path().join("out");
+    let tally = run(&["--output", "json", "-f", text(&path)]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(tally.get_program()).args(tally.get_args());
+    let child = command.stdin(Stdio::null()).stdout(std::fs::File::create(&out).unwrap()).spawn().unwrap();
+    let mut child = tool::Running(child);
+    tool::eventually("it runs", || std::fs::read_to_string(&out).unwrap().contains("\"active\":1"));
+    // Two of these would end it at once if they counted; the third, which does, is then the first.
+    signal(child.0.id(), "HUP");
+    signal(child.0.id(), "INT");
+    signal(child.0.id(), "TERM");
+    assert_eq!(child.0.wait().unwrap().code(), Some(130));
+    let events = events(&std::fs::read_to_string(&out).unwrap());
+    assert_eq!(events.last().unwrap()["result"], "Interrupted", "there was time for a summary");
 }

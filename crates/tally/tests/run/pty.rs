@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -17,6 +18,7 @@ pub struct Terminal {
     /// The end of whoever sits before it.
     near: OwnedFd,
     shown: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Terminal {
@@ -34,14 +36,14 @@ impl Terminal {
         let child = command.spawn().unwrap();
         let shown = Arc::new(Mutex::new(Vec::new()));
         let (mut reader, sink) = (File::from(near.try_clone().unwrap()), shown.clone());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // An error: nobody has the other end open any more.
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
                 sink.lock().unwrap().extend_from_slice(&buffer[..count]);
             }
         });
-        Self { child, near, shown }
+        Self { child, near, shown, reader: Some(reader) }
     }
 
     /// Everything that was ever written to it.
@@ -64,14 +66,10 @@ impl Terminal {
     /// The exit code, and everything shown up to the end.
     pub fn end(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
-        let mut before = usize::MAX;
-        // The reader may be a moment behind.
-        eventually("the reader has read everything", || {
-            let now = self.shown().len();
-            let settled = now == before;
-            before = now;
-            settled
-        });
+        // It ends when nobody has the other end open any more, and then it has read everything.
+        let reader = self.reader.take().unwrap();
+        eventually("nobody writes to the terminal any more", || reader.is_finished());
+        reader.join().unwrap();
         (code, self.shown())
     }
 }

@@ -57,7 +57,12 @@ impl Server {
         // One left by an earlier run names that run's port.
         let _ = std::fs::remove_file(&kubeconfig);
         let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log file");
-        let child = Command::new(env!("CARGO_BIN_EXE_tally"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+        if options.contains(&"--ephemeral") {
+            // What it leaves behind if it is killed goes with the test.
+            command.env("TMPDIR", directory);
+        }
+        let child = command
             .args(["up", "--listen", "127.0.0.1:0"])
             .args(options)
             .arg("--kubeconfig")
