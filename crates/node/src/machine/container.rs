@@ -1,5 +1,6 @@
 //! One container: its runs, one after the other.
 
+use tally_controllers::kit::retry_at;
 use tally_core::time::{Span, Timestamp};
 
 use super::checks::{Hook, Probes};
@@ -25,6 +26,9 @@ pub struct Container {
     pub last: Option<Terminated>,
     /// Why it is not started.
     pub waiting: Option<Failure>,
+    /// The machine had no room for it: not before then. So often in a row.
+    pub not_before: Option<Timestamp>,
+    pub hitches: u32,
     /// How long it waits before the next start.
     pub delay: Span,
     /// It has been told of its waiting to be restarted.
@@ -61,6 +65,8 @@ impl Container {
             state: State::Fresh,
             last: None,
             waiting: None,
+            not_before: None,
+            hitches: 0,
             delay: Span::ZERO,
             backs_off: false,
             hook: Hook::default(),
@@ -149,6 +155,14 @@ impl Container {
                 None => State::Fresh,
             };
         }
+    }
+
+    /// It was to begin, and the machine had no room for it: it is tried again, later each time.
+    pub fn postpone(&mut self, failure: Failure, now: Timestamp) {
+        self.never_began();
+        self.waiting = Some(failure);
+        self.not_before = Some(retry_at(now, self.hitches));
+        self.hitches = self.hitches.saturating_add(1);
     }
 
     /// It has come up: its hook has run and its startup probe has passed.

@@ -293,12 +293,20 @@ fn a_full_disk_loses_output_and_no_exit() {
         start.termination_message.from_logs = true;
         assert_eq!(node.run(start).await.code, 9);
         std::fs::write(disk.path().join("rest"), vec![0; 1 << 20]).unwrap_err();
-        let said = node.refused(shell(node.attempt("next", 0), "true")).await;
-        assert!(said.contains("No space left on device"), "{said}");
+        let next = shell(node.attempt("next", 0), "true");
+        for _ in 0..2 {
+            let failure = node.unstarted(next.clone()).await;
+            assert!(failure.message.contains("No space left on device"), "{}", failure.message);
+            assert!(failure.passing && failure.reason == "CreateContainerError", "{failure:?}");
+        }
         node.stop().await;
         let node = Node::start(&root).await;
         let exits: Vec<_> = node.found[0].1.iter().map(|found| found.exit.as_ref().map(|exit| exit.code)).collect();
         assert_eq!(exits, [Some(9)]);
+        // When there is room, the attempt that found none is as good as new.
+        std::fs::remove_file(disk.path().join("rest")).unwrap();
+        let mut node = node;
+        assert_eq!(node.run(next).await.code, 0);
         node.stop().await;
     });
     assert!(Command::new("umount").arg(disk.path()).status().unwrap().success());

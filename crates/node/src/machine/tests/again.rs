@@ -135,7 +135,7 @@ fn what_is_said_of_a_run_of_the_past_is_not_heard() {
     let first = bench.running[0].clone();
     let exit = found("c", 0, Some(0)).exit.unwrap();
     bench.machine.hear(Report::Ended { attempt: first.clone(), exit }, bench.now, &mut bench.out);
-    let failure = Failure { reason: "StartError".into(), message: String::new() };
+    let failure = Failure { reason: "StartError".into(), message: String::new(), passing: false };
     bench.machine.hear(Report::Unstarted { attempt: first, failure }, bench.now, &mut bench.out);
     let bench = run(bench, "+1s c=0");
     assert_eq!(bench.log.join(", "), "prepare, start c/0, start c/1, Running[c=Readyx1], Succeeded[c=0x1]");

@@ -208,9 +208,12 @@ impl Bench {
         } else if let Some(container) = word.strip_prefix("up:") {
             let attempt = self.running.iter().rfind(|attempt| attempt.container == container).unwrap().clone();
             self.machine.hear(Report::Started { attempt, at: self.now }, self.now, &mut self.out);
-        } else if let Some(container) = word.strip_prefix("cannot:") {
-            let attempt = self.running.iter().rfind(|attempt| attempt.container == container).unwrap().clone();
-            let failure = Failure { reason: "StartError".into(), message: "no such program".to_owned() };
+        } else if let Some((how @ ("cannot" | "not-yet"), container)) = word.split_once(':') {
+            let at = self.running.iter().rposition(|attempt| attempt.container == container).unwrap();
+            let attempt = self.running.remove(at);
+            let passing = how == "not-yet";
+            let reason = if passing { "CreateContainerError" } else { "StartError" };
+            let failure = Failure { reason: reason.into(), message: "no".to_owned(), passing };
             self.machine.hear(Report::Unstarted { attempt, failure }, self.now, &mut self.out);
         } else {
             match word {
