@@ -39,8 +39,13 @@ pub struct ThisNode {
 }
 
 impl ThisNode {
-    /// Starts the shim on its directory and the controller on the registry.
-    pub async fn start(root: PathBuf, registry: Arc<Registry>, observer: Arc<dyn Observer>) -> Result<Self> {
+    /// Starts the shim on its directory and the controller on the registry. `release_lost`: see [`Options`].
+    pub async fn start(
+        root: PathBuf,
+        registry: Arc<Registry>,
+        observer: Arc<dyn Observer>,
+        release_lost: bool,
+    ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the program that is running")?;
         let runtime = Runtime::start(Config::new(program, root.clone())).await?;
         let (deeds, reports, keeper) = runtime.split();
@@ -49,7 +54,7 @@ impl ThisNode {
             let mailbox = mailbox.clone();
             async move { carry(&mailbox, deeds, reports).await }
         });
-        let node = Node::new(options(&root), mailbox.clone());
+        let node = Node::new(Options { release_lost, ..options(&root) }, mailbox.clone());
         let controller = Running::drive(vec![Box::new(node)], registry, observer);
         Ok(Self { mailbox, root, controller, carrier, keeper })
     }

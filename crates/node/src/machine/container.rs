@@ -13,6 +13,10 @@ pub const CANNOT_START: i32 = 128;
 /// How a run ends that was killed, or of which nothing is known.
 pub const KILLED: i32 = 137;
 
+/// What is said of a run that the node itself has ended, or lost sight of.
+pub const RESTARTED: &str = "NodeRestarted";
+pub const UNKNOWN: &str = "ContainerStatusUnknown";
+
 /// Before a container is started again it waits: not at all, 10 s, 20 s ... 5 min. After a run this long it begins anew.
 const FIRST_DELAY: Span = Span::from_seconds(10);
 const LONGEST_DELAY: Span = Span::from_seconds(300);
@@ -98,6 +102,11 @@ impl Container {
             State::Ended { how, .. } => Some(how.exit_code),
             _ => None,
         }
+    }
+
+    /// Its last run did not end by itself: the node was stopped or killed.
+    pub fn was_lost(&self) -> bool {
+        matches!(&self.state, State::Ended { how, .. } if how.reason == RESTARTED || how.reason == UNKNOWN)
     }
 
     /// Whether it is started again after it has ended so.

@@ -110,7 +110,8 @@ impl Node {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(Silent));
         if hollow == 0 {
             let root = cluster.directory.join("node");
-            return Ok(Self::This(ThisNode::start(root, registry, observer).await?));
+            // Being killed is no failure of a Job's, and no reason to wait.
+            return Ok(Self::This(ThisNode::start(root, registry, observer, true).await?));
         }
         Ok(Self::Hollow(Running::drive(vec![Box::new(Hollow::new(hollow))], registry, observer)))
     }

@@ -164,7 +164,7 @@ async fn prepare(
     let pki = Pki::open(&keys, listen.ip())?;
     let registry = place::begin(store).await?;
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), metrics).await?),
+        true => Some(ThisNode::start(pods, registry.clone(), metrics, false).await?),
         false => None,
     };
     let url = kubeconfig::url(listen);
