@@ -64,9 +64,10 @@ impl Setup {
         self.stale = true;
     }
 
-    /// What was being prepared has to be prepared anew.
+    /// Everything has to be prepared anew: what was in memory went with the one who had prepared it.
     pub fn interrupt(&mut self) {
-        self.stale |= self.preparing.take().is_some();
+        (self.preparing, self.prepared) = (None, None);
+        self.stale = true;
     }
 
     /// The next object to read.

@@ -221,6 +221,7 @@ impl Shim {
         // It is to be heard before what may take a while.
         tokio::task::yield_now().await;
         let found = recover::recover(&self.layout, &self.boot, |note| self.note(note))?;
+        volumes::unmount_all(&self.layout);
         found.into_iter().for_each(|report| self.report(report));
         self.report(Report::Recovered);
         let shim = self.clone();
@@ -329,6 +330,7 @@ impl Shim {
             }
             self.reaper.round().await;
         }
+        volumes::unmount_all(&self.layout);
     }
 
     fn begun(&self) {

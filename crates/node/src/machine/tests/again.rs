@@ -208,7 +208,7 @@ fn what_ran_when_the_doing_half_was_lost() {
     assert_eq!(lost(false, &[found("c", 0, None)]), "Failed[c=137NodeRestarted]");
     assert_eq!(lost(false, &[]), "Failed[c=137NodeRestarted]", "it ran, and must not run again");
     assert_eq!(lost(true, &[found("c", 0, Some(0))]), "Succeeded[c=0]", "it had been started after all");
-    assert_eq!(lost(true, &[]), "start c/0", "it had never begun");
+    assert_eq!(lost(true, &[]), "prepare, start c/0", "it had never begun");
 }
 
 #[test]
