@@ -25,7 +25,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::mailbox::{Sink, Source};
+use crate::mailbox::{Sent, Sink, Source};
+use crate::notes::Notes;
 use crate::port::{Deed, Report};
 use crate::shim::wire::{self, Word};
 use crate::shim::{Arguments, log};
@@ -107,8 +108,12 @@ impl Reports {
 }
 
 impl Sink for Deeds {
-    async fn send(&self, deed: &Deed) -> bool {
-        Deeds::send(self, deed).await.is_ok()
+    async fn send(&self, deed: &Deed) -> Sent {
+        match Deeds::send(self, deed).await {
+            Ok(()) => Sent::Done,
+            Err(Error::TooLong(why)) => Sent::Unfit(why.to_string()),
+            Err(_) => Sent::Gone,
+        }
     }
 }
 
