@@ -14,6 +14,7 @@ use tally_core::time::Span;
 use tally_node::logs::{self, Which};
 use tally_node::mailbox::{Mailbox, carry};
 use tally_node::node::Node;
+use tally_node::notes::Notes;
 use tally_node::options::Options;
 use tally_node::runtime::{Config, Runtime};
 use tally_registry::Registry;
@@ -36,6 +37,7 @@ pub struct ThisNode {
     controller: Running,
     carrier: JoinHandle<()>,
     keeper: JoinHandle<()>,
+    notes: Arc<Notes>,
 }
 
 impl ThisNode {
@@ -47,7 +49,9 @@ impl ThisNode {
         release_lost: bool,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the program that is running")?;
-        let runtime = Runtime::start(Config::new(program, root.clone())).await?;
+        let config = Config::new(program, root.clone());
+        let notes = config.notes.clone();
+        let runtime = Runtime::start(config).await?;
         let (deeds, reports, keeper) = runtime.split();
         let mailbox = Mailbox::new();
         let carrier = tokio::spawn({
@@ -56,7 +60,12 @@ impl ThisNode {
         });
         let node = Node::new(Options { release_lost, ..options(&root) }, mailbox.clone());
         let controller = Running::drive(vec![Box::new(node)], registry, observer);
-        Ok(Self { mailbox, root, controller, carrier, keeper })
+        Ok(Self { mailbox, root, controller, carrier, keeper, notes })
+    }
+
+    /// What a person should know of it.
+    pub fn notes(&self) -> Arc<Notes> {
+        self.notes.clone()
     }
 
     pub fn logs(&self) -> NodeLogs {

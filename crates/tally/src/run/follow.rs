@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{ListOptions, WatchOptions};
+use tally_node::notes::Notes;
 use tally_registry::{Object, Registry, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -54,6 +55,7 @@ impl Follow<'_> {
         let mut pod_news = self.watch(pods, field_selector)?;
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let notes = working.notes();
         let mut working = Some(working);
         let mut ending = None;
         loop {
@@ -67,6 +69,7 @@ impl Follow<'_> {
                     Some(event) => self.pod_news(&event),
                 },
                 _ = beat.tick() => {
+                    self.tell(&notes);
                     self.beat();
                     if let Some(trouble) = self.trouble(working.as_ref()) {
                         if let Some(working) = working.take() {
@@ -82,6 +85,7 @@ impl Follow<'_> {
                 ended = join(&mut ending) => {
                     ended?;
                     self.last_news(&mut job_news, &mut pod_news);
+                    self.tell(&notes);
                     return Ok(End::Interrupted);
                 }
             }
@@ -90,6 +94,7 @@ impl Follow<'_> {
                 if let Some(working) = working.take() {
                     working.finish().await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
                 }
+                self.tell(&notes);
                 return Ok(End::Finished);
             }
         }
@@ -155,6 +160,11 @@ impl Follow<'_> {
         }
         self.readers.end();
         self.write_logs();
+    }
+
+    /// What the node has to say that is of no Pod alone.
+    fn tell(&mut self, notes: &Notes) {
+        notes.take().iter().for_each(|note| self.output.note(note));
     }
 
     fn beat(&mut self) {
