@@ -168,9 +168,7 @@ fn refusal(deed: &Deed, why: &str) -> Option<Report> {
             let failure = failure("CreateContainerError", "its command and environment");
             Some(Report::Unstarted { attempt: order.attempt.clone(), failure })
         }
-        Deed::Check { id, .. } => {
-            Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) })
-        }
+        Deed::Check { id, .. } => Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) }),
         Deed::Signal { .. } | Deed::Clean { .. } => None,
     }
 }

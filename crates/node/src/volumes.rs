@@ -110,7 +110,8 @@ impl Files {
                 None if optional => {}
                 None => {
                     let (name, key) = (source.name(), &item.key);
-                    let why = format!("{name} has no key {key:?}; add it there, or mark the volume's source as optional");
+                    let why =
+                        format!("{name} has no key {key:?}; add it there, or mark the volume's source as optional");
                     return Err(Problem::Missing(why));
                 }
             }

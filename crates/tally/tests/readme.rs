@@ -112,7 +112,8 @@ fn without_progress(text: &str) -> String {
     let is_progress = |line: &str| {
         let said = line.split_once(": ").map_or("", |(_, said)| said);
         let mut words = said.split([' ', ',']);
-        let counted = words.next().is_some_and(|word| word.chars().all(|letter| letter.is_ascii_digit() || letter == '/'));
+        let counted =
+            words.next().is_some_and(|word| word.chars().all(|letter| letter.is_ascii_digit() || letter == '/'));
         said == "waiting" || counted && words.next() == Some("ok")
     };
     text.lines().filter(|line| !is_progress(line)).map(|line| format!("{line}\n")).collect()
@@ -120,8 +121,10 @@ fn without_progress(text: &str) -> String {
 
 #[test]
 fn only_progress_is_left_out() {
-    let kept = "sums: index 3: exit code 2, Pod sums-3-POD\n  | no input\nsums: Failed in TIME: FailedIndexes: x; 4/5 ok\n";
-    let progress = "sums: waiting\nsums: 0/5 ok, 5 active\nsums: 4/5 ok, 1 failed, failing: FailedIndexes\nsums: 2 ok\n";
+    let kept =
+        "sums: index 3: exit code 2, Pod sums-3-POD\n  | no input\nsums: Failed in TIME: FailedIndexes: x; 4/5 ok\n";
+    let progress =
+        "sums: waiting\nsums: 0/5 ok, 5 active\nsums: 4/5 ok, 1 failed, failing: FailedIndexes\nsums: 2 ok\n";
     assert_eq!(without_progress(&format!("{progress}{kept}")), kept);
 }
 

@@ -81,7 +81,8 @@ pub fn start(shim: &Rc<Shim>, start: Start) {
 }
 
 fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
-    let slot = shim.layout.attempt(&start.attempt).map_err(|error| create_failure("the attempt has no name", &error))?;
+    let slot =
+        shim.layout.attempt(&start.attempt).map_err(|error| create_failure("the attempt has no name", &error))?;
     let env = command::environment(&start, &shim.layout, &slot).map_err(|error| create_failure("a volume", &error))?;
     let Some(name) = start.argv.first() else { return Err(failure(START_ERROR, "there is no command to run")) };
     let own = rustix::process::geteuid().as_raw();
@@ -165,8 +166,7 @@ fn spawn(
     }
     let group = make_cgroup(shim, start, limits)?;
     let launched = launch_of(shim, start, slot, env.to_vec(), apart, group.clone()).and_then(|launch| {
-        spawn_launcher(&shim.program, &launch)
-            .map_err(|error| create_failure("the launcher cannot be started", &error))
+        spawn_launcher(&shim.program, &launch).map_err(|error| create_failure("the launcher cannot be started", &error))
     });
     if let (Err(_), Some(group)) = (&launched, &group) {
         cgroup::remove(group);

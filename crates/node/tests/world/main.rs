@@ -266,7 +266,8 @@ impl World {
             Deed::Prepare(order) => {
                 self.directories.insert(order.pod.clone());
                 if !self.calm && self.chance(10) {
-                    let failure = Failure { reason: "CreateContainerError".into(), message: "no room".to_owned(), passing: true };
+                    let failure =
+                        Failure { reason: "CreateContainerError".into(), message: "no room".to_owned(), passing: true };
                     Report::Unprepared { pod: order.pod, failure }
                 } else {
                     Report::Prepared { pod: order.pod }
@@ -279,7 +280,8 @@ impl World {
                 if self.chance(5) {
                     // Whether it may pass or not.
                     let passing = self.chance(50);
-                    let failure = Failure { reason: "StartError".into(), message: "no such program".to_owned(), passing };
+                    let failure =
+                        Failure { reason: "StartError".into(), message: "no such program".to_owned(), passing };
                     Report::Unstarted { attempt, failure }
                 } else {
                     self.runs += 1;
