@@ -11,6 +11,7 @@ pub mod logs;
 pub mod machine;
 pub mod mailbox;
 pub mod node;
+pub mod notes;
 mod object;
 pub mod options;
 pub mod pod;

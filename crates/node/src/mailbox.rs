@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tally_core::time::Span;
 use tokio::sync::Notify;
 
-use crate::port::{Deed, Report};
+use crate::port::{Deed, Failure, Report};
 
 #[derive(Debug, Default)]
 pub struct Mailbox {
@@ -139,8 +139,38 @@ fn begins_anew(report: &Report) -> bool {
 
 /// Takes deeds to where they are done.
 pub trait Sink: Send + Sync {
-    /// False: nothing will ever be done again. Safe to cancel: then it has not been sent.
-    fn send(&self, deed: &Deed) -> impl Future<Output = bool> + Send;
+    /// Safe to cancel: then it has not been sent.
+    fn send(&self, deed: &Deed) -> impl Future<Output = Sent> + Send;
+}
+
+/// What became of a deed on its way.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sent {
+    Done,
+    /// This one cannot be sent, and why. Others can.
+    Unfit(String),
+    /// Nothing will ever be done again.
+    Gone,
+}
+
+/// The answer to a deed that cannot be sent. Only these can be large; a signal and a name are not.
+fn refusal(deed: &Deed, why: &str) -> Option<Report> {
+    let failure = |reason: &str, what: &str| {
+        let message = format!("{what} cannot be sent to the process that would use it: {why}");
+        Failure { reason: reason.into(), message, passing: false }
+    };
+    match deed {
+        Deed::Prepare(order) => {
+            let failure = failure("FailedMount", "what its volumes hold");
+            Some(Report::Unprepared { pod: order.pod.clone(), failure })
+        }
+        Deed::Start(order) => {
+            let failure = failure("CreateContainerError", "its command and environment");
+            Some(Report::Unstarted { attempt: order.attempt.clone(), failure })
+        }
+        Deed::Check { id, .. } => Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) }),
+        Deed::Signal { .. } | Deed::Clean { .. } => None,
+    }
 }
 
 /// Where reports come from.
@@ -168,10 +198,12 @@ pub async fn carry(mailbox: &Mailbox, sink: impl Sink, mut source: impl Source) 
                 Some(deed) => sink.send(deed).await,
                 None => std::future::pending().await,
             } } => {
-                if !sent {
-                    return;
+                let deed = hands.pop_front();
+                match sent {
+                    Sent::Done => {}
+                    Sent::Unfit(why) => mailbox.report(deed.and_then(|deed| refusal(&deed, &why))),
+                    Sent::Gone => return,
                 }
-                hands.pop_front();
             }
             deeds = mailbox.deeds(), if next.is_none() => hands.extend(deeds),
         }
@@ -186,8 +218,11 @@ mod tests {
     use tokio::sync::mpsc;
 
     impl Sink for mpsc::Sender<Deed> {
-        async fn send(&self, deed: &Deed) -> bool {
-            mpsc::Sender::send(self, deed.clone()).await.is_ok()
+        async fn send(&self, deed: &Deed) -> Sent {
+            match mpsc::Sender::send(self, deed.clone()).await {
+                Ok(()) => Sent::Done,
+                Err(_) => Sent::Gone,
+            }
         }
     }
 
@@ -230,6 +265,38 @@ mod tests {
         assert_eq!(done.recv().await, Some(clean(6)), "decided from what is");
         drop(teller);
         carrier.await.unwrap();
+    }
+
+    /// Takes no volumes.
+    struct Narrow(mpsc::Sender<Deed>);
+
+    impl Sink for Narrow {
+        async fn send(&self, deed: &Deed) -> Sent {
+            if matches!(deed, Deed::Prepare(_)) {
+                return Sent::Unfit("99999999 bytes are too many".to_owned());
+            }
+            Sink::send(&self.0, deed).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deed_that_cannot_be_sent_is_answered_and_the_others_go_on() {
+        let mailbox = Mailbox::new();
+        let (sink, mut done) = mpsc::channel(1);
+        let (_teller, source) = mpsc::channel(1);
+        tokio::spawn({
+            let mailbox = mailbox.clone();
+            async move { carry(&mailbox, Narrow(sink), source).await }
+        });
+        let pod = PodUid::from_u128(7);
+        let (namespace, name) = ("default".into(), "large".into());
+        let large = crate::port::Preparation { pod: pod.clone(), namespace, name, volumes: Vec::new() };
+        mailbox.post(&mut vec![Deed::Prepare(Box::new(large)), clean(1)]);
+        assert_eq!(done.recv().await, Some(clean(1)));
+        let reports = mailbox.take_reports();
+        let [Report::Unprepared { pod: told, failure }] = &reports[..] else { panic!("{reports:?}") };
+        assert_eq!((told, failure.reason.as_str()), (&pod, "FailedMount"));
+        assert!(failure.message.contains("99999999 bytes are too many"), "{}", failure.message);
     }
 
     #[tokio::test]

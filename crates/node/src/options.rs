@@ -24,6 +24,10 @@ pub struct Options {
     /// A Pod that is not running yet, or runs quietly, is reported this late: what has ended by then needs one report
     /// only.
     pub report_after: Span,
+    /// What becomes of Pods of Jobs whose end nobody saw, because the node was killed. False: they have failed, as on
+    /// any node. True: they are taken out of their Job's account and removed, as when it is scaled down; so they
+    /// neither cost a try nor delay the next one.
+    pub release_lost: bool,
 }
 
 impl Options {
@@ -43,6 +47,7 @@ impl Options {
             .into(),
             version: env!("CARGO_PKG_VERSION").into(),
             report_after: Span::from_millis(200),
+            release_lost: false,
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct Metadata {
     pub labels: Labels,
     #[serde(default)]
     pub annotations: Labels,
+    #[serde(default)]
+    pub finalizers: Vec<CompactString>,
     pub deletion_timestamp: Option<Timestamp>,
     pub deletion_grace_period_seconds: Option<i64>,
 }

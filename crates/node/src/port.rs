@@ -60,7 +60,8 @@ pub enum Report {
         attempt: Attempt,
         at: Timestamp,
     },
-    /// Will never run.
+    /// It does not run, and nothing of it is on record. Where the failure may pass, the same attempt can be started
+    /// once more; where not, it will never run.
     Unstarted {
         attempt: Attempt,
         failure: Failure,
@@ -87,6 +88,9 @@ pub enum Report {
 pub struct Failure {
     pub reason: CompactString,
     pub message: String,
+    /// The machine has no room for it now (disk, memory, processes, open files). No fault of the Pod's, and it may pass.
+    #[serde(default)]
+    pub passing: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

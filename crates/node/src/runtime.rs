@@ -25,7 +25,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::mailbox::{Sink, Source};
+use crate::mailbox::{Sent, Sink, Source};
+use crate::notes::Notes;
 use crate::port::{Deed, Report};
 use crate::shim::wire::{self, Word};
 use crate::shim::{Arguments, log};
@@ -47,11 +48,13 @@ pub struct Config {
     /// Its directory; made where it does not exist.
     pub root: PathBuf,
     pub log_limits: log::Limits,
+    /// What a person should know goes here.
+    pub notes: Arc<Notes>,
 }
 
 impl Config {
     pub fn new(program: PathBuf, root: PathBuf) -> Self {
-        Self { program, root, log_limits: log::Limits::default() }
+        Self { program, root, log_limits: log::Limits::default(), notes: Arc::default() }
     }
 }
 
@@ -107,8 +110,12 @@ impl Reports {
 }
 
 impl Sink for Deeds {
-    async fn send(&self, deed: &Deed) -> bool {
-        Deeds::send(self, deed).await.is_ok()
+    async fn send(&self, deed: &Deed) -> Sent {
+        match Deeds::send(self, deed).await {
+            Ok(()) => Sent::Done,
+            Err(Error::TooLong(why)) => Sent::Unfit(why.to_string()),
+            Err(_) => Sent::Gone,
+        }
     }
 }
 
@@ -203,7 +210,7 @@ impl Keeper {
             let ended = self.serve(reader, writer).await;
             // Its socket is closed. It may take a moment to end what it had started.
             if timeout(STOP_FOR, child.wait()).await.is_err() {
-                tracing::error!("the node's helper process does not end");
+                self.config.notes.say("the node's helper process does not end");
             }
             if matches!(ended, End::Wanted) {
                 return;
@@ -212,7 +219,7 @@ impl Keeper {
                 pause = FIRST_PAUSE;
             }
             shim = loop {
-                tracing::warn!("the node's helper process ended unexpectedly; another one is started");
+                self.config.notes.say("the node's helper process ended unexpectedly; another one is started");
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 if self.reports.is_closed() {
@@ -220,7 +227,9 @@ impl Keeper {
                 }
                 match Shim::start(&self.config).await {
                     Ok(shim) => break shim,
-                    Err(error) => tracing::error!(%error, "the node's helper process cannot be replaced yet"),
+                    Err(error) => {
+                        self.config.notes.say(format!("the node's helper process cannot be replaced yet: {error}"));
+                    }
                 }
             };
             self.life += 1;
@@ -230,7 +239,7 @@ impl Keeper {
     async fn serve(&mut self, reader: BufReader<OwnedReadHalf>, mut writer: OwnedWriteHalf) -> End {
         let (life, reports) = (self.life, self.reports.clone());
         // Reads frames to their end: a task that is never cancelled in the middle of one.
-        let mut hearing = tokio::spawn(hear(reader, life, reports));
+        let mut hearing = tokio::spawn(hear(reader, life, reports, self.config.notes.clone()));
         let end = loop {
             tokio::select! {
                 _ = &mut hearing => return End::Died,
@@ -261,7 +270,12 @@ impl Keeper {
     }
 }
 
-async fn hear(mut reader: BufReader<OwnedReadHalf>, life: u64, reports: mpsc::Sender<(u64, Report)>) {
+async fn hear(
+    mut reader: BufReader<OwnedReadHalf>,
+    life: u64,
+    reports: mpsc::Sender<(u64, Report)>,
+    notes: Arc<Notes>,
+) {
     loop {
         match wire::read(&mut reader).await {
             Ok(Some(Word::Report(report))) => {
@@ -269,11 +283,11 @@ async fn hear(mut reader: BufReader<OwnedReadHalf>, life: u64, reports: mpsc::Se
                     return;
                 }
             }
-            Ok(Some(Word::Note(note))) => tracing::warn!("{note}"),
+            Ok(Some(Word::Note(note))) => notes.say(note),
             Ok(Some(Word::Ready | Word::Refused(_))) => {}
             Ok(None) => return,
             Err(error) => {
-                tracing::error!(%error, "the node's helper process cannot be understood");
+                notes.say(format!("the node's helper process cannot be understood: {error}"));
                 return;
             }
         }

@@ -108,7 +108,12 @@ impl Files {
                     self.0.insert(item.path.clone(), (content.clone(), item.mode.unwrap_or(mode)));
                 }
                 None if optional => {}
-                None => return Err(Problem::Missing(format!("{} has no key {:?}", source.name(), item.key))),
+                None => {
+                    let (name, key) = (source.name(), &item.key);
+                    let why =
+                        format!("{name} has no key {key:?}; add it there, or mark the volume's source as optional");
+                    return Err(Problem::Missing(why));
+                }
             }
         }
         Ok(())

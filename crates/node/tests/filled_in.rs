@@ -165,7 +165,10 @@ fn what_volumes_hold() {
         (json!({"hostPath": {"path": "/x", "type": "Directory"}}), "host /x Directory"),
         (json!({"configMap": {"name": "settings"}}), "A=1 644, A==never 644, B=two 644, bin=\0\u{1} 644"),
         (json!({"configMap": {"name": "settings", "items": items, "defaultMode": 0o440}}), "again=1 440, x/a=1 400"),
-        (json!({"configMap": {"name": "settings", "items": missing}}), "! v: settings has no key \"C\""),
+        (
+            json!({"configMap": {"name": "settings", "items": missing}}),
+            "! v: settings has no key \"C\"; add it there, or mark the volume's source as optional",
+        ),
         (json!({"configMap": {"name": "settings", "items": missing, "optional": true}}), ""),
         (json!({"configMap": {"name": "absent"}}), "! v: configmap \"absent\" not found"),
         (json!({"configMap": {"name": "absent", "optional": true}}), ""),

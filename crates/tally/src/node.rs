@@ -14,6 +14,7 @@ use tally_core::time::Span;
 use tally_node::logs;
 use tally_node::mailbox::{Mailbox, carry};
 use tally_node::node::Node;
+use tally_node::notes::Notes;
 use tally_node::options::Options;
 use tally_node::port::Attempt;
 use tally_node::runtime::{Config, Runtime};
@@ -37,6 +38,7 @@ pub struct ThisNode {
     controller: Running,
     carrier: JoinHandle<()>,
     keeper: JoinHandle<()>,
+    notes: Arc<Notes>,
 }
 
 impl ThisNode {
@@ -48,7 +50,9 @@ impl ThisNode {
         driven: driver::Options,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the program that is running")?;
-        let runtime = Runtime::start(Config::new(program, root.clone())).await?;
+        let config = Config::new(program, root.clone());
+        let notes = config.notes.clone();
+        let runtime = Runtime::start(config).await?;
         let (deeds, reports, keeper) = runtime.split();
         let mailbox = Mailbox::new();
         let carrier = tokio::spawn({
@@ -57,7 +61,12 @@ impl ThisNode {
         });
         let node = Node::new(options(&root), mailbox.clone());
         let controller = Running::drive(vec![Box::new(node)], registry, observer, driven);
-        Ok(Self { mailbox, root, controller, carrier, keeper })
+        Ok(Self { mailbox, root, controller, carrier, keeper, notes })
+    }
+
+    /// What a person should know of it.
+    pub fn notes(&self) -> Arc<Notes> {
+        self.notes.clone()
     }
 
     pub fn logs(&self) -> NodeLogs {
@@ -95,6 +104,8 @@ fn options(root: &Path) -> Options {
         options.storage = disk.f_frsize.saturating_mul(disk.f_blocks);
     }
     options.pods = MOST_PODS;
+    // It is this program that was stopped or killed, and no fault of the Job's.
+    options.release_lost = true;
     options
 }
 

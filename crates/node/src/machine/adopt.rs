@@ -84,7 +84,7 @@ impl Machine {
 
 fn restarted(attempt: &Attempt, since: Option<Timestamp>, now: Timestamp) -> Terminated {
     let message = "The node was stopped or killed while the container was running, and has ended it";
-    unknown(attempt, since, "NodeRestarted", message, now)
+    unknown(attempt, since, container::RESTARTED, message, now)
 }
 
 /// The latest run of a container, how it ended, and whether that is news.
@@ -104,7 +104,7 @@ fn latest_run(
             let since = running?.started_at;
             let attempt = of(stored.restart_count);
             let message = "The container could not be located when the node came back; it used to be Running";
-            Some((attempt.number, unknown(&attempt, since, "ContainerStatusUnknown", message, now), true))
+            Some((attempt.number, unknown(&attempt, since, container::UNKNOWN, message, now), true))
         })
     });
     let recorded = found.map(|found| {

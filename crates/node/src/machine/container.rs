@@ -1,5 +1,6 @@
 //! One container: its runs, one after the other.
 
+use tally_controllers::kit::retry_at;
 use tally_core::time::{Span, Timestamp};
 
 use super::checks::{Hook, Probes};
@@ -11,6 +12,10 @@ use crate::port::{Attempt, Exit, Failure};
 pub const CANNOT_START: i32 = 128;
 /// How a run ends that was killed, or of which nothing is known.
 pub const KILLED: i32 = 137;
+
+/// What is said of a run that the node itself has ended, or lost sight of.
+pub const RESTARTED: &str = "NodeRestarted";
+pub const UNKNOWN: &str = "ContainerStatusUnknown";
 
 /// Before a container is started again it waits: not at all, 10 s, 20 s ... 5 min. After a run this long it begins anew.
 const FIRST_DELAY: Span = Span::from_seconds(10);
@@ -25,6 +30,9 @@ pub struct Container {
     pub last: Option<Terminated>,
     /// Why it is not started.
     pub waiting: Option<Failure>,
+    /// The machine had no room for it: not before then. So often in a row.
+    pub not_before: Option<Timestamp>,
+    pub hitches: u32,
     /// How long it waits before the next start.
     pub delay: Span,
     /// It has been told of its waiting to be restarted.
@@ -61,6 +69,8 @@ impl Container {
             state: State::Fresh,
             last: None,
             waiting: None,
+            not_before: None,
+            hitches: 0,
             delay: Span::ZERO,
             backs_off: false,
             hook: Hook::default(),
@@ -92,6 +102,11 @@ impl Container {
             State::Ended { how, .. } => Some(how.exit_code),
             _ => None,
         }
+    }
+
+    /// Its last run did not end by itself: the node was stopped or killed.
+    pub fn was_lost(&self) -> bool {
+        matches!(&self.state, State::Ended { how, .. } if how.reason == RESTARTED || how.reason == UNKNOWN)
     }
 
     /// Whether it is started again after it has ended so.
@@ -149,6 +164,14 @@ impl Container {
                 None => State::Fresh,
             };
         }
+    }
+
+    /// It was to begin, and the machine had no room for it: it is tried again, later each time.
+    pub fn postpone(&mut self, failure: Failure, now: Timestamp) {
+        self.never_began();
+        self.waiting = Some(failure);
+        self.not_before = Some(retry_at(now, self.hitches));
+        self.hitches = self.hitches.saturating_add(1);
     }
 
     /// It has come up: its hook has run and its startup probe has passed.

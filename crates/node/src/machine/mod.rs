@@ -310,16 +310,21 @@ impl Machine {
         if let State::Starting { number, previous } = &mut container.state {
             container.last = previous.take().or(container.last.take());
             container.state = State::Running { number: *number, since: at };
+            container.hitches = 0;
             self.told.touch(now);
         }
     }
 
-    /// A start that failed is a run that ended at once.
+    /// A start that failed is a run that ended at once; unless it was for want of room, which is no fault of the Pod's
+    /// and must not cost a try.
     fn unstarted(&mut self, attempt: &Attempt, failure: Failure, now: Timestamp, out: &mut Effects) {
-        if self.present(attempt).is_none() {
+        let Some(place) = self.present(attempt) else { return };
+        out.warn("Failed", format!("Error: {}", failure.message));
+        if failure.passing {
+            self.containers[place].postpone(failure, now);
+            self.told.touch(now);
             return;
         }
-        out.warn("Failed", format!("Error: {}", failure.message));
         let ended = pod::Terminated {
             exit_code: container::CANNOT_START,
             reason: failure.reason,

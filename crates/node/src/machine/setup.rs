@@ -64,9 +64,10 @@ impl Setup {
         self.stale = true;
     }
 
-    /// What was being prepared has to be prepared anew.
+    /// Everything has to be prepared anew: what was in memory went with the one who had prepared it.
     pub fn interrupt(&mut self) {
-        self.stale |= self.preparing.take().is_some();
+        (self.preparing, self.prepared) = (None, None);
+        self.stale = true;
     }
 
     /// The next object to read.
@@ -178,7 +179,7 @@ impl Machine {
                 let message = format!("MountVolume.SetUp failed for volume {volume:?} : {what}");
                 out.warn("FailedMount", message.clone());
                 self.setup.read_again_at.into_iter().for_each(|at| out.wake(at));
-                self.setup.blocked = Some(Failure { reason: reason.into(), message });
+                self.setup.blocked = Some(Failure { reason: reason.into(), message, passing: false });
                 self.told.touch(now);
             }
         }
@@ -215,6 +216,12 @@ impl Machine {
         let policy = self.pod.spec.restart_policy;
         let mut open = true;
         for at in 0..self.containers.len() {
+            let container = &mut self.containers[at];
+            match container.not_before {
+                Some(then) if then > now => out.wake(then),
+                Some(_) => (container.not_before, container.waiting) = (None, None),
+                None => {}
+            }
             let (container, Some(spec)) = (&self.containers[at], self.spec(at)) else { return };
             let role = container.role;
             let may_start = match &container.state {
@@ -280,9 +287,9 @@ impl Machine {
                  `command` must say what to run",
                 spec.name.as_str()
             );
-            return Err(Failure { reason: "CommandMissing".into(), message });
+            return Err(Failure { reason: "CommandMissing".into(), message, passing: false });
         }
-        let config_error = |message| Failure { reason: CONFIG_ERROR.into(), message };
+        let config_error = |message| Failure { reason: CONFIG_ERROR.into(), message, passing: false };
         let probes = [&spec.startup_probe, &spec.liveness_probe, &spec.readiness_probe];
         if probes.into_iter().flatten().any(|probe| probe.handler.grpc.is_some()) {
             let message = "this node has exec, httpGet and tcpSocket probes, not grpc";

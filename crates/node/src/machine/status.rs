@@ -140,7 +140,7 @@ impl Machine {
         if deserted {
             return terminated(&Terminated {
                 exit_code: KILLED,
-                reason: "ContainerStatusUnknown".into(),
+                reason: container::UNKNOWN.into(),
                 message: "The container could not be located when the pod was terminated".to_owned(),
                 ..Terminated::default()
             });
@@ -192,11 +192,30 @@ impl Machine {
         set("Ready", &ready);
         set("ContainersReady", &ready);
         set("PodScheduled", &Fact::holds());
-        if over.is_some() && self.ending.is_some_and(|ending| ending.why == Why::Shutdown) {
-            let message = self.reason().map(|(_, message)| message.to_owned());
-            set("DisruptionTarget", &Fact::holds().because("TerminationByKubelet", message));
+        if let (Some("PodFailed"), Some((reason, message))) = (over, self.disruption()) {
+            set("DisruptionTarget", &Fact::holds().because(reason, Some(message.to_owned())));
         }
         list.into()
+    }
+
+    /// Why it is not the Pod's fault that it failed, if that is so: a Job can be told not to count it.
+    fn disruption(&self) -> Option<(&'static str, &'static str)> {
+        match self.ending?.why {
+            Why::Shutdown => self.reason().map(|(_, message)| ("TerminationByKubelet", message)),
+            Why::Finished | Why::FailedInit | Why::Deleted => {
+                let message = "The node was stopped or killed while the Pod was running";
+                self.is_lost().then_some((container::RESTARTED, message))
+            }
+            Why::Deadline | Why::Overruled | Why::Gone => None,
+        }
+    }
+
+    /// It failed because the node was killed. One container that failed by itself is enough for it not to be so: the
+    /// Pod would have failed without our doing.
+    pub(super) fn is_lost(&self) -> bool {
+        let failed = self.containers.iter().filter(|container| container.role != Role::Sidecar);
+        let mut failed = failed.filter(|container| container.exit_code().is_some_and(|code| code != 0)).peekable();
+        failed.peek().is_some() && failed.all(Container::was_lost)
     }
 
     fn condition(&self, kind: &str, fact: &Fact, now: Timestamp) -> Option<Value> {

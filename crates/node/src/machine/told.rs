@@ -8,12 +8,16 @@ use serde_json::{Value, json};
 use tally_controllers::controller::{Call, Kind, Verb};
 use tally_controllers::kit::retry_at;
 use tally_core::ids::Revision;
+use tally_core::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, Phase, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 
 use super::Machine;
 use crate::options::Options;
 use crate::pod::Pod;
 use crate::sources::Source;
+
+/// A label of every Pod that a Job has made.
+const OF_A_JOB: &str = "batch.kubernetes.io/controller-uid";
 
 #[derive(Debug, Default)]
 pub struct Told {
@@ -84,6 +88,12 @@ impl Machine {
             return Some(Ask::Read(source, call));
         }
         let revision = self.revision();
+        let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        if self.is_to_be_released(node) && is_due(self.told.due_at(true, node.report_after)) {
+            self.told.under_way = Some(revision);
+            self.told.not_before = None;
+            return Some(self.release());
+        }
         if self.told.due_at(self.verdict.is_some(), node.report_after).is_some_and(|at| at <= now) {
             let status = self.status(node, now);
             self.told.since = None;
@@ -101,13 +111,44 @@ impl Machine {
         if self.may_go() && self.told.not_before.is_none_or(|at| at <= now) {
             self.told.under_way = Some(revision);
             self.told.not_before = None;
-            let options = json!({
-                "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
-                "preconditions": {"uid": self.uid().to_string()},
-            });
-            return Some(Ask::Remove(Call::new(Verb::Delete, Kind::POD, &namespace, &name).body(&options)));
+            return Some(self.removal());
         }
         None
+    }
+
+    fn removal(&self) -> Ask {
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+            "preconditions": {"uid": self.uid().to_string()},
+        });
+        let metadata = &self.pod.metadata;
+        Ask::Remove(Call::new(Verb::Delete, Kind::POD, &metadata.namespace, &metadata.name).body(&options))
+    }
+
+    /// Nobody saw its end, and that is to cost its Job nothing. A Pod that carries the failures of its index stays: they
+    /// would be forgotten with it.
+    fn is_to_be_released(&self, node: &Options) -> bool {
+        let carries = |count| self.pod.metadata.annotations.get(count).is_some_and(|count| count != "0");
+        node.release_lost
+            && self.pod.metadata.labels.contains_key(OF_A_JOB)
+            && self.verdict == Some(Phase::Failed)
+            && !self.pod.status.phase.is_terminal()
+            && self.is_lost()
+            && !carries(FAILURE_COUNT_ANNOTATION)
+            && !carries(IGNORED_FAILURE_COUNT_ANNOTATION)
+    }
+
+    /// First its Job loses hold of it, and counts it no more; then it goes.
+    fn release(&self) -> Ask {
+        let metadata = &self.pod.metadata;
+        let kept: Vec<_> = metadata.finalizers.iter().filter(|finalizer| *finalizer != TRACKING_FINALIZER).collect();
+        if kept.len() == metadata.finalizers.len() {
+            return self.removal();
+        }
+        let revision = self.revision().0.to_string();
+        let patch = json!({"uid": self.uid().to_string(), "resourceVersion": revision, "finalizers": kept});
+        let call = Call::new(Verb::MergePatch, Kind::POD, &metadata.namespace, &metadata.name);
+        Ask::Write(call.body(&json!({"metadata": patch})))
     }
 
     /// It has ended, the API knows, and only this node still holds it.

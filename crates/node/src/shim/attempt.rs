@@ -20,7 +20,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::command::{self, CREATE_ERROR, START_ERROR, failure};
+use super::command::{self, CREATE_ERROR, START_ERROR, create_failure, failure};
 use super::journal::{self, before_last};
 use super::launch::{Launch, Place, READY};
 use super::layout::Slot;
@@ -80,9 +80,9 @@ pub fn start(shim: &Rc<Shim>, start: Start) {
 }
 
 fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
-    let create_error = |what: &str, error: io::Error| failure(CREATE_ERROR, format!("{what}: {error}"));
-    let slot = shim.layout.attempt(&start.attempt).map_err(|error| create_error("the attempt has no name", error))?;
-    let env = command::environment(&start, &shim.layout, &slot).map_err(|error| create_error("a volume", error))?;
+    let slot =
+        shim.layout.attempt(&start.attempt).map_err(|error| create_failure("the attempt has no name", &error))?;
+    let env = command::environment(&start, &shim.layout, &slot).map_err(|error| create_failure("a volume", &error))?;
     let Some(name) = start.argv.first() else { return Err(failure(START_ERROR, "there is no command to run")) };
     let own = rustix::process::geteuid().as_raw();
     let other_user = start.user.is_some_and(|user| user != own)
@@ -105,7 +105,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
     shim.journal.borrow_mut().begin(&start.attempt, started).map_err(|error| match error.kind() {
         // An attempt runs at most once, whatever happens to those who decide.
         io::ErrorKind::AlreadyExists => failure(CREATE_ERROR, "this attempt has been started before"),
-        _ => create_error(&format!("{} cannot be written", shim.layout.journal().display()), error),
+        _ => create_failure(&format!("{} cannot be written", shim.layout.journal().display()), &error),
     })?;
     if let Some(past) = before_last(&start.attempt) {
         shim.layout.attempt(&past).iter().for_each(Slot::erase);
@@ -166,8 +166,7 @@ fn spawn(
     }
     let group = make_cgroup(shim, start, limits)?;
     let launched = launch_of(shim, start, slot, env.to_vec(), apart, group.clone()).and_then(|launch| {
-        spawn_launcher(&shim.program, &launch)
-            .map_err(|error| failure(CREATE_ERROR, format!("the launcher cannot be started: {error}")))
+        spawn_launcher(&shim.program, &launch).map_err(|error| create_failure("the launcher cannot be started", &error))
     });
     if let (Err(_), Some(group)) = (&launched, &group) {
         cgroup::remove(group);
@@ -201,7 +200,7 @@ fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBu
     let attempt = &start.attempt;
     let name = format!("{}.{}.{}", attempt.pod, attempt.container, attempt.number);
     let made = cgroups.make(&name, start.cpu_limit, start.memory_limit);
-    made.map(Some).map_err(|error| failure(CREATE_ERROR, format!("its limits cannot be set: {error}")))
+    made.map(Some).map_err(|error| create_failure("its limits cannot be set", &error))
 }
 
 fn launch_of(
@@ -212,7 +211,7 @@ fn launch_of(
     apart: bool,
     cgroup: Option<PathBuf>,
 ) -> Result<Launch, Failure> {
-    let unmade = |error: io::Error| failure(CREATE_ERROR, format!("its files cannot be made: {error}"));
+    let unmade = |error: io::Error| create_failure("its files cannot be made", &error);
     let place = if apart {
         let mut binds = Vec::new();
         for mount in &start.mounts {

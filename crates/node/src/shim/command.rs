@@ -22,7 +22,18 @@ pub const CREATE_ERROR: &str = "CreateContainerError";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub fn failure(reason: &str, message: impl Into<String>) -> Failure {
-    Failure { reason: CompactString::new(reason), message: message.into() }
+    Failure { reason: CompactString::new(reason), message: message.into(), passing: false }
+}
+
+/// What it needs could not be made, because of this.
+pub fn create_failure(what: &str, error: &io::Error) -> Failure {
+    Failure { passing: may_pass(error), ..failure(CREATE_ERROR, format!("{what}: {error}")) }
+}
+
+/// The machine is short of something. Everything else would be the same another time.
+fn may_pass(error: &io::Error) -> bool {
+    use libc::{EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC};
+    matches!(error.raw_os_error(), Some(EAGAIN | EDQUOT | EMFILE | ENFILE | ENOMEM | ENOSPC))
 }
 
 /// All of an attempt's environment. What the container says goes before what every process gets, and what finds its
@@ -124,7 +135,10 @@ pub fn not_executed(command: &str, path: &Path, error: &io::Error) -> Failure {
         Some(libc::EAGAIN) => format!("the limit of processes is reached ({error})"),
         _ => error.to_string(),
     };
-    failure(START_ERROR, format!("the command {command:?} ({}) cannot be run: {why}", path.display()))
+    let passing = may_pass(error);
+    let reason = if passing { CREATE_ERROR } else { START_ERROR };
+    let message = format!("the command {command:?} ({}) cannot be run: {why}", path.display());
+    Failure { passing, ..failure(reason, message) }
 }
 
 #[cfg(test)]
@@ -161,6 +175,23 @@ mod tests {
             ("", "the command is an empty string".to_owned()),
         ] {
             assert_eq!(found(command, None), Err(words));
+        }
+    }
+
+    #[test]
+    fn only_want_of_room_may_pass() {
+        for (number, reason, passing) in [
+            (libc::EAGAIN, CREATE_ERROR, true),
+            (libc::ENOMEM, CREATE_ERROR, true),
+            (libc::EMFILE, CREATE_ERROR, true),
+            (libc::ENOSPC, CREATE_ERROR, true),
+            (libc::ENOENT, START_ERROR, false),
+            (libc::ENOEXEC, START_ERROR, false),
+            (libc::E2BIG, START_ERROR, false),
+            (libc::EACCES, START_ERROR, false),
+        ] {
+            let failure = not_executed("x", Path::new("/bin/x"), &io::Error::from_raw_os_error(number));
+            assert_eq!((failure.reason.as_str(), failure.passing), (reason, passing), "{}", failure.message);
         }
     }
 

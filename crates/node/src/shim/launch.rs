@@ -69,8 +69,7 @@ fn take_socket() -> io::Result<UnixStream> {
 
 fn enter(launch: &Launch) -> Result<(), Failure> {
     if let Some(group) = &launch.cgroup {
-        cgroup::join(group)
-            .map_err(|error| failure(CREATE_ERROR, format!("no control group could be entered: {error}")))?;
+        cgroup::join(group).map_err(|error| command::create_failure("no control group could be entered", &error))?;
     }
     match &launch.place {
         Place::Machine => Ok(()),

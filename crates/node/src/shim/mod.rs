@@ -236,6 +236,7 @@ impl Shim {
             let mut journal = self.journal.borrow_mut();
             recover::recover(&self.layout, &mut journal, &self.boot, |note| self.note(note))?
         };
+        volumes::unmount_all(&self.layout);
         found.into_iter().for_each(|report| self.report(report));
         self.report(Report::Recovered);
         let shim = self.clone();
@@ -346,6 +347,7 @@ impl Shim {
             }
             self.reaper.round().await;
         }
+        volumes::unmount_all(&self.layout);
     }
 
     fn begun(&self) {

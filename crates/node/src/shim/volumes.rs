@@ -1,8 +1,10 @@
 //! A Pod's directory and what its volumes hold.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
@@ -153,8 +155,14 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
     if !at.is_absolute() || at.components().any(|step| step == Component::ParentDir) {
         return Err(format!("the hostPath {path:?} must be absolute and must not contain '..'"));
     }
-    let failed = |what: &str| Err(format!("hostPath type check failed: {path} is not {what}"));
     let there = fs::metadata(at).ok();
+    let hint = match kind {
+        _ if there.is_some() => "",
+        "Directory" => " (there is nothing there: make it, or let type: DirectoryOrCreate make it)",
+        "File" => " (there is nothing there: make it, or let type: FileOrCreate make it)",
+        _ => " (there is nothing there)",
+    };
+    let failed = |what: &str| Err(format!("hostPath type check failed: {path} is not {what}{hint}"));
     let made = |outcome: io::Result<()>| outcome.map_err(|error| format!("hostPath {path} cannot be made: {error}"));
     let is = |test: fn(&fs::FileType) -> bool| there.as_ref().is_some_and(|about| test(&about.file_type()));
     match kind {
@@ -173,6 +181,42 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
         "Directory" | "DirectoryOrCreate" | "File" | "FileOrCreate" | "Socket" | "CharDevice" | "BlockDevice" => Ok(()),
         other => Err(format!("{other:?} is not a type of hostPath")),
     }
+}
+
+/// Takes what is mounted for Pods off this machine, and the directories with it: those who need them prepare them anew.
+/// Nothing of any Pod may be running.
+pub fn unmount_all(layout: &Layout) {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    for path in mounted(&table, &layout.pods()) {
+        let _ = rustix::mount::unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        let _ = fs::remove_dir(&path);
+    }
+}
+
+/// The volumes in memory: `UID/volumes/NAME`, and only what we mount ourselves.
+fn mounted(table: &[u8], pods: &Path) -> Vec<PathBuf> {
+    let ours = |line: &[u8]| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let path = PathBuf::from(OsString::from_vec(unescaped(fields.nth(4)?)));
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        let mut steps = path.strip_prefix(pods).ok()?.components().skip(1);
+        let is_volume = steps.next()?.as_os_str() == "volumes" && steps.count() == 1;
+        (is_volume && kind == b"tmpfs").then_some(path)
+    };
+    table.split(|&byte| byte == b'\n').filter_map(ours).collect()
+}
+
+/// The kernel writes spaces and the like as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| byte == b'\\').and_then(|code| std::str::from_utf8(code).ok());
+        let code = code.and_then(|code| u8::from_str_radix(code, 8).ok());
+        text.push(code.unwrap_or(byte));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    text
 }
 
 /// Takes a Pod away in one step. It is deleted later: that may take a while, and nothing waits for it. False: there was
@@ -287,6 +331,22 @@ mod tests {
             let said = host(&path, kind).err().unwrap_or_else(|| "ok".to_owned());
             assert!(said.contains(outcome), "{path} {kind}: {said}");
         }
+    }
+
+    #[test]
+    fn only_our_own_mounts_are_taken_off() {
+        let line = |path: &str, kind: &str| format!("36 35 0:33 / {path} rw,nosuid shared:9 - {kind} tmpfs rw\n");
+        let table = [
+            line("/my\\040data/pods/u/volumes/fast", "tmpfs"),
+            line("/my\\040data/pods/u/volumes/v\\134w", "tmpfs"),
+            line("/my\\040data/pods/u/volumes/disk", "ext4"),
+            line("/my\\040data/pods/u/volumes/fast/below", "tmpfs"),
+            line("/my\\040data/pods/u", "tmpfs"),
+            line("/elsewhere/pods/u/volumes/fast", "tmpfs"),
+            "nonsense\n".to_owned(),
+        ];
+        let found = mounted(table.concat().as_bytes(), Path::new("/my data/pods"));
+        assert_eq!(found, [Path::new("/my data/pods/u/volumes/fast"), Path::new("/my data/pods/u/volumes/v\\w")]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tally_core::ids::PodUid;
 use tally_node::logs::{self, Options};
-use tally_node::port::{Attempt, Deed, Exit, Found, Preparation, Report, Start, TerminationMessage, Volume};
+use tally_node::port::{Attempt, Deed, Exit, Failure, Found, Preparation, Report, Start, TerminationMessage, Volume};
 use tally_node::runtime::{Config, Deeds, Reports, Runtime};
 use tokio::task::JoinHandle;
 
@@ -147,12 +147,19 @@ impl Node {
         self.ended().await
     }
 
-    /// The message of a start that fails.
-    pub async fn refused(&mut self, start: Start) -> String {
+    /// Why a start fails.
+    pub async fn unstarted(&mut self, start: Start) -> Failure {
         match self.launch(start).await {
-            Report::Unstarted { failure, .. } => format!("{}: {}", failure.reason, failure.message),
+            Report::Unstarted { failure, .. } => failure,
             report => panic!("{report:?}"),
         }
+    }
+
+    /// The message of a start that would fail again.
+    pub async fn refused(&mut self, start: Start) -> String {
+        let failure = self.unstarted(start).await;
+        assert!(!failure.passing, "{failure:?}");
+        format!("{}: {}", failure.reason, failure.message)
     }
 
     pub async fn ended(&mut self) -> Exit {

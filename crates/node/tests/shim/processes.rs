@@ -14,6 +14,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         ("exit_codes_and_signals_are_told", exit_codes_and_signals_are_told),
         ("what_cannot_be_started_says_why", what_cannot_be_started_says_why),
+        ("want_of_room_may_pass", want_of_room_may_pass),
         ("the_environment_is_what_was_asked_for", the_environment_is_what_was_asked_for),
         ("output_comes_out_in_order_and_whole", output_comes_out_in_order_and_whole),
         ("logs_rotate", logs_rotate),
@@ -97,6 +98,31 @@ fn what_cannot_be_started_says_why() {
         }
         // None of these has used up its number.
         assert_eq!(node.script("main", "exit 3").await.code, 3);
+    });
+}
+
+fn want_of_room_may_pass() {
+    use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    with_node(async |node| {
+        let shim = Pid::from_raw(shim_of(&node.root));
+        let mut seen = Vec::new();
+        // From no file more to all but one of what it needs: whatever fails, nothing of it is left.
+        for most in 3.. {
+            assert!(most < 1000, "it does not start with any number of files");
+            let few = Rlimit { current: Some(most), maximum };
+            let before = prlimit(shim, Resource::Nofile, few).unwrap();
+            let report = node.launch(shell(node.attempt("main", 0), "exit 7")).await;
+            prlimit(shim, Resource::Nofile, before).unwrap();
+            let Report::Unstarted { failure, .. } = report else { break };
+            assert!(failure.passing && failure.reason == "CreateContainerError", "{failure:?}");
+            assert!(failure.message.contains("Too many open files"), "{failure:?}");
+            seen.push(failure.message);
+        }
+        for what in [".record cannot be written", "the command \"sh\" "] {
+            assert!(seen.iter().any(|message| message.contains(what)), "{what} is not among {seen:?}");
+        }
+        assert_eq!(node.ended().await.code, 7);
     });
 }
 

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use tally_node::port::{Check, Content, Deed, File, Mount, Report, Signal, Start, Volume};
+use tally_node::mailbox::{Sent, Sink};
+use tally_node::port::{Check, Content, Deed, File, Mount, Preparation, Report, Signal, Start, Volume};
 
-use crate::harness::{Node, Test, block_on, shell, until};
+use crate::harness::{Node, Test, block_on, kill, shell, shim_of, until};
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -16,6 +17,8 @@ pub fn tests() -> Vec<Test> {
         ("containers_of_a_pod_share_its_volumes", containers_of_a_pod_share_its_volumes),
         ("probes_see_what_the_container_sees", probes_see_what_the_container_sees),
         ("memory_volumes_go_with_their_pod", memory_volumes_go_with_their_pod),
+        ("memory_volumes_end_with_the_node", memory_volumes_end_with_the_node),
+        ("too_much_for_one_deed_is_said", too_much_for_one_deed_is_said),
         ("another_user_is_another_user", another_user_is_another_user),
         ("a_full_disk_loses_output_and_no_exit", a_full_disk_loses_output_and_no_exit),
     ]
@@ -257,6 +260,32 @@ fn memory_volumes_go_with_their_pod() {
     assert!(!mounts.contains("/volumes/fast"), "{mounts}");
 }
 
+fn memory_volumes_end_with_the_node() {
+    let root = tempfile::tempdir().unwrap();
+    let fast = || vec![empty("fast", true)];
+    let mounted = || {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        mounts.lines().filter(|line| line.contains(&*root.path().to_string_lossy())).count()
+    };
+    block_on(async {
+        let mut node = Node::start(root.path()).await;
+        assert!(matches!(node.prepare(fast()).await, Report::Prepared { .. }));
+        if mounted() == 0 {
+            println!("skipped: this user may not mount a tmpfs");
+            return node.stop().await;
+        }
+        // Killed, it cannot take it off: the next one does, and makes it anew for who still needs it.
+        kill(shim_of(root.path()));
+        node.recovered().await;
+        assert_eq!(mounted(), 0);
+        assert!(matches!(node.prepare(fast()).await, Report::Prepared { .. }));
+        assert_eq!(mounted(), 1);
+        node.stop().await;
+        assert_eq!(mounted(), 0);
+    });
+    root.close().unwrap();
+}
+
 fn another_user_is_another_user() {
     let root = rustix::process::geteuid().is_root();
     with_volumes(vec![empty("data", false)], async |node| {
@@ -273,6 +302,21 @@ fn another_user_is_another_user() {
         let exit = node.run(start).await;
         assert_eq!((exit.code, exit.message.as_str()), (0, "bye"), "{}", node.log("main").await);
         assert_eq!(node.log("main").await, "65532\n65533\n");
+    });
+}
+
+fn too_much_for_one_deed_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut node = Node::start(root.path()).await;
+        let file = File { path: "a".to_owned(), content: vec![255; 17 << 20], mode: 0o644 };
+        let volumes = vec![Volume { name: "v".into(), content: Content::Files(vec![file]) }];
+        let (namespace, name) = ("default".into(), "pod".into());
+        let large = Preparation { pod: node.pod.clone(), namespace, name, volumes };
+        let sent = Sink::send(&node.deeds, &Deed::Prepare(Box::new(large))).await;
+        assert!(matches!(&sent, Sent::Unfit(why) if why.contains("are too many")), "{sent:?}");
+        assert!(matches!(node.prepare(Vec::new()).await, Report::Prepared { .. }), "the others go on");
+        node.stop().await;
     });
 }
 
@@ -301,8 +345,15 @@ fn a_full_disk_loses_output_and_no_exit() {
         assert_eq!(exits, [Some(9), Some(7)]);
         // Where there is none nothing starts: its end could not be recorded.
         std::fs::write(disk.path().join("more"), vec![0; 1 << 20]).unwrap_err();
-        let said = node.refused(shell(node.attempt("third", 0), "true")).await;
-        assert!(said.contains("No space left on device"), "{said}");
+        let next = shell(node.attempt("third", 0), "true");
+        for _ in 0..2 {
+            let failure = node.unstarted(next.clone()).await;
+            assert!(failure.message.contains("No space left on device"), "{}", failure.message);
+            assert!(failure.passing && failure.reason == "CreateContainerError", "{failure:?}");
+        }
+        // When there is room, the attempt that found none is as good as new.
+        std::fs::remove_file(disk.path().join("rest")).unwrap();
+        assert_eq!(node.run(next).await.code, 0);
         node.stop().await;
     });
     assert!(Command::new("umount").arg(disk.path()).status().unwrap().success());

@@ -266,7 +266,8 @@ impl World {
             Deed::Prepare(order) => {
                 self.directories.insert(order.pod.clone());
                 if !self.calm && self.chance(10) {
-                    let failure = Failure { reason: "CreateContainerError".into(), message: "no room".to_owned() };
+                    let failure =
+                        Failure { reason: "CreateContainerError".into(), message: "no room".to_owned(), passing: true };
                     Report::Unprepared { pod: order.pod, failure }
                 } else {
                     Report::Prepared { pod: order.pod }
@@ -277,7 +278,10 @@ impl World {
                 assert!(self.directories.contains(&attempt.pod), "not prepared: {attempt:?}");
                 assert!(!self.record.contains_key(&attempt), "started twice: {attempt:?}");
                 if self.chance(5) {
-                    let failure = Failure { reason: "StartError".into(), message: "no such program".to_owned() };
+                    // Whether it may pass or not.
+                    let passing = self.chance(50);
+                    let failure =
+                        Failure { reason: "StartError".into(), message: "no such program".to_owned(), passing };
                     Report::Unstarted { attempt, failure }
                 } else {
                     self.runs += 1;

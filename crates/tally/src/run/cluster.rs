@@ -9,6 +9,7 @@ use anyhow::Result;
 use tally_controllers::driver::{self, Silent};
 use tally_controllers::hollow::Hollow;
 use tally_core::time::Span;
+use tally_node::notes::Notes;
 use tally_registry::Registry;
 use tally_store::{Options, Store};
 
@@ -83,6 +84,14 @@ pub struct Working {
 impl Working {
     pub fn logs(&self) -> Arc<dyn Logs> {
         self.node.logs()
+    }
+
+    /// What a person should know of the node.
+    pub fn notes(&self) -> Arc<Notes> {
+        match &self.node {
+            Node::This(node) => node.notes(),
+            Node::Hollow(_) => Arc::default(),
+        }
     }
 
     /// Somebody who should be at work is not any more.

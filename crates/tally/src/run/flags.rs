@@ -156,6 +156,12 @@ impl Flags {
         let name = self.name.clone().unwrap_or_else(|| name(command, said.as_bytes()));
         spec["parallelism"] = self.parallelism.unwrap_or(caller.processors.min(completions).max(1)).into();
         spec["template"]["spec"]["containers"][0]["env"] = env;
+        if restart == "Never" {
+            // A Pod that ends because Tally was stopped or killed has not failed by itself: no try is spent on it.
+            // The API allows such a policy only where Pods are not started again in place.
+            let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
+            spec["podFailurePolicy"] = json!({"rules": [{"action": "Ignore", "onPodConditions": disrupted}]});
+        }
         Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}))
     }
 
@@ -254,6 +260,8 @@ mod tests {
         assert_eq!(container["image"], "process");
         assert_eq!(env_of(&job), ["HOME=/root", "PATH=/bin"]);
         assert_eq!(spec["template"]["spec"]["restartPolicy"], "Never");
+        let rule = json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]});
+        assert_eq!(spec["podFailurePolicy"], json!({"rules": [rule]}));
     }
 
     #[test]
@@ -291,6 +299,7 @@ mod tests {
         ] {
             assert_eq!(job.pointer(pointer), Some(&expected), "{pointer}");
         }
+        assert_eq!(job["spec"].get("podFailurePolicy"), None, "the API refuses it for Pods that start again in place");
         assert_eq!(env_of(&job), ["HOME=/root", "A=b=c", "FOO=$$$$1", "PATH=/mine"]);
     }
 

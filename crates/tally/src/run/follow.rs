@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{ListOptions, WatchOptions};
+use tally_node::notes::Notes;
 use tally_registry::{Object, Registry, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -58,6 +59,7 @@ impl Follow<'_> {
         let mut pod_news = self.watch(pods, field_selector)?;
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let notes = working.notes();
         let working = Shared::new(working);
         // Not by the loop below: it may wait for somebody who does not read what is written, and then nothing would end.
         let mut ending = tokio::spawn(working.clone().end_when(stop.clone()));
@@ -72,6 +74,7 @@ impl Follow<'_> {
                     Some(event) => self.pod_news(&event),
                 },
                 _ = beat.tick() => {
+                    self.tell(&notes);
                     self.beat();
                     if let Some(trouble) = self.trouble(&working) {
                         ending.abort();
@@ -86,6 +89,7 @@ impl Follow<'_> {
                     let machine = |error: anyhow::Error| Refused::Machine(format!("{error:#}"));
                     ended.map_err(|error| machine(error.into()))?.map_err(machine)?;
                     self.last_news(&mut job_news, &mut pod_news);
+                    self.tell(&notes);
                     return Ok(End::Interrupted);
                 }
             }
@@ -96,6 +100,7 @@ impl Follow<'_> {
             {
                 self.last_news(&mut job_news, &mut pod_news);
                 working.finish().await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
+                self.tell(&notes);
                 return Ok(End::Finished);
             }
         }
@@ -174,6 +179,11 @@ impl Follow<'_> {
         }
         self.readers.end();
         self.write_logs();
+    }
+
+    /// What the node has to say that is of no Pod alone.
+    fn tell(&mut self, notes: &Notes) {
+        notes.take().iter().for_each(|note| self.output.note(note));
     }
 
     fn beat(&mut self) {

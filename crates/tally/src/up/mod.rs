@@ -202,6 +202,13 @@ async fn prepare(
         true => Some(ThisNode::start(pods, registry.clone(), metrics, driver::Options::default()).await?),
         false => None,
     };
+    if let Some(notes) = node.as_ref().map(ThisNode::notes) {
+        tokio::spawn(async move {
+            loop {
+                notes.next().await.iter().for_each(|note| eprintln!("tally: {note}"));
+            }
+        });
+    }
     let url = kubeconfig::url(listen);
     let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
     kubeconfig::write(kubeconfig, listen, &pki)?;

@@ -1,7 +1,8 @@
 //! Every file in `examples/` is run, with real processes, and does what its first lines say.
 //!
-//! Those lines are for people, and are read here: how it ends ("It ends Failed with the reason X"), what is printed
-//! ("print: TEXT", up to the end of the paragraph) and the commands to try. An example without them is no example.
+//! Those lines are for people, and are read here: how it ends ("It ends Failed with the reason X"), what is counted
+//! ("failedIndexes is X"), what is printed ("print: TEXT", up to the end of the paragraph) and the commands to try, which
+//! are what is run. An example without them is no example.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -31,6 +32,8 @@ struct Example {
     /// Complete or Failed; with kubectl the commands tell.
     ends: Option<String>,
     reason: Option<String>,
+    /// Fields of the summary, and what they are.
+    counts: Vec<(&'static str, String)>,
     prints: String,
     commands: Vec<String>,
 }
@@ -47,6 +50,10 @@ fn read(path: &Path) -> Example {
     Example {
         ends: after("It ends ").map(word),
         reason: after(" with the reason ").map(word),
+        counts: ["succeeded", "failed", "failedIndexes"]
+            .into_iter()
+            .filter_map(|field| Some((field, word(after(&format!(" {field} is "))?))))
+            .collect(),
         prints: prints.unwrap_or_else(|| panic!("{name} does not say what is printed: {said}")),
         commands: head.iter().filter_map(|line| line.strip_prefix("   ")).map(str::to_owned).collect(),
         name,
@@ -62,13 +69,21 @@ fn examples() -> Vec<Example> {
 
 impl Example {
     fn is_for_run(&self) -> bool {
-        self.commands.iter().any(|command| command.starts_with(&format!("tally run -f examples/{}", self.name)))
+        self.commands.iter().any(|command| command.starts_with("tally run "))
     }
 
-    /// With `tally run`.
+    /// With `tally run`: its one command, as it is, but for how the results are printed.
     fn run(&self) -> Result<(), String> {
+        let [line] = &self.commands[..] else { return Err(format!("one command, not {:?}", self.commands)) };
+        let plain = format!("tally run -f examples/{}", self.name);
+        if *line != plain && *line != format!("{plain} --logs") {
+            return Err(format!("{line:?} is not {plain:?}, with or without --logs"));
+        }
         let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
-        command.args(["run", "--logs", "--output", "json", "-f"]).arg(format!("examples/{}", self.name));
+        command.args(line.split(' ').skip(1)).args(["--output", "json"]);
+        if *line == plain {
+            command.arg("--logs");
+        }
         let output = command.current_dir(root()).stdin(Stdio::null()).output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let events: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -84,6 +99,12 @@ impl Example {
         let code = if ends == "Complete" { 0 } else { 1 };
         if summary["result"] != ends || output.status.code() != Some(code) {
             return Err(format!("it does not end {ends}: {summary}"));
+        }
+        for (field, expected) in &self.counts {
+            let counted = summary[field].as_str().map_or_else(|| summary[field].to_string(), str::to_owned);
+            if counted != *expected {
+                return Err(format!("{field} is not {expected}: {summary}"));
+            }
         }
         match self.reason.as_deref() {
             Some(reason) if summary["reason"] != reason => Err(format!("the reason is not {reason}: {summary}")),
@@ -169,7 +190,13 @@ fn every_feature_has_an_example() {
         "initContainers",
         "restartPolicy: Always",
         "restartPolicy: OnFailure",
+        "envFrom",
+        "workingDir",
         "startupProbe",
+        "readinessProbe",
+        "exec:",
+        "httpGet",
+        "tcpSocket",
         "livenessProbe",
         "postStart",
         "preStop",

@@ -1,7 +1,8 @@
 //! `kill -9` at any moment: nothing is counted twice, nothing that had ended runs again, and nothing runs on.
 //!
 //! Every process writes its index and its number when it begins and, as the last thing it does, when it ends. So what is
-//! true can be read from two files and from the kernel.
+//! true can be read from two files and from the kernel. And every one leaves another behind that would never end by
+//! itself: somebody has to end it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +17,7 @@ use crate::support::server::{self, Server};
 use crate::tool::{alive, eventually, job, lines};
 
 const INDEXES: usize = 24;
-const SCRIPT: &str = "echo $JOB_COMPLETION_INDEX $$ >> $HERE/began; sleep 0.$((1 + $JOB_COMPLETION_INDEX % 3)); \
+const SCRIPT: &str = "setsid sleep 100000 >/dev/null 2>&1 & echo $JOB_COMPLETION_INDEX $$ >> $HERE/began; sleep 0.$((1 + $JOB_COMPLETION_INDEX % 3)); \
                       echo $JOB_COMPLETION_INDEX $$ >> $HERE/ended";
 
 /// How often to kill; more by hand.
@@ -28,11 +29,39 @@ fn indexes_for(kills: usize) -> usize {
     INDEXES + 6 * kills
 }
 
+/// How something is killed. The rounds take turns, so that each way comes up in few of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// While Pods run.
+    AtWork,
+    /// Right after it was started, while it looks at what the one before has left.
+    AtStart,
+    /// Its helper too, which would end everything else: the next start has to.
+    WithHelper,
+}
+
+impl Way {
+    fn of(round: usize) -> Self {
+        [Self::AtWork, Self::AtStart, Self::WithHelper, Self::AtStart][round % 4]
+    }
+}
+
+/// Of all that is alive. The command lines change: a shell becomes what it runs.
+fn numbers(here: &Path) -> Vec<String> {
+    alive(here).iter().map(|process| process.split(' ').next().unwrap().to_owned()).collect()
+}
+
 /// What is known of a Job from its processes.
 struct Truth {
     here: PathBuf,
     /// Indexes that had ended when something was killed, and how often each had begun until then.
     settled: BTreeMap<String, usize>,
+    /// What nobody was left to end. A number is taken for the process it was: it comes back after thousands of others.
+    strays: Vec<String>,
+    /// So many ends were written when nobody may have been there to see them.
+    unseen: usize,
+    /// So often something that ran was ended by nobody but the helper.
+    ended_in_time: usize,
     dice: u64,
 }
 
@@ -42,7 +71,7 @@ impl Truth {
         let dice = std::env::var("TALLY_NODE_SEED").ok().and_then(|seed| seed.parse().ok());
         let dice = dice.unwrap_or(now.as_nanos() as u64 | 1);
         println!("TALLY_NODE_SEED={dice}");
-        Self { here: here.to_owned(), settled: BTreeMap::new(), dice }
+        Self { here: here.to_owned(), settled: BTreeMap::new(), strays: Vec::new(), unseen: 0, ended_in_time: 0, dice }
     }
 
     fn began(&self) -> Vec<String> {
@@ -57,19 +86,67 @@ impl Truth {
         begun
     }
 
-    /// Waits until something new runs, or all is done, and then for a moment that nobody can foretell.
-    fn await_moment(&mut self, done: impl Fn() -> bool) {
-        let before = self.began().len();
-        eventually("something begins", || self.began().len() > before || done());
+    fn all_ended(&self, indexes: usize) -> bool {
+        lines(&self.here.join("ended")).len() >= indexes
+    }
+
+    /// A while that nobody can foretell.
+    fn pause(&mut self, most_millis: u64) {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
-        std::thread::sleep(Duration::from_millis(self.dice % 350));
+        std::thread::sleep(Duration::from_millis(self.dice % most_millis));
     }
 
-    /// To be called before a kill: these indexes must not run again.
+    /// Waits until something new runs, or all is done, and a moment longer. What was left behind is ended by then.
+    fn await_moment(&mut self, indexes: usize) {
+        let before = self.began().len();
+        eventually("something begins", || self.began().len() > before || self.all_ended(indexes));
+        self.await_end_of_strays();
+        self.pause(350);
+    }
+
+    fn await_end_of_strays(&mut self) {
+        let strays = std::mem::take(&mut self.strays);
+        eventually("what a killed helper left is ended", || {
+            let alive = numbers(&self.here);
+            !strays.iter().any(|stray| alive.contains(stray))
+        });
+        if !strays.is_empty() {
+            self.unseen = lines(&self.here.join("ended")).len();
+        }
+    }
+
+    /// Waits for the right moment, kills and sees to it that nothing runs on. `kill` ends Tally on the spot.
+    fn kill(&mut self, way: Way, indexes: usize, kill: impl FnOnce()) {
+        match way {
+            Way::AtStart => self.pause(120),
+            Way::AtWork | Way::WithHelper => self.await_moment(indexes),
+        }
+        if way == Way::WithHelper {
+            let helper = fs::read_to_string(self.here.join("data/node/lock")).unwrap();
+            let killed = Command::new("sh").args(["-c", &format!("kill -s KILL {helper}")]).status().unwrap();
+            assert!(killed.success() || self.all_ended(indexes), "there was no helper {helper}");
+            kill();
+            self.unseen = lines(&self.here.join("ended")).len();
+            self.strays = numbers(&self.here);
+            return;
+        }
+        if way == Way::AtWork {
+            self.settle();
+        }
+        let ran = alive(&self.here).len();
+        kill();
+        // One that was killed at its start may not have come to those that were there before it.
+        if self.strays.is_empty() {
+            eventually("nothing runs on", || alive(&self.here).is_empty());
+            self.ended_in_time += usize::from(ran > 0);
+        }
+    }
+
+    /// To be called before a kill that the helper survives: these indexes must not run again.
     fn settle(&mut self) {
-        for line in lines(&self.here.join("ended")) {
+        for line in lines(&self.here.join("ended")).into_iter().skip(self.unseen) {
             let (index, process) = line.split_once(' ').unwrap();
             // A process that has ended has no command line, whether it has been reaped or not.
             let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
@@ -92,6 +169,7 @@ impl Truth {
             assert!(ended >= 1, "index {index} never came to its end");
         }
         eventually("nothing runs on", || alive(&self.here).is_empty());
+        assert!(self.ended_in_time > 0, "nothing ever ran when it was killed");
         let again = self.began().len() - indexes;
         println!(
             "{kills} kills: {indexes} indexes, {again} had to be run again, {} had ended before",
@@ -113,11 +191,8 @@ async fn a_cluster_killed_at_any_moment_counts_every_index_once() {
     let (kills, indexes) = (kills(), indexes_for(kills()));
     let made = kubectl.with_input("create --validate=false -f -", &work(&here, indexes, "restartPolicy: OnFailure"));
     assert_eq!(made.code, Some(0), "{}", made.err);
-    for _ in 0..kills {
-        truth.await_moment(|| lines(&here.join("ended")).len() >= indexes);
-        truth.settle();
-
-        kubectl.server.kill_now();
+    for round in 0..kills {
+        truth.kill(Way::of(round), indexes, || kubectl.server.kill_now());
         kubectl.server = Server::start_node(&here).await;
     }
     kubectl.ok("wait --for=condition=complete job/work --timeout=300s");
@@ -131,14 +206,23 @@ async fn a_cluster_killed_at_any_moment_counts_every_index_once() {
 #[test]
 fn a_run_killed_at_any_moment_goes_on() {
     let directory = server::directory();
-    killed_runs(directory.path(), kills(), "restartPolicy: OnFailure");
+    let here = directory.path();
+    let indexes = indexes_for(kills());
+    let file = here.join("job.yaml");
+    fs::write(&file, work(here, indexes, "restartPolicy: OnFailure")).unwrap();
+    killed_runs(here, indexes, &["-f".to_owned(), file.display().to_string()]);
 }
 
-/// Pods that are replaced: the Job waits ten seconds and longer after each failure, so not as often.
+/// Many more Pods are lost than the Job has tries: none of them is a failure of its own.
 #[test]
-fn a_run_killed_at_any_moment_replaces_its_pods() {
+fn kills_spend_no_tries() {
     let directory = server::directory();
-    killed_runs(directory.path(), kills().div_ceil(10), "restartPolicy: Never");
+    let here = directory.path();
+    let indexes = indexes_for(kills());
+    let (count, mark) = (indexes.to_string(), format!("HERE={}", here.display()));
+    let flags = ["--name", "work", "-n", &count, "-p", "8", "--indexed", "--env", &mark, "--", "sh", "-c", SCRIPT];
+    let summary = killed_runs(here, indexes, &flags.map(str::to_owned));
+    assert_eq!(summary["failed"], 0, "{summary}");
 }
 
 /// Killed if the test forgets it.
@@ -151,23 +235,20 @@ impl Drop for Run {
     }
 }
 
-fn killed_runs(here: &Path, kills: usize, pod: &str) {
+/// The summary of the run that was left alone.
+fn killed_runs(here: &Path, indexes: usize, arguments: &[String]) -> Value {
     let mut truth = Truth::new(here);
-    let indexes = indexes_for(kills);
-    let file = here.join("job.yaml");
-    fs::write(&file, work(here, indexes, pod)).unwrap();
+    let kills = kills();
     let run = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
-        command.args(["run", "--output", "json", "--data-dir"]).arg(here.join("data")).arg("-f").arg(&file);
+        command.args(["run", "--output", "json", "--data-dir"]).arg(here.join("data")).args(arguments);
         command.stdin(Stdio::null()).stdout(File::create(here.join("out")).unwrap());
         command.stderr(File::options().create(true).append(true).open(here.join("err")).unwrap());
         Run(command.spawn().unwrap())
     };
-    for _ in 0..kills {
+    for round in 0..kills {
         let run = run();
-        truth.await_moment(|| lines(&here.join("ended")).len() >= indexes);
-        truth.settle();
-        drop(run);
+        truth.kill(Way::of(round), indexes, || drop(run));
     }
     let mut last = run();
     let code = last.0.wait().unwrap().code();
@@ -176,4 +257,5 @@ fn killed_runs(here: &Path, kills: usize, pod: &str) {
     let summary: Value = serde_json::from_str(lines(&here.join("out")).last().unwrap()).unwrap();
     assert_eq!((&summary["result"], &summary["succeeded"]), (&"Complete".into(), &indexes.into()), "{summary}");
     truth.check(indexes, kills);
+    summary
 }

@@ -5,6 +5,8 @@
 mod kills;
 mod life;
 mod logs;
+mod notes;
 #[path = "../support/mod.rs"]
 mod support;
 mod tool;
+mod trouble;

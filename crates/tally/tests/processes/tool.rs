@@ -37,7 +37,7 @@ spec:
     )
 }
 
-/// The processes of such Jobs that are alive, with their command lines.
+/// The processes of such Jobs that are alive, by number and command line.
 pub fn alive(here: &Path) -> Vec<String> {
     let mark = format!("\0HERE={}\0", here.display());
     let of = |process: &Path, file: &str| {
@@ -47,7 +47,9 @@ pub fn alive(here: &Path) -> Vec<String> {
         let process = entry.ok()?.path();
         // One that has ended and waits to be reaped has neither.
         let environment = of(&process, "environ").ok()?;
-        format!("\0{environment}\0").contains(&mark).then(|| of(&process, "cmdline").unwrap_or_default())
+        let number = process.file_name()?.to_string_lossy().into_owned();
+        let command = || of(&process, "cmdline").unwrap_or_default().replace('\0', " ");
+        format!("\0{environment}\0").contains(&mark).then(|| format!("{number} {}", command()))
     });
     processes.collect()
 }

@@ -50,6 +50,58 @@ fn after_a_restart_of_the_node() {
     }
 }
 
+/// A Job may be told not to count Pods with this condition: it is for those that did not fail by themselves.
+#[test]
+fn only_what_the_node_itself_has_ended_is_a_disruption() {
+    let two = json!({"restartPolicy": "Never", "containers": [container("c"), container("d")]});
+    let running = json!([{"name": "c", "state": {"running": {"startedAt": "2023-11-14T22:12:00Z"}}}]);
+    for (spec, containers, found, disrupted) in [
+        (one("Never"), json!([]), vec![found("c", 0, None)], true),
+        (one("Never"), running, vec![], true),
+        (one("Never"), json!([]), vec![found("c", 0, Some(137))], false),
+        (two.clone(), json!([]), vec![found("c", 0, Some(0)), found("d", 0, None)], true),
+        (two.clone(), json!([]), vec![found("c", 0, Some(3)), found("d", 0, None)], false),
+        (two, json!([]), vec![found("c", 0, Some(0)), found("d", 0, Some(0))], false),
+    ] {
+        let mut pod = pod(spec);
+        pod["status"] = json!({"phase": "Running", "containerStatuses": containers});
+        let bench = Bench::new(pod, &found);
+        let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
+        let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget");
+        let target = target.map(|target| (&target["status"], &target["reason"]));
+        assert_eq!(target, disrupted.then_some((&json!("True"), &json!("NodeRestarted"))), "{found:?}");
+    }
+}
+
+#[test]
+fn what_nobody_saw_end_can_be_taken_out_of_its_jobs_account() {
+    let count = "batch.kubernetes.io/job-index-failure-count";
+    let failed = "Failed[c=137NodeRestarted]";
+    for (job, finalizers, annotations, exit, expected) in [
+        (true, json!(["x/y", "batch.kubernetes.io/job-tracking"]), json!({}), None, "keep [\"x/y\"], remove, clean"),
+        (true, json!(["batch.kubernetes.io/job-tracking"]), json!({count: "0"}), None, "keep [], remove, clean"),
+        // Killed once more in between.
+        (true, json!([]), json!({}), None, "remove, clean"),
+        // Who failed by itself has failed.
+        (true, json!(["batch.kubernetes.io/job-tracking"]), json!({}), Some(1), "Failed[c=1]"),
+        // What its index has failed so far must not be forgotten.
+        (true, json!(["batch.kubernetes.io/job-tracking"]), json!({count: "2"}), None, failed),
+        (false, json!([]), json!({}), None, failed),
+    ] {
+        let mut pod = pod(one("Never"));
+        pod["metadata"]["finalizers"] = finalizers;
+        pod["metadata"]["annotations"] = annotations;
+        if job {
+            pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
+        }
+        let options = Options { release_lost: true, ..Options::new("n") };
+        let bench = Bench::on(options, pod.clone(), &[found("c", 0, exit)], false);
+        assert_eq!(bench.log.join(", "), expected, "{pod}");
+        let usual = Bench::new(pod, &[found("c", 0, None)]);
+        assert_eq!(usual.log.join(", "), failed);
+    }
+}
+
 #[test]
 fn a_pod_that_has_ended_stays_as_it_is() {
     let mut pod = pod(one("OnFailure"));
@@ -135,7 +187,7 @@ fn what_is_said_of_a_run_of_the_past_is_not_heard() {
     let first = bench.running[0].clone();
     let exit = found("c", 0, Some(0)).exit.unwrap();
     bench.machine.hear(Report::Ended { attempt: first.clone(), exit }, bench.now, &mut bench.out);
-    let failure = Failure { reason: "StartError".into(), message: String::new() };
+    let failure = Failure { reason: "StartError".into(), message: String::new(), passing: false };
     bench.machine.hear(Report::Unstarted { attempt: first, failure }, bench.now, &mut bench.out);
     let bench = run(bench, "+1s c=0");
     assert_eq!(bench.log.join(", "), "prepare, start c/0, start c/1, Running[c=Readyx1], Succeeded[c=0x1]");
@@ -156,7 +208,7 @@ fn what_ran_when_the_doing_half_was_lost() {
     assert_eq!(lost(false, &[found("c", 0, None)]), "Failed[c=137NodeRestarted]");
     assert_eq!(lost(false, &[]), "Failed[c=137NodeRestarted]", "it ran, and must not run again");
     assert_eq!(lost(true, &[found("c", 0, Some(0))]), "Succeeded[c=0]", "it had been started after all");
-    assert_eq!(lost(true, &[]), "start c/0", "it had never begun");
+    assert_eq!(lost(true, &[]), "prepare, start c/0", "it had never begun");
 }
 
 #[test]

@@ -44,11 +44,15 @@ impl Bench {
     }
 
     fn with(pod: Value, found: &[Found], slow: bool) -> Self {
+        Self::on(Options::new("n"), pod, found, slow)
+    }
+
+    fn on(options: Options, pod: Value, found: &[Found], slow: bool) -> Self {
         let now = begin();
         let machine = Machine::adopt(Pod::read(pod.to_string().as_bytes()).unwrap(), found, now);
         let mut bench = Self {
             machine,
-            options: Options::new("n"),
+            options,
             pod,
             now,
             out: Effects::default(),
@@ -142,6 +146,13 @@ impl Bench {
             Ask::Write(call) => {
                 let body: Value = serde_json::from_slice(&call.body).unwrap();
                 assert_eq!(body["metadata"]["resourceVersion"], self.pod["metadata"]["resourceVersion"]);
+                if body.get("status").is_none() {
+                    self.pod["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
+                    self.log.push(format!("keep {}", body["metadata"]["finalizers"]));
+                    self.stored();
+                    let pod = Pod::read(self.pod.to_string().as_bytes()).unwrap();
+                    return self.machine.written(Heard::Done(Some(Box::new(pod))), self.now);
+                }
                 self.writes.push(body["status"].clone());
                 merge(&mut self.pod["status"], &body["status"]);
                 self.log.push(shown(&self.pod["status"]));
@@ -208,9 +219,12 @@ impl Bench {
         } else if let Some(container) = word.strip_prefix("up:") {
             let attempt = self.running.iter().rfind(|attempt| attempt.container == container).unwrap().clone();
             self.machine.hear(Report::Started { attempt, at: self.now }, self.now, &mut self.out);
-        } else if let Some(container) = word.strip_prefix("cannot:") {
-            let attempt = self.running.iter().rfind(|attempt| attempt.container == container).unwrap().clone();
-            let failure = Failure { reason: "StartError".into(), message: "no such program".to_owned() };
+        } else if let Some((how @ ("cannot" | "not-yet"), container)) = word.split_once(':') {
+            let at = self.running.iter().rposition(|attempt| attempt.container == container).unwrap();
+            let attempt = self.running.remove(at);
+            let passing = how == "not-yet";
+            let reason = if passing { "CreateContainerError" } else { "StartError" };
+            let failure = Failure { reason: reason.into(), message: "no".to_owned(), passing };
             self.machine.hear(Report::Unstarted { attempt, failure }, self.now, &mut self.out);
         } else {
             match word {

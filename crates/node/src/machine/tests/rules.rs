@@ -37,6 +37,31 @@ fn what_cannot_start_has_failed() {
 }
 
 #[test]
+fn what_the_machine_has_no_room_for_is_waited_out_and_costs_nothing() {
+    let waits = "prepare, start c/0, !Failed, Pending[c=CreateContainerError]";
+    for (script, then) in [
+        ("not-yet:c +240ms", ""),
+        // Its number is its own still; and it waits longer each time.
+        ("not-yet:c +250ms not-yet:c +490ms", ", start c/0, !Failed"),
+        (
+            "not-yet:c +250ms not-yet:c +500ms up:c +1s c=0",
+            ", start c/0, !Failed, start c/0, Running[c=Ready], Succeeded[c=0]",
+        ),
+        ("not-yet:c +1s cannot:c", ", start c/0, !Failed, Failed[c=128StartError]"),
+        ("not-yet:c +240ms delete:5", ", Failed[c=137ContainerStatusUnknown], remove, clean"),
+        // What has not begun goes on with the next start of the node.
+        ("not-yet:c +240ms drain +60s", ""),
+    ] {
+        let bench = run(Bench::with(pod(one("Never")), &[], true), script);
+        assert_eq!(bench.log.join(", "), format!("{waits}{then}"), "{script}");
+    }
+    // A container that has run waits the same way.
+    let bench = run(Bench::with(pod(one("OnFailure")), &[], true), "up:c c=1 not-yet:c +240ms");
+    let log = bench.log.join(", ");
+    assert!(log.ends_with("start c/1, !Failed, Running[c=CreateContainerError]"), "{log}");
+}
+
+#[test]
 fn init_containers_come_first_and_one_by_one() {
     let spec = |policy: &str| {
         json!({

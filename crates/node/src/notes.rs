@@ -1,0 +1,81 @@
+//! What a person should know, and no Pod can tell: that limits are not applied here, that output was lost. Each thing is
+//! said once, and not without end.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Different things that are said. Who has read so many knows that something is wrong.
+const MOST: usize = 32;
+
+#[derive(Debug, Default)]
+pub struct Notes {
+    inner: Mutex<Inner>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    said: BTreeSet<String>,
+    waiting: VecDeque<String>,
+}
+
+impl Notes {
+    // A panic while the lock is held leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn say(&self, note: impl Into<String>) {
+        let mut inner = self.lock();
+        if inner.said.len() > MOST {
+            return;
+        }
+        let last = inner.said.len() == MOST;
+        let note = if last { "there is more of this kind, which is not told".to_owned() } else { note.into() };
+        if inner.said.insert(note.clone()) {
+            inner.waiting.push_back(note);
+            self.news.notify_one();
+        }
+    }
+
+    /// What has been said since the last time.
+    pub fn take(&self) -> Vec<String> {
+        self.lock().waiting.drain(..).collect()
+    }
+
+    /// The same, as soon as there is something. One reader.
+    pub async fn next(&self) -> Vec<String> {
+        loop {
+            let notes = self.take();
+            if !notes.is_empty() {
+                return notes;
+            }
+            self.news.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_thing_is_said_once_and_not_without_end() {
+        let notes = Notes::default();
+        notes.say("a");
+        notes.say("a");
+        assert_eq!(notes.next().await, ["a"]);
+        notes.say("a");
+        assert_eq!(notes.take(), [""; 0]);
+        for number in 1..MOST {
+            notes.say(number.to_string());
+        }
+        assert_eq!(notes.take().len(), MOST - 1);
+        for number in 0..3 {
+            notes.say(format!("more {number}"));
+        }
+        assert_eq!(notes.take(), ["there is more of this kind, which is not told"]);
+    }
+}
