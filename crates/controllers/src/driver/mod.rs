@@ -64,7 +64,8 @@ impl Default for Options {
     }
 }
 
-/// Runs controllers until `stop` is ready, then finishes or lets go what is under way.
+/// Runs controllers until `stop` is ready, then finishes or lets go what is under way. Where one of them panics the others
+/// are stopped, too, and the panic goes on from here: a cluster without one of its controllers is not at work.
 pub async fn run<A: Api>(
     api: Arc<A>,
     controllers: Vec<Box<dyn Controller>>,
@@ -90,10 +91,17 @@ pub async fn run<A: Api>(
         };
         tasks.spawn(task.run(stopped.clone()));
     }
-    stop.await;
+    let broken = tokio::select! {
+        () = stop => None,
+        // None of them should end before it is told to.
+        Some(ended) = tasks.join_next() => ended.err(),
+    };
     let _ = stopping.send(true);
     while tasks.join_next().await.is_some() {}
     recorder.finish(LAST_ORDERS).await;
+    if let Some(panic) = broken.and_then(|error| error.try_into_panic().ok()) {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 pub fn wall_clock() -> Timestamp {

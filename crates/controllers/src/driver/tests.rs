@@ -13,7 +13,9 @@ use tokio::sync::oneshot;
 
 use super::api::{Api, Events, Heard, Response, Start, Trouble};
 use super::*;
-use crate::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, RequestId, Stream, Verb};
+use crate::controller::{
+    Call, Controller, Event, Input, Kind, Outbox, Reference, Refusal, Reply, Request, RequestId, Stream, Verb,
+};
 
 /// Streams are played from `streams` in order; when there are no more, the next one says nothing for ever.
 #[derive(Default)]
@@ -339,4 +341,45 @@ async fn pokes_and_news_that_never_stop_take_turns() {
     let told = told.lock().unwrap();
     assert_eq!(told.first(), Some(&"tick"), "a poke is heard before the news that wait");
     assert_eq!(told.iter().filter(|line| **line == "news").count(), 2 * BATCH);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_breaks_stops_the_others_and_is_heard_of() {
+    let broken = Heard::Object(Bytes::from_static(b"no object"));
+    let script = script(vec![Ok(vec![broken])]);
+    let scribe = || Box::new(Scribe { told: Arc::default(), asks: Vec::new() }) as Box<dyn Controller>;
+    let forever = std::future::pending();
+    let driver = run(script, vec![scribe(), scribe()], Options::default(), Arc::new(Silent), forever);
+    let ended = tokio::time::timeout(Duration::from_secs(60), tokio::spawn(driver)).await.unwrap();
+    assert!(ended.unwrap_err().is_panic());
+}
+
+/// Tells everybody of everything.
+struct Crier;
+
+impl Controller for Crier {
+    fn name(&self) -> &'static str {
+        "crier"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(Kind::JOB)]
+    }
+
+    fn handle(&mut self, _: Input<'_>, _: Timestamp, out: &mut Outbox) {
+        let about = Reference { kind: Kind::JOB, namespace: "ns".into(), name: "job".into(), uid: "u".into() };
+        let event = Event { about, warning: false, reason: "R".into(), message: "m".into() };
+        out.events.push(event);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_written_where_somebody_can_read_them() {
+    for events in [true, false] {
+        let script = script(vec![Ok(vec![complete(1)])]);
+        let options = Options { events, ..Options::default() };
+        let a_while = tokio::time::sleep(Duration::from_secs(1));
+        run(script.clone(), vec![Box::new(Crier)], options, Arc::new(Silent), a_while).await;
+        assert_eq!(!script.calls.lock().unwrap().is_empty(), events);
+    }
 }
