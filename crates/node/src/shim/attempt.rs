@@ -27,7 +27,7 @@ use super::layout::Slot;
 use super::log::{self, Stream};
 use super::mounts::Bind;
 use super::reaper::{Ended, Status};
-use super::{Shim, cgroup, now, processes, termination};
+use super::{Shim, cgroup, now, processes, termination, volumes};
 use crate::port::{self, Exit, Failure, Report, Start};
 
 /// How long we wait for what has been killed to be gone. Only a process that is stuck in the kernel takes longer.
@@ -220,7 +220,7 @@ fn launch_of(
                 source: shim.layout.volume(&start.attempt.pod, &mount.volume).map_err(unmade)?,
                 sub_path: mount.sub_path.clone(),
                 target: mount.path.clone(),
-                read_only: mount.read_only,
+                read_only: mount.read_only || volumes::is_of_files(&shim.layout, &start.attempt.pod, &mount.volume),
                 optional: false,
             });
         }

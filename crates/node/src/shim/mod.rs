@@ -13,6 +13,7 @@
 //! ROOT/words/UID.NAME.NUMBER       the last words of what runs, if it has any
 //! ROOT/pods/UID/                   mode 0700; what one Pod has, and nothing where it has nothing
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
+//!     volumes/.NAME                which files in it we have written, where we have
 //!     NAME.NUMBER.0.log ...        what an attempt wrote (`log.rs`); the last numbers grow, the oldest go
 //! ROOT/trash/UID/                  Pods on their way out
 //! ```

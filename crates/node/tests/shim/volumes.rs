@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Test> {
         ("sub_paths_do_not_lead_out", sub_paths_do_not_lead_out),
         ("mounts_that_cannot_be_say_why", mounts_that_cannot_be_say_why),
         ("containers_of_a_pod_share_its_volumes", containers_of_a_pod_share_its_volumes),
+        ("a_volume_in_another_stays_when_that_one_changes", a_volume_in_another_stays_when_that_one_changes),
         ("probes_see_what_the_container_sees", probes_see_what_the_container_sees),
         ("memory_volumes_go_with_their_pod", memory_volumes_go_with_their_pod),
         ("memory_volumes_end_with_the_node", memory_volumes_end_with_the_node),
@@ -136,8 +137,8 @@ fn volumes_are_mounted_where_they_are_wanted() {
 fn what_containers_make_of_their_mounts_stays_theirs() {
     let volumes = vec![files("config", &[("a", "one\n", 0o644)]), empty("data", false)];
     with_volumes(volumes, async |node| {
-        let mut shut = mount("config", "/config");
-        shut.read_only = true;
+        // Files of the API's are read-only, whatever the mount says.
+        let shut = mount("config", "/config");
         let script = "cat /config/a; echo x > /config/a && echo written; touch /config/new && echo made; touch /made-up; ls /made-up";
         let log = runs(node, "shut", &[shut, mount("data", "/data")], script).await;
         assert!(log.starts_with("one\n") && log.ends_with("/made-up\n"), "{log}");
@@ -225,6 +226,21 @@ fn containers_of_a_pod_share_its_volumes() {
         node.prepare(vec![empty("data", false), files("config", &[("a", "two\n", 0o644)])]).await;
         assert_eq!(node.ended().await.code, 0);
         assert_eq!(node.log("third").await, "one\ntwo\n");
+    });
+}
+
+fn a_volume_in_another_stays_when_that_one_changes() {
+    let volumes = |text: &str| vec![files("config", &[("a", text, 0o644)]), empty("cache", false)];
+    with_volumes(volumes("one\n"), async |node| {
+        let script =
+            "echo mine > /config/cache/x; until grep -q two /config/a; do sleep 0.01; done; cat /config/cache/x";
+        let mounts = [mount("config", "/config"), mount("cache", "/config/cache")];
+        node.launch(with(shell(node.attempt("main", 0), script), &mounts)).await;
+        let written = node.root.join(format!("pods/{}/volumes/cache/x", node.pod));
+        until("it has written", || written.exists()).await;
+        node.prepare(volumes("two\n")).await;
+        assert_eq!(node.ended().await.code, 0);
+        assert_eq!(node.log("main").await, "mine\n");
     });
 }
 
