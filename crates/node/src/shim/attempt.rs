@@ -1,6 +1,6 @@
 //! One attempt from its start to its record.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
@@ -31,7 +31,7 @@ use super::{Shim, cgroup, now, processes, termination, volumes};
 use crate::port::{self, Exit, Failure, Report, Start};
 
 /// How long we wait for what has been killed to be gone. Only a process that is stuck in the kernel takes longer.
-const KILL_FOR: Duration = Duration::from_secs(5);
+pub const KILL_FOR: Duration = Duration::from_secs(5);
 /// How long somebody else may keep a container's output open after its last process ended.
 const DRAIN_FOR: Duration = Duration::from_secs(2);
 /// Where containers write their last words unless told otherwise.
@@ -48,6 +48,8 @@ pub struct Running {
     /// It has mounts of its own.
     pub apart: bool,
     pub cgroup: Option<PathBuf>,
+    /// The main process has been reaped: nothing may begin in it any more.
+    pub over: Cell<bool>,
     /// Probes and hooks that run in it.
     pub helpers: RefCell<HashSet<Pid>>,
 }
@@ -137,6 +139,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         group: start.group,
         apart,
         cgroup: group,
+        over: Cell::new(false),
         helpers: RefCell::default(),
     });
     let termination = start.termination_message;
@@ -345,6 +348,8 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
 /// The main process has been reaped. Whatever else is of this attempt goes too.
 async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Running, alone: bool) {
     let until = Instant::now() + KILL_FOR;
+    // Before they are counted: who comes later is refused.
+    running.over.set(true);
     let helpers: Vec<Pid> = running.helpers.borrow().iter().copied().collect();
     for helper in &helpers {
         shim.reaper.signal(*helper, Signal::KILL);
@@ -367,9 +372,12 @@ async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Runn
         shim.reaper.round().await;
     }
     shim.attempts.borrow_mut().remove(attempt);
-    while shim.sweep() && Instant::now() < until {
+    let mut left = shim.sweep();
+    while !left.is_empty() && Instant::now() < until {
         shim.reaper.round().await;
+        left = shim.sweep();
     }
+    shim.reaper.give_up(left);
 }
 
 /// What it writes, on its way to the log.

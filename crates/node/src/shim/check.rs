@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
-use super::attempt::{Running, launched, spawn_launcher};
+use super::attempt::{KILL_FOR, Running, launched, spawn_launcher};
 use super::launch::{Launch, Place};
 use super::reaper::Status;
 use super::{Shim, command};
@@ -106,10 +106,11 @@ fn status(head: &[u8]) -> Option<u16> {
 
 /// Runs a command beside the container's own processes; it ends with them at the latest.
 async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Duration) -> Result<(), String> {
-    let running = shim.attempts.borrow().get(attempt).cloned().ok_or("the container is not running")?;
+    let running = shim.attempts.borrow().get(attempt).cloned();
+    let running = running.filter(|running| !running.over.get()).ok_or("the container is not running")?;
     let (mut child, launcher) = spawn(shim, &running, argv)?;
     let pid = Pid::from_child(&child);
-    let ended = shim.reaper.expect(pid);
+    let mut ended = shim.reaper.expect(pid);
     running.helpers.borrow_mut().insert(pid);
     let mut said = Vec::new();
     let work = async {
@@ -119,11 +120,11 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
             return Err(failure.message);
         }
         let reading = read(&mut child, &mut said);
-        tokio::pin!(ended, reading);
+        tokio::pin!(reading);
         let mut drained = false;
         let ended = tokio::select! {
             ended = &mut ended => ended,
-            () = &mut reading => { drained = true; ended.await }
+            () = &mut reading => { drained = true; (&mut ended).await }
         };
         // What it wrote before it ended is there to be read now.
         if !drained {
@@ -133,6 +134,10 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
     };
     let outcome = timeout(within, work).await;
     shim.reaper.signal(pid, Signal::KILL);
+    // Until it is gone it is one of the container's: what it had started is an orphan only then.
+    if shim.reaper.knows(pid) {
+        let _ = timeout(KILL_FOR, &mut ended).await;
+    }
     running.helpers.borrow_mut().remove(&pid);
     match outcome {
         Ok(Ok(Status::Exited(0))) => Ok(()),

@@ -362,7 +362,7 @@ impl Shim {
         }
     }
 
-    fn sweep(&self) -> bool {
+    fn sweep(&self) -> Vec<processes::Name> {
         self.reaper.sweep(self.layout.root(), || {
             let attempts = self.attempts.borrow();
             attempts.iter().map(|(attempt, running)| (processes::mark(attempt), running.ticks)).collect()

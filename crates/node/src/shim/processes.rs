@@ -28,6 +28,9 @@ pub struct Process {
     pub zombie: bool,
 }
 
+/// The number of a process and when it started.
+pub type Name = (Pid, u64);
+
 pub fn look(pid: Pid) -> Option<Process> {
     parse(pid, &fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
 }
@@ -77,14 +80,16 @@ pub fn marked(pid: Pid, root: &Path) -> Option<String> {
     String::from_utf8(variables.get(ATTEMPT.as_bytes())?.to_vec()).ok()
 }
 
-/// Kills one process, and no other that has come by its number since: it is looked at again once it is held.
-pub fn kill(process: &Process) {
-    if let Ok(held) = rustix::process::pidfd_open(process.pid, PidfdFlags::empty()) {
-        if look(process.pid).is_some_and(|now| now.ticks == process.ticks) {
-            let _ = rustix::process::pidfd_send_signal(held, Signal::KILL);
-        }
-    } else if look(process.pid).is_some_and(|now| now.ticks == process.ticks) {
-        let _ = rustix::process::kill_process(process.pid, Signal::KILL);
+/// Kills one process, and no other that has come by its number since: it is looked at again once it is held. False: it
+/// is gone, or beyond us.
+pub fn kill(process: &Process) -> bool {
+    let held = rustix::process::pidfd_open(process.pid, PidfdFlags::empty());
+    if look(process.pid).is_none_or(|now| now.ticks != process.ticks) {
+        return false;
+    }
+    match held {
+        Ok(held) => rustix::process::pidfd_send_signal(held, Signal::KILL).is_ok(),
+        Err(_) => rustix::process::kill_process(process.pid, Signal::KILL).is_ok(),
     }
 }
 

@@ -26,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         ("an_attempt_runs_once", an_attempt_runs_once),
         ("probes_and_hooks", probes_and_hooks),
         ("probes_end_with_their_container", probes_end_with_their_container),
+        ("no_probe_begins_in_what_is_over", no_probe_begins_in_what_is_over),
         ("a_cleaned_pod_leaves_nothing", a_cleaned_pod_leaves_nothing),
         ("limits_are_applied_where_they_can_be", limits_are_applied_where_they_can_be),
         ("a_second_node_on_one_directory_is_refused", a_second_node_on_one_directory_is_refused),
@@ -363,6 +364,38 @@ fn probes_end_with_their_container() {
         assert!(matches!(&reports[0], Report::Checked { outcome: Err(_), .. }), "{reports:?}");
         assert!(matches!(&reports[1], Report::Ended { .. }), "{reports:?}");
         until("nothing is left", || alive(&sign).is_empty()).await;
+    });
+}
+
+fn no_probe_begins_in_what_is_over() {
+    with_node(async |node| {
+        let sign = sign();
+        // Many of them, so that it takes a moment until all are gone.
+        let crowd = "i=0; while [ $i -lt 60 ]; do sleep 1000 & i=$((i+1)); done; echo all; wait";
+        for round in 0..5 {
+            let attempt = node.attempt("main", round);
+            node.launch(shell(attempt.clone(), crowd)).await;
+            let log = node.root.join(format!("pods/{}/main.{round}.0.log", node.pod));
+            until("all are there", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("all"))).await;
+            node.send(Deed::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
+            let (mut asked, mut answered, mut over) = (0, 0, false);
+            while answered < asked || !over {
+                if !over && asked < 200 {
+                    let check = Check::Exec { argv: vec!["sleep".into(), sign.clone()] };
+                    let attempt = attempt.clone();
+                    node.send(Deed::Check { id: asked, attempt, check, timeout_millis: 20_000 }).await;
+                    asked += 1;
+                }
+                match tokio::time::timeout(Duration::from_micros(200), node.next()).await {
+                    Ok(Report::Checked { .. }) => answered += 1,
+                    Ok(Report::Ended { .. }) => {
+                        assert_eq!(alive(&sign), [0; 0], "round {round}");
+                        over = true;
+                    }
+                    _ => {}
+                }
+            }
+        }
     });
 }
 
