@@ -100,9 +100,11 @@ pub fn ticks() -> u64 {
     now.tv_sec.unsigned_abs() * per_second + now.tv_nsec.unsigned_abs() * per_second / 1_000_000_000
 }
 
-/// Changes with every start of the machine.
+/// Where numbers of processes mean what they mean here: on this machine, until its next start, and in this namespace.
 pub fn boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let numbers = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", boot.trim(), numbers.display())
 }
 
 #[cfg(test)]
@@ -118,6 +120,13 @@ mod tests {
         assert_eq!(process, Process { pid, parent: 3, group: 4, ticks: 987, zombie: false });
         assert_eq!(parse(pid, b"7 (short) S 3"), None);
         assert_eq!(parse(pid, b""), None);
+    }
+
+    #[test]
+    fn numbers_hold_for_one_namespace() {
+        let own = fs::read_link("/proc/self/ns/pid").unwrap().display().to_string();
+        assert!(own.starts_with("pid:[") && boot().ends_with(&own), "{}", boot());
+        assert_eq!(boot(), boot());
     }
 
     #[test]

@@ -12,12 +12,16 @@ use tally_core::ids::PodUid;
 use tally_node::port::{Attempt, Deed, Report};
 use tally_node::runtime::{Config, Runtime};
 
-use crate::harness::{Node, Test, alive, block_on, kill, program, shell, shim_of, sign, wait_until};
+use crate::harness::{Node, Test, alive, block_on, kill, program, shell, shim_of, sign, until, wait_until};
 
 pub fn tests() -> Vec<Test> {
     vec![
         ("everything_ends_with_the_one_who_decides", everything_ends_with_the_one_who_decides),
         ("strays_of_a_killed_shim_are_found", strays_of_a_killed_shim_are_found),
+        (
+            "strays_that_forgot_whose_they_are_are_found_by_their_parents",
+            strays_that_forgot_whose_they_are_are_found_by_their_parents,
+        ),
         ("no_exit_is_lost_or_made_up_at_any_moment", no_exit_is_lost_or_made_up_at_any_moment),
     ]
 }
@@ -143,6 +147,22 @@ fn strays_of_a_killed_shim_are_found() {
     decider.kill().unwrap();
     decider.wait().unwrap();
     block_on(judge(&world, &mut BTreeMap::new()));
+}
+
+fn strays_that_forgot_whose_they_are_are_found_by_their_parents() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut node = Node::start(root.path()).await;
+        let sign = sign();
+        // Its own session, no environment; and one more such below it.
+        let script = format!("env -i setsid sh -c 'env -i setsid sleep {sign} & wait' & wait");
+        node.launch(shell(node.attempt("main", 0), &script)).await;
+        until("it sleeps", || !alive(&format!("sleep\0{sign}")).is_empty()).await;
+        kill(shim_of(root.path()));
+        node.recovered().await;
+        assert_eq!(alive(&sign), [0; 0]);
+        node.stop().await;
+    });
 }
 
 fn no_exit_is_lost_or_made_up_at_any_moment() {
