@@ -46,6 +46,7 @@ mod mounts;
 mod processes;
 mod reaper;
 mod recover;
+mod spawn;
 mod sys;
 mod termination;
 mod volumes;
@@ -171,6 +172,7 @@ struct Shim {
     boot: String,
     /// This executable, also if it has been replaced on disk meanwhile.
     program: PathBuf,
+    spawner: spawn::Spawner,
     reaper: reaper::Reaper,
     attempts: RefCell<BTreeMap<Attempt, Rc<attempt::Running>>>,
     /// Of prepared Pods, for people who read records.
@@ -204,6 +206,7 @@ impl Shim {
             log_limits: arguments.log_limits,
             boot: processes::boot(),
             program: PathBuf::from("/proc/self/exe"),
+            spawner: spawn::Spawner::new()?,
             reaper: reaper::Reaper::default(),
             attempts: RefCell::default(),
             names: RefCell::default(),

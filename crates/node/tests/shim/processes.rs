@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Test> {
         ("exit_codes_and_signals_are_told", exit_codes_and_signals_are_told),
         ("what_cannot_be_started_says_why", what_cannot_be_started_says_why),
         ("want_of_room_may_pass", want_of_room_may_pass),
+        ("many_containers_have_files_enough", many_containers_have_files_enough),
         ("the_environment_is_what_was_asked_for", the_environment_is_what_was_asked_for),
         ("output_comes_out_in_order_and_whole", output_comes_out_in_order_and_whole),
         ("logs_rotate", logs_rotate),
@@ -123,6 +124,38 @@ fn want_of_room_may_pass() {
         assert!(seen.iter().any(|message| message.contains("the command \"sh\" ")), "{seen:?}");
         assert_eq!(node.ended().await.code, 7);
     });
+}
+
+fn many_containers_have_files_enough() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const FEW: u64 = 100;
+    let ours = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), ..ours }).unwrap();
+    with_node(async |node| {
+        // Two pipes and a log for each.
+        for number in 0..60 {
+            let report = node.launch(shell(node.attempt(&format!("c{number}"), 0), "ulimit -n; exec sleep 1000")).await;
+            assert!(matches!(report, Report::Started { .. }), "{number}: {report:?}");
+        }
+        // None of them sees that: the limit is the one that the node was started with.
+        let log = |container: &str| node.root.join(format!("pods/{}/{container}.0.0.log", node.pod));
+        for container in ["c0", "c59"] {
+            let said = format!(" {FEW}\n");
+            until("it says its limit", || {
+                let text = std::fs::read_to_string(log(container)).unwrap_or_default();
+                assert!(text.is_empty() || text.ends_with(&said), "{text}");
+                !text.is_empty()
+            })
+            .await;
+        }
+        let argv = vec!["sh".into(), "-c".into(), format!("ulimit -n; test $(ulimit -n) = {FEW}")];
+        assert_eq!(node.check(node.attempt("c59", 0), Check::Exec { argv }, 20_000).await, Ok(()));
+        let mut launched = shell(node.attempt("launched", 0), "ulimit -n");
+        launched.termination_message.path = "/some/where/else".into();
+        assert_eq!(node.run(launched).await.code, 0);
+        assert_eq!(node.log("launched").await, format!("{FEW}\n"));
+    });
+    setrlimit(Resource::Nofile, ours).unwrap();
 }
 
 fn the_environment_is_what_was_asked_for() {
