@@ -53,7 +53,7 @@ mod volumes;
 pub mod wire;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -402,10 +402,16 @@ impl Shim {
 
     /// The one thing that is done beside the rest: to delete a directory may take longer than to run a process.
     async fn empty_trash(self: Rc<Self>) {
+        let mut resists = BTreeSet::new();
         loop {
             let trash = self.layout.trash();
-            let emptied = tokio::task::spawn_blocking(move || volumes::empty_trash(&trash)).await;
-            emptied.unwrap_or_default().into_iter().for_each(|trouble| self.note(trouble));
+            let emptied = tokio::task::spawn_blocking(move || {
+                let trouble = volumes::empty_trash(&trash, &mut resists);
+                (trouble, resists)
+            });
+            let trouble;
+            (trouble, resists) = emptied.await.unwrap_or_default();
+            trouble.into_iter().for_each(|trouble| self.note(trouble));
             self.discarded.notified().await;
         }
     }

@@ -255,15 +255,51 @@ pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<bool> {
     }
 }
 
-/// Deletes all that has been discarded. What resists stays until the next time.
-pub fn empty_trash(trash: &Path) -> Vec<String> {
+/// Deletes all that has been discarded. What resists is told once and stays until the next start: to try it again after
+/// every Pod would take longer and longer.
+pub fn empty_trash(trash: &Path, resists: &mut BTreeSet<OsString>) -> Vec<String> {
     let mut trouble = Vec::new();
     for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
-        if let Err(error) = fs::remove_dir_all(entry.path()) {
+        if resists.contains(&entry.file_name()) {
+            continue;
+        }
+        if let Err(error) = delete(&entry.path()) {
             trouble.push(format!("{} cannot be deleted: {error}", entry.path().display()));
+            resists.insert(entry.file_name());
         }
     }
     trouble
+}
+
+fn delete(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return fs::remove_file(path);
+    }
+    match fs::remove_dir_all(path) {
+        // Some programs take away their own right to write to what they have made.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root() => {
+            let _ = open_up(path);
+            fs::remove_dir_all(path)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Gives us every right to all directories of a tree. Goes on where it can: what it could not do shows later.
+fn open_up(dir: &Path) -> io::Result<()> {
+    let mut ahead = vec![dir.to_owned()];
+    while let Some(dir) = ahead.pop() {
+        let mode = fs::symlink_metadata(&dir)?.mode();
+        if mode & 0o700 != 0o700 && fs::set_permissions(&dir, Permissions::from_mode(mode & 0o777 | 0o700)).is_err() {
+            continue;
+        }
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                ahead.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -391,12 +427,50 @@ mod tests {
     }
 
     #[test]
+    fn directories_that_nobody_may_write_to_are_opened_up() {
+        let place = tempfile::tempdir().unwrap();
+        let deep = place.path().join("a/b/c");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), "").unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::set_permissions(outside.path(), Permissions::from_mode(0o500)).unwrap();
+        symlink(outside.path(), deep.join("out")).unwrap();
+        let dirs = ["a/b/c", "a/b", "a"].map(|dir| place.path().join(dir));
+        let close = || dirs.iter().for_each(|dir| fs::set_permissions(dir, Permissions::from_mode(0o444)).unwrap());
+        close();
+        open_up(place.path()).unwrap();
+        for dir in &dirs {
+            assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o744, "{}", dir.display());
+        }
+        assert_eq!(fs::metadata(outside.path()).unwrap().mode() & 0o777, 0o500, "not where a symlink leads");
+        close();
+        delete(&dirs[2]).unwrap();
+    }
+
+    #[test]
+    fn what_resists_is_told_once() {
+        let place = tempfile::tempdir().unwrap();
+        let mut resists = BTreeSet::from(["one".into()]);
+        for name in ["one", "two"] {
+            fs::write(place.path().join(name), "").unwrap();
+        }
+        assert_eq!(empty_trash(place.path(), &mut resists), [""; 0]);
+        assert!(place.path().join("one").exists() && !place.path().join("two").exists());
+        // The same in a place where nobody can delete anything.
+        let place = Path::new("/proc/sys/kernel/random");
+        let mut resists = BTreeSet::new();
+        let told = empty_trash(place, &mut resists);
+        assert!(!told.is_empty() && told.len() == resists.len(), "{told:?}");
+        assert_eq!(empty_trash(place, &mut resists), [""; 0]);
+    }
+
+    #[test]
     fn a_pod_goes_in_one_step_and_then_for_good() {
         let root = tempfile::tempdir().unwrap();
         let layout = ready(root.path(), files(&[("a/b/c", "1", 0o400)])).unwrap();
         assert!(discard(&layout, &pod()).unwrap());
         assert!(!layout.pod(&pod()).unwrap().exists());
-        assert_eq!(empty_trash(&layout.trash()), [""; 0]);
+        assert_eq!(empty_trash(&layout.trash(), &mut BTreeSet::new()), [""; 0]);
         assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
         assert!(!discard(&layout, &pod()).unwrap());
     }
