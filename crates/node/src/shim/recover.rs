@@ -46,12 +46,14 @@ pub fn recover(
     }
     // Those that have volumes, but nothing was started.
     for entry in fs::read_dir(layout.pods())? {
-        let Ok(name) = entry?.file_name().into_string() else { continue };
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
         let pod = PodUid::new(&name);
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         match layout.pod(&pod) {
-            Ok(_) => drop(pods.entry(pod).or_default()),
-            // Not a Pod of ours: whoever put it there knows better what it is.
-            Err(error) => note(format!("{name} in {}: {error}", layout.pods().display())),
+            Ok(_) if is_dir => drop(pods.entry(pod).or_default()),
+            // Whoever put it there knows better what it is.
+            _ => note(format!("{name} in {} is not a Pod of ours and is left alone", layout.pods().display())),
         }
     }
     Ok(pods.into_iter().map(|(pod, attempts)| Report::Found { pod, attempts }).collect())

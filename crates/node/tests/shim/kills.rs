@@ -22,6 +22,7 @@ pub fn tests() -> Vec<Test> {
             "strays_that_forgot_whose_they_are_are_found_by_their_parents",
             strays_that_forgot_whose_they_are_are_found_by_their_parents,
         ),
+        ("what_is_no_pod_is_left_alone", what_is_no_pod_is_left_alone),
         ("no_exit_is_lost_or_made_up_at_any_moment", no_exit_is_lost_or_made_up_at_any_moment),
     ]
 }
@@ -163,6 +164,21 @@ fn strays_that_forgot_whose_they_are_are_found_by_their_parents() {
         assert_eq!(alive(&sign), [0; 0]);
         node.stop().await;
     });
+}
+
+fn what_is_no_pod_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let pods = root.path().join("pods");
+    std::fs::create_dir_all(pods.join("..data")).unwrap();
+    std::fs::create_dir_all(pods.join("a-pod")).unwrap();
+    std::fs::write(pods.join("notes.txt"), "mine").unwrap();
+    std::os::unix::fs::symlink("/", pods.join("link")).unwrap();
+    block_on(async {
+        let node = Node::start(root.path()).await;
+        assert_eq!(node.found, [(PodUid::new("a-pod"), Vec::new())]);
+        node.stop().await;
+    });
+    assert!(pods.join("notes.txt").exists() && pods.join("..data").exists());
 }
 
 fn no_exit_is_lost_or_made_up_at_any_moment() {
