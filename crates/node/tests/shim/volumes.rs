@@ -253,7 +253,8 @@ fn probes_see_what_the_container_sees() {
             node.check(attempt.clone(), exec("cat /config/a && [ $(hostname) = the-host ]"), 10_000).await,
             Ok(())
         );
-        assert_eq!(node.check(attempt.clone(), exec("cat /config/b 2>/dev/null || echo no"), 10_000).await, Ok(()));
+        let said = node.check(attempt.clone(), exec("cat /config/b"), 10_000).await.unwrap_err();
+        assert!(said.contains("/config/b"), "{said}");
         let absent = node.check(attempt.clone(), Check::Exec { argv: vec!["/config/no".into()] }, 10_000).await;
         assert!(absent.unwrap_err().contains("/config/no does not exist"));
         node.send(Deed::Signal { attempt, signal: Signal::Kill }).await;
@@ -306,10 +307,10 @@ fn memory_volumes_end_with_the_node() {
 fn another_user_is_another_user() {
     let root = rustix::process::geteuid().is_root();
     with_volumes(vec![empty("data", false)], async |node| {
-        let mut start = with(
-            shell(node.attempt("main", 0), "id -u; id -g; touch /data/x; printf bye > /dev/termination-log"),
-            &[mount("data", "/data")],
-        );
+        let script = "id -u; id -g; touch /data/x /below/x && printf bye > /dev/termination-log; umask
+            echo out > /dev/stdout; echo err > /dev/stderr";
+        let below = Mount { sub_path: "not/there".into(), ..mount("data", "/below") };
+        let mut start = with(shell(node.attempt("main", 0), script), &[mount("data", "/data"), below]);
         (start.user, start.group) = (Some(65532), Some(65533));
         if !root {
             let said = node.refused(start).await;
@@ -318,7 +319,10 @@ fn another_user_is_another_user() {
         }
         let exit = node.run(start).await;
         assert_eq!((exit.code, exit.message.as_str()), (0, "bye"), "{}", node.log("main").await);
-        assert_eq!(node.log("main").await, "65532\n65533\n");
+        let umask = Command::new("sh").args(["-c", "umask"]).output().unwrap().stdout;
+        let mut log: Vec<String> = node.log("main").await.lines().map(str::to_owned).collect();
+        log[3..].sort();
+        assert_eq!(log, ["65532", "65533", String::from_utf8(umask).unwrap().trim(), "err", "out"]);
     });
 }
 
