@@ -8,8 +8,6 @@ mod harness;
 mod kills;
 #[path = "shim/processes.rs"]
 mod processes;
-#[path = "shim/speed.rs"]
-mod speed;
 #[path = "shim/volumes.rs"]
 mod volumes;
 
@@ -25,6 +23,5 @@ fn main() -> ExitCode {
     let mut tests = processes::tests();
     tests.extend(volumes::tests());
     tests.extend(kills::tests());
-    tests.extend(speed::tests());
     harness::run(&tests)
 }

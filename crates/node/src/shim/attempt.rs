@@ -1,15 +1,14 @@
 //! One attempt from its start to its record.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -27,11 +26,12 @@ use super::layout::Slot;
 use super::log::{self, Stream};
 use super::mounts::Bind;
 use super::reaper::{Ended, Status};
-use super::{Shim, cgroup, now, processes, termination};
+use super::spawn::{self, Pipes};
+use super::{Shim, cgroup, now, processes, termination, volumes};
 use crate::port::{self, Exit, Failure, Report, Start};
 
 /// How long we wait for what has been killed to be gone. Only a process that is stuck in the kernel takes longer.
-const KILL_FOR: Duration = Duration::from_secs(5);
+pub const KILL_FOR: Duration = Duration::from_secs(5);
 /// How long somebody else may keep a container's output open after its last process ended.
 const DRAIN_FOR: Duration = Duration::from_secs(2);
 /// Where containers write their last words unless told otherwise.
@@ -48,16 +48,20 @@ pub struct Running {
     /// It has mounts of its own.
     pub apart: bool,
     pub cgroup: Option<PathBuf>,
+    /// The main process has been reaped: nothing may begin in it any more.
+    pub over: Cell<bool>,
     /// Probes and hooks that run in it.
     pub helpers: RefCell<HashSet<Pid>>,
 }
+
+/// For the launcher's answer, and what it is to be told.
+pub type Launcher = (UnixStream, Vec<u8>);
 
 struct Started {
     running: Rc<Running>,
     ended: oneshot::Receiver<Ended>,
     output: Output,
-    /// The launcher's answer, and what it is to be told.
-    launcher: Option<(UnixStream, Vec<u8>)>,
+    launcher: Option<Launcher>,
     started_at: tally_core::time::Timestamp,
     slot: Slot,
     termination: port::TerminationMessage,
@@ -115,19 +119,13 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         shim.journal.borrow_mut().erase(&start.attempt);
     };
     let spawned = spawn(shim, &start, &slot, &env, program, apart, limits);
-    let Spawned { mut child, launcher, group, since } = spawned.inspect_err(|_| never_ran())?;
-    let pid = Pid::from_child(&child);
+    let Spawned { pid, pipes, launcher, group, since } = spawned.inspect_err(|_| never_ran())?;
     let ended = shim.reaper.expect(pid);
     // Only helps to find it should this process be killed; then its environment is there to find it by, too.
     let until = processes::ticks();
     let running = journal::Running { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() };
     let _ = shim.journal.borrow_mut().running(&start.attempt, running);
-    let output = Output::new(&mut child, log::Writer::new(slot.clone(), shim.log_limits));
-    let output = output.map_err(|error| {
-        shim.reaper.signal(pid, Signal::KILL);
-        never_ran();
-        failure(CREATE_ERROR, format!("its output cannot be read: {error}"))
-    })?;
+    let output = Output::new(pipes, log::Writer::new(slot.clone(), shim.log_limits));
     let running = Rc::new(Running {
         pid,
         ticks: since,
@@ -137,6 +135,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         group: start.group,
         apart,
         cgroup: group,
+        over: Cell::new(false),
         helpers: RefCell::default(),
     });
     let termination = start.termination_message;
@@ -144,8 +143,9 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
 }
 
 struct Spawned {
-    child: Child,
-    launcher: Option<(UnixStream, Vec<u8>)>,
+    pid: Pid,
+    pipes: Pipes,
+    launcher: Option<Launcher>,
     group: Option<PathBuf>,
     /// A moment before it started.
     since: u64,
@@ -162,17 +162,18 @@ fn spawn(
 ) -> Result<Spawned, Failure> {
     let since = processes::ticks();
     if let Some(program) = program {
-        return Ok(Spawned { child: spawn_directly(start, env, &program)?, launcher: None, group: None, since });
+        let (pid, pipes) = spawn_directly(shim, start, env, &program)?;
+        return Ok(Spawned { pid, pipes, launcher: None, group: None, since });
     }
     let group = make_cgroup(shim, start, limits)?;
     let launched = launch_of(shim, start, slot, env.to_vec(), apart, group.clone()).and_then(|launch| {
-        spawn_launcher(&shim.program, &launch).map_err(|error| create_failure("the launcher cannot be started", &error))
+        spawn_launcher(shim, &launch).map_err(|error| create_failure("the launcher cannot be started", &error))
     });
     if let (Err(_), Some(group)) = (&launched, &group) {
         cgroup::remove(group);
     }
-    let (child, launcher) = launched?;
-    Ok(Spawned { child, launcher: Some(launcher), group, since })
+    let (pid, pipes, launcher) = launched?;
+    Ok(Spawned { pid, pipes, launcher: Some(launcher), group, since })
 }
 
 /// The path is bound where it is not the default, and where the command names it: a plain process that wrote there
@@ -184,15 +185,20 @@ fn mentions_termination_log(start: &Start) -> bool {
             || start.argv.iter().chain(start.env.iter().map(|(_, value)| value)).any(|text| text.contains(path)))
 }
 
-fn spawn_directly(start: &Start, env: &[(String, String)], program: &Path) -> Result<Child, Failure> {
+fn spawn_directly(
+    shim: &Shim,
+    start: &Start,
+    env: &[(String, String)],
+    program: &Path,
+) -> Result<(Pid, Pipes), Failure> {
     let mut command = Command::new(program);
     command.arg0(&start.argv[0]).args(&start.argv[1..]).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
     if let Some(dir) = &start.working_dir {
         command.current_dir(dir);
     }
     // Nothing here but what posix_spawn can do: no copy of this process is made.
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().map_err(|error| command::not_executed(&start.argv[0], program, &error))
+    let spawned = spawn::nothing().and_then(|stdin| shim.spawner.spawn(command, stdin));
+    spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
 }
 
 fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBuf>, Failure> {
@@ -220,7 +226,7 @@ fn launch_of(
                 source: shim.layout.volume(&start.attempt.pod, &mount.volume).map_err(unmade)?,
                 sub_path: mount.sub_path.clone(),
                 target: mount.path.clone(),
-                read_only: mount.read_only,
+                read_only: mount.read_only || volumes::is_of_files(&shim.layout, &start.attempt.pod, &mount.volume),
                 optional: false,
             });
         }
@@ -254,25 +260,23 @@ fn launch_of(
 }
 
 /// Starts this executable in the place of the command. What it is to do goes to it over the socket.
-pub fn spawn_launcher(program: &Path, launch: &Launch) -> io::Result<(Child, (UnixStream, Vec<u8>))> {
+pub fn spawn_launcher(shim: &Shim, launch: &Launch) -> io::Result<(Pid, Pipes, Launcher)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let ours = UnixStream::from_std(ours)?;
-    let child = Command::new(program)
+    let mut command = Command::new(&shim.program);
+    command
         .args([super::COMMAND, "--launch"])
         .env_clear()
         // Of an attempt from its first moment: it is found like any other process of it.
-        .envs(launch.env.iter().filter(|(name, _)| name == processes::ATTEMPT || name == processes::NODE).cloned())
-        .process_group(0)
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    Ok((child, (ours, serde_json::to_vec(launch)?)))
+        .envs(launch.env.iter().filter(|(name, _)| name == processes::ATTEMPT || name == processes::NODE).cloned());
+    let text = serde_json::to_vec(launch)?;
+    let (pid, pipes) = shim.spawner.spawn(command, theirs.into())?;
+    Ok((pid, pipes, (ours, text)))
 }
 
 /// Until the launcher has become the command, or says why not. None: it went away without a word.
-pub async fn launched((mut socket, text): (UnixStream, Vec<u8>)) -> Option<Result<(), Failure>> {
+pub async fn launched((mut socket, text): Launcher) -> Option<Result<(), Failure>> {
     // Whether it could be told shows in what it answers.
     let _ = socket.write_all(&text).await;
     let _ = socket.shutdown().await;
@@ -345,6 +349,8 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
 /// The main process has been reaped. Whatever else is of this attempt goes too.
 async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Running, alone: bool) {
     let until = Instant::now() + KILL_FOR;
+    // Before they are counted: who comes later is refused.
+    running.over.set(true);
     let helpers: Vec<Pid> = running.helpers.borrow().iter().copied().collect();
     for helper in &helpers {
         shim.reaper.signal(*helper, Signal::KILL);
@@ -367,9 +373,12 @@ async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Runn
         shim.reaper.round().await;
     }
     shim.attempts.borrow_mut().remove(attempt);
-    while shim.sweep() && Instant::now() < until {
+    let mut left = shim.sweep();
+    while !left.is_empty() && Instant::now() < until {
         shim.reaper.round().await;
+        left = shim.sweep();
     }
+    shim.reaper.give_up(left);
 }
 
 /// What it writes, on its way to the log.
@@ -385,11 +394,8 @@ thread_local! {
 }
 
 impl Output {
-    fn new(child: &mut Child, log: log::Writer) -> io::Result<Self> {
-        let receiver = |fd: Option<OwnedFd>| fd.map(pipe::Receiver::from_owned_fd).transpose();
-        let stdout = receiver(child.stdout.take().map(OwnedFd::from))?;
-        let stderr = receiver(child.stderr.take().map(OwnedFd::from))?;
-        Ok(Self { stdout, stderr, log })
+    fn new(pipes: Pipes, log: log::Writer) -> Self {
+        Self { stdout: Some(pipes.stdout), stderr: Some(pipes.stderr), log }
     }
 
     /// Until nobody can write any more. May be left and taken up again.

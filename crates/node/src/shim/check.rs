@@ -1,8 +1,7 @@
 //! Probes and hooks.
 
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,9 +11,10 @@ use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
-use super::attempt::{Running, launched, spawn_launcher};
+use super::attempt::{KILL_FOR, Launcher, Running, launched, spawn_launcher};
 use super::launch::{Launch, Place};
 use super::reaper::Status;
+use super::spawn::{self, Pipes};
 use super::{Shim, command};
 use crate::port::{Attempt, Check, Report};
 
@@ -106,10 +106,10 @@ fn status(head: &[u8]) -> Option<u16> {
 
 /// Runs a command beside the container's own processes; it ends with them at the latest.
 async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Duration) -> Result<(), String> {
-    let running = shim.attempts.borrow().get(attempt).cloned().ok_or("the container is not running")?;
-    let (mut child, launcher) = spawn(shim, &running, argv)?;
-    let pid = Pid::from_child(&child);
-    let ended = shim.reaper.expect(pid);
+    let running = shim.attempts.borrow().get(attempt).cloned();
+    let running = running.filter(|running| !running.over.get()).ok_or("the container is not running")?;
+    let (pid, pipes, launcher) = spawn(shim, &running, argv)?;
+    let mut ended = shim.reaper.expect(pid);
     running.helpers.borrow_mut().insert(pid);
     let mut said = Vec::new();
     let work = async {
@@ -118,12 +118,12 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
         {
             return Err(failure.message);
         }
-        let reading = read(&mut child, &mut said);
-        tokio::pin!(ended, reading);
+        let reading = read(pipes, &mut said);
+        tokio::pin!(reading);
         let mut drained = false;
         let ended = tokio::select! {
             ended = &mut ended => ended,
-            () = &mut reading => { drained = true; ended.await }
+            () = &mut reading => { drained = true; (&mut ended).await }
         };
         // What it wrote before it ended is there to be read now.
         if !drained {
@@ -133,6 +133,10 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
     };
     let outcome = timeout(within, work).await;
     shim.reaper.signal(pid, Signal::KILL);
+    // Until it is gone it is one of the container's: what it had started is an orphan only then.
+    if shim.reaper.knows(pid) {
+        let _ = timeout(KILL_FOR, &mut ended).await;
+    }
     running.helpers.borrow_mut().remove(&pid);
     match outcome {
         Ok(Ok(Status::Exited(0))) => Ok(()),
@@ -144,9 +148,7 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
     }
 }
 
-type Launcher = (tokio::net::UnixStream, Vec<u8>);
-
-fn spawn(shim: &Shim, running: &Running, argv: Vec<String>) -> Result<(Child, Option<Launcher>), String> {
+fn spawn(shim: &Shim, running: &Running, argv: Vec<String>) -> Result<(Pid, Pipes, Option<Launcher>), String> {
     let name = argv.first().ok_or("there is no command")?.clone();
     let dir = running.working_dir.as_deref();
     if running.apart || running.cgroup.is_some() {
@@ -161,8 +163,8 @@ fn spawn(shim: &Shim, running: &Running, argv: Vec<String>) -> Result<(Child, Op
             user: running.user,
             group: running.group,
         };
-        let (child, launcher) = spawn_launcher(&shim.program, &launch).map_err(|error| error.to_string())?;
-        return Ok((child, Some(launcher)));
+        let (pid, pipes, launcher) = spawn_launcher(shim, &launch).map_err(|error| error.to_string())?;
+        return Ok((pid, pipes, Some(launcher)));
     }
     let program = command::resolve(&name, &running.env, dir).map_err(|failure| failure.message)?;
     let mut command = Command::new(&program);
@@ -170,19 +172,15 @@ fn spawn(shim: &Shim, running: &Running, argv: Vec<String>) -> Result<(Child, Op
     if let Some(dir) = dir {
         command.current_dir(dir);
     }
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().map_err(|error| command::not_executed(&name, &program, &error).message)?;
-    Ok((child, None))
+    let spawned = spawn::nothing().and_then(|stdin| shim.spawner.spawn(command, stdin));
+    let (pid, pipes) = spawned.map_err(|error| command::not_executed(&name, &program, &error).message)?;
+    Ok((pid, pipes, None))
 }
 
 /// Keeps the beginning of what it says, and takes the rest so that it does not wait for us.
-async fn read(child: &mut Child, said: &mut Vec<u8>) {
-    let pipe = |fd: Option<OwnedFd>| fd.and_then(|fd| pipe::Receiver::from_owned_fd(fd).ok());
-    let stdout = pipe(child.stdout.take().map(OwnedFd::from));
-    let stderr = pipe(child.stderr.take().map(OwnedFd::from));
+async fn read(pipes: Pipes, said: &mut Vec<u8>) {
     let said = std::cell::RefCell::new(said);
-    let keep = async |pipe: Option<pipe::Receiver>| {
-        let Some(mut pipe) = pipe else { return };
+    let keep = async |mut pipe: pipe::Receiver| {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = pipe.read(&mut buffer).await {
             let mut said = said.borrow_mut();
@@ -190,7 +188,7 @@ async fn read(child: &mut Child, said: &mut Vec<u8>) {
             said.extend_from_slice(&buffer[..length.min(room)]);
         }
     };
-    tokio::join!(keep(stdout), keep(stderr));
+    tokio::join!(keep(pipes.stdout), keep(pipes.stderr));
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ enum Line {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     pub at: Timestamp,
-    /// Numbers of processes mean nothing after a reboot.
+    /// Numbers of processes mean nothing after a reboot or in another container.
     pub boot: String,
     /// `namespace/name`, for people.
     pub pod: String,

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Gid, Pid, PidfdFlags, Uid};
 use rustix::thread::ThreadNameSpaceType;
 use serde::{Deserialize, Serialize};
 
@@ -142,6 +142,12 @@ fn execute(launch: &Launch, socket: &mut UnixStream) -> Failure {
     }
     if let Some(user) = other {
         command.uid(user);
+    }
+    if other.is_some() || other_group.is_some() {
+        // So that /dev/stdout can be opened by its new user. Who cannot be given them can still write to them.
+        let (user, group) = (other.map(Uid::from_raw), other_group.map(Gid::from_raw));
+        let _ = rustix::fs::fchown(rustix::stdio::stdout(), user, group);
+        let _ = rustix::fs::fchown(rustix::stdio::stderr(), user, group);
     }
     let _ = socket.write_all(&[READY]);
     let error = command.exec();

@@ -65,6 +65,16 @@ impl Layout {
         Ok(self.volumes(pod)?.join(plain(volume)?))
     }
 
+    /// Which files of a volume are ours. Beside it: no volume's name begins with a dot.
+    pub fn written(&self, pod: &PodUid, volume: &str) -> io::Result<PathBuf> {
+        Ok(self.volumes(pod)?.join(format!(".{}", plain(volume)?)))
+    }
+
+    /// Where a file is written before it takes its place. Only one is at a time.
+    pub fn fresh(&self, pod: &PodUid) -> io::Result<PathBuf> {
+        Ok(self.pod(pod)?.join(".fresh"))
+    }
+
     pub fn attempt(&self, attempt: &Attempt) -> io::Result<Slot> {
         let container = plain(&attempt.container)?;
         let stem = format!("{container}.{}", attempt.number);

@@ -13,6 +13,7 @@
 //! ROOT/words/UID.NAME.NUMBER       the last words of what runs, if it has any
 //! ROOT/pods/UID/                   mode 0700; what one Pod has, and nothing where it has nothing
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
+//!     volumes/.NAME                which files in it we have written, where we have
 //!     NAME.NUMBER.0.log ...        what an attempt wrote (`log.rs`); the last numbers grow, the oldest go
 //! ROOT/trash/UID/                  Pods on their way out
 //! ```
@@ -45,13 +46,14 @@ mod mounts;
 mod processes;
 mod reaper;
 mod recover;
+mod spawn;
 mod sys;
 mod termination;
 mod volumes;
 pub mod wire;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -170,6 +172,7 @@ struct Shim {
     boot: String,
     /// This executable, also if it has been replaced on disk meanwhile.
     program: PathBuf,
+    spawner: spawn::Spawner,
     reaper: reaper::Reaper,
     attempts: RefCell<BTreeMap<Attempt, Rc<attempt::Running>>>,
     /// Of prepared Pods, for people who read records.
@@ -203,6 +206,7 @@ impl Shim {
             log_limits: arguments.log_limits,
             boot: processes::boot(),
             program: PathBuf::from("/proc/self/exe"),
+            spawner: spawn::Spawner::new()?,
             reaper: reaper::Reaper::default(),
             attempts: RefCell::default(),
             names: RefCell::default(),
@@ -361,7 +365,7 @@ impl Shim {
         }
     }
 
-    fn sweep(&self) -> bool {
+    fn sweep(&self) -> Vec<processes::Name> {
         self.reaper.sweep(self.layout.root(), || {
             let attempts = self.attempts.borrow();
             attempts.iter().map(|(attempt, running)| (processes::mark(attempt), running.ticks)).collect()
@@ -398,10 +402,16 @@ impl Shim {
 
     /// The one thing that is done beside the rest: to delete a directory may take longer than to run a process.
     async fn empty_trash(self: Rc<Self>) {
+        let mut resists = BTreeSet::new();
         loop {
             let trash = self.layout.trash();
-            let emptied = tokio::task::spawn_blocking(move || volumes::empty_trash(&trash)).await;
-            emptied.unwrap_or_default().into_iter().for_each(|trouble| self.note(trouble));
+            let emptied = tokio::task::spawn_blocking(move || {
+                let trouble = volumes::empty_trash(&trash, &mut resists);
+                (trouble, resists)
+            });
+            let trouble;
+            (trouble, resists) = emptied.await.unwrap_or_default();
+            trouble.into_iter().for_each(|trouble| self.note(trouble));
             self.discarded.notified().await;
         }
     }

@@ -5,6 +5,7 @@
 //! exist is covered by a tmpfs that shows all its entries, and the new one. As in any container, what a process
 //! creates there outside its volumes goes with it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -120,7 +121,8 @@ fn take(bind: &Bind) -> io::Result<Tree> {
     Ok(Tree { fd: open_tree(&source, "", flags)?, is_dir })
 }
 
-/// The kernel itself sees to it that no symlink leads out of the volume. What is not there is made, as a directory.
+/// The kernel itself sees to it that no symlink leads out of the volume. What is not there is made, as a directory with
+/// the volume's mode: who may write to the volume may write to it.
 fn below(volume: OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
     let path = volumes::within(sub_path).map_err(io::Error::other)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -131,6 +133,13 @@ fn below(volume: OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
             error => error.into(),
         })
     };
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(&volume)?.st_mode & 0o777);
+    let make = |parent: &OwnedFd, name: &OsStr| {
+        let masked = rustix::process::umask(Mode::empty());
+        let made = rustix::fs::mkdirat(parent, name, mode);
+        rustix::process::umask(masked);
+        made
+    };
     let mut so_far = PathBuf::new();
     let mut parent: Option<OwnedFd> = None;
     for step in path.components() {
@@ -138,11 +147,7 @@ fn below(volume: OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
         match open(&so_far) {
             Ok(found) => parent = Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let name = step.as_os_str();
-                match &parent {
-                    Some(parent) => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?,
-                    None => rustix::fs::mkdirat(&volume, name, Mode::from_raw_mode(0o755))?,
-                }
+                make(parent.as_ref().unwrap_or(&volume), step.as_os_str())?;
                 parent = Some(open(&so_far)?);
             }
             Err(error) => return Err(error),
@@ -216,15 +221,24 @@ impl Places {
             return Err(io::Error::other(format!("{place} has more than {MOST_ENTRIES} entries; make the path first")));
         }
         mount("tmpfs", at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755")?;
-        for entry in entries {
-            show(&entry, &at.join(entry.file_name()))?;
-        }
-        // Not every owner exists in a user namespace.
-        let _ = chown(at, Some(about.uid()), Some(about.gid()));
-        fs::set_permissions(at, fs::Permissions::from_mode(about.mode() & 0o7777))?;
-        self.covers.push(fs::metadata(at)?.dev());
+        // Half of what was there would be worse than all of it without the new place.
+        let device = show_all(&entries, &about, at).inspect_err(|_| {
+            let _ = unmount(at, UnmountFlags::DETACH);
+        })?;
+        self.covers.push(device);
         Ok(())
     }
+}
+
+/// The device of the tmpfs that shows them.
+fn show_all(entries: &[fs::DirEntry], about: &fs::Metadata, at: &Path) -> io::Result<u64> {
+    for entry in entries {
+        show(entry, &at.join(entry.file_name()))?;
+    }
+    // Not every owner exists in a user namespace.
+    let _ = chown(at, Some(about.uid()), Some(about.gid()));
+    fs::set_permissions(at, fs::Permissions::from_mode(about.mode() & 0o7777))?;
+    Ok(fs::metadata(at)?.dev())
 }
 
 /// The longest part of a path that exists, without symlinks, and what is missing.

@@ -28,6 +28,9 @@ pub struct Process {
     pub zombie: bool,
 }
 
+/// The number of a process and when it started.
+pub type Name = (Pid, u64);
+
 pub fn look(pid: Pid) -> Option<Process> {
     parse(pid, &fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
 }
@@ -77,14 +80,16 @@ pub fn marked(pid: Pid, root: &Path) -> Option<String> {
     String::from_utf8(variables.get(ATTEMPT.as_bytes())?.to_vec()).ok()
 }
 
-/// Kills one process, and no other that has come by its number since: it is looked at again once it is held.
-pub fn kill(process: &Process) {
-    if let Ok(held) = rustix::process::pidfd_open(process.pid, PidfdFlags::empty()) {
-        if look(process.pid).is_some_and(|now| now.ticks == process.ticks) {
-            let _ = rustix::process::pidfd_send_signal(held, Signal::KILL);
-        }
-    } else if look(process.pid).is_some_and(|now| now.ticks == process.ticks) {
-        let _ = rustix::process::kill_process(process.pid, Signal::KILL);
+/// Kills one process, and no other that has come by its number since: it is looked at again once it is held. False: it
+/// is gone, or beyond us.
+pub fn kill(process: &Process) -> bool {
+    let held = rustix::process::pidfd_open(process.pid, PidfdFlags::empty());
+    if look(process.pid).is_none_or(|now| now.ticks != process.ticks) {
+        return false;
+    }
+    match held {
+        Ok(held) => rustix::process::pidfd_send_signal(held, Signal::KILL).is_ok(),
+        Err(_) => rustix::process::kill_process(process.pid, Signal::KILL).is_ok(),
     }
 }
 
@@ -95,9 +100,11 @@ pub fn ticks() -> u64 {
     now.tv_sec.unsigned_abs() * per_second + now.tv_nsec.unsigned_abs() * per_second / 1_000_000_000
 }
 
-/// Changes with every start of the machine.
+/// Where numbers of processes mean what they mean here: on this machine, until its next start, and in this namespace.
 pub fn boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let numbers = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", boot.trim(), numbers.display())
 }
 
 #[cfg(test)]
@@ -113,6 +120,13 @@ mod tests {
         assert_eq!(process, Process { pid, parent: 3, group: 4, ticks: 987, zombie: false });
         assert_eq!(parse(pid, b"7 (short) S 3"), None);
         assert_eq!(parse(pid, b""), None);
+    }
+
+    #[test]
+    fn numbers_hold_for_one_namespace() {
+        let own = fs::read_link("/proc/self/ns/pid").unwrap().display().to_string();
+        assert!(own.starts_with("pid:[") && boot().ends_with(&own), "{}", boot());
+        assert_eq!(boot(), boot());
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Who reaps: this process is the parent of every main process, and of whatever loses its own parent below it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use tokio::sync::{Notify, oneshot};
 
-use super::{processes, sys};
+use super::processes::{self, Process};
+use super::sys;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Ended {
 pub struct Reaper {
     /// Those we started, by number, until they are reaped.
     known: RefCell<HashMap<Pid, oneshot::Sender<Ended>>>,
+    /// Orphans that do not end.
+    given_up: RefCell<HashSet<processes::Name>>,
     /// Told after every round.
     reaped: Notify,
 }
@@ -122,30 +125,61 @@ pub fn fate<'a>(mark: Option<&str>, ticks: u64, running: impl Iterator<Item = (&
 }
 
 impl Reaper {
-    /// Kills the orphans that no running attempt holds. Returns whether there were any.
-    pub fn sweep(&self, root: &Path, running: impl FnOnce() -> Vec<(String, u64)>) -> bool {
+    /// Kills the orphans that no running attempt holds. Returns those that are worth waiting for.
+    pub fn sweep(&self, root: &Path, running: impl FnOnce() -> Vec<(String, u64)>) -> Vec<processes::Name> {
         let orphans = self.orphans();
+        self.given_up.borrow_mut().retain(|(pid, _)| orphans.contains(pid));
         if orphans.is_empty() {
-            return false;
+            return Vec::new();
         }
         let running = running();
-        let mut any = false;
+        let mut doomed = Vec::new();
         for pid in orphans {
             let Some(process) = processes::look(pid) else { continue };
             let mark = processes::marked(pid, root);
             let running = running.iter().map(|(mark, ticks)| (mark.as_str(), *ticks));
             if !process.zombie && fate(mark.as_deref(), process.ticks, running) == Fate::Kill {
-                processes::kill(&process);
-                any = true;
+                doomed.push(process);
             }
         }
-        any
+        self.end(&doomed, processes::kill)
+    }
+
+    fn end(&self, doomed: &[Process], mut kill: impl FnMut(&Process) -> bool) -> Vec<processes::Name> {
+        let given_up = self.given_up.borrow();
+        let killed = doomed.iter().filter(|process| kill(process)).map(|process| (process.pid, process.ticks));
+        killed.filter(|name| !given_up.contains(name)).collect()
+    }
+
+    /// These have been killed and are still there: stuck in the kernel. Nobody waits for them again.
+    pub fn give_up(&self, left: Vec<processes::Name>) {
+        self.given_up.borrow_mut().extend(left);
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_waits_for_what_does_not_end() {
+        let reaper = Reaper::default();
+        let process = |pid: i32, ticks| {
+            let pid = Pid::from_raw(pid).unwrap();
+            Process { pid, parent: 1, group: pid.as_raw_nonzero().get(), ticks, zombie: false }
+        };
+        let doomed = [process(5, 10), process(6, 10), process(7, 10)];
+        // The first is beyond us, the second is stuck.
+        let kill = |process: &Process| process.pid != doomed[0].pid;
+        let name = |process: &Process| (process.pid, process.ticks);
+        let left = reaper.end(&doomed, kill);
+        assert_eq!(left, [name(&doomed[1]), name(&doomed[2])]);
+        reaper.give_up(vec![left[0]]);
+        assert_eq!(reaper.end(&doomed, kill), [name(&doomed[2])]);
+        let another = process(6, 20);
+        assert_eq!(reaper.end(std::slice::from_ref(&another), kill), [name(&another)], "its number has passed on");
+    }
 
     #[test]
     fn orphans_go_with_the_last_attempt_that_may_have_started_them() {

@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use tally_core::ids::PodUid;
 
 use super::journal::{self, End, Journal, Record};
@@ -45,12 +46,14 @@ pub fn recover(
     }
     // Those that have volumes, but nothing was started.
     for entry in fs::read_dir(layout.pods())? {
-        let Ok(name) = entry?.file_name().into_string() else { continue };
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
         let pod = PodUid::new(&name);
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         match layout.pod(&pod) {
-            Ok(_) => drop(pods.entry(pod).or_default()),
-            // Not a Pod of ours: whoever put it there knows better what it is.
-            Err(error) => note(format!("{name} in {}: {error}", layout.pods().display())),
+            Ok(_) if is_dir => drop(pods.entry(pod).or_default()),
+            // Whoever put it there knows better what it is.
+            _ => note(format!("{name} in {} is not a Pod of ours and is left alone", layout.pods().display())),
         }
     }
     Ok(pods.into_iter().map(|(pod, attempts)| Report::Found { pod, attempts }).collect())
@@ -86,13 +89,10 @@ fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl 
             cgroup::kill(group);
         }
         let all = processes::all();
-        let left: Vec<&Process> = all
-            .iter()
-            .filter(|process| !process.zombie && !lineage.contains(&process.pid))
-            .filter(|process| {
-                is_recorded(process, &known, &all) || processes::marked(process.pid, layout.root()).is_some()
-            })
-            .collect();
+        let ours = |process: &Process| {
+            is_recorded(process, &known, &all) || processes::marked(process.pid, layout.root()).is_some()
+        };
+        let left = with_descendants(&all, &lineage, ours);
         for process in &left {
             processes::kill(process);
         }
@@ -113,6 +113,21 @@ fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl 
     }
 }
 
+/// Those, and whatever they have started: that may have left their group and forgotten whose it is. All at once, while
+/// it can still be seen who started whom.
+fn with_descendants<'a>(all: &'a [Process], lineage: &[Pid], ours: impl Fn(&Process) -> bool) -> Vec<&'a Process> {
+    let (mut found, mut others): (Vec<_>, Vec<_>) =
+        all.iter().filter(|process| !process.zombie && !lineage.contains(&process.pid)).partition(|p| ours(p));
+    let mut next = 0;
+    while let Some(parent) = found.get(next).map(|process| process.pid.as_raw_nonzero().get()) {
+        next += 1;
+        let (children, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(|process| process.parent == parent);
+        found.extend(children);
+        others = rest;
+    }
+    found
+}
+
 /// A main process by its number and start; the rest by their group, as long as its number has not passed to others.
 fn is_recorded(process: &Process, known: &[&journal::Running], all: &[Process]) -> bool {
     known.iter().any(|running| {
@@ -125,12 +140,12 @@ fn is_recorded(process: &Process, known: &[&journal::Running], all: &[Process]) 
 
 /// This process and all above it. If one of them is marked as ours, somebody started a node from within a Pod of the
 /// same node; it had better live.
-fn lineage() -> Vec<rustix::process::Pid> {
+fn lineage() -> Vec<Pid> {
     let mut lineage = Vec::new();
     let mut next = Some(rustix::process::getpid());
     while let Some(pid) = next.filter(|pid| !lineage.contains(pid)) {
         lineage.push(pid);
-        next = processes::look(pid).and_then(|process| rustix::process::Pid::from_raw(process.parent));
+        next = processes::look(pid).and_then(|process| Pid::from_raw(process.parent));
     }
     lineage
 }
@@ -139,7 +154,21 @@ fn lineage() -> Vec<rustix::process::Pid> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use rustix::process::Pid;
+
+    #[test]
+    fn descendants_go_with_whoever_started_them() {
+        let process = |pid: i32, parent| {
+            let pid = Pid::from_raw(pid).unwrap();
+            Process { pid, parent, group: pid.as_raw_nonzero().get(), ticks: 0, zombie: false }
+        };
+        // 2 is ours, 1 and 5 are above us, 7 is somebody else's.
+        let all =
+            [process(4, 3), process(3, 2), process(2, 1), process(1, 0), process(5, 2), process(6, 5), process(7, 1)];
+        let lineage = [1, 5].map(|pid| Pid::from_raw(pid).unwrap());
+        let found = with_descendants(&all, &lineage, |process| process.pid.as_raw_nonzero().get() == 2);
+        let found: Vec<_> = found.into_iter().map(|process| process.pid.as_raw_nonzero().get()).collect();
+        assert_eq!(found, [2, 3, 4]);
+    }
 
     #[test]
     fn only_what_was_recorded_is_taken_for_it() {

@@ -13,7 +13,7 @@ use tally_core::ids::PodUid;
 
 use super::command::failure;
 use super::layout::Layout;
-use crate::port::{Content, Failure, Preparation, Volume};
+use crate::port::{self, Content, Failure, Preparation, Volume};
 
 /// kubelet's word for volumes that cannot be set up.
 const MOUNT_ERROR: &str = "FailedMount";
@@ -51,17 +51,7 @@ fn fill(layout: &Layout, pod: &PodUid, volume: &Volume) -> Result<(), String> {
     let dir = layout.volume(pod, &volume.name).map_err(|error| error.to_string())?;
     match &volume.content {
         Content::Empty { in_memory, limit } => empty(&dir, *in_memory, *limit).map_err(|error| error.to_string()),
-        Content::Files(files) => {
-            make_dir(&dir, 0o755).map_err(|error| error.to_string())?;
-            let mut wanted = BTreeSet::new();
-            for file in files {
-                let path = within(&file.path)?;
-                write_file(&dir, &path, &file.content, file.mode)
-                    .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
-                wanted.insert(path);
-            }
-            remove_others(&dir, Path::new(""), &wanted).map_err(|error| error.to_string())
-        }
+        Content::Files(files) => write_files(layout, pod, &volume.name, &dir, files),
         Content::Host { path, kind } => {
             host(path, kind)?;
             match symlink(path, &dir) {
@@ -108,42 +98,69 @@ pub fn within(path: &str) -> Result<PathBuf, String> {
     Ok(inside)
 }
 
+/// Volumes of files are read-only to containers, whatever they ask for: their content is somebody else's.
+pub fn is_of_files(layout: &Layout, pod: &PodUid, volume: &str) -> bool {
+    layout.written(pod, volume).is_ok_and(|list| list.exists())
+}
+
+/// What an earlier version had and this one has not, goes, and nothing else: a directory in there may be the place of
+/// another volume, which would leave its containers with it. So there is a list of what is ours; it names files before
+/// they are there and until they are gone.
+fn write_files(layout: &Layout, pod: &PodUid, name: &str, dir: &Path, files: &[port::File]) -> Result<(), String> {
+    let plainly = |error: io::Error| error.to_string();
+    let (list, fresh) = (layout.written(pod, name).map_err(plainly)?, layout.fresh(pod).map_err(plainly)?);
+    let keep = |paths: &BTreeSet<PathBuf>| {
+        let text = serde_json::to_vec(paths)?;
+        write_file(&fresh, &list, &text, 0o600)
+    };
+    let wanted: BTreeSet<PathBuf> = files.iter().map(|file| within(&file.path)).collect::<Result<_, _>>()?;
+    let before: BTreeSet<PathBuf> =
+        fs::read(&list).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    make_dir(dir, 0o755).map_err(plainly)?;
+    keep(&before.union(&wanted).cloned().collect()).map_err(plainly)?;
+    for file in files {
+        let path = within(&file.path)?;
+        write_file(&fresh, &dir.join(&path), &file.content, file.mode)
+            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+    }
+    for path in before.difference(&wanted) {
+        remove_file(dir, path).map_err(|error| format!("{} cannot be removed: {error}", path.display()))?;
+    }
+    keep(&wanted).map_err(plainly)
+}
+
 /// Readers see the old file or the new one, never half of one, and never with a wider mode than it is to have.
-fn write_file(volume: &Path, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let target = volume.join(path);
+fn write_file(fresh: &Path, target: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mode = mode & 0o7777;
-    if let Ok(there) = fs::symlink_metadata(&target)
+    if let Ok(there) = fs::symlink_metadata(target)
         && there.is_file()
         && there.mode() & 0o7777 == mode
         && there.len() == content.len() as u64
-        && fs::read(&target).is_ok_and(|old| old == content)
+        && fs::read(target).is_ok_and(|old| old == content)
     {
         return Ok(());
     }
     if let Some(parent) = target.parent() {
         DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = target.with_file_name(format!(".{name}.new"));
-    let _ = fs::remove_file(&fresh);
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    let _ = fs::remove_file(fresh);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(fresh)?;
     file.write_all(content)?;
     file.set_permissions(Permissions::from_mode(mode))?;
     drop(file);
-    fs::rename(&fresh, &target)
+    fs::rename(fresh, target)
 }
 
-/// What an earlier version had and this one has not, goes. Depth is bounded by the paths that were written.
-fn remove_others(volume: &Path, below: &Path, wanted: &BTreeSet<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(volume.join(below))? {
-        let entry = entry?;
-        let path = below.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            remove_others(volume, &path, wanted)?;
-            // Fails where something is left in it, and that is right.
-            let _ = fs::remove_dir(volume.join(&path));
-        } else if !wanted.contains(&path) {
-            fs::remove_file(volume.join(&path))?;
+/// With the directories it leaves empty. Where something is left in them, they cannot be removed, and that is right.
+fn remove_file(volume: &Path, path: &Path) -> io::Result<()> {
+    match fs::remove_file(volume.join(path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let above = path.ancestors().skip(1).take_while(|above| !above.as_os_str().is_empty());
+    for dir in above {
+        if fs::remove_dir(volume.join(dir)).is_err() {
+            break;
         }
     }
     Ok(())
@@ -238,22 +255,57 @@ pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<bool> {
     }
 }
 
-/// Deletes all that has been discarded. What resists stays until the next time.
-pub fn empty_trash(trash: &Path) -> Vec<String> {
+/// Deletes all that has been discarded. What resists is told once and stays until the next start: to try it again after
+/// every Pod would take longer and longer.
+pub fn empty_trash(trash: &Path, resists: &mut BTreeSet<OsString>) -> Vec<String> {
     let mut trouble = Vec::new();
     for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
-        if let Err(error) = fs::remove_dir_all(entry.path()) {
+        if resists.contains(&entry.file_name()) {
+            continue;
+        }
+        if let Err(error) = delete(&entry.path()) {
             trouble.push(format!("{} cannot be deleted: {error}", entry.path().display()));
+            resists.insert(entry.file_name());
         }
     }
     trouble
+}
+
+fn delete(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return fs::remove_file(path);
+    }
+    match fs::remove_dir_all(path) {
+        // Some programs take away their own right to write to what they have made.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root() => {
+            let _ = open_up(path);
+            fs::remove_dir_all(path)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Gives us every right to all directories of a tree. Goes on where it can: what it could not do shows later.
+fn open_up(dir: &Path) -> io::Result<()> {
+    let mut ahead = vec![dir.to_owned()];
+    while let Some(dir) = ahead.pop() {
+        let mode = fs::symlink_metadata(&dir)?.mode();
+        if mode & 0o700 != 0o700 && fs::set_permissions(&dir, Permissions::from_mode(mode & 0o777 | 0o700)).is_err() {
+            continue;
+        }
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                ahead.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::port;
 
     fn pod() -> PodUid {
         PodUid::from_u128(7)
@@ -291,6 +343,31 @@ mod tests {
         assert_eq!(fs::metadata(dir.join("a")).unwrap().ino(), untouched);
         assert_eq!(fs::read_to_string(dir.join("d/c")).unwrap(), "22");
         assert!(!dir.join("old").exists() && !dir.join("d/e").exists());
+    }
+
+    #[test]
+    fn what_others_put_into_a_volume_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = ready(root.path(), files(&[("a", "1", 0o644), ("d/b", "2", 0o644)])).unwrap();
+        let dir = layout.volume(&pod(), "v").unwrap();
+        // Places for other volumes.
+        fs::create_dir(dir.join("cache")).unwrap();
+        fs::create_dir(dir.join("d/cache")).unwrap();
+        ready(root.path(), files(&[("a", "2", 0o644)])).unwrap();
+        assert!(dir.join("cache").is_dir() && dir.join("d/cache").is_dir() && !dir.join("d/b").exists());
+    }
+
+    #[test]
+    fn every_name_that_a_key_may_have_is_a_file() {
+        let root = tempfile::tempdir().unwrap();
+        let long = "k".repeat(253);
+        let keys = [long.as_str(), ".a.new", "a", ".fresh", ".v"];
+        let all: Vec<_> = keys.map(|key| (key, key, 0o644)).to_vec();
+        let layout = ready(root.path(), files(&all)).unwrap();
+        ready(root.path(), files(&all)).unwrap();
+        for key in keys {
+            assert_eq!(fs::read_to_string(layout.volume(&pod(), "v").unwrap().join(key)).unwrap(), key);
+        }
     }
 
     #[test]
@@ -350,12 +427,50 @@ mod tests {
     }
 
     #[test]
+    fn directories_that_nobody_may_write_to_are_opened_up() {
+        let place = tempfile::tempdir().unwrap();
+        let deep = place.path().join("a/b/c");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), "").unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::set_permissions(outside.path(), Permissions::from_mode(0o500)).unwrap();
+        symlink(outside.path(), deep.join("out")).unwrap();
+        let dirs = ["a/b/c", "a/b", "a"].map(|dir| place.path().join(dir));
+        let close = || dirs.iter().for_each(|dir| fs::set_permissions(dir, Permissions::from_mode(0o444)).unwrap());
+        close();
+        open_up(place.path()).unwrap();
+        for dir in &dirs {
+            assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o744, "{}", dir.display());
+        }
+        assert_eq!(fs::metadata(outside.path()).unwrap().mode() & 0o777, 0o500, "not where a symlink leads");
+        close();
+        delete(&dirs[2]).unwrap();
+    }
+
+    #[test]
+    fn what_resists_is_told_once() {
+        let place = tempfile::tempdir().unwrap();
+        let mut resists = BTreeSet::from(["one".into()]);
+        for name in ["one", "two"] {
+            fs::write(place.path().join(name), "").unwrap();
+        }
+        assert_eq!(empty_trash(place.path(), &mut resists), [""; 0]);
+        assert!(place.path().join("one").exists() && !place.path().join("two").exists());
+        // The same in a place where nobody can delete anything.
+        let place = Path::new("/proc/sys/kernel/random");
+        let mut resists = BTreeSet::new();
+        let told = empty_trash(place, &mut resists);
+        assert!(!told.is_empty() && told.len() == resists.len(), "{told:?}");
+        assert_eq!(empty_trash(place, &mut resists), [""; 0]);
+    }
+
+    #[test]
     fn a_pod_goes_in_one_step_and_then_for_good() {
         let root = tempfile::tempdir().unwrap();
         let layout = ready(root.path(), files(&[("a/b/c", "1", 0o400)])).unwrap();
         assert!(discard(&layout, &pod()).unwrap());
         assert!(!layout.pod(&pod()).unwrap().exists());
-        assert_eq!(empty_trash(&layout.trash()), [""; 0]);
+        assert_eq!(empty_trash(&layout.trash(), &mut BTreeSet::new()), [""; 0]);
         assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
         assert!(!discard(&layout, &pod()).unwrap());
     }

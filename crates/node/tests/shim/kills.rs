@@ -12,12 +12,17 @@ use tally_core::ids::PodUid;
 use tally_node::port::{Attempt, Deed, Report};
 use tally_node::runtime::{Config, Runtime};
 
-use crate::harness::{Node, Test, alive, block_on, kill, program, shell, shim_of, sign, wait_until};
+use crate::harness::{Node, Test, alive, block_on, kill, program, shell, shim_of, sign, until, wait_until};
 
 pub fn tests() -> Vec<Test> {
     vec![
         ("everything_ends_with_the_one_who_decides", everything_ends_with_the_one_who_decides),
         ("strays_of_a_killed_shim_are_found", strays_of_a_killed_shim_are_found),
+        (
+            "strays_that_forgot_whose_they_are_are_found_by_their_parents",
+            strays_that_forgot_whose_they_are_are_found_by_their_parents,
+        ),
+        ("what_is_no_pod_is_left_alone", what_is_no_pod_is_left_alone),
         ("no_exit_is_lost_or_made_up_at_any_moment", no_exit_is_lost_or_made_up_at_any_moment),
     ]
 }
@@ -143,6 +148,37 @@ fn strays_of_a_killed_shim_are_found() {
     decider.kill().unwrap();
     decider.wait().unwrap();
     block_on(judge(&world, &mut BTreeMap::new()));
+}
+
+fn strays_that_forgot_whose_they_are_are_found_by_their_parents() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut node = Node::start(root.path()).await;
+        let sign = sign();
+        // Its own session, no environment; and one more such below it.
+        let script = format!("env -i setsid sh -c 'env -i setsid sleep {sign} & wait' & wait");
+        node.launch(shell(node.attempt("main", 0), &script)).await;
+        until("it sleeps", || !alive(&format!("sleep\0{sign}")).is_empty()).await;
+        kill(shim_of(root.path()));
+        node.recovered().await;
+        assert_eq!(alive(&sign), [0; 0]);
+        node.stop().await;
+    });
+}
+
+fn what_is_no_pod_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let pods = root.path().join("pods");
+    std::fs::create_dir_all(pods.join("..data")).unwrap();
+    std::fs::create_dir_all(pods.join("a-pod")).unwrap();
+    std::fs::write(pods.join("notes.txt"), "mine").unwrap();
+    std::os::unix::fs::symlink("/", pods.join("link")).unwrap();
+    block_on(async {
+        let node = Node::start(root.path()).await;
+        assert_eq!(node.found, [(PodUid::new("a-pod"), Vec::new())]);
+        node.stop().await;
+    });
+    assert!(pods.join("notes.txt").exists() && pods.join("..data").exists());
 }
 
 fn no_exit_is_lost_or_made_up_at_any_moment() {

@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Test> {
         ("exit_codes_and_signals_are_told", exit_codes_and_signals_are_told),
         ("what_cannot_be_started_says_why", what_cannot_be_started_says_why),
         ("want_of_room_may_pass", want_of_room_may_pass),
+        ("many_containers_have_files_enough", many_containers_have_files_enough),
         ("the_environment_is_what_was_asked_for", the_environment_is_what_was_asked_for),
         ("output_comes_out_in_order_and_whole", output_comes_out_in_order_and_whole),
         ("logs_rotate", logs_rotate),
@@ -26,6 +27,7 @@ pub fn tests() -> Vec<Test> {
         ("an_attempt_runs_once", an_attempt_runs_once),
         ("probes_and_hooks", probes_and_hooks),
         ("probes_end_with_their_container", probes_end_with_their_container),
+        ("no_probe_begins_in_what_is_over", no_probe_begins_in_what_is_over),
         ("a_cleaned_pod_leaves_nothing", a_cleaned_pod_leaves_nothing),
         ("limits_are_applied_where_they_can_be", limits_are_applied_where_they_can_be),
         ("a_second_node_on_one_directory_is_refused", a_second_node_on_one_directory_is_refused),
@@ -119,9 +121,41 @@ fn want_of_room_may_pass() {
             assert!(failure.message.contains("Too many open files"), "{failure:?}");
             seen.push(failure.message);
         }
-        assert!(!seen.is_empty());
+        assert!(seen.iter().any(|message| message.contains("the command \"sh\" ")), "{seen:?}");
         assert_eq!(node.ended().await.code, 7);
     });
+}
+
+fn many_containers_have_files_enough() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const FEW: u64 = 100;
+    let ours = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), ..ours }).unwrap();
+    with_node(async |node| {
+        // Two pipes and a log for each.
+        for number in 0..60 {
+            let report = node.launch(shell(node.attempt(&format!("c{number}"), 0), "ulimit -n; exec sleep 1000")).await;
+            assert!(matches!(report, Report::Started { .. }), "{number}: {report:?}");
+        }
+        // None of them sees that: the limit is the one that the node was started with.
+        let log = |container: &str| node.root.join(format!("pods/{}/{container}.0.0.log", node.pod));
+        for container in ["c0", "c59"] {
+            let said = format!(" {FEW}\n");
+            until("it says its limit", || {
+                let text = std::fs::read_to_string(log(container)).unwrap_or_default();
+                assert!(text.is_empty() || text.ends_with(&said), "{text}");
+                !text.is_empty()
+            })
+            .await;
+        }
+        let argv = vec!["sh".into(), "-c".into(), format!("ulimit -n; test $(ulimit -n) = {FEW}")];
+        assert_eq!(node.check(node.attempt("c59", 0), Check::Exec { argv }, 20_000).await, Ok(()));
+        let mut launched = shell(node.attempt("launched", 0), "ulimit -n");
+        launched.termination_message.path = "/some/where/else".into();
+        assert_eq!(node.run(launched).await.code, 0);
+        assert_eq!(node.log("launched").await, format!("{FEW}\n"));
+    });
+    setrlimit(Resource::Nofile, ours).unwrap();
 }
 
 fn the_environment_is_what_was_asked_for() {
@@ -363,6 +397,38 @@ fn probes_end_with_their_container() {
         assert!(matches!(&reports[0], Report::Checked { outcome: Err(_), .. }), "{reports:?}");
         assert!(matches!(&reports[1], Report::Ended { .. }), "{reports:?}");
         until("nothing is left", || alive(&sign).is_empty()).await;
+    });
+}
+
+fn no_probe_begins_in_what_is_over() {
+    with_node(async |node| {
+        let sign = sign();
+        // Many of them, so that it takes a moment until all are gone.
+        let crowd = "i=0; while [ $i -lt 60 ]; do sleep 1000 & i=$((i+1)); done; echo all; wait";
+        for round in 0..5 {
+            let attempt = node.attempt("main", round);
+            node.launch(shell(attempt.clone(), crowd)).await;
+            let log = node.root.join(format!("pods/{}/main.{round}.0.log", node.pod));
+            until("all are there", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("all"))).await;
+            node.send(Deed::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
+            let (mut asked, mut answered, mut over) = (0, 0, false);
+            while answered < asked || !over {
+                if !over && asked < 200 {
+                    let check = Check::Exec { argv: vec!["sleep".into(), sign.clone()] };
+                    let attempt = attempt.clone();
+                    node.send(Deed::Check { id: asked, attempt, check, timeout_millis: 20_000 }).await;
+                    asked += 1;
+                }
+                match tokio::time::timeout(Duration::from_micros(200), node.next()).await {
+                    Ok(Report::Checked { .. }) => answered += 1,
+                    Ok(Report::Ended { .. }) => {
+                        assert_eq!(alive(&sign), [0; 0], "round {round}");
+                        over = true;
+                    }
+                    _ => {}
+                }
+            }
+        }
     });
 }
 

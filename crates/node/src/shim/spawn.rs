@@ -1,0 +1,104 @@
+//! How processes are started: in a group of their own, with pipes for what they say, and with the limit of open files
+//! that the node was started with. The node itself needs several files for every container and takes all it may have;
+//! programs that still use select(2) must not see that.
+//!
+//! The pipes are ready to be read before there is a process: once something runs, nothing that it needs can fail.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use tokio::net::unix::pipe;
+
+/// What a process says.
+pub struct Pipes {
+    pub stdout: pipe::Receiver,
+    pub stderr: pipe::Receiver,
+}
+
+pub struct Spawner {
+    /// The limit as it was, if it could be raised.
+    files: Option<Rlimit>,
+    /// Low numbers, to be had when all others are taken: see `low`.
+    reserve: RefCell<Vec<OwnedFd>>,
+}
+
+/// Three are needed. Another thread may open a file just when they are let go.
+const RESERVE: usize = 8;
+
+impl Spawner {
+    /// Raises the limit of this process.
+    pub fn new() -> io::Result<Self> {
+        let files = getrlimit(Resource::Nofile);
+        let most = Rlimit { current: files.maximum, ..files };
+        let raised = files.current != files.maximum && setrlimit(Resource::Nofile, most).is_ok();
+        let spawner = Self { files: raised.then_some(files), reserve: RefCell::default() };
+        spawner.restock()?;
+        Ok(spawner)
+    }
+
+    /// Takes the command, and with it our copies of the ends it writes to.
+    pub fn spawn(&self, mut command: Command, stdin: OwnedFd) -> io::Result<(Pid, Pipes)> {
+        let (stdout, stdout_end) = io::pipe()?;
+        let (stderr, stderr_end) = io::pipe()?;
+        let pipes = Pipes {
+            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
+            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
+        };
+        let [stdin, stdout, stderr] = self.low([stdin, stdout_end.into(), stderr_end.into()])?;
+        command.process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
+        let child = self.with_its_limit(&mut command);
+        drop(command);
+        // Where that fails, the next one may find no low number; this one runs.
+        let _ = self.restock();
+        Ok((Pid::from_child(&child?), pipes))
+    }
+
+    /// The C library hands on no descriptor whose number is beyond the limit, open or not.
+    fn low(&self, ends: [OwnedFd; 3]) -> io::Result<[OwnedFd; 3]> {
+        let beyond = |end: &OwnedFd| {
+            let limit = self.files.and_then(|files| files.current);
+            limit.is_some_and(|limit| u64::try_from(end.as_raw_fd()).is_ok_and(|number| number >= limit))
+        };
+        if !ends.iter().any(beyond) {
+            return Ok(ends);
+        }
+        self.reserve.borrow_mut().clear();
+        let [stdin, stdout, stderr] = ends.map(|end| fcntl_dupfd_cloexec(end, 3));
+        Ok([stdin?, stdout?, stderr?])
+    }
+
+    fn restock(&self) -> io::Result<()> {
+        let mut reserve = self.reserve.borrow_mut();
+        while self.files.is_some() && reserve.len() < RESERVE {
+            reserve.push(nothing()?);
+        }
+        Ok(())
+    }
+
+    /// A limit is inherited, so ours is as low as it was for a moment. Everything that is needed is open by then.
+    fn with_its_limit(&self, command: &mut Command) -> io::Result<Child> {
+        let Some(files) = self.files else { return command.spawn() };
+        let ours = prlimit(None, Resource::Nofile, files)?;
+        let spawned = command.spawn();
+        setrlimit(Resource::Nofile, ours)?;
+        match spawned {
+            // No low number was to be had, or one more was needed after all: then the limit follows.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::EBADF)) => {
+                let child = command.spawn()?;
+                let _ = prlimit(Some(Pid::from_child(&child)), Resource::Nofile, files);
+                Ok(child)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+/// What commands read: nothing.
+pub fn nothing() -> io::Result<OwnedFd> {
+    Ok(std::fs::File::open("/dev/null")?.into())
+}
