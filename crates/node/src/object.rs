@@ -102,7 +102,7 @@ impl Keeper {
 
 fn labels(node: &Options) -> Value {
     json!({
-        "kubernetes.io/hostname": node.name, "kubernetes.io/arch": node.arch, "kubernetes.io/os": "linux",
+        "kubernetes.io/hostname": node.hostname, "kubernetes.io/arch": node.arch, "kubernetes.io/os": "linux",
     })
 }
 
@@ -133,7 +133,7 @@ fn status(node: &Options, stored: Option<&Status>, now: Timestamp) -> Value {
     json!({
         "capacity": resources(node), "allocatable": resources(node),
         "addresses": [
-            {"type": "InternalIP", "address": node.address}, {"type": "Hostname", "address": node.name},
+            {"type": "InternalIP", "address": node.address}, {"type": "Hostname", "address": node.hostname},
         ],
         "conditions": [
             condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is not watched"),

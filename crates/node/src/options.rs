@@ -5,8 +5,10 @@ use tally_core::time::Span;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of the Node object.
+    /// Of the Node object. Pods are bound to it, so it stays the same as long as they are kept.
     pub name: CompactString,
+    /// Of this machine, today.
+    pub hostname: CompactString,
     /// Thousandths of a CPU.
     pub cpu_millis: u64,
     /// Bytes.
@@ -34,6 +36,7 @@ impl Options {
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
+            hostname: name.into(),
             cpu_millis: 1000,
             memory: 1 << 30,
             storage: 1 << 40,

@@ -327,7 +327,7 @@ impl Machine {
     fn hostname(&self, node: &Options) -> String {
         let spec = &self.pod.spec;
         let name = match &spec.hostname {
-            _ if spec.host_network => &node.name,
+            _ if spec.host_network => &node.hostname,
             own if own.is_empty() => &self.pod.metadata.name,
             own => own,
         };
