@@ -282,9 +282,10 @@ impl Machine {
         });
         self.verdict = Some(match ending.why {
             Why::Overruled => self.pod.status.phase,
-            Why::Deadline | Why::Shutdown | Why::FailedInit => Phase::Failed,
-            Why::Finished | Why::Deleted | Why::Gone if succeeded => Phase::Succeeded,
-            Why::Finished | Why::Deleted | Why::Gone => Phase::Failed,
+            Why::Deadline | Why::FailedInit => Phase::Failed,
+            // Work that is done is done, even where it was about to be stopped.
+            Why::Finished | Why::Deleted | Why::Shutdown | Why::Gone if succeeded => Phase::Succeeded,
+            Why::Finished | Why::Deleted | Why::Shutdown | Why::Gone => Phase::Failed,
         });
         self.told.touch(now);
     }

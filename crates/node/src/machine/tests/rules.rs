@@ -268,14 +268,22 @@ fn a_pod_has_until_its_deadline() {
 
 #[test]
 fn a_node_that_stops_ends_its_pods_and_says_why() {
-    let bench = check(
-        one("OnFailure"),
-        "+1s drain +1s c=0",
-        "prepare, start c/0, Running[c=Ready], signal 15 c/0, Failed(Terminated)[c=0]",
-    );
-    let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
-    let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
-    assert_eq!(target["reason"], "TerminationByKubelet");
+    let two = json!({"restartPolicy": "Never", "containers": [container("a"), container("b")]});
+    for (spec, script, expected, disrupted) in [
+        (one("OnFailure"), "c=143", "Failed(Terminated)[c=143]", true),
+        // Who has done its work has succeeded.
+        (one("OnFailure"), "c=0", "Succeeded[c=0]", false),
+        (one("Never"), "c=0", "Succeeded[c=0]", false),
+        (two.clone(), "a=0 b=0", "Succeeded[a=0 b=0]", false),
+        (two, "a=0 b=143", "Failed(Terminated)[a=0 b=143]", true),
+    ] {
+        let bench = run(Bench::new(pod(spec), &[]), &format!("+1s drain +1s {script}"));
+        assert_eq!(bench.log.last().unwrap(), expected);
+        let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
+        let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget");
+        let reason = target.and_then(|target| target["reason"].as_str());
+        assert_eq!(reason, disrupted.then_some("TerminationByKubelet"), "{expected}");
+    }
     let ran = "prepare, start c/0, Running[c=Ready], signal 15 c/0, kill c/0, Failed(Terminated)[c=137]";
     check(one("OnFailure"), "+1s drain +8s c=137", ran);
     check(one("OnFailure"), "+1s drain +2s drain-now c=137", ran);
