@@ -26,9 +26,9 @@ pub struct Options {
     /// A Pod that is not running yet, or runs quietly, is reported this late: what has ended by then needs one report
     /// only.
     pub report_after: Span,
-    /// What becomes of Pods of Jobs whose end nobody saw, because the node was killed. False: they have failed, as on
-    /// any node. True: they are taken out of their Job's account and removed, as when it is scaled down; so they
-    /// neither cost a try nor delay the next one.
+    /// What becomes of Pods of Jobs that failed only because the node was stopped, or whose end nobody saw because it was
+    /// killed. False: they have failed, as on any node. True: they are taken out of their Job's account and removed, as
+    /// when it is scaled down; so they neither cost a try nor delay the next one.
     pub release_lost: bool,
 }
 

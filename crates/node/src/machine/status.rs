@@ -210,6 +210,19 @@ impl Machine {
         }
     }
 
+    /// It failed only because the node stops: no container had failed by itself before, for good.
+    pub(super) fn was_stopped(&self) -> bool {
+        let Some(ending) = self.ending.filter(|ending| ending.why == Why::Shutdown) else { return false };
+        let policy = self.pod.spec.restart_policy;
+        self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| match &container.state {
+            State::Ended { how, .. } => {
+                let ours = container.was_lost() || how.finished_at.is_none_or(|at| at >= ending.begun_at);
+                ours || how.exit_code == 0 || container.restarts(spec, policy, how.exit_code)
+            }
+            _ => true,
+        })
+    }
+
     /// It failed because the node was killed. One container that failed by itself is enough for it not to be so: the
     /// Pod would have failed without our doing.
     pub(super) fn is_lost(&self) -> bool {
