@@ -281,10 +281,11 @@ impl Machine {
     }
 
     fn ready_to_start(&self, spec: &pod::Container, node: &Options) -> Result<Environment, Failure> {
-        if spec.command.is_empty() && spec.args.is_empty() {
+        if spec.command.is_empty() {
+            let has = if spec.args.is_empty() { "no command" } else { "args and no command" };
             let message = format!(
-                "container {:?} has no command: this node runs Pods as plain processes and starts no images, so \
-                 `command` must say what to run",
+                "container {:?} has {has}: this node runs Pods as plain processes, starts no images and knows no \
+                 image's entrypoint, so `command` must say what to run",
                 spec.name.as_str()
             );
             return Err(Failure { reason: "CommandMissing".into(), message, passing: false });

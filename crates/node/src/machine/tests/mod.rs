@@ -204,6 +204,12 @@ impl Bench {
         self.machine.hear(Report::Ended { attempt, exit }, self.now, &mut self.out);
     }
 
+    /// What the first container is waiting for, in words.
+    fn waits_for(&self) -> String {
+        let waiting = &self.pod["status"]["containerStatuses"][0]["state"]["waiting"];
+        waiting["message"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// One word of a script.
     fn step(&mut self, word: &str) {
         if let Some(span) = word.strip_prefix('+') {
