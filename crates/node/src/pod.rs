@@ -124,6 +124,7 @@ pub struct Container {
     pub args: Vec<String>,
     pub working_dir: String,
     pub restart_policy: Option<CompactString>,
+    pub restart_policy_rules: Vec<RestartRule>,
     pub env: Vec<EnvVar>,
     pub env_from: Vec<EnvFrom>,
     pub ports: Vec<Port>,
@@ -136,6 +137,30 @@ pub struct Container {
     pub security_context: SecurityContext,
     pub termination_message_path: String,
     pub termination_message_policy: CompactString,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestartRule {
+    pub action: CompactString,
+    pub exit_codes: Option<ExitCodes>,
+}
+
+impl RestartRule {
+    pub fn matches(&self, code: i32) -> bool {
+        self.exit_codes.as_ref().is_some_and(|codes| match codes.operator.as_str() {
+            "In" => codes.values.contains(&code),
+            "NotIn" => !codes.values.contains(&code),
+            _ => false,
+        })
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ExitCodes {
+    pub operator: CompactString,
+    pub values: Vec<i32>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

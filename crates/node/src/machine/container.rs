@@ -117,6 +117,10 @@ impl Container {
             Some("Never") => RestartPolicy::Never,
             _ => policy,
         };
+        // All of them say Restart: see `ready_to_start`. An init container that has done its work is not asked for more.
+        if spec.restart_policy_rules.iter().any(|rule| rule.matches(code)) && (self.role != Role::Init || code != 0) {
+            return true;
+        }
         match (self.role, policy) {
             (Role::Sidecar, _) => true,
             (Role::Init | Role::Main, RestartPolicy::Never) => false,

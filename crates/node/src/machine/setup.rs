@@ -296,6 +296,11 @@ impl Machine {
             let message = "this node has exec, httpGet and tcpSocket probes, not grpc";
             return Err(config_error(message.to_owned()));
         }
+        if let Some(rule) = spec.restart_policy_rules.iter().find(|rule| rule.action != "Restart") {
+            let message =
+                format!("this node has restartPolicyRules with action Restart, not {:?}", rule.action.as_str());
+            return Err(config_error(message));
+        }
         environment(&self.pod, spec, node, &self.setup.sources).map_err(config_error)
     }
 

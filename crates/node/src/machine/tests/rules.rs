@@ -30,6 +30,29 @@ fn how_a_pod_runs_and_ends() {
 }
 
 #[test]
+fn a_container_may_say_after_which_exits_it_starts_again() {
+    let rule = |operator: &str, values: Value| {
+        let codes = json!({"operator": operator, "values": values});
+        json!({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart", "exitCodes": codes}]})
+    };
+    let main = |more: Value| json!({"restartPolicy": "Never", "containers": [with(container("c"), more)]});
+    for (spec, script, expected) in [
+        (main(rule("In", json!([42, 43]))), "c=42 c=0", "start c/1, Succeeded[c=0x1]"),
+        (main(rule("In", json!([42, 43]))), "c=1", "Failed[c=1]"),
+        (main(rule("NotIn", json!([0, 1]))), "c=2 c=1", "start c/1, Failed[c=1x1]"),
+        (main(rule("In", json!([0]))), "c=0 c=1", "start c/1, Failed[c=1x1]"),
+    ] {
+        check(spec, script, &format!("prepare, start c/0, {expected}"));
+    }
+    let init = with(container("i"), rule("NotIn", json!([3])));
+    let spec = json!({"restartPolicy": "Never", "containers": [container("c")], "initContainers": [init]});
+    check(spec, "i=1 i=0 c=0", "prepare, start i/0, start i/1, start c/0, Succeeded[i=0x1 c=0]");
+    let all = json!({"restartPolicyRules": [{"action": "RestartAllContainers"}]});
+    let bench = check(main(all), "+1s", "prepare, !Failed, Pending[c=CreateContainerConfigError]");
+    assert!(bench.waits_for().contains("not \"RestartAllContainers\""), "{}", bench.waits_for());
+}
+
+#[test]
 fn what_cannot_start_has_failed() {
     let bench = Bench::with(pod(one("Never")), &[], true);
     let bench = run(bench, "cannot:c");
