@@ -17,6 +17,8 @@ pub struct Options {
     pub storage: u64,
     /// Pods at once.
     pub pods: u64,
+    /// What runs here without a user of its own runs as root.
+    pub is_root: bool,
     /// Where this machine is reached. Its Pods are reached there too: they have no network of their own.
     pub address: String,
     /// As in `kubernetes.io/arch`: amd64, arm64.
@@ -41,6 +43,7 @@ impl Options {
             memory: 1 << 30,
             storage: 1 << 40,
             pods: 110,
+            is_root: false,
             address: "127.0.0.1".to_owned(),
             arch: match std::env::consts::ARCH {
                 "x86_64" => "amd64",

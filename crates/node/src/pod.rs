@@ -113,6 +113,7 @@ pub enum RestartPolicy {
 pub struct SecurityContext {
     pub run_as_user: Option<i64>,
     pub run_as_group: Option<i64>,
+    pub run_as_non_root: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -109,6 +109,7 @@ fn options(root: &Path) -> Result<Options> {
         options.storage = disk.f_frsize.saturating_mul(disk.f_blocks);
     }
     options.pods = MOST_PODS;
+    options.is_root = rustix::process::geteuid().is_root();
     // It is this program that was stopped or killed, and no fault of the Job's.
     options.release_lost = true;
     Ok(options)

@@ -296,12 +296,35 @@ impl Machine {
             let message = "this node has exec, httpGet and tcpSocket probes, not grpc";
             return Err(config_error(message.to_owned()));
         }
+        let hooks = [&spec.lifecycle.post_start, &spec.lifecycle.pre_stop].into_iter().flatten();
+        let handlers = probes.into_iter().flatten().map(|probe| &probe.handler).chain(hooks);
+        // It would fail each time, and take a healthy container with it.
+        if handlers.filter_map(|handler| handler.http_get.as_ref()).any(|get| get.scheme == "HTTPS") {
+            let message = "this node has httpGet probes and hooks with scheme HTTP, not HTTPS";
+            return Err(config_error(message.to_owned()));
+        }
+        if let Some(problem) = self.runs_as_root_against_its_will(spec, node) {
+            let (pod, name) = (self.full_name(), &spec.name);
+            return Err(config_error(format!("{problem} (pod: {pod:?}, container: {name})")));
+        }
         if let Some(rule) = spec.restart_policy_rules.iter().find(|rule| rule.action != "Restart") {
             let message =
                 format!("this node has restartPolicyRules with action Restart, not {:?}", rule.action.as_str());
             return Err(config_error(message));
         }
         environment(&self.pod, spec, node, &self.setup.sources).map_err(config_error)
+    }
+
+    fn runs_as_root_against_its_will(&self, spec: &pod::Container, node: &Options) -> Option<&'static str> {
+        let (own, of_pod) = (&spec.security_context, &self.pod.spec.security_context);
+        if !own.run_as_non_root.or(of_pod.run_as_non_root).unwrap_or(false) {
+            return None;
+        }
+        match own.run_as_user.or(of_pod.run_as_user) {
+            Some(0) => Some("container's runAsUser breaks non-root policy"),
+            None if node.is_root => Some("container has runAsNonRoot and image will run as root"),
+            _ => None,
+        }
     }
 
     fn order(&self, spec: &pod::Container, number: u32, env: Environment, node: &Options) -> Start {

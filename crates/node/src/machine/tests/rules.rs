@@ -349,6 +349,49 @@ fn what_is_missing_is_waited_for() {
 }
 
 #[test]
+fn what_this_node_cannot_do_is_refused_before_anything_starts() {
+    let get = |scheme: &str| json!({"httpGet": {"port": 1, "scheme": scheme}});
+    let secret = get("HTTPS");
+    let not_https = "with scheme HTTP, not HTTPS";
+    let breaks = "container's runAsUser breaks non-root policy (pod: \"p_ns(u)\", container: c)";
+    let is_root = "container has runAsNonRoot and image will run as root (pod: \"p_ns(u)\", container: c)";
+    let context = |user: Value| json!({"securityContext": {"runAsNonRoot": true, "runAsUser": user}});
+    for (root, more, problem) in [
+        (false, json!({"livenessProbe": secret}), not_https),
+        (false, json!({"startupProbe": secret}), not_https),
+        (false, json!({"readinessProbe": secret}), not_https),
+        (false, json!({"lifecycle": {"postStart": secret}}), not_https),
+        (false, json!({"lifecycle": {"preStop": secret}}), not_https),
+        (false, json!({"lifecycle": {"preStop": get("HTTP")}}), ""),
+        (false, context(json!(0)), breaks),
+        (true, context(json!(null)), is_root),
+        (true, context(json!(1000)), ""),
+        (false, context(json!(null)), ""),
+        (true, json!({"securityContext": {"runAsNonRoot": false}}), ""),
+    ] {
+        // What is said of the Pod holds where the container says nothing.
+        let mut spec = json!({"restartPolicy": "Never", "securityContext": {"runAsNonRoot": false}});
+        if more["securityContext"]["runAsNonRoot"] == true {
+            spec["securityContext"]["runAsNonRoot"] = true.into();
+        }
+        let mut own = with(container("c"), more.clone());
+        if let Some(own) = own.get_mut("securityContext").and_then(Value::as_object_mut) {
+            own.retain(|key, _| key == "runAsUser");
+        }
+        spec["containers"] = json!([own]);
+        let options = Options { is_root: root, ..Options::new("n") };
+        let bench = run(Bench::on(options, pod(spec), &[], false), "+1s");
+        let shown = &bench.pod["status"]["containerStatuses"][0]["state"];
+        if problem.is_empty() {
+            assert!(shown["running"].is_object(), "{more}: {shown}");
+        } else {
+            assert_eq!(shown["waiting"]["reason"], "CreateContainerConfigError", "{more}: {shown}");
+            assert!(bench.waits_for().ends_with(problem), "{more}: {shown}");
+        }
+    }
+}
+
+#[test]
 fn a_container_without_a_command_waits_and_is_told_what_it_needs() {
     for (args, has) in [(json!([]), "has no command"), (json!(["-e", "print"]), "has args and no command")] {
         let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "perl", "args": args}]});
