@@ -89,6 +89,8 @@ struct Ending {
     begun_at: Timestamp,
     /// What still runs then is killed.
     kill_at: Timestamp,
+    /// Nothing had failed by itself, for good, as far as was known when it began.
+    unharmed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,12 +247,21 @@ impl Machine {
 
     /// The first reason stands; the time can only become shorter.
     fn end(&mut self, why: Why, now: Timestamp, kill_at: Timestamp) {
-        let ending = self.ending.get_or_insert(Ending { why, begun_at: now, kill_at });
+        let unharmed = self.ending.is_some() || self.is_unharmed();
+        let ending = self.ending.get_or_insert(Ending { why, begun_at: now, kill_at, unharmed });
         ending.kill_at = ending.kill_at.min(kill_at);
     }
 
     fn grace(&self) -> Span {
         Span::from_seconds(self.pod.spec.termination_grace_period_seconds.unwrap_or(30).max(0))
+    }
+
+    fn is_unharmed(&self) -> bool {
+        let policy = self.pod.spec.restart_policy;
+        self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| {
+            let again = |code| code == 0 || container.was_lost() || container.restarts(spec, policy, code);
+            container.exit_code().is_none_or(again)
+        })
     }
 
     fn has_failed_to_initialize(&self) -> bool {

@@ -210,17 +210,9 @@ impl Machine {
         }
     }
 
-    /// It failed only because the node stops: no container had failed by itself before, for good.
+    /// It failed only because the node stops.
     pub(super) fn was_stopped(&self) -> bool {
-        let Some(ending) = self.ending.filter(|ending| ending.why == Why::Shutdown) else { return false };
-        let policy = self.pod.spec.restart_policy;
-        self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| match &container.state {
-            State::Ended { how, .. } => {
-                let ours = container.was_lost() || how.finished_at.is_none_or(|at| at >= ending.begun_at);
-                ours || how.exit_code == 0 || container.restarts(spec, policy, how.exit_code)
-            }
-            _ => true,
-        })
+        self.ending.is_some_and(|ending| ending.why == Why::Shutdown && ending.unharmed)
     }
 
     /// It failed because the node was killed. One container that failed by itself is enough for it not to be so: the
