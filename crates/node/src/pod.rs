@@ -21,11 +21,36 @@ pub struct Pod {
     pub spec: Spec,
     #[serde(default)]
     pub status: Status,
+    /// What is wrong with it, where it makes no sense to this node. Then it has no containers.
+    #[serde(skip)]
+    pub unreadable: Option<String>,
 }
 
 impl Pod {
+    /// None: it is not even known which Pod it is.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
+        if let Ok(pod) = serde_json::from_slice(bytes) {
+            return Some(pod);
+        }
+        // A null says nothing, wherever it stands. Few write one, so this is the second try.
+        let mut object: Value = serde_json::from_slice(bytes).ok()?;
+        drop_nulls(&mut object);
+        match Self::deserialize(&object) {
+            Ok(pod) => Some(pod),
+            Err(problem) => Self::stand_in(&object, problem.to_string()),
+        }
+    }
+
+    /// Enough to say what is wrong with it, and to let it go.
+    fn stand_in(object: &Value, problem: String) -> Option<Self> {
+        let node_name = object["spec"]["nodeName"].as_str().unwrap_or_default().into();
+        let phase = Status { phase: phase(&object["status"]["phase"]).unwrap_or_default(), ..Status::default() };
+        Some(Self {
+            metadata: Metadata::deserialize(&object["metadata"]).ok()?,
+            spec: Spec { node_name, ..Spec::default() },
+            status: Status::deserialize(&object["status"]).unwrap_or(phase),
+            unreadable: Some(problem),
+        })
     }
 
     pub fn uid(&self) -> &PodUid {
@@ -45,6 +70,17 @@ impl Pod {
             (if stays { Role::Sidecar } else { Role::Init }, container)
         });
         init.chain(self.spec.containers.iter().map(|container| (Role::Main, container)))
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 

@@ -121,7 +121,11 @@ impl Machine {
     }
 
     /// Takes the Pod as the API shows it, unless something newer is known.
-    pub fn observe(&mut self, pod: Pod) {
+    pub fn observe(&mut self, mut pod: Pod) {
+        if pod.unreadable.is_some() {
+            // What was to be done is known from before; whether it is to go is still heard.
+            (pod.spec, pod.unreadable) = (self.pod.spec.clone(), self.pod.unreadable.clone());
+        }
         if pod.metadata.resource_version < self.revision() {
             return;
         }
@@ -275,10 +279,11 @@ impl Machine {
     /// Whether the main containers have all ended for good.
     fn has_finished(&self) -> bool {
         let policy = self.pod.spec.restart_policy;
-        self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| {
-            container.role != Role::Main
-                || container.exit_code().is_some_and(|code| !container.restarts(spec, policy, code))
-        })
+        !self.containers.is_empty()
+            && self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| {
+                container.role != Role::Main
+                    || container.exit_code().is_some_and(|code| !container.restarts(spec, policy, code))
+            })
     }
 
     /// Says how it ended, once nothing runs any more. Nothing is ever started after that.
@@ -287,10 +292,11 @@ impl Machine {
         if !self.is_still() {
             return;
         }
-        let succeeded = self.containers.iter().all(|container| match container.role {
+        let done = |container: &Container| match container.role {
             Role::Sidecar => true,
             Role::Init | Role::Main => container.exit_code() == Some(0),
-        });
+        };
+        let succeeded = !self.containers.is_empty() && self.containers.iter().all(done);
         self.verdict = Some(match ending.why {
             Why::Overruled => self.pod.status.phase,
             Why::Deadline | Why::FailedInit => Phase::Failed,

@@ -154,6 +154,10 @@ impl Machine {
     }
 
     fn prepare(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+        if let Some(problem) = &self.pod.unreadable {
+            out.warn("Failed", format!("Error: {}: {problem}", super::status::UNREADABLE));
+            return self.told.touch(now);
+        }
         match volumes(&self.pod, node, &self.setup.sources) {
             Ok(volumes) if self.setup.prepared.as_ref() == Some(&volumes) => {}
             Ok(volumes) => {

@@ -9,6 +9,8 @@ use super::{Machine, Why};
 use crate::options::Options;
 use crate::pod::{self, Role, Terminated};
 
+pub(super) const UNREADABLE: &str = "this Pod makes no sense to the node";
+
 impl Machine {
     /// As things are. It only ever moves on: Pending, Running, then one of the ends.
     pub fn phase(&self) -> Phase {
@@ -18,6 +20,9 @@ impl Machine {
         }
         if let Some(verdict) = self.verdict {
             return verdict;
+        }
+        if self.pod.unreadable.is_some() {
+            return stored;
         }
         let mut main = self.containers.iter().filter(|container| container.role == Role::Main);
         let runs = main.all(|container| match &container.state {
@@ -42,6 +47,11 @@ impl Machine {
 
     pub(super) fn status(&self, node: &Options, now: Timestamp) -> Value {
         let phase = self.phase();
+        if let Some(problem) = &self.pod.unreadable {
+            // Nothing else is known of it.
+            let message = format!("{UNREADABLE}: {problem}");
+            return json!({"phase": name(phase), "reason": "Unreadable", "message": message, "conditions": []});
+        }
         let mut status = Map::new();
         let mut say = |key: &str, value: Value| status.insert(key.to_owned(), value);
         say("observedGeneration", self.pod.metadata.generation.into());

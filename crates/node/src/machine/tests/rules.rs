@@ -392,6 +392,32 @@ fn what_this_node_cannot_do_is_refused_before_anything_starts() {
 }
 
 #[test]
+fn a_pod_that_makes_no_sense_is_told_so_and_let_go() {
+    let spec = with(one("Never"), json!({"volumes": [{"name": "v", "configMap": {"name": "m", "defaultMode": -1}}]}));
+    let bench = check(spec.clone(), "+600s", "!Failed, Pending(Unreadable)[]");
+    let message = bench.pod["status"]["message"].as_str().unwrap();
+    assert!(message.contains("makes no sense to the node: ") && message.contains("-1"), "{message}");
+    check(spec, "+1s delete:5", "!Failed, Pending(Unreadable)[], Failed(Unreadable)[], remove, clean");
+    // One that made sense before goes on, and goes when it is deleted.
+    let mut bench = run(Bench::new(pod(one("Never")), &[]), "+1s");
+    bench.pod["spec"]["volumes"] = json!(7);
+    bench.changed();
+    let bench = run(bench, "+1s delete:5 c=143");
+    let expected = "prepare, start c/0, Running[c=Ready], !Killing, signal 15 c/0, Failed[c=143], remove, clean";
+    assert_eq!(bench.log.join(", "), expected);
+}
+
+#[test]
+fn a_null_says_nothing() {
+    let volumes = json!([{"name": "v", "projected": {"sources": null}}, {"name": "w", "configMap": null}]);
+    let nothing = ["env", "envFrom", "args", "ports", "volumeMounts", "resources", "securityContext", "lifecycle"];
+    let mut own = container("c");
+    nothing.iter().for_each(|field| own[*field] = Value::Null);
+    let spec = json!({"restartPolicy": "Never", "volumes": volumes, "containers": [own], "initContainers": null});
+    check(spec, "c=0", "prepare, start c/0, Succeeded[c=0]");
+}
+
+#[test]
 fn a_container_without_a_command_waits_and_is_told_what_it_needs() {
     for (args, has) in [(json!([]), "has no command"), (json!(["-e", "print"]), "has args and no command")] {
         let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "perl", "args": args}]});
