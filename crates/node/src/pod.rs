@@ -130,7 +130,6 @@ pub struct Spec {
     pub termination_grace_period_seconds: Option<i64>,
     pub volumes: Vec<Volume>,
     pub hostname: CompactString,
-    pub subdomain: CompactString,
     pub host_network: bool,
     pub service_account_name: CompactString,
     pub security_context: SecurityContext,
@@ -452,7 +451,6 @@ pub struct Projection {
 pub struct Status {
     #[serde(deserialize_with = "phase")]
     pub phase: Phase,
-    pub reason: Option<CompactString>,
     pub start_time: Option<Timestamp>,
     pub conditions: Vec<Condition>,
     pub container_statuses: Vec<ContainerStatus>,
