@@ -12,7 +12,7 @@ use super::{Effects, Machine};
 use crate::env::{Environment, environment};
 use crate::options::Options;
 use crate::pod::{self, Pod, Role, quantity};
-use crate::port::{Deed, Failure, Preparation, Start, TerminationMessage, Volume};
+use crate::port::{Deed, Failure, Mount, Preparation, Start, TerminationMessage, Volume};
 use crate::sources::{Source, Sources};
 use crate::volumes::{Problem, mounts, volumes};
 
@@ -261,10 +261,10 @@ impl Machine {
     fn start(&mut self, at: usize, node: &Options, now: Timestamp, out: &mut Effects) {
         let Some(spec) = self.spec(at) else { return };
         match self.ready_to_start(spec, node) {
-            Ok(env) => {
+            Ok((env, mounts)) => {
                 let number = self.containers[at].begin();
                 let Some(spec) = self.spec(at) else { return };
-                out.deeds.push(Deed::Start(Box::new(self.order(spec, number, env, node))));
+                out.deeds.push(Deed::Start(Box::new(self.order(spec, number, env, mounts, node))));
             }
             Err(failure) => {
                 if failure.reason == CONFIG_ERROR {
@@ -284,7 +284,7 @@ impl Machine {
         }
     }
 
-    fn ready_to_start(&self, spec: &pod::Container, node: &Options) -> Result<Environment, Failure> {
+    fn ready_to_start(&self, spec: &pod::Container, node: &Options) -> Result<(Environment, Vec<Mount>), Failure> {
         if spec.command.is_empty() {
             let has = if spec.args.is_empty() { "no command" } else { "args and no command" };
             let message = format!(
@@ -316,7 +316,9 @@ impl Machine {
                 format!("this node has restartPolicyRules with action Restart, not {:?}", rule.action.as_str());
             return Err(config_error(message));
         }
-        environment(&self.pod, spec, node, &self.setup.sources).map_err(config_error)
+        let env = environment(&self.pod, spec, node, &self.setup.sources).map_err(config_error)?;
+        let mounts = mounts(spec, &env).map_err(config_error)?;
+        Ok((env, mounts))
     }
 
     fn runs_as_root_against_its_will(&self, spec: &pod::Container, node: &Options) -> Option<&'static str> {
@@ -331,9 +333,19 @@ impl Machine {
         }
     }
 
-    fn order(&self, spec: &pod::Container, number: u32, env: Environment, node: &Options) -> Start {
+    /// A command of a probe, filled in as that of the container is.
+    pub(super) fn filled_in(&self, spec: &pod::Container, argv: &[String], node: &Options) -> Vec<String> {
+        match environment(&self.pod, spec, node, &self.setup.sources) {
+            Ok(env) => argv.iter().map(|word| env.expand(word)).collect(),
+            // What it ran with has gone meanwhile.
+            Err(_) => argv.to_vec(),
+        }
+    }
+
+    fn order(&self, spec: &pod::Container, number: u32, env: Environment, mounts: Vec<Mount>, node: &Options) -> Start {
         let pod = &self.pod.spec;
-        let limit = |name| quantity(spec.resources.limits.get(name));
+        // Nothing at all means no limit.
+        let limit = |name| quantity(spec.resources.limits.get(name)).filter(|limit| !limit.is_zero());
         let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
         let context = &spec.security_context;
         Start {
@@ -341,7 +353,7 @@ impl Machine {
             argv: env.argv(spec),
             working_dir: Some(&spec.working_dir).filter(|dir| !dir.is_empty()).cloned(),
             hostname: self.hostname(node),
-            mounts: mounts(spec, &env),
+            mounts,
             cpu_limit: limit("cpu").and_then(|limit| u64::try_from(limit.milli_value()).ok()),
             memory_limit: limit("memory").and_then(|limit| u64::try_from(limit.value()).ok()),
             user: id(context.run_as_user, pod.security_context.run_as_user),

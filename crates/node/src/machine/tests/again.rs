@@ -267,6 +267,16 @@ fn what_ran_when_the_doing_half_was_lost() {
 }
 
 #[test]
+fn what_is_said_of_a_wait_is_how_long_it_is() {
+    // Its last run was long, and so the waits have begun anew.
+    let mut long = found("c", 3, Some(1));
+    long.exit.iter_mut().for_each(|exit| exit.started_at = exit.started_at - Span::from_seconds(700));
+    let bench = run(Bench::new(pod(one("OnFailure")), &[long]), "c=1 +1s");
+    let waiting = &bench.pod["status"]["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["message"], "back-off 10s restarting failed container=c pod=p_ns(u)");
+}
+
+#[test]
 fn the_waits_before_a_restart() {
     let waits: Vec<_> = (0..8).map(|restarts| container::delay_after(restarts).millis() / 1000).collect();
     assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);

@@ -53,6 +53,28 @@ fn a_container_may_say_after_which_exits_it_starts_again() {
 }
 
 #[test]
+fn what_a_container_may_use() {
+    let limits = |cpu: &str, memory: &str| {
+        let limits = json!({"resources": {"limits": {"cpu": cpu, "memory": memory}}});
+        let spec = json!({"restartPolicy": "Never", "containers": [with(container("c"), limits)]});
+        let bench = Bench::new(pod(spec), &[]);
+        (bench.orders[0].cpu_limit, bench.orders[0].memory_limit)
+    };
+    assert_eq!(limits("250m", "1Ki"), (Some(250), Some(1024)));
+    assert_eq!(limits("0", "0"), (None, None), "no limit");
+}
+
+#[test]
+fn a_path_that_cannot_be_filled_in_is_waited_for() {
+    let mounts = json!({"volumeMounts": [{"name": "v", "mountPath": "/v", "subPathExpr": "$(NOBODY)"}]});
+    let spec = json!({
+        "restartPolicy": "Never", "containers": [with(container("c"), mounts)], "volumes": [{"name": "v"}],
+    });
+    let bench = check(spec, "+1s", "prepare, !Failed, Pending[c=CreateContainerConfigError]");
+    assert!(bench.waits_for().contains("missing value for \"NOBODY\""), "{}", bench.waits_for());
+}
+
+#[test]
 fn what_cannot_start_has_failed() {
     let bench = Bench::with(pod(one("Never")), &[], true);
     let bench = run(bench, "cannot:c");
@@ -140,7 +162,12 @@ fn a_sidecar_is_up_before_the_next_one_starts() {
     });
     let expected = "prepare, start s/0, check s/0 up? 1000ms, Pending[s=runs c=PodInitializing], !Unhealthy, \
                     check s/0 up? 1000ms, start c/0, Running[s=Ready c=Ready]";
-    check(spec, "+1s no +1s ok +1s", expected);
+    check(spec.clone(), "+1s no +1s ok +1s", expected);
+    // As long as it is not up, it is said who keeps the others waiting.
+    let bench = run(Bench::new(pod(spec), &[]), "+1s");
+    let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
+    let initialized = conditions.iter().find(|condition| condition["type"] == "Initialized").unwrap();
+    assert_eq!(initialized["message"], "containers with incomplete status: [s]");
 }
 
 #[test]
@@ -179,6 +206,14 @@ fn probes() {
             json!({"readinessProbe": {"httpGet": {"port": 80, "path": "ok"}}}),
             "",
             "prepare, start c/0, check c/0 http 127.0.0.1:80/ok 1000ms",
+        ),
+        (
+            json!({
+                "env": [{"name": "A", "value": "1"}, {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                "readinessProbe": {"exec": {"command": ["at", "$(A)", "$(N)", "$$(A)", "$(B)"]}},
+            }),
+            "",
+            "prepare, start c/0, check c/0 at 1 p $(A) $(B) 1000ms",
         ),
         (json!({"readinessProbe": {"tcpSocket": {"port": "nowhere"}}}), "", "prepare, start c/0, !Unhealthy"),
         (
