@@ -36,6 +36,19 @@ impl Environment {
 
     /// Fills in `$(NAME)`. `$$` is one `$`; what names nothing stays as it is written.
     pub fn expand(&self, text: &str) -> String {
+        self.fill_in(text).0
+    }
+
+    /// Err: the first that names nothing.
+    pub fn expand_all(&self, text: &str) -> Result<String, String> {
+        match self.fill_in(text) {
+            (text, None) => Ok(text),
+            (_, Some(name)) => Err(name),
+        }
+    }
+
+    fn fill_in(&self, text: &str) -> (String, Option<String>) {
+        let mut missing = None;
         let mut result = String::with_capacity(text.len());
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('$') {
@@ -47,7 +60,10 @@ impl Environment {
             } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
                 match self.get(name) {
                     Some(value) => result.push_str(value),
-                    None => result.extend(["$(", name, ")"]),
+                    None => {
+                        result.extend(["$(", name, ")"]);
+                        missing.get_or_insert_with(|| name.to_owned());
+                    }
                 }
                 rest = after;
             } else {
@@ -55,7 +71,7 @@ impl Environment {
             }
         }
         result.push_str(rest);
-        result
+        (result, missing)
     }
 
     /// The words a container runs: its command, then its arguments.

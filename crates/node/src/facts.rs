@@ -70,7 +70,11 @@ pub fn resource(pod: &Pod, node: &Options, own: Option<&Container>, from: &Resou
         let amount = amount.map_or(all, |amount| u64::try_from(amount.milli_value()).unwrap_or(0));
         (amount, divisor.map_or(1000, |divisor| divisor.milli_value()))
     } else {
-        let all = if otherwise && name == "memory" { node.memory } else { 0 };
+        let all = match name {
+            "memory" if otherwise => node.memory,
+            "ephemeral-storage" if otherwise => node.storage,
+            _ => 0,
+        };
         let amount = amount.map_or(all, |amount| u64::try_from(amount.value()).unwrap_or(0));
         (amount, divisor.map_or(1, |divisor| divisor.value()))
     };

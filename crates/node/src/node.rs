@@ -30,6 +30,9 @@ pub struct Node {
     pods: BTreeMap<PodUid, Known>,
     /// What an earlier life left behind, until its Pod is taken on.
     found: BTreeMap<PodUid, Vec<Found>>,
+    /// Pods that are not bound to this node, and when they were last listed: what is on record of them is not ours to
+    /// take away. Once everything is known, only those with a record.
+    elsewhere: BTreeMap<PodUid, u32>,
     recovered: bool,
     /// A list of all Pods has been complete.
     listed: bool,
@@ -99,6 +102,7 @@ impl Node {
             object: Keeper::default(),
             pods: BTreeMap::new(),
             found: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
             recovered: false,
             listed: false,
             epoch: 0,
@@ -115,8 +119,12 @@ impl Node {
     fn pod_observed(&mut self, bytes: &[u8], now: Timestamp) {
         let Ok(Glance { metadata, spec }) = serde_json::from_slice(bytes) else { return };
         if spec.node_name != self.options.name {
+            if !self.knows_all() || self.found.contains_key(&metadata.uid) {
+                self.elsewhere.insert(metadata.uid, self.epoch);
+            }
             return;
         }
+        self.elsewhere.remove(&metadata.uid);
         // Most of what is heard of a Pod comes after its end, and needs no closer look.
         if metadata.deletion_timestamp.is_none()
             && let Some(known) = self.pods.get_mut(&metadata.uid)
@@ -176,7 +184,13 @@ impl Node {
     }
 
     fn pod_gone(&mut self, uid: &PodUid) {
-        let Some(known) = self.pods.get_mut(uid) else { return };
+        let was_elsewhere = self.elsewhere.remove(uid).is_some();
+        let Some(known) = self.pods.get_mut(uid) else {
+            if was_elsewhere && self.knows_all() && self.found.remove(uid).is_some() {
+                self.clean(uid);
+            }
+            return;
+        };
         match &mut known.entry {
             Entry::Live(machine) => {
                 machine.lose();
@@ -209,24 +223,35 @@ impl Node {
         for uid in missing.collect::<Vec<_>>() {
             self.pod_gone(&uid);
         }
+        self.elsewhere.retain(|_, seen| *seen == epoch);
         self.clean_what_is_left();
     }
 
-    /// What is on record of Pods that no longer exist.
+    /// There has been a list of all Pods, and of all that is on record.
+    fn knows_all(&self) -> bool {
+        self.listed && self.recovered
+    }
+
+    /// What is on record of Pods that no longer exist, on this node or any other.
     fn clean_what_is_left(&mut self) {
-        if self.listed && self.recovered {
-            let left: Vec<_> = std::mem::take(&mut self.found).into_keys().collect();
-            for uid in left.iter().filter(|uid| !self.pods.contains_key(uid)).cloned().collect::<Vec<_>>() {
+        if !self.knows_all() {
+            return;
+        }
+        for (uid, found) in std::mem::take(&mut self.found) {
+            if self.elsewhere.contains_key(&uid) {
+                self.found.insert(uid, found);
+            } else if !self.pods.contains_key(&uid) {
                 self.clean(&uid);
             }
         }
+        self.elsewhere.retain(|uid, _| self.found.contains_key(uid));
     }
 
     fn hear(&mut self, report: Report, now: Timestamp, out: &mut Outbox) {
         let uid = match &report {
             Report::Recovered => return self.recover(now),
             Report::Found { pod, attempts } => {
-                self.found.entry(pod.clone()).or_default().extend(attempts.iter().cloned());
+                self.found.insert(pod.clone(), attempts.clone());
                 return;
             }
             Report::Cleaned { pod } => {

@@ -63,6 +63,7 @@ impl Keeper {
         if !self.listed || self.under_way || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
+        self.not_before = None;
         let call = match &self.seen {
             None => {
                 self.beat_at = None;
@@ -96,13 +97,14 @@ impl Keeper {
             (Some(_), Some(at)) => at + HEARTBEAT,
             _ => now,
         };
-        (self.listed && !self.under_way).then(|| self.not_before.map_or(due_at, |at| at.max(due_at)))
+        // What was refused need not be a sign of life: it is asked again when it may be, and not with the next.
+        (self.listed && !self.under_way).then(|| self.not_before.unwrap_or(due_at))
     }
 }
 
 fn labels(node: &Options) -> Value {
     json!({
-        "kubernetes.io/hostname": node.name, "kubernetes.io/arch": node.arch, "kubernetes.io/os": "linux",
+        "kubernetes.io/hostname": node.hostname, "kubernetes.io/arch": node.arch, "kubernetes.io/os": "linux",
     })
 }
 
@@ -133,7 +135,7 @@ fn status(node: &Options, stored: Option<&Status>, now: Timestamp) -> Value {
     json!({
         "capacity": resources(node), "allocatable": resources(node),
         "addresses": [
-            {"type": "InternalIP", "address": node.address}, {"type": "Hostname", "address": node.name},
+            {"type": "InternalIP", "address": node.address}, {"type": "Hostname", "address": node.hostname},
         ],
         "conditions": [
             condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is not watched"),
@@ -224,5 +226,37 @@ impl Seen {
             return Some(guarded(Verb::MergePatch, json!({"spec": {"taints": others}})));
         }
         None
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_is_asked_again_before_the_next_sign_of_life() {
+        let (options, now) = (Options::new("n"), Timestamp::from_seconds(1_700_000_000));
+        let node = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {}}});
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let node = json!({"metadata": node["metadata"], "status": ready}).to_string();
+        let mut keeper = Keeper::default();
+        keeper.observe(node.as_bytes(), "n");
+        keeper.listed();
+        assert_eq!(keeper.ask(&options, now).unwrap().subresource, "status");
+        keeper.answered(&Reply::Done(node.clone().into_bytes().into()), "n", now);
+        assert_eq!(keeper.ask(&options, now).unwrap().verb, Verb::MergePatch);
+        keeper.answered(&Reply::Unknown, "n", now);
+        let again_at = keeper.ask_at(now).unwrap();
+        assert!(now < again_at && again_at < now + HEARTBEAT, "{again_at}");
+        assert!(keeper.ask(&options, now).is_none(), "not at once");
+        // And if there is nothing left to ask for, nobody is woken for nothing.
+        let labels = labels(&options);
+        let mended = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "2", "labels": labels}});
+        let mended = json!({"metadata": mended["metadata"], "status": ready}).to_string();
+        keeper.failures = 9;
+        keeper.observe(mended.as_bytes(), "n");
+        assert!(keeper.ask(&options, again_at).is_none());
+        assert_eq!(keeper.ask_at(again_at), Some(now + HEARTBEAT));
     }
 }

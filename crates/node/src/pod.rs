@@ -21,11 +21,36 @@ pub struct Pod {
     pub spec: Spec,
     #[serde(default)]
     pub status: Status,
+    /// What is wrong with it, where it makes no sense to this node. Then it has no containers.
+    #[serde(skip)]
+    pub unreadable: Option<String>,
 }
 
 impl Pod {
+    /// None: it is not even known which Pod it is.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
+        if let Ok(pod) = serde_json::from_slice(bytes) {
+            return Some(pod);
+        }
+        // A null says nothing, wherever it stands. Few write one, so this is the second try.
+        let mut object: Value = serde_json::from_slice(bytes).ok()?;
+        drop_nulls(&mut object);
+        match Self::deserialize(&object) {
+            Ok(pod) => Some(pod),
+            Err(problem) => Self::stand_in(&object, problem.to_string()),
+        }
+    }
+
+    /// Enough to say what is wrong with it, and to let it go.
+    fn stand_in(object: &Value, problem: String) -> Option<Self> {
+        let node_name = object["spec"]["nodeName"].as_str().unwrap_or_default().into();
+        let phase = Status { phase: phase(&object["status"]["phase"]).unwrap_or_default(), ..Status::default() };
+        Some(Self {
+            metadata: Metadata::deserialize(&object["metadata"]).ok()?,
+            spec: Spec { node_name, ..Spec::default() },
+            status: Status::deserialize(&object["status"]).unwrap_or(phase),
+            unreadable: Some(problem),
+        })
     }
 
     pub fn uid(&self) -> &PodUid {
@@ -45,6 +70,17 @@ impl Pod {
             (if stays { Role::Sidecar } else { Role::Init }, container)
         });
         init.chain(self.spec.containers.iter().map(|container| (Role::Main, container)))
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 
@@ -94,7 +130,6 @@ pub struct Spec {
     pub termination_grace_period_seconds: Option<i64>,
     pub volumes: Vec<Volume>,
     pub hostname: CompactString,
-    pub subdomain: CompactString,
     pub host_network: bool,
     pub service_account_name: CompactString,
     pub security_context: SecurityContext,
@@ -113,6 +148,7 @@ pub enum RestartPolicy {
 pub struct SecurityContext {
     pub run_as_user: Option<i64>,
     pub run_as_group: Option<i64>,
+    pub run_as_non_root: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -124,6 +160,7 @@ pub struct Container {
     pub args: Vec<String>,
     pub working_dir: String,
     pub restart_policy: Option<CompactString>,
+    pub restart_policy_rules: Vec<RestartRule>,
     pub env: Vec<EnvVar>,
     pub env_from: Vec<EnvFrom>,
     pub ports: Vec<Port>,
@@ -136,6 +173,30 @@ pub struct Container {
     pub security_context: SecurityContext,
     pub termination_message_path: String,
     pub termination_message_policy: CompactString,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestartRule {
+    pub action: CompactString,
+    pub exit_codes: Option<ExitCodes>,
+}
+
+impl RestartRule {
+    pub fn matches(&self, code: i32) -> bool {
+        self.exit_codes.as_ref().is_some_and(|codes| match codes.operator.as_str() {
+            "In" => codes.values.contains(&code),
+            "NotIn" => !codes.values.contains(&code),
+            _ => false,
+        })
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ExitCodes {
+    pub operator: CompactString,
+    pub values: Vec<i32>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -390,7 +451,6 @@ pub struct Projection {
 pub struct Status {
     #[serde(deserialize_with = "phase")]
     pub phase: Phase,
-    pub reason: Option<CompactString>,
     pub start_time: Option<Timestamp>,
     pub conditions: Vec<Condition>,
     pub container_statuses: Vec<ContainerStatus>,

@@ -140,16 +140,17 @@ impl Files {
     }
 }
 
-/// Where a container sees them.
-pub fn mounts(container: &Container, env: &Environment) -> Vec<Mount> {
-    let each = container.volume_mounts.iter().map(|mount| Mount {
-        volume: mount.name.clone(),
-        path: mount.mount_path.clone(),
-        sub_path: match mount.sub_path_expr.as_str() {
+/// Where a container sees them. Err: a variable that a path is made of is not there; any other path would be wrong.
+pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, String> {
+    let each = container.volume_mounts.iter().map(|mount| {
+        let sub_path = match mount.sub_path_expr.as_str() {
             "" => mount.sub_path.clone(),
-            expression => env.expand(expression),
-        },
-        read_only: mount.read_only,
+            expression => env.expand_all(expression).map_err(|name| {
+                format!("subPathExpr of volume mount {:?}: missing value for {name:?}", mount.name.as_str())
+            })?,
+        };
+        let (volume, path) = (mount.name.clone(), mount.mount_path.clone());
+        Ok(Mount { volume, path, sub_path, read_only: mount.read_only })
     });
     each.collect()
 }

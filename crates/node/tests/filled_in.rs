@@ -90,6 +90,8 @@ fn variables() {
         // Limits that are not set are all the node has.
         (from(json!({"resourceFieldRef": {"resource": "limits.cpu"}})), "X=4"),
         (from(json!({"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Gi"}})), "X=1"),
+        (from(json!({"resourceFieldRef": {"resource": "limits.ephemeral-storage", "divisor": "1Gi"}})), "X=1024"),
+        (from(json!({"resourceFieldRef": {"resource": "requests.ephemeral-storage"}})), "X=0"),
         (key("configMapKeyRef", "settings", "B"), "X=two"),
         (key("secretKeyRef", "password", "P"), "X=secret"),
         (key("configMapKeyRef", "settings", "C"), "! couldn't find key C in ConfigMap ns/settings"),
@@ -125,9 +127,25 @@ fn commands_and_paths_are_filled_in() {
     let container = &pod.spec.containers[0];
     let env = environment(&pod, container, &node(), &sources()).unwrap();
     assert_eq!(env.argv(container), ["echo", "1", "$(B)", "$(A)"]);
-    let mounts = mounts(container, &env);
+    let mounts = mounts(container, &env).unwrap();
     assert_eq!((mounts[0].sub_path.as_str(), mounts[0].read_only), ("of-1", true));
     assert_eq!((mounts[1].sub_path.as_str(), mounts[1].read_only), ("$(A)", false), "only an expression is filled in");
+}
+
+#[test]
+fn a_path_that_cannot_be_filled_in_is_no_path() {
+    for (expression, expected) in [
+        ("$(B)/x", Err("subPathExpr of volume mount \"v\": missing value for \"B\"".to_owned())),
+        ("$(A)/$(C)", Err("subPathExpr of volume mount \"v\": missing value for \"C\"".to_owned())),
+        ("$(A)/$$(B)", Ok("1/$(B)".to_owned())),
+    ] {
+        let mount = json!([{"name": "v", "mountPath": "/v", "subPathExpr": expression}]);
+        let pod = pod(&json!({"env": [{"name": "A", "value": "1"}], "volumeMounts": mount}), &json!([]));
+        let container = &pod.spec.containers[0];
+        let env = environment(&pod, container, &node(), &sources()).unwrap();
+        let sub_path = mounts(container, &env).map(|mounts| mounts[0].sub_path.clone());
+        assert_eq!(sub_path, expected, "{expression}");
+    }
 }
 
 /// A volume as one line, or what is wrong.

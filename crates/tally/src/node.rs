@@ -1,12 +1,15 @@
 //! This machine as a node: the controller that decides about its Pods, the shim that runs them, and their logs.
 
+use std::fs::{self, File, OpenOptions};
 use std::future::Future;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures_util::stream;
 use tally_controllers::driver::{self, Observer};
 use tally_core::ids::PodUid;
@@ -59,7 +62,7 @@ impl ThisNode {
             let mailbox = mailbox.clone();
             async move { carry(&mailbox, deeds, reports).await }
         });
-        let node = Node::new(options(&root), mailbox.clone());
+        let node = Node::new(options(&root)?, mailbox.clone());
         let controller = Running::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper, notes })
     }
@@ -93,9 +96,11 @@ impl ThisNode {
     }
 }
 
-fn options(root: &Path) -> Options {
+fn options(root: &Path) -> Result<Options> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut options = Options::new(&host_name());
+    let hostname = host_name();
+    let mut options = Options::new(&kept_name(root, &hostname)?);
+    options.hostname = hostname.as_str().into();
     options.cpu_millis = 1_000 * cpus as u64;
     if let Some(bytes) = memory() {
         options.memory = bytes;
@@ -104,16 +109,50 @@ fn options(root: &Path) -> Options {
         options.storage = disk.f_frsize.saturating_mul(disk.f_blocks);
     }
     options.pods = MOST_PODS;
+    options.is_root = rustix::process::geteuid().is_root();
     // It is this program that was stopped or killed, and no fault of the Job's.
     options.release_lost = true;
-    options
+    Ok(options)
+}
+
+/// The name that this node got at its first start. Pods are bound to it: when the machine is called something else one
+/// day, they are still this node's. Nobody else works in the directory meanwhile.
+fn kept_name(root: &Path, otherwise: &str) -> Result<String> {
+    let path = root.join("name");
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let name = text.trim_end();
+            if name != as_name(name) {
+                bail!("{} does not hold the name of a Node; write the right one there", path.display());
+            }
+            Ok(name.to_owned())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            keep_name(root, otherwise).with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(otherwise.to_owned())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// All of it or nothing, whatever happens.
+fn keep_name(root: &Path, name: &str) -> io::Result<()> {
+    let new = root.join("name.new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    writeln!(file, "{name}")?;
+    file.sync_all()?;
+    fs::rename(&new, root.join("name"))?;
+    File::open(root)?.sync_all()
 }
 
 /// The name of this machine, as far as it can be the name of a Node.
 fn host_name() -> String {
-    let uname = rustix::system::uname();
-    let name = uname.nodename().to_string_lossy().to_ascii_lowercase();
+    as_name(&rustix::system::uname().nodename().to_string_lossy())
+}
+
+fn as_name(text: &str) -> String {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '.';
+    let name = text.to_ascii_lowercase();
     let name: String = name.chars().map(|letter| if fits(letter) { letter } else { '-' }).take(63).collect();
     let name = name.trim_matches(['-', '.']);
     if name.is_empty() { "this-machine".to_owned() } else { name.to_owned() }
@@ -154,4 +193,28 @@ fn open(root: &Path, wanted: &Wanted, over: Over) -> std::io::Result<Log> {
         let piece = reader.next(&over).await.ok().flatten()?;
         Some((piece, (reader, over)))
     })))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_node_keeps_its_name_when_the_machine_gets_another() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("name");
+        assert_eq!(kept_name(root.path(), "first").unwrap(), "first");
+        assert_eq!(kept_name(root.path(), "second").unwrap(), "first");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let options = options(root.path()).unwrap();
+        assert_eq!((options.name.as_str(), options.hostname.as_str()), ("first", host_name().as_str()));
+        for wrong in ["", "Two words\n", "-x"] {
+            fs::write(&file, wrong).unwrap();
+            let error = format!("{:#}", kept_name(root.path(), "first").unwrap_err());
+            assert!(error.contains("does not hold the name of a Node"), "{wrong:?}: {error}");
+        }
+    }
 }

@@ -122,7 +122,10 @@ impl Machine {
         probing.under_way = true;
         let Some(spec) = self.spec(at) else { return };
         let timeout = Span::from_seconds(probe.timeout_seconds.unwrap_or(1).max(1));
-        let check = check(spec, &probe.handler, node);
+        let check = check(spec, &probe.handler, node).map(|check| match check {
+            Check::Exec { argv } => Check::Exec { argv: self.filled_in(spec, &argv, node) },
+            other => other,
+        });
         self.ask_for(at, what, check, timeout, now, out);
     }
 

@@ -33,7 +33,8 @@ pub struct Container {
     /// The machine had no room for it: not before then. So often in a row.
     pub not_before: Option<Timestamp>,
     pub hitches: u32,
-    /// How long it waits before the next start.
+    /// How long it waits for the start after this run, and after the next.
+    pub wait: Span,
     pub delay: Span,
     /// It has been told of its waiting to be restarted.
     pub backs_off: bool,
@@ -71,6 +72,7 @@ impl Container {
             waiting: None,
             not_before: None,
             hitches: 0,
+            wait: Span::ZERO,
             delay: Span::ZERO,
             backs_off: false,
             hook: Hook::default(),
@@ -117,6 +119,10 @@ impl Container {
             Some("Never") => RestartPolicy::Never,
             _ => policy,
         };
+        // All of them say Restart: see `ready_to_start`. An init container that has done its work is not asked for more.
+        if spec.restart_policy_rules.iter().any(|rule| rule.matches(code)) && (self.role != Role::Init || code != 0) {
+            return true;
+        }
         match (self.role, policy) {
             (Role::Sidecar, _) => true,
             (Role::Init | Role::Main, RestartPolicy::Never) => false,
@@ -134,6 +140,7 @@ impl Container {
             self.last = previous.take().or(self.last.take());
         }
         self.state = State::Ended { number, how, again_at: now + self.delay };
+        self.wait = self.delay;
         self.delay = following(self.delay);
         self.backs_off = false;
         self.hook = Hook::default();

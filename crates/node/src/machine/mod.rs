@@ -89,6 +89,8 @@ struct Ending {
     begun_at: Timestamp,
     /// What still runs then is killed.
     kill_at: Timestamp,
+    /// Nothing had failed by itself, for good, as far as was known when it began.
+    unharmed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +121,11 @@ impl Machine {
     }
 
     /// Takes the Pod as the API shows it, unless something newer is known.
-    pub fn observe(&mut self, pod: Pod) {
+    pub fn observe(&mut self, mut pod: Pod) {
+        if pod.unreadable.is_some() {
+            // What was to be done is known from before; whether it is to go is still heard.
+            (pod.spec, pod.unreadable) = (self.pod.spec.clone(), self.pod.unreadable.clone());
+        }
         if pod.metadata.resource_version < self.revision() {
             return;
         }
@@ -245,12 +251,21 @@ impl Machine {
 
     /// The first reason stands; the time can only become shorter.
     fn end(&mut self, why: Why, now: Timestamp, kill_at: Timestamp) {
-        let ending = self.ending.get_or_insert(Ending { why, begun_at: now, kill_at });
+        let unharmed = self.ending.is_some() || self.is_unharmed();
+        let ending = self.ending.get_or_insert(Ending { why, begun_at: now, kill_at, unharmed });
         ending.kill_at = ending.kill_at.min(kill_at);
     }
 
     fn grace(&self) -> Span {
         Span::from_seconds(self.pod.spec.termination_grace_period_seconds.unwrap_or(30).max(0))
+    }
+
+    fn is_unharmed(&self) -> bool {
+        let policy = self.pod.spec.restart_policy;
+        self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| {
+            let again = |code| code == 0 || container.was_lost() || container.restarts(spec, policy, code);
+            container.exit_code().is_none_or(again)
+        })
     }
 
     fn has_failed_to_initialize(&self) -> bool {
@@ -264,10 +279,11 @@ impl Machine {
     /// Whether the main containers have all ended for good.
     fn has_finished(&self) -> bool {
         let policy = self.pod.spec.restart_policy;
-        self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| {
-            container.role != Role::Main
-                || container.exit_code().is_some_and(|code| !container.restarts(spec, policy, code))
-        })
+        !self.containers.is_empty()
+            && self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| {
+                container.role != Role::Main
+                    || container.exit_code().is_some_and(|code| !container.restarts(spec, policy, code))
+            })
     }
 
     /// Says how it ended, once nothing runs any more. Nothing is ever started after that.
@@ -276,15 +292,17 @@ impl Machine {
         if !self.is_still() {
             return;
         }
-        let succeeded = self.containers.iter().all(|container| match container.role {
+        let done = |container: &Container| match container.role {
             Role::Sidecar => true,
             Role::Init | Role::Main => container.exit_code() == Some(0),
-        });
+        };
+        let succeeded = !self.containers.is_empty() && self.containers.iter().all(done);
         self.verdict = Some(match ending.why {
             Why::Overruled => self.pod.status.phase,
-            Why::Deadline | Why::Shutdown | Why::FailedInit => Phase::Failed,
-            Why::Finished | Why::Deleted | Why::Gone if succeeded => Phase::Succeeded,
-            Why::Finished | Why::Deleted | Why::Gone => Phase::Failed,
+            Why::Deadline | Why::FailedInit => Phase::Failed,
+            // Work that is done is done, even where it was about to be stopped.
+            Why::Finished | Why::Deleted | Why::Shutdown | Why::Gone if succeeded => Phase::Succeeded,
+            Why::Finished | Why::Deleted | Why::Shutdown | Why::Gone => Phase::Failed,
         });
         self.told.touch(now);
     }

@@ -12,7 +12,7 @@ use super::{Effects, Machine};
 use crate::env::{Environment, environment};
 use crate::options::Options;
 use crate::pod::{self, Pod, Role, quantity};
-use crate::port::{Deed, Failure, Preparation, Start, TerminationMessage, Volume};
+use crate::port::{Deed, Failure, Mount, Preparation, Start, TerminationMessage, Volume};
 use crate::sources::{Source, Sources};
 use crate::volumes::{Problem, mounts, volumes};
 
@@ -154,6 +154,10 @@ impl Machine {
     }
 
     fn prepare(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+        if let Some(problem) = &self.pod.unreadable {
+            out.warn("Failed", format!("Error: {}: {problem}", super::status::UNREADABLE));
+            return self.told.touch(now);
+        }
         match volumes(&self.pod, node, &self.setup.sources) {
             Ok(volumes) if self.setup.prepared.as_ref() == Some(&volumes) => {}
             Ok(volumes) => {
@@ -257,10 +261,10 @@ impl Machine {
     fn start(&mut self, at: usize, node: &Options, now: Timestamp, out: &mut Effects) {
         let Some(spec) = self.spec(at) else { return };
         match self.ready_to_start(spec, node) {
-            Ok(env) => {
+            Ok((env, mounts)) => {
                 let number = self.containers[at].begin();
                 let Some(spec) = self.spec(at) else { return };
-                out.deeds.push(Deed::Start(Box::new(self.order(spec, number, env, node))));
+                out.deeds.push(Deed::Start(Box::new(self.order(spec, number, env, mounts, node))));
             }
             Err(failure) => {
                 if failure.reason == CONFIG_ERROR {
@@ -280,11 +284,12 @@ impl Machine {
         }
     }
 
-    fn ready_to_start(&self, spec: &pod::Container, node: &Options) -> Result<Environment, Failure> {
-        if spec.command.is_empty() && spec.args.is_empty() {
+    fn ready_to_start(&self, spec: &pod::Container, node: &Options) -> Result<(Environment, Vec<Mount>), Failure> {
+        if spec.command.is_empty() {
+            let has = if spec.args.is_empty() { "no command" } else { "args and no command" };
             let message = format!(
-                "container {:?} has no command: this node runs Pods as plain processes and starts no images, so \
-                 `command` must say what to run",
+                "container {:?} has {has}: this node runs Pods as plain processes, starts no images and knows no \
+                 image's entrypoint, so `command` must say what to run",
                 spec.name.as_str()
             );
             return Err(Failure { reason: "CommandMissing".into(), message, passing: false });
@@ -295,12 +300,52 @@ impl Machine {
             let message = "this node has exec, httpGet and tcpSocket probes, not grpc";
             return Err(config_error(message.to_owned()));
         }
-        environment(&self.pod, spec, node, &self.setup.sources).map_err(config_error)
+        let hooks = [&spec.lifecycle.post_start, &spec.lifecycle.pre_stop].into_iter().flatten();
+        let handlers = probes.into_iter().flatten().map(|probe| &probe.handler).chain(hooks);
+        // It would fail each time, and take a healthy container with it.
+        if handlers.filter_map(|handler| handler.http_get.as_ref()).any(|get| get.scheme == "HTTPS") {
+            let message = "this node has httpGet probes and hooks with scheme HTTP, not HTTPS";
+            return Err(config_error(message.to_owned()));
+        }
+        if let Some(problem) = self.runs_as_root_against_its_will(spec, node) {
+            let (pod, name) = (self.full_name(), &spec.name);
+            return Err(config_error(format!("{problem} (pod: {pod:?}, container: {name})")));
+        }
+        if let Some(rule) = spec.restart_policy_rules.iter().find(|rule| rule.action != "Restart") {
+            let message =
+                format!("this node has restartPolicyRules with action Restart, not {:?}", rule.action.as_str());
+            return Err(config_error(message));
+        }
+        let env = environment(&self.pod, spec, node, &self.setup.sources).map_err(config_error)?;
+        let mounts = mounts(spec, &env).map_err(config_error)?;
+        Ok((env, mounts))
     }
 
-    fn order(&self, spec: &pod::Container, number: u32, env: Environment, node: &Options) -> Start {
+    fn runs_as_root_against_its_will(&self, spec: &pod::Container, node: &Options) -> Option<&'static str> {
+        let (own, of_pod) = (&spec.security_context, &self.pod.spec.security_context);
+        if !own.run_as_non_root.or(of_pod.run_as_non_root).unwrap_or(false) {
+            return None;
+        }
+        match own.run_as_user.or(of_pod.run_as_user) {
+            Some(0) => Some("container's runAsUser breaks non-root policy"),
+            None if node.is_root => Some("container has runAsNonRoot and image will run as root"),
+            _ => None,
+        }
+    }
+
+    /// A command of a probe, filled in as that of the container is.
+    pub(super) fn filled_in(&self, spec: &pod::Container, argv: &[String], node: &Options) -> Vec<String> {
+        match environment(&self.pod, spec, node, &self.setup.sources) {
+            Ok(env) => argv.iter().map(|word| env.expand(word)).collect(),
+            // What it ran with has gone meanwhile.
+            Err(_) => argv.to_vec(),
+        }
+    }
+
+    fn order(&self, spec: &pod::Container, number: u32, env: Environment, mounts: Vec<Mount>, node: &Options) -> Start {
         let pod = &self.pod.spec;
-        let limit = |name| quantity(spec.resources.limits.get(name));
+        // Nothing at all means no limit.
+        let limit = |name| quantity(spec.resources.limits.get(name)).filter(|limit| !limit.is_zero());
         let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
         let context = &spec.security_context;
         Start {
@@ -308,7 +353,7 @@ impl Machine {
             argv: env.argv(spec),
             working_dir: Some(&spec.working_dir).filter(|dir| !dir.is_empty()).cloned(),
             hostname: self.hostname(node),
-            mounts: mounts(spec, &env),
+            mounts,
             cpu_limit: limit("cpu").and_then(|limit| u64::try_from(limit.milli_value()).ok()),
             memory_limit: limit("memory").and_then(|limit| u64::try_from(limit.value()).ok()),
             user: id(context.run_as_user, pod.security_context.run_as_user),
@@ -327,7 +372,7 @@ impl Machine {
     fn hostname(&self, node: &Options) -> String {
         let spec = &self.pod.spec;
         let name = match &spec.hostname {
-            _ if spec.host_network => &node.name,
+            _ if spec.host_network => &node.hostname,
             own if own.is_empty() => &self.pod.metadata.name,
             own => own,
         };

@@ -9,6 +9,8 @@ use super::{Machine, Why};
 use crate::options::Options;
 use crate::pod::{self, Role, Terminated};
 
+pub(super) const UNREADABLE: &str = "this Pod makes no sense to the node";
+
 impl Machine {
     /// As things are. It only ever moves on: Pending, Running, then one of the ends.
     pub fn phase(&self) -> Phase {
@@ -18,6 +20,9 @@ impl Machine {
         }
         if let Some(verdict) = self.verdict {
             return verdict;
+        }
+        if self.pod.unreadable.is_some() {
+            return stored;
         }
         let mut main = self.containers.iter().filter(|container| container.role == Role::Main);
         let runs = main.all(|container| match &container.state {
@@ -29,11 +34,16 @@ impl Machine {
     }
 
     fn is_initialized(&self) -> bool {
-        self.containers.iter().zip(self.pod.containers()).all(|(container, (_, spec))| match container.role {
+        let mut each = self.containers.iter().zip(self.pod.containers());
+        each.all(|(container, (_, spec))| self.lets_others_begin(container, spec))
+    }
+
+    fn lets_others_begin(&self, container: &Container, spec: &pod::Container) -> bool {
+        match container.role {
             Role::Init => container.exit_code() == Some(0),
             Role::Sidecar => container.has_started(spec) || self.main_has_run(),
             Role::Main => true,
-        })
+        }
     }
 
     fn main_has_run(&self) -> bool {
@@ -42,6 +52,11 @@ impl Machine {
 
     pub(super) fn status(&self, node: &Options, now: Timestamp) -> Value {
         let phase = self.phase();
+        if let Some(problem) = &self.pod.unreadable {
+            // Nothing else is known of it.
+            let message = format!("{UNREADABLE}: {problem}");
+            return json!({"phase": name(phase), "reason": "Unreadable", "message": message, "conditions": []});
+        }
         let mut status = Map::new();
         let mut say = |key: &str, value: Value| status.insert(key.to_owned(), value);
         say("observedGeneration", self.pod.metadata.generation.into());
@@ -92,14 +107,14 @@ impl Machine {
         let mut shown = container.number();
         let state = match &container.state {
             State::Running { since, .. } => json!({"running": {"startedAt": since.to_string()}}),
-            State::Ended { how, number, .. } if container.waiting.is_some() || container.backs_off => {
+            State::Ended { how, .. } if container.waiting.is_some() || container.backs_off => {
                 // Only what may still be started again waits.
                 if self.verdict.is_some() {
                     terminated(how)
                 } else {
                     last = Some(how);
                     let back_off = || {
-                        let seconds = container::delay_after(*number).millis() / 1000;
+                        let seconds = container.wait.millis() / 1000;
                         let (name, pod) = (&spec.name, self.full_name());
                         let message = format!("back-off {seconds}s restarting failed container={name} pod={pod}");
                         json!({"reason": "CrashLoopBackOff", "message": message})
@@ -154,12 +169,9 @@ impl Machine {
 
     /// Those that are not there yet or have changed.
     fn conditions(&self, phase: Phase, now: Timestamp) -> Value {
-        let unready = |main_only: bool| -> Vec<&str> {
+        let named = |which: &dyn Fn(&Container, &pod::Container) -> bool| -> Vec<&str> {
             let each = self.containers.iter().zip(self.pod.containers());
-            let each = each.filter(|(container, (_, spec))| {
-                let counts = if main_only { container.role != Role::Init } else { container.role == Role::Init };
-                counts && !container.is_ready(spec)
-            });
+            let each = each.filter(|(container, (_, spec))| which(container, spec));
             each.map(|(_, (_, spec))| spec.name.as_str()).collect()
         };
         let over = match phase {
@@ -172,11 +184,12 @@ impl Machine {
             Some("PodCompleted") => Fact::holds().because("PodCompleted", None),
             _ if self.is_initialized() => Fact::holds(),
             _ => {
-                let message = format!("containers with incomplete status: [{}]", unready(false).join(" "));
+                let incomplete = named(&|container, spec| !self.lets_others_begin(container, spec));
+                let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
                 Fact::fails().because("ContainersNotInitialized", Some(message))
             }
         };
-        let not_ready = unready(true);
+        let not_ready = named(&|container, spec| container.role != Role::Init && !container.is_ready(spec));
         let ready = match over {
             Some(reason) => Fact::fails().because(reason, None),
             None if not_ready.is_empty() => Fact::holds(),
@@ -208,6 +221,11 @@ impl Machine {
             }
             Why::Deadline | Why::Overruled | Why::Gone => None,
         }
+    }
+
+    /// It failed only because the node stops.
+    pub(super) fn was_stopped(&self) -> bool {
+        self.ending.is_some_and(|ending| ending.why == Why::Shutdown && ending.unharmed)
     }
 
     /// It failed because the node was killed. One container that failed by itself is enough for it not to be so: the

@@ -125,15 +125,20 @@ impl Machine {
         Ask::Remove(Call::new(Verb::Delete, Kind::POD, &metadata.namespace, &metadata.name).body(&options))
     }
 
-    /// Nobody saw its end, and that is to cost its Job nothing. A Pod that carries the failures of its index stays: they
-    /// would be forgotten with it.
+    /// The node itself has ended it, or nobody saw its end, and that is to cost its Job nothing. A Pod that carries the
+    /// failures of its index stays: they would be forgotten with it.
     fn is_to_be_released(&self, node: &Options) -> bool {
-        let carries = |count| self.pod.metadata.annotations.get(count).is_some_and(|count| count != "0");
+        let metadata = &self.pod.metadata;
+        let carries = |count| metadata.annotations.get(count).is_some_and(|count| count != "0");
+        // Where something else holds it, there is no more to be done than to say how it ended.
+        let released = metadata.deletion_timestamp.is_some()
+            && !metadata.finalizers.iter().any(|finalizer| finalizer == TRACKING_FINALIZER);
         node.release_lost
-            && self.pod.metadata.labels.contains_key(OF_A_JOB)
+            && !released
+            && metadata.labels.contains_key(OF_A_JOB)
             && self.verdict == Some(Phase::Failed)
             && !self.pod.status.phase.is_terminal()
-            && self.is_lost()
+            && (self.is_lost() || self.was_stopped())
             && !carries(FAILURE_COUNT_ANNOTATION)
             && !carries(IGNORED_FAILURE_COUNT_ANNOTATION)
     }

@@ -26,6 +26,7 @@ use tally_registry::{Registry, Target, WatchEvent, WatchStream, World as Surroun
 use tally_store::{Options as StoreOptions, Store};
 
 const NODE: &str = "here";
+const HOST: &str = "machine";
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("the memory store never waits")
@@ -596,7 +597,7 @@ impl World {
 impl Life {
     fn begin(registry: &Registry) -> Self {
         let mailbox = Mailbox::new();
-        let mut node = Node::new(Options::new(NODE), mailbox.clone());
+        let mut node = Node::new(Options { hostname: HOST.into(), ..Options::new(NODE) }, mailbox.clone());
         let mut out = Outbox::default();
         let mut streams = Vec::new();
         for kind in [Kind::NODE, Kind::POD] {

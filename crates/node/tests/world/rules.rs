@@ -43,7 +43,7 @@ fn the_node_object_is_made_and_kept_and_otherwise_left_alone() {
     };
     settle(&mut world);
     let node = read(&world).expect("it is made");
-    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], HOST, "the name is its own");
     assert_eq!(node["status"]["allocatable"]["cpu"], "1");
     assert!(node["spec"]["taints"].is_null(), "Pods may come: {node}");
     let (first, since) = beat(&node);
@@ -145,5 +145,37 @@ fn a_node_that_stops_ends_everything_and_tells() {
     for pod in world.pods() {
         let over = matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
         assert!(over || !ran(pod["metadata"]["uid"].as_str().unwrap()), "{pod}");
+    }
+}
+
+/// What is on record may be of a Pod that is bound to another name: it is not ours to forget.
+#[test]
+fn what_is_on_record_of_a_pod_stays_as_long_as_the_pod_does() {
+    for recovered_first in [true, false] {
+        let mut world = World::new(6);
+        world.calm = true;
+        let command = json!([{"name": "c", "image": "process", "command": ["work"]}]);
+        let pod = json!({
+            "metadata": {"name": "p"}, "spec": {"nodeName": "formerly", "restartPolicy": "Never", "containers": command},
+        });
+        world.ask(&Call::new(Verb::Create, Kind::POD, "default", "").body(&pod));
+        let pod = world.pods().remove(0);
+        world.life = Life::begin(&world.registry);
+        for uid in [pod["metadata"]["uid"].as_str().unwrap(), "of-long-ago"] {
+            let uid = PodUid::new(uid);
+            world.directories.insert(uid.clone());
+            world.life.reports.push_back(Report::Found { pod: uid, attempts: Vec::new() });
+        }
+        world.life.reports.push_back(Report::Recovered);
+        if recovered_first {
+            while world.report() {}
+        } else {
+            while world.news() {}
+        }
+        while world.news() || world.request() || world.report() || world.deed() {}
+        assert_eq!(world.directories.len(), 1, "one is gone, the other exists");
+        world.delete(&pod, 0);
+        while world.news() || world.request() || world.report() || world.deed() {}
+        assert!(world.directories.is_empty(), "nothing is left behind");
     }
 }

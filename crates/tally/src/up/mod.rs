@@ -159,12 +159,14 @@ async fn serve(
         let _ = stop.wait_for(|stop| *stop != Stop::No).await;
     };
     ready.server.serve(listener, stopped).await;
-    // The Pods end while the controllers still count them.
+    // First those who would put a new Pod in the place of every one that ends. What succeeds meanwhile is counted at the
+    // next start.
+    let finished = controllers.finish().await;
     let ended = match ready.node {
         Some(node) => node.end(DRAIN_WITHIN).await,
         None => Ok(()),
     };
-    let finished = controllers.finish().await.and(ended);
+    let finished = finished.and(ended);
     // Waits for the disk, with nothing else left to do.
     ready.registry.store.close();
     finished

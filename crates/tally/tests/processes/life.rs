@@ -51,6 +51,30 @@ async fn processes_end_with_the_cluster_and_jobs_go_on_with_the_next() {
     }
 }
 
+/// Whoever stops the cluster does not use up the tries of its Jobs.
+#[tokio::test]
+async fn a_job_outlives_many_stops() {
+    let mut kubectl = with_node().await;
+    let here = kubectl.directory.path().to_owned();
+    let script = "[ -e $HERE/again ] && exit 0; echo up >> $HERE/said; exec sleep 600";
+    let yaml = job("many", &here, "parallelism: 8\n  completions: 8", "restartPolicy: Never", script);
+    let made = kubectl.with_input("create --validate=false -f -", &yaml);
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    for life in 1..=3 {
+        eventually("all run", || lines(&here.join("said")).len() == 8 * life);
+        kubectl.server.signal("TERM");
+        assert_eq!(kubectl.server.ended(), Some(0), "{}", kubectl.server.said());
+        assert_eq!(alive(&here), [""; 0]);
+        if life == 3 {
+            fs::write(here.join("again"), "").unwrap();
+        }
+        kubectl.server = Server::start_node(&here).await;
+    }
+    kubectl.ok("wait --for=condition=complete job/many --timeout=60s");
+    let counts = kubectl.ok("get job many -o jsonpath={.status.succeeded}/{.status.failed}");
+    assert!(matches!(counts.trim(), "8/" | "8/0"), "{counts}");
+}
+
 #[tokio::test]
 async fn a_deleted_job_ends_its_processes() {
     let kubectl = with_node().await;

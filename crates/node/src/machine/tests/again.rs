@@ -103,6 +103,61 @@ fn what_nobody_saw_end_can_be_taken_out_of_its_jobs_account() {
 }
 
 #[test]
+fn what_the_node_has_stopped_is_taken_out_of_its_jobs_account_too() {
+    let two = |policy: &str| json!({"restartPolicy": policy, "containers": [container("c"), container("d")]});
+    let begun = |spec: &Value| spec["initContainers"].is_null();
+    let init = with(one("Never"), json!({"initContainers": [container("i")]}));
+    for (spec, script, expected) in [
+        (one("Never"), "drain +1s c=143", "keep [], remove, clean"),
+        (one("OnFailure"), "drain +1s c=1", "keep [], remove, clean"),
+        (one("Never"), "drain +8s c=137", "kill c/0, keep [], remove, clean"),
+        (one("Never"), "drain +1s c=0", "Succeeded[c=0]"),
+        // Before anything else began.
+        (init, "drain +1s i=0", "keep [], remove, clean"),
+        // Who failed before that has failed; but not who would have been started again.
+        (two("Never"), "c=3 +1s drain +1s d=143", "Failed(Terminated)[c=3 d=143]"),
+        (two("OnFailure"), "c=3 c=3 +1s drain +1s d=143", "keep [], remove, clean"),
+    ] {
+        let mut pod = pod(spec.clone());
+        pod["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+        pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
+        let options = Options { release_lost: true, ..Options::new("n") };
+        let bench = run(Bench::on(options, pod.clone(), &[], false), &format!("+1s {script}"));
+        let log = bench.log.join(", ");
+        assert!(log.ends_with(&format!(", {expected}")), "{script}: {log}");
+        assert!(bench.machine.is_at_rest(), "{script}");
+        if !expected.contains("keep") || !begun(&spec) {
+            continue;
+        }
+        // As on any other node.
+        let usual = run(Bench::new(pod, &[]), &format!("+1s {script}")).log.join(", ");
+        assert!(usual.contains("Failed(Terminated)"), "{usual}");
+    }
+}
+
+/// It is told of as any other then, and nobody waits for it.
+#[test]
+fn what_is_released_while_something_else_holds_it_has_failed() {
+    let mut pod = pod(one("Never"));
+    pod["metadata"]["finalizers"] = json!(["x/y"]);
+    pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
+    let options = Options { release_lost: true, ..Options::new("n") };
+    let mut bench = run(Bench::on(options, pod, &[], false), "+1s drain");
+    bench.exit("c", 143);
+    bench.machine.proceed(bench.drain_within, &bench.options, bench.now, &mut bench.out);
+    let asked = bench.machine.ask(true, &bench.options, bench.now);
+    assert!(matches!(asked, Some(Ask::Remove(_))), "{asked:?}");
+    bench.pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z".into();
+    bench.pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    bench.stored();
+    let held = Pod::read(bench.pod.to_string().as_bytes()).unwrap();
+    bench.machine.removed(Heard::Done(Some(Box::new(held))), bench.now);
+    bench.pass(10_000);
+    assert_eq!(bench.log.last().unwrap(), "Failed(Terminated)[c=143]");
+    assert!(bench.machine.is_at_rest());
+}
+
+#[test]
 fn a_pod_that_has_ended_stays_as_it_is() {
     let mut pod = pod(one("OnFailure"));
     pod["status"] = json!({"phase": "Failed"});
@@ -209,6 +264,16 @@ fn what_ran_when_the_doing_half_was_lost() {
     assert_eq!(lost(false, &[]), "Failed[c=137NodeRestarted]", "it ran, and must not run again");
     assert_eq!(lost(true, &[found("c", 0, Some(0))]), "Succeeded[c=0]", "it had been started after all");
     assert_eq!(lost(true, &[]), "prepare, start c/0", "it had never begun");
+}
+
+#[test]
+fn what_is_said_of_a_wait_is_how_long_it_is() {
+    // Its last run was long, and so the waits have begun anew.
+    let mut long = found("c", 3, Some(1));
+    long.exit.iter_mut().for_each(|exit| exit.started_at = exit.started_at - Span::from_seconds(700));
+    let bench = run(Bench::new(pod(one("OnFailure")), &[long]), "c=1 +1s");
+    let waiting = &bench.pod["status"]["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["message"], "back-off 10s restarting failed container=c pod=p_ns(u)");
 }
 
 #[test]

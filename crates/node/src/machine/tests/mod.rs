@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::port::{Check, Exit, Found, Signal};
+use crate::port::{Check, Exit, Found, Signal, Start};
 
 /// One machine, a fake of the half that does, and a fake of the API.
 struct Bench {
@@ -25,6 +25,7 @@ struct Bench {
     log: Vec<String>,
     objects: Value,
     writes: Vec<Value>,
+    orders: Vec<Start>,
 }
 
 fn pod(spec: Value) -> Value {
@@ -63,6 +64,7 @@ impl Bench {
             log: Vec::new(),
             objects: json!({}),
             writes: Vec::new(),
+            orders: Vec::new(),
         };
         bench.settle();
         bench
@@ -109,6 +111,7 @@ impl Bench {
                 self.log.push(format!("start {}", short(&order.attempt)));
                 assert!(!self.running.contains(&order.attempt), "started twice");
                 self.running.push(order.attempt.clone());
+                self.orders.push((*order).clone());
                 (!self.slow).then_some(Report::Started { attempt: order.attempt, at: self.now })
             }
             Deed::Signal { attempt, signal } => {
@@ -202,6 +205,12 @@ impl Bench {
             message: String::new(),
         };
         self.machine.hear(Report::Ended { attempt, exit }, self.now, &mut self.out);
+    }
+
+    /// What the first container is waiting for, in words.
+    fn waits_for(&self) -> String {
+        let waiting = &self.pod["status"]["containerStatuses"][0]["state"]["waiting"];
+        waiting["message"].as_str().unwrap_or_default().to_owned()
     }
 
     /// One word of a script.

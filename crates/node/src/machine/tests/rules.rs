@@ -30,6 +30,51 @@ fn how_a_pod_runs_and_ends() {
 }
 
 #[test]
+fn a_container_may_say_after_which_exits_it_starts_again() {
+    let rule = |operator: &str, values: Value| {
+        let codes = json!({"operator": operator, "values": values});
+        json!({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart", "exitCodes": codes}]})
+    };
+    let main = |more: Value| json!({"restartPolicy": "Never", "containers": [with(container("c"), more)]});
+    for (spec, script, expected) in [
+        (main(rule("In", json!([42, 43]))), "c=42 c=0", "start c/1, Succeeded[c=0x1]"),
+        (main(rule("In", json!([42, 43]))), "c=1", "Failed[c=1]"),
+        (main(rule("NotIn", json!([0, 1]))), "c=2 c=1", "start c/1, Failed[c=1x1]"),
+        (main(rule("In", json!([0]))), "c=0 c=1", "start c/1, Failed[c=1x1]"),
+    ] {
+        check(spec, script, &format!("prepare, start c/0, {expected}"));
+    }
+    let init = with(container("i"), rule("NotIn", json!([3])));
+    let spec = json!({"restartPolicy": "Never", "containers": [container("c")], "initContainers": [init]});
+    check(spec, "i=1 i=0 c=0", "prepare, start i/0, start i/1, start c/0, Succeeded[i=0x1 c=0]");
+    let all = json!({"restartPolicyRules": [{"action": "RestartAllContainers"}]});
+    let bench = check(main(all), "+1s", "prepare, !Failed, Pending[c=CreateContainerConfigError]");
+    assert!(bench.waits_for().contains("not \"RestartAllContainers\""), "{}", bench.waits_for());
+}
+
+#[test]
+fn what_a_container_may_use() {
+    let limits = |cpu: &str, memory: &str| {
+        let limits = json!({"resources": {"limits": {"cpu": cpu, "memory": memory}}});
+        let spec = json!({"restartPolicy": "Never", "containers": [with(container("c"), limits)]});
+        let bench = Bench::new(pod(spec), &[]);
+        (bench.orders[0].cpu_limit, bench.orders[0].memory_limit)
+    };
+    assert_eq!(limits("250m", "1Ki"), (Some(250), Some(1024)));
+    assert_eq!(limits("0", "0"), (None, None), "no limit");
+}
+
+#[test]
+fn a_path_that_cannot_be_filled_in_is_waited_for() {
+    let mounts = json!({"volumeMounts": [{"name": "v", "mountPath": "/v", "subPathExpr": "$(NOBODY)"}]});
+    let spec = json!({
+        "restartPolicy": "Never", "containers": [with(container("c"), mounts)], "volumes": [{"name": "v"}],
+    });
+    let bench = check(spec, "+1s", "prepare, !Failed, Pending[c=CreateContainerConfigError]");
+    assert!(bench.waits_for().contains("missing value for \"NOBODY\""), "{}", bench.waits_for());
+}
+
+#[test]
 fn what_cannot_start_has_failed() {
     let bench = Bench::with(pod(one("Never")), &[], true);
     let bench = run(bench, "cannot:c");
@@ -117,7 +162,12 @@ fn a_sidecar_is_up_before_the_next_one_starts() {
     });
     let expected = "prepare, start s/0, check s/0 up? 1000ms, Pending[s=runs c=PodInitializing], !Unhealthy, \
                     check s/0 up? 1000ms, start c/0, Running[s=Ready c=Ready]";
-    check(spec, "+1s no +1s ok +1s", expected);
+    check(spec.clone(), "+1s no +1s ok +1s", expected);
+    // As long as it is not up, it is said who keeps the others waiting.
+    let bench = run(Bench::new(pod(spec), &[]), "+1s");
+    let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
+    let initialized = conditions.iter().find(|condition| condition["type"] == "Initialized").unwrap();
+    assert_eq!(initialized["message"], "containers with incomplete status: [s]");
 }
 
 #[test]
@@ -156,6 +206,14 @@ fn probes() {
             json!({"readinessProbe": {"httpGet": {"port": 80, "path": "ok"}}}),
             "",
             "prepare, start c/0, check c/0 http 127.0.0.1:80/ok 1000ms",
+        ),
+        (
+            json!({
+                "env": [{"name": "A", "value": "1"}, {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                "readinessProbe": {"exec": {"command": ["at", "$(A)", "$(N)", "$$(A)", "$(B)"]}},
+            }),
+            "",
+            "prepare, start c/0, check c/0 at 1 p $(A) $(B) 1000ms",
         ),
         (json!({"readinessProbe": {"tcpSocket": {"port": "nowhere"}}}), "", "prepare, start c/0, !Unhealthy"),
         (
@@ -268,14 +326,22 @@ fn a_pod_has_until_its_deadline() {
 
 #[test]
 fn a_node_that_stops_ends_its_pods_and_says_why() {
-    let bench = check(
-        one("OnFailure"),
-        "+1s drain +1s c=0",
-        "prepare, start c/0, Running[c=Ready], signal 15 c/0, Failed(Terminated)[c=0]",
-    );
-    let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
-    let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
-    assert_eq!(target["reason"], "TerminationByKubelet");
+    let two = json!({"restartPolicy": "Never", "containers": [container("a"), container("b")]});
+    for (spec, script, expected, disrupted) in [
+        (one("OnFailure"), "c=143", "Failed(Terminated)[c=143]", true),
+        // Who has done its work has succeeded.
+        (one("OnFailure"), "c=0", "Succeeded[c=0]", false),
+        (one("Never"), "c=0", "Succeeded[c=0]", false),
+        (two.clone(), "a=0 b=0", "Succeeded[a=0 b=0]", false),
+        (two, "a=0 b=143", "Failed(Terminated)[a=0 b=143]", true),
+    ] {
+        let bench = run(Bench::new(pod(spec), &[]), &format!("+1s drain +1s {script}"));
+        assert_eq!(bench.log.last().unwrap(), expected);
+        let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
+        let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget");
+        let reason = target.and_then(|target| target["reason"].as_str());
+        assert_eq!(reason, disrupted.then_some("TerminationByKubelet"), "{expected}");
+    }
     let ran = "prepare, start c/0, Running[c=Ready], signal 15 c/0, kill c/0, Failed(Terminated)[c=137]";
     check(one("OnFailure"), "+1s drain +8s c=137", ran);
     check(one("OnFailure"), "+1s drain +2s drain-now c=137", ran);
@@ -318,11 +384,80 @@ fn what_is_missing_is_waited_for() {
 }
 
 #[test]
-fn a_container_without_a_command_waits_and_is_told_what_it_needs() {
-    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]});
-    let bench = check(spec, "+600s", "prepare, !CommandMissing, Pending[c=CommandMissing]");
-    let message = bench.pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap();
-    assert!(message.contains("`command`"), "{message}");
-    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "args": ["work"]}]});
+fn what_this_node_cannot_do_is_refused_before_anything_starts() {
+    let get = |scheme: &str| json!({"httpGet": {"port": 1, "scheme": scheme}});
+    let secret = get("HTTPS");
+    let not_https = "with scheme HTTP, not HTTPS";
+    let breaks = "container's runAsUser breaks non-root policy (pod: \"p_ns(u)\", container: c)";
+    let is_root = "container has runAsNonRoot and image will run as root (pod: \"p_ns(u)\", container: c)";
+    let context = |user: Value| json!({"securityContext": {"runAsNonRoot": true, "runAsUser": user}});
+    for (root, more, problem) in [
+        (false, json!({"livenessProbe": secret}), not_https),
+        (false, json!({"startupProbe": secret}), not_https),
+        (false, json!({"readinessProbe": secret}), not_https),
+        (false, json!({"lifecycle": {"postStart": secret}}), not_https),
+        (false, json!({"lifecycle": {"preStop": secret}}), not_https),
+        (false, json!({"lifecycle": {"preStop": get("HTTP")}}), ""),
+        (false, context(json!(0)), breaks),
+        (true, context(json!(null)), is_root),
+        (true, context(json!(1000)), ""),
+        (false, context(json!(null)), ""),
+        (true, json!({"securityContext": {"runAsNonRoot": false}}), ""),
+    ] {
+        // What is said of the Pod holds where the container says nothing.
+        let mut spec = json!({"restartPolicy": "Never", "securityContext": {"runAsNonRoot": false}});
+        if more["securityContext"]["runAsNonRoot"] == true {
+            spec["securityContext"]["runAsNonRoot"] = true.into();
+        }
+        let mut own = with(container("c"), more.clone());
+        if let Some(own) = own.get_mut("securityContext").and_then(Value::as_object_mut) {
+            own.retain(|key, _| key == "runAsUser");
+        }
+        spec["containers"] = json!([own]);
+        let options = Options { is_root: root, ..Options::new("n") };
+        let bench = run(Bench::on(options, pod(spec), &[], false), "+1s");
+        let shown = &bench.pod["status"]["containerStatuses"][0]["state"];
+        if problem.is_empty() {
+            assert!(shown["running"].is_object(), "{more}: {shown}");
+        } else {
+            assert_eq!(shown["waiting"]["reason"], "CreateContainerConfigError", "{more}: {shown}");
+            assert!(bench.waits_for().ends_with(problem), "{more}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_makes_no_sense_is_told_so_and_let_go() {
+    let spec = with(one("Never"), json!({"volumes": [{"name": "v", "configMap": {"name": "m", "defaultMode": -1}}]}));
+    let bench = check(spec.clone(), "+600s", "!Failed, Pending(Unreadable)[]");
+    let message = bench.pod["status"]["message"].as_str().unwrap();
+    assert!(message.contains("makes no sense to the node: ") && message.contains("-1"), "{message}");
+    check(spec, "+1s delete:5", "!Failed, Pending(Unreadable)[], Failed(Unreadable)[], remove, clean");
+    // One that made sense before goes on, and goes when it is deleted.
+    let mut bench = run(Bench::new(pod(one("Never")), &[]), "+1s");
+    bench.pod["spec"]["volumes"] = json!(7);
+    bench.changed();
+    let bench = run(bench, "+1s delete:5 c=143");
+    let expected = "prepare, start c/0, Running[c=Ready], !Killing, signal 15 c/0, Failed[c=143], remove, clean";
+    assert_eq!(bench.log.join(", "), expected);
+}
+
+#[test]
+fn a_null_says_nothing() {
+    let volumes = json!([{"name": "v", "projected": {"sources": null}}, {"name": "w", "configMap": null}]);
+    let nothing = ["env", "envFrom", "args", "ports", "volumeMounts", "resources", "securityContext", "lifecycle"];
+    let mut own = container("c");
+    nothing.iter().for_each(|field| own[*field] = Value::Null);
+    let spec = json!({"restartPolicy": "Never", "volumes": volumes, "containers": [own], "initContainers": null});
     check(spec, "c=0", "prepare, start c/0, Succeeded[c=0]");
+}
+
+#[test]
+fn a_container_without_a_command_waits_and_is_told_what_it_needs() {
+    for (args, has) in [(json!([]), "has no command"), (json!(["-e", "print"]), "has args and no command")] {
+        let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "perl", "args": args}]});
+        let bench = check(spec, "+600s", "prepare, !CommandMissing, Pending[c=CommandMissing]");
+        let message = bench.waits_for();
+        assert!(message.contains(has) && message.contains("entrypoint, so `command` must say"), "{message}");
+    }
 }
