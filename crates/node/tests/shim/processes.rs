@@ -218,8 +218,9 @@ fn signals_reach_the_whole_group() {
             sh -c 'trap \"echo child; exit\" TERM; echo ready; while :; do sleep 0.02; done' & wait; wait";
         let attempt = node.attempt("main", 0);
         node.launch(shell(attempt.clone(), script)).await;
-        let root = node.root.join(format!("pods/{}/main.0.0.log", node.pod));
-        until("it is ready", || std::fs::read_to_string(&root).is_ok_and(|log| log.contains("ready"))).await;
+        let pod = node.root.join(format!("pods/{}", node.pod));
+        let is_ready = |log: &str| std::fs::read_to_string(pod.join(log)).is_ok_and(|log| log.contains("ready"));
+        until("it is ready", || is_ready("main.0.0.log")).await;
         node.send(Deed::Signal { attempt: attempt.clone(), signal: Signal::Number(15) }).await;
         assert_eq!(node.next().await, Report::Signalled { attempt: attempt.clone() });
         assert_eq!(node.ended().await.code, 5);
@@ -229,7 +230,8 @@ fn signals_reach_the_whole_group() {
         node.send(Deed::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
         assert_eq!(node.next().await, Report::Signalled { attempt });
         let stubborn = node.attempt("stubborn", 0);
-        node.launch(shell(stubborn.clone(), "trap '' TERM; while :; do sleep 0.02; done")).await;
+        node.launch(shell(stubborn.clone(), "trap '' TERM; echo ready; while :; do sleep 0.02; done")).await;
+        until("it is deaf", || is_ready("stubborn.0.0.log")).await;
         for signal in [Signal::Number(15), Signal::Kill] {
             node.send(Deed::Signal { attempt: stubborn.clone(), signal }).await;
             assert!(matches!(node.next().await, Report::Signalled { .. }));
