@@ -34,6 +34,7 @@ impl Machine {
                 let from = how.finished_at.unwrap_or(now).min(now);
                 container.delay = container::delay_after(number);
                 container.end(number, how, from);
+                container.hurry_if_lost(now);
                 if news {
                     told.touch(now);
                 }
@@ -77,6 +78,7 @@ impl Machine {
                 None => restarted(&attempt, None, now),
             };
             container.end(number, how, now);
+            container.hurry_if_lost(now);
             self.told.touch(now);
         }
     }

@@ -111,6 +111,17 @@ impl Container {
         matches!(&self.state, State::Ended { how, .. } if how.reason == RESTARTED || how.reason == UNKNOWN)
     }
 
+    /// The wait before a restart is for those that fail by themselves; what the node has ended starts again at once.
+    pub fn hurry_if_lost(&mut self, now: Timestamp) {
+        let lost = self.was_lost();
+        if let State::Ended { again_at, .. } = &mut self.state
+            && lost
+        {
+            *again_at = now;
+            self.delay = FIRST_DELAY;
+        }
+    }
+
     /// Whether it is started again after it has ended so.
     pub fn restarts(&self, spec: &pod::Container, policy: RestartPolicy, code: i32) -> bool {
         let policy = match spec.restart_policy.as_deref() {

@@ -29,7 +29,9 @@ fn after_a_restart_of_the_node() {
         // What is shown as ended is not started and not counted again.
         ("OnFailure", "Running", status(0, &ended(0, 0)), vec![found("c", 0, Some(0))], "Succeeded[c=0]"),
         ("OnFailure", "Running", status(1, &ended(1, 1)), vec![found("c", 1, Some(1))], "prepare, start c/2"),
-        ("OnFailure", "Running", status(1, &running), vec![found("c", 0, Some(1))], "!BackOff"),
+        // Only who fails by itself waits before it is started again.
+        ("OnFailure", "Running", status(1, &running), vec![found("c", 0, Some(1))], "prepare, start c/2"),
+        ("OnFailure", "Running", status(5, &running), vec![found("c", 5, None)], "prepare, start c/6"),
         // The record may be ahead of what was told.
         (
             "OnFailure",
