@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -31,6 +32,9 @@ const DRAIN_WITHIN: Span = Span::from_seconds(30);
 
 /// For tasks to be dropped at the end. They do not wait for anything but each other.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often is looked whether all are still at work.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -154,9 +158,13 @@ async fn serve(
     let controllers =
         controllers::Running::start(&args.controllers, cluster, registry, metrics.clone(), driver::Options::default());
     ready.server.add_metrics(move || metrics.classic());
-    let stopped = async move {
-        // An error would say that nobody can ask any more.
-        let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+    let broken = AtomicBool::new(false);
+    let stopped = async {
+        tokio::select! {
+            // An error would say that nobody can ask any more.
+            _ = stop.wait_for(|stop| *stop != Stop::No) => {}
+            () = until_broken(&controllers, ready.node.as_ref()) => broken.store(true, Ordering::Relaxed),
+        }
     };
     ready.server.serve(listener, stopped).await;
     // First those who would put a new Pod in the place of every one that ends. What succeeds meanwhile is counted at the
@@ -169,7 +177,18 @@ async fn serve(
     let finished = finished.and(ended);
     // Waits for the disk, with nothing else left to do.
     ready.registry.store.close();
+    if broken.into_inner() {
+        finished?;
+        bail!("this machine's node ended in an unexpected way; start tally again");
+    }
     finished
+}
+
+/// A server whose controllers or node are gone would look alive, and nothing would ever happen.
+async fn until_broken(controllers: &controllers::Running, node: Option<&ThisNode>) {
+    while !controllers.has_ended() && !node.is_some_and(ThisNode::has_ended) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
