@@ -2,7 +2,7 @@
 # make golden the recorded conversations alone
 # make lint   formatting and lints
 # make faults the fault suites at full length: about 250 kills, ten minutes
-# make kills  kill -9 of the commands that run processes, 60 times each: ten minutes
+# make kills  kill -9 of the commands that run processes, 60 times in each of three tests
 # make bench  figures; asserts nothing
 # make fuzz   a minute of fuzzing for each target (cargo-fuzz)
 

@@ -20,38 +20,31 @@ fi
 
 now() { date +%s%N; }
 
-# The least time of some runs of a command line, in milliseconds.
-best() {
-    least=
-    for _ in $(seq "$RUNS"); do
-        began=$(now)
-        sh -c "$1" >/dev/null 2>&1 || { echo "failed: $1" >&2; exit 1; }
-        took=$((($(now) - began) / 1000000))
-        if [ -z "$least" ] || [ "$took" -lt "$least" ]; then least=$took; fi
-    done
-    echo "$least"
+# How long a command line takes, in milliseconds, or what it took before if that was less.
+least() {
+    began=$(now)
+    sh -c "$2" >/dev/null 2>&1 || { echo "failed: $2" >&2; exit 1; }
+    took=$((($(now) - began) / 1000000))
+    if [ -n "$1" ] && [ "$1" -lt "$took" ]; then echo "$1"; else echo "$took"; fi
 }
 
 show() { awk -v name="$1" -v ms="$2" -v n="$COUNT" 'BEGIN { printf "%-14s %7.2f s  %6.0f a second\n", name, ms / 1000, n * 1000 / ms }'; }
 ratio() { awk -v name="$1" -v other="$2" -v ours="$3" 'BEGIN { printf "tally run is %.2f times as fast as %s\n", other / ours, name }'; }
 
 echo "$COUNT times \`true\`, $WIDTH at a time, the best of $RUNS, $(nproc) processors"
-ours=$(best "'$TALLY' run --quiet --completions $COUNT --parallelism $WIDTH -- true")
-show "tally run" "$ours"
-indexed=$(best "'$TALLY' run --quiet --indexed --completions $COUNT --parallelism $WIDTH -- true")
-show "  --indexed" "$indexed"
-if command -v xargs >/dev/null 2>&1; then
-    xargs=$(best "seq $COUNT | xargs -P $WIDTH -n 1 true")
-    show "xargs -P" "$xargs"
-else
-    echo "xargs is missing (Debian: findutils)"
-fi
+ours= indexed= xargs= parallel=
 # Another program of that name comes with moreutils.
-if parallel --version 2>/dev/null | head -n 1 | grep -q GNU; then
-    parallel=$(best "seq $COUNT | parallel -j $WIDTH true")
-    show "GNU parallel" "$parallel"
-else
-    echo "GNU parallel is missing (Debian: parallel)"
-fi
-[ -z "${xargs:-}" ] || ratio xargs "$xargs" "$ours"
-[ -z "${parallel:-}" ] || ratio "GNU parallel" "$parallel" "$ours"
+gnu=$(parallel --version 2>/dev/null | head -n 1 | grep GNU || true)
+# In turns: whatever else the machine does, it does to all of them.
+for _ in $(seq "$RUNS"); do
+    ours=$(least "$ours" "'$TALLY' run --quiet --completions $COUNT --parallelism $WIDTH -- true")
+    indexed=$(least "$indexed" "'$TALLY' run --quiet --indexed --completions $COUNT --parallelism $WIDTH -- true")
+    if command -v xargs >/dev/null 2>&1; then xargs=$(least "$xargs" "seq $COUNT | xargs -P $WIDTH -n 1 true"); fi
+    if [ -n "$gnu" ]; then parallel=$(least "$parallel" "seq $COUNT | parallel -j $WIDTH true"); fi
+done
+show "tally run" "$ours"
+show "  --indexed" "$indexed"
+if [ -n "$xargs" ]; then show "xargs -P" "$xargs"; else echo "xargs is missing (Debian: findutils)"; fi
+if [ -n "$parallel" ]; then show "GNU parallel" "$parallel"; else echo "GNU parallel is missing (Debian: parallel)"; fi
+[ -z "$xargs" ] || ratio xargs "$xargs" "$ours"
+[ -z "$parallel" ] || ratio "GNU parallel" "$parallel" "$ours"

@@ -69,11 +69,18 @@ impl Follow<'_> {
                     Some(WatchEvent::Failed(_)) | None => job_news = self.watch(jobs, "")?,
                     Some(event) => self.job_news(&event),
                 },
-                event = pod_news.next() => match event {
+                // Failures can wait for the next beat: to be woken for every Pod costs more than to look at it.
+                event = pod_news.next(), if all => match event {
                     Some(WatchEvent::Failed(_)) | None => pod_news = self.watch(pods, field_selector)?,
                     Some(event) => self.pod_news(&event),
                 },
                 _ = beat.tick() => {
+                    while let Some(event) = pod_news.try_next() {
+                        match event {
+                            WatchEvent::Failed(_) => pod_news = self.watch(pods, field_selector)?,
+                            event => self.pod_news(&event),
+                        }
+                    }
                     self.tell(&notes);
                     self.beat();
                     if let Some(trouble) = self.trouble(&working) {
