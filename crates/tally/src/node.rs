@@ -31,6 +31,9 @@ use crate::up::controllers::Running;
 /// For what has been killed to be noticed, and told.
 const BEYOND_DRAIN: Duration = Duration::from_secs(10);
 
+/// How often is looked whether it is still at work.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// Pods at once. Each takes a few open files of the shim and as many processes as it likes.
 const MOST_PODS: u64 = 250;
 
@@ -84,9 +87,18 @@ impl ThisNode {
     /// Ends everything that runs, each Pod within its grace period and all within this time, and puts on record how.
     pub async fn end(self, within: Span) -> Result<()> {
         self.mailbox.drain(within);
+        let gone = async {
+            while !self.has_ended() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
         // What does not end when it is killed is not waited for: the shim gives it up, too.
         let patience = Duration::from_millis(within.millis().unsigned_abs()) + BEYOND_DRAIN;
-        let _ = timeout(patience, self.mailbox.drained()).await;
+        tokio::select! {
+            _ = timeout(patience, self.mailbox.drained()) => {}
+            // Who is not at work any more will never be done with it.
+            () = gone => {}
+        }
         let finished = self.controller.finish().await;
         // The shim is let go when nobody holds the ends any more.
         self.carrier.abort();

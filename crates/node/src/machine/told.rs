@@ -11,7 +11,7 @@ use tally_core::ids::Revision;
 use tally_core::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, Phase, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 
-use super::Machine;
+use super::{Machine, Why};
 use crate::options::Options;
 use crate::pod::Pod;
 use crate::sources::Source;
@@ -137,6 +137,7 @@ impl Machine {
             && !released
             && metadata.labels.contains_key(OF_A_JOB)
             && self.verdict == Some(Phase::Failed)
+            && self.ending.is_none_or(|ending| ending.why != Why::Deadline)
             && !self.pod.status.phase.is_terminal()
             && (self.is_lost() || self.was_stopped())
             && !carries(FAILURE_COUNT_ANNOTATION)

@@ -129,7 +129,7 @@ impl Journal {
         if self.records.contains_key(attempt) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        self.claim()?;
+        self.claim(0)?;
         self.append(Line::Started(attempt.clone(), started))
     }
 
@@ -137,10 +137,14 @@ impl Journal {
         self.append(Line::Running(attempt.clone(), running))
     }
 
-    /// Where the message does not fit on the disk any more, the exit does.
+    /// Where there is no room for the message, there is for the exit: the room of others is not taken for it.
     pub fn ended(&mut self, attempt: &Attempt, exit: &Exit) -> io::Result<()> {
-        self.append(Line::Ended(attempt.clone(), exit.clone()))
-            .or_else(|_| self.append(Line::Ended(attempt.clone(), Exit { message: String::new(), ..exit.clone() })))
+        // As JSON, a byte is at most six.
+        let message = 6 * exit.message.len() as u64;
+        if self.claim(message).is_ok() && self.append(Line::Ended(attempt.clone(), exit.clone())).is_ok() {
+            return Ok(());
+        }
+        self.append(Line::Ended(attempt.clone(), Exit { message: String::new(), ..exit.clone() }))
     }
 
     pub fn lost(&mut self, attempt: &Attempt, at: Timestamp, why: &str) -> io::Result<()> {
@@ -208,14 +212,16 @@ impl Journal {
         }
     }
 
-    /// Room for the end of everything that runs and of one more.
-    fn claim(&mut self) -> io::Result<()> {
-        let needed = self.length + (self.open + 4) * LINE;
+    /// Room for the end of everything that runs and of one more, and for this.
+    fn claim(&mut self, besides: u64) -> io::Result<()> {
+        let needed = self.length + (self.open + 4) * LINE + besides;
         if needed <= self.claimed {
             return Ok(());
         }
         for until in [needed + CLAIM, needed] {
-            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.length, until - self.length) {
+            let claim = || fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.length, until - self.length);
+            // The end of a child may come in between.
+            match rustix::io::retry_on_intr(claim) {
                 Ok(()) => {
                     self.claimed = until;
                     return Ok(());
@@ -279,7 +285,7 @@ impl Journal {
             open: self.open,
         };
         // What the old one promised, the new one must.
-        fresh.claim()?;
+        fresh.claim(0)?;
         fs::rename(self.fresh(), &self.path)?;
         (self.file, self.length, self.claimed) = (fresh.file, fresh.length, fresh.claimed);
         Ok(())

@@ -51,12 +51,21 @@ pub fn recover(
         let pod = PodUid::new(&name);
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         match layout.pod(&pod) {
-            Ok(_) if is_dir => drop(pods.entry(pod).or_default()),
+            Ok(_) if is_dir && is_uid(&name) => drop(pods.entry(pod).or_default()),
             // Whoever put it there knows better what it is.
             _ => note(format!("{name} in {} is not a Pod of ours and is left alone", layout.pods().display())),
         }
     }
     Ok(pods.into_iter().map(|(pod, attempts)| Report::Found { pod, attempts }).collect())
+}
+
+/// As the API makes them: a copy that somebody has put beside is not a Pod.
+fn is_uid(name: &str) -> bool {
+    let dashed = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    name.len() == 36 && name.bytes().enumerate().all(dashed)
 }
 
 /// Whose they were has ended, and those that have been heard are in the journal.

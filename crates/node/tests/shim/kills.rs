@@ -170,12 +170,14 @@ fn what_is_no_pod_is_left_alone() {
     let root = tempfile::tempdir().unwrap();
     let pods = root.path().join("pods");
     std::fs::create_dir_all(pods.join("..data")).unwrap();
-    std::fs::create_dir_all(pods.join("a-pod")).unwrap();
+    let pod = PodUid::from_u128(9);
+    std::fs::create_dir_all(pods.join(pod.to_string())).unwrap();
+    std::fs::create_dir_all(pods.join(format!("{pod}.bak"))).unwrap();
     std::fs::write(pods.join("notes.txt"), "mine").unwrap();
     std::os::unix::fs::symlink("/", pods.join("link")).unwrap();
     block_on(async {
         let node = Node::start(root.path()).await;
-        assert_eq!(node.found, [(PodUid::new("a-pod"), Vec::new())]);
+        assert_eq!(node.found, [(pod, Vec::new())]);
         node.stop().await;
     });
     assert!(pods.join("notes.txt").exists() && pods.join("..data").exists());

@@ -24,6 +24,9 @@ const NEEDED: &str = "job,podgc,scheduler";
 /// And those that clear away what is kept longer than the run.
 const KEEPING: &str = "gc,job,podgc,scheduler,ttl";
 
+/// Every Pod has its own grace period to end in; nobody means a longer one than this.
+const LONGEST_GRACE: Span = Span::from_seconds(24 * 3600);
+
 pub struct Cluster {
     pub registry: Arc<Registry>,
     /// What the node keeps goes here.
@@ -99,18 +102,25 @@ impl Working {
         self.controllers.has_ended() || self.node.has_ended()
     }
 
-    /// All Jobs are finished: nothing is running.
+    /// All Jobs are finished, and nothing is running; or nothing can be told any more, and what runs is killed.
     pub async fn finish(self) -> Result<()> {
         self.controllers.finish().await?;
         self.node.finish().await
     }
 
-    /// Ends everything in order, whatever is running: see [`ending`].
+    /// Ends everything in order, whatever is running.
     pub async fn end(self) -> Result<()> {
         // First those who would put a new Pod in the place of every one that ends.
-        self.controllers.finish().await?;
-        ending::end_pods(&self.registry).await;
-        self.node.finish().await
+        let finished = self.controllers.finish().await;
+        let ended = match self.node {
+            // It knows what it has ended itself, also when it is killed before it is done.
+            Node::This(node) => node.end(LONGEST_GRACE).await,
+            node @ Node::Hollow(_) => {
+                ending::end_pods(&self.registry).await;
+                node.finish().await
+            }
+        };
+        finished.and(ended)
     }
 }
 

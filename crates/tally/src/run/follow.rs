@@ -86,7 +86,7 @@ impl Follow<'_> {
                     if let Some(trouble) = self.trouble(&working) {
                         ending.abort();
                         if let Some(working) = working.take() {
-                            let _ = working.end().await;
+                            let _ = working.finish().await;
                         }
                         return Err(Refused::Machine(trouble));
                     }
@@ -215,7 +215,7 @@ impl Follow<'_> {
         if let Some(reason) = self.registry.store.poisoned() {
             return Some(format!("nothing can be written any more: {reason}"));
         }
-        working.has_ended().then(|| "the controllers ended in an unexpected way".to_owned())
+        working.has_ended().then(|| "the controllers or the node ended in an unexpected way".to_owned())
     }
 }
 

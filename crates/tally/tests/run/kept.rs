@@ -12,9 +12,10 @@ fn summary(out: &str) -> Value {
     events(out).pop().unwrap()
 }
 
-/// A run of a Job with ten Pods at a time, a quarter of a second each: there is time to come in between.
+/// A run of a Job with ten Pods at a time, a quarter of a second each: there is time to come in between, though progress is
+/// told once a second.
 fn begun(directory: &Path, data: &str) -> (Running, impl Fn() -> String) {
-    let spec = "  completions: 40\n  parallelism: 10\n  completionMode: Indexed\n  backoffLimit: 0";
+    let spec = "  completions: 120\n  parallelism: 10\n  completionMode: Indexed\n  backoffLimit: 0";
     let path = file(directory, "j.yaml", &job("sum", spec, &[("run-for", "250ms")]));
     let out = directory.join("out");
     let child = run(&["--output", "json", "--data-dir", data, "-f", text(&path)])
@@ -42,11 +43,11 @@ fn a_second_run_goes_on_where_the_first_was_killed() {
     let second = ends(&["--output", "json", "--logs", "--data-dir", text(&data), "-f", text(&path)]);
     assert_eq!(second.code, Some(0), "{}", second.err);
     assert!(second.err.contains("goes on from what is in"), "{}", second.err);
-    assert_eq!(summary(&second.out)["succeeded"], 40);
+    assert_eq!(summary(&second.out)["succeeded"], 120);
     let first_seen = events(&second.out).into_iter().find(|event| event["event"] == "progress").unwrap();
     assert!(first_seen["succeeded"].as_u64() >= Some(before), "{first_seen}");
     let ran = events(&second.out).iter().filter(|event| event["event"] == "log").count();
-    assert!(ran as u64 <= 40 - before, "{ran} ran, though {before} had succeeded");
+    assert!(ran as u64 <= 120 - before, "{ran} ran, though {before} had succeeded");
 
     let third = ends(&["--output", "json", "--data-dir", text(&data), "-f", text(&path)]);
     assert_eq!(third.code, Some(0), "{}", third.err);
@@ -55,7 +56,7 @@ fn a_second_run_goes_on_where_the_first_was_killed() {
 
     let again = ends(&["--output", "json", "--again", "--data-dir", text(&data), "-f", text(&path)]);
     assert_eq!(again.code, Some(0), "{}", again.err);
-    assert_eq!((&summary(&again.out)["ranBefore"], &summary(&again.out)["succeeded"]), (&false.into(), &40.into()));
+    assert_eq!((&summary(&again.out)["ranBefore"], &summary(&again.out)["succeeded"]), (&false.into(), &120.into()));
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn an_interrupted_job_goes_on_with_its_tries_unspent() {
     let second = ends(&["--output", "json", "--data-dir", text(&data)]);
     assert_eq!(second.code, Some(0), "{}", second.err);
     let last = summary(&second.out);
-    assert_eq!((&last["succeeded"], &last["failed"]), (&40.into(), &0.into()), "no try was spent: {last}");
+    assert_eq!((&last["succeeded"], &last["failed"]), (&120.into(), &0.into()), "no try was spent: {last}");
 }
 
 #[test]

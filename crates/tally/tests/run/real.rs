@@ -90,6 +90,47 @@ fn a_second_ctrl_c_leaves_nothing_running() {
 }
 
 #[test]
+fn an_end_in_a_hurry_spends_no_tries() {
+    let directory = directory();
+    let here = directory.path();
+    let script = "test ! -e $HERE/go || exit 0; trap 'echo asked >> $HERE/said' TERM; echo up >> $HERE/said; \
+                  while :; do sleep 0.05; done";
+    let job = serde_json::json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "hurry"},
+        "spec": {
+            "completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{
+                "name": "c", "image": "process", "command": ["sh", "-c", script],
+                "env": [{"name": "HERE", "value": here.display().to_string()}],
+            }]}},
+        },
+    });
+    fs::write(here.join("job.json"), job.to_string()).unwrap();
+    let run = || {
+        let mut tally = Command::new(env!("CARGO_BIN_EXE_tally"));
+        tally
+            .args(["run", "--output", "json", "--data-dir"])
+            .arg(here.join("data"))
+            .arg("-f")
+            .arg(here.join("job.json"));
+        tally.stdin(Stdio::null());
+        tally
+    };
+    let mut first = Running(run().stdout(Stdio::null()).spawn().unwrap());
+    eventually("two run", || said(here, "up") == 2);
+    signal(first.0.id(), "INT");
+    eventually("both have been asked to end", || said(here, "asked") == 2);
+    signal(first.0.id(), "INT");
+    assert_eq!(first.0.wait().unwrap().code(), Some(130));
+    fs::write(here.join("go"), "").unwrap();
+    let second = run().output().unwrap();
+    let said = String::from_utf8_lossy(&second.stdout);
+    assert_eq!(second.status.code(), Some(0), "{said}");
+    let last = events(&said).pop().unwrap();
+    assert_eq!((&last["succeeded"], &last["failed"]), (&2.into(), &0.into()), "{last}");
+}
+
+#[test]
 fn what_a_killed_run_left_behind_is_taken_away_by_the_next() {
     let directory = directory();
     let here = directory.path();
