@@ -503,6 +503,26 @@ fn any_document() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
+    fn what_a_patch_does_not_name_is_as_if_it_had_been_held_to_the_schema_again(current in pod_spec(), change in pod_spec()) {
+        let current = object("pods", json!({"metadata": {"name": "p"}, "spec": current, "status": {"phase": "Pending"}}));
+        for patch in [
+            json!({"status": {"phase": "Running"}}),
+            json!({"metadata": {"labels": {"a": "b"}}, "spec": change}),
+            json!({"status": null, "metadata": {"finalizers": []}}),
+            json!({"$patch": "replace", "metadata": {"name": "p"}, "spec": change}),
+        ] {
+            for kind in [PatchKind::Strategic, PatchKind::Merge] {
+                let text = patch.to_string();
+                let whole = tally_api::patch::apply(resource("pods"), kind, &current, text.as_bytes()).unwrap();
+                let whole = conform(resource("pods"), whole, FieldValidation::Ignore).unwrap().object;
+                let (held, ignore) = (current.clone(), FieldValidation::Ignore);
+                let parts = patched(resource("pods"), kind, held, text.as_bytes(), ignore).unwrap().object;
+                prop_assert_eq!(parts, whole);
+            }
+        }
+    }
+
+    #[test]
     fn a_patch_that_has_been_applied_changes_nothing_more(current in pod_spec(), change in pod_spec()) {
         let change = json!({"spec": change});
         for kind in [PatchKind::Strategic, PatchKind::Merge] {

@@ -8,6 +8,7 @@
 
 mod entry;
 mod filing;
+mod flight;
 mod index_files;
 mod plan;
 mod slab;
@@ -21,7 +22,7 @@ use hashbrown::HashTable;
 
 use crate::accounting::{Outcome, PodFacts, UNCOUNTED_LIMIT};
 use crate::backoff::FailureHistory;
-use crate::ids::{CompletionIndex, PodUid, Revision};
+use crate::ids::{PodUid, Revision};
 use crate::indexes::IndexSet;
 use crate::job::{JobView, condition};
 use crate::mutation::{Bug, Sound, Soundness};
@@ -31,6 +32,7 @@ use crate::time::{Span, Timestamp};
 
 use entry::{Busy, CLASSES, Entry, Regime, Slot};
 use filing::{Counts, Flag, Queue};
+use flight::{Flight, InFlightCreation, StatusInFlight};
 pub use plan::{Plan, PodRef, Removal, Sight, StatusWrite};
 use slab::Slab;
 
@@ -129,51 +131,6 @@ pub struct LedgerPod<'a> {
 struct Refusal {
     times: u32,
     retry_at: Timestamp,
-}
-
-#[derive(Clone, Debug)]
-struct InFlightCreation {
-    index: Option<CompletionIndex>,
-    attempt: u32,
-    /// None while in flight; a time when the outcome is unknown and must be found out.
-    retry_at: Option<Timestamp>,
-    /// A list that will show it, if it exists, has been asked for.
-    listed: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Flight {
-    status: Option<StatusInFlight>,
-    releases: u32,
-    releases_since: Timestamp,
-    creations_since: Timestamp,
-    /// Creations whose answer is open; the others are of unknown outcome.
-    creations: usize,
-    last_write_at: Option<Timestamp>,
-    last_batch: usize,
-    /// Status writes without a rest between them.
-    writes_in_a_row: u32,
-}
-
-impl Flight {
-    fn written(&mut self, now: Timestamp) {
-        let soon = self.last_write_at.is_some_and(|at| now < at + REST);
-        self.writes_in_a_row = if soon { self.writes_in_a_row.saturating_add(1) } else { 0 };
-        self.last_write_at = Some(now);
-    }
-}
-
-/// A Job that has written no status for this long is not busy.
-const REST: Span = Span::from_millis(100);
-
-#[derive(Clone, Debug, Default)]
-struct StatusInFlight {
-    /// Indexes this write books, so that its commit need not compare whole sets.
-    completed: Vec<CompletionIndex>,
-    failed: Vec<CompletionIndex>,
-    /// It ends the Job, or begins to. Until its fate is known nothing may be created or removed, whatever a clock that
-    /// stepped back would have us think.
-    decides: bool,
 }
 
 /// What this ledger knows of Pods, and what is known of Pods it has no claim to (any more). A recorded Pod that lost

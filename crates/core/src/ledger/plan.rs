@@ -3,9 +3,10 @@
 
 use compact_str::CompactString;
 
+use super::Ledger;
 use super::entry::{Busy, Slot};
 use super::filing::Flag;
-use super::{InFlightCreation, Ledger};
+use super::flight::InFlightCreation;
 use crate::accounting::PodFacts;
 use crate::blueprint::NewPod;
 use crate::conditions::Decision;

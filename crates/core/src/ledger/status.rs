@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::entry::Standing;
 use super::filing::Flag;
+use super::flight::{StatusInFlight, Wish};
 use super::plan::{Account, Plan, StatusWrite, count, len};
-use super::{Facts, Ledger, StatusInFlight};
+use super::{Facts, Ledger};
 use crate::accounting::{CausalSnapshot, Outcome};
 use crate::conditions::{self, Decision};
 use crate::ids::Revision;
@@ -16,17 +17,6 @@ use crate::time::{Span, Timestamp};
 
 /// How long the next status write waits for releases that do not answer. One hanging Pod must not hold up the rest.
 const RELEASE_PATIENCE: Span = Span::from_seconds(1);
-/// How long a write of live counts alone waits for creations in flight, which would change them at once.
-const CREATION_PATIENCE: Span = Span::from_seconds(1);
-/// Writes of live counts alone are at least this far apart.
-const LIVE_COUNT_INTERVAL: Span = Span::from_millis(100);
-/// Under load accounting writes are at least this far apart, so that a Job of N Pods costs about N/500 writes. When idle
-/// a finished Pod is accounted for at once.
-const BUSY_INTERVAL: Span = Span::from_millis(50);
-/// Load is this many Pods in the last write, or so many writes one soon after the other.
-const BUSY_BATCH: usize = 16;
-const BUSY_WRITES: u32 = 4;
-
 impl<S: Soundness> Ledger<S> {
     /// The one write that tallies what was released, records what has finished since, and tells the live counts.
     pub(super) fn plan_status(
@@ -60,7 +50,14 @@ impl<S: Soundness> Ledger<S> {
         if !urgent && !self.live_counts_differ(waiting) {
             return;
         }
-        if let Some(wait_until) = self.pace(now, urgent, news, decides || finishes || suspends) {
+        let wish = if decides || finishes || suspends {
+            Wish::AtOnce
+        } else if urgent {
+            Wish::Accounting { full: news >= self.limits.uncounted }
+        } else {
+            Wish::LiveCounts
+        };
+        if let Some(wait_until) = self.flight.pace(now, wish) {
             plan.wake(wait_until);
             return;
         }
@@ -112,24 +109,6 @@ impl<S: Soundness> Ledger<S> {
             ready += self.counts.of(Flag::ReadyTerminating);
         }
         (count(active), count(ready), count(self.counts.of(Flag::Terminating)))
-    }
-
-    /// When to write instead of now.
-    fn pace(&self, now: Timestamp, urgent: bool, news: usize, must: bool) -> Option<Timestamp> {
-        let creating = self.flight.creations > 0;
-        let since = |span: Span| self.flight.last_write_at.map(|at| at + span);
-        let wait_until = if must {
-            None
-        } else if urgent {
-            let busy = self.flight.last_batch >= BUSY_BATCH || self.flight.writes_in_a_row >= BUSY_WRITES;
-            (busy && news < self.limits.uncounted).then(|| since(BUSY_INTERVAL)).flatten()
-        } else if creating {
-            Some(self.flight.creations_since + CREATION_PATIENCE)
-        } else {
-            since(LIVE_COUNT_INTERVAL)
-        };
-        // A clock that stepped back must not freeze the Job.
-        wait_until.filter(|at| *at > now && *at - now <= CREATION_PATIENCE)
     }
 
     /// FIN-6 phase 2: everything counted, everything let go, nothing running and nothing about to be.

@@ -1,6 +1,6 @@
 //! A cluster in one thread: controllers on the real registry, with a store in memory and a clock that moves only when
 //! told to. What controllers ask for is carried out at once.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;
 use std::future::Future;

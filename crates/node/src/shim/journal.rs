@@ -439,6 +439,19 @@ mod tests {
     }
 
     #[test]
+    fn long_messages_take_nobodys_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = open(&dir);
+        for pod in 0..20 {
+            journal.begin(&attempt(pod, 0), started()).unwrap();
+        }
+        for pod in 0..20 {
+            journal.ended(&attempt(pod, 0), &exit(&"\u{1}".repeat(4096))).unwrap();
+            assert!(journal.claimed >= journal.length + journal.open * LINE, "after {pod}");
+        }
+    }
+
+    #[test]
     fn the_past_is_let_go() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = open(&dir);

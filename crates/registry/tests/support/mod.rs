@@ -1,5 +1,5 @@
 //! A registry on a store in memory, with a clock that stands still.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,6 @@
 //! A server in this process, on a memory store, and clients with every kind of credentials.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, reason = "each test uses a part of it")]
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};

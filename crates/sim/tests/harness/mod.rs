@@ -4,7 +4,7 @@
 //! Jobs are written `P2 C5 BL0 indexed`, Pods `0:R+ 1:S`, and what became of them
 //! `create 1; release 1; active 2 succeeded 1`. The grammar is at `job_text` and `Cluster::pods`.
 // Each test file uses a part of this; and a test that is written wrong may panic.
-#![allow(dead_code, unreachable_pub, clippy::expect_used)]
+#![allow(dead_code, unreachable_pub, clippy::expect_used, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
 //! What the tests of the store share: small writes, and a way to wait for them.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, reason = "each test uses a part of it")]
 
 use tally_store::{Body, Change, Entry, Expect, Store, Write, WriteError};
 

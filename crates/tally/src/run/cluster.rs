@@ -13,7 +13,6 @@ use tally_node::notes::Notes;
 use tally_registry::Registry;
 use tally_store::{Options, Store};
 
-use super::ending;
 use super::logs::{HollowLogs, Logs, ProcessLogs};
 use crate::node::ThisNode;
 use crate::place::{self, Made, Temporary};
@@ -63,7 +62,7 @@ impl Cluster {
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster::default();
         let controllers = Running::start(&chosen, &told, self.registry.clone(), Arc::new(Silent), self.driven());
-        Ok(Working { registry: self.registry.clone(), controllers, node })
+        Ok(Working { controllers, node })
     }
 
     /// Nobody can read the events of a run that keeps nothing.
@@ -79,7 +78,6 @@ impl Cluster {
 
 /// Controllers and node at work.
 pub struct Working {
-    registry: Arc<Registry>,
     controllers: Running,
     node: Node,
 }
@@ -112,13 +110,10 @@ impl Working {
     pub async fn end(self) -> Result<()> {
         // First those who would put a new Pod in the place of every one that ends.
         let finished = self.controllers.finish().await;
+        // It knows what it has ended itself, also when it is killed before it is done. Hollow Pods go on another time.
         let ended = match self.node {
-            // It knows what it has ended itself, also when it is killed before it is done.
             Node::This(node) => node.end(LONGEST_GRACE).await,
-            node @ Node::Hollow(_) => {
-                ending::end_pods(&self.registry).await;
-                node.finish().await
-            }
+            node @ Node::Hollow(_) => node.finish().await,
         };
         finished.and(ended)
     }

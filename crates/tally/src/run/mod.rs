@@ -7,7 +7,6 @@
 mod check;
 mod cluster;
 mod documents;
-mod ending;
 mod flags;
 mod follow;
 mod logs;

@@ -4,7 +4,7 @@
 //! test that looks at what the server acknowledged must not have a library decide on its own to send something twice.
 
 // Every test binary uses a part of this.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 #[path = "../../src/client.rs"]
 pub mod client;

@@ -105,6 +105,17 @@ fn what_nobody_saw_end_can_be_taken_out_of_its_jobs_account() {
 }
 
 #[test]
+fn a_deadline_that_passed_while_nobody_looked_is_told() {
+    let mut pod = pod(with(one("OnFailure"), json!({"activeDeadlineSeconds": 5})));
+    pod["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+    pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
+    pod["status"] = json!({"phase": "Running", "startTime": "2000-01-01T00:00:00Z"});
+    let options = Options { release_lost: true, ..Options::new("n") };
+    let bench = Bench::on(options, pod, &[found("c", 0, None)], false);
+    assert_eq!(bench.log.join(", "), "Failed(DeadlineExceeded)[c=137NodeRestarted]");
+}
+
+#[test]
 fn what_the_node_has_stopped_is_taken_out_of_its_jobs_account_too() {
     let two = |policy: &str| json!({"restartPolicy": policy, "containers": [container("c"), container("d")]});
     let begun = |spec: &Value| spec["initContainers"].is_null();
