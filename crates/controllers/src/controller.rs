@@ -10,7 +10,7 @@ use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 use tokio::sync::Notify;
 
-pub use crate::machine::{Metric, RequestId};
+pub use crate::metric::Metric;
 
 pub trait Controller: Send {
     fn name(&self) -> &'static str;
@@ -19,7 +19,7 @@ pub trait Controller: Send {
     fn streams(&self) -> Vec<Stream>;
 
     /// Takes one input; what should happen goes into `out`. Nothing else leaves.
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox);
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox);
 
     /// For controllers that also hear from elsewhere than the API: whenever this is notified, a `Tick` comes soon. Asked
     /// once.
@@ -97,13 +97,13 @@ impl Stream {
 
 /// Objects are JSON; `apiVersion` and `kind` may be missing, as in lists.
 #[derive(Clone, Debug)]
-pub enum Input<'a> {
+pub enum Input {
     /// A complete list begins: its objects follow, then `Listed`. What is known and not in it is gone.
     Listing(Kind),
     /// An object as it is now. Within a list, or as the next event of a stream.
-    Observed(Kind, &'a [u8]),
+    Observed(Kind, Bytes),
     /// An object is gone; it is shown as it last was, with the revision of its removal.
-    Gone(Kind, &'a [u8]),
+    Gone(Kind, Bytes),
     /// The list is complete, as of this revision.
     Listed(Kind, Revision),
     /// The stream has been followed up to here (a bookmark).
@@ -113,6 +113,9 @@ pub enum Input<'a> {
     /// The time asked for has come, or somebody poked.
     Tick,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
 
 /// What leaves a controller.
 #[derive(Debug, Default)]

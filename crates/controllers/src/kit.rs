@@ -36,6 +36,15 @@ pub struct Owner {
 }
 
 impl Meta {
+    /// Of an object that may not be readable otherwise.
+    pub fn of(object: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Meta,
+        }
+        serde_json::from_slice::<Object>(object).ok().map(|object| object.metadata)
+    }
+
     pub fn revision(&self) -> Revision {
         Revision(self.resource_version.parse().unwrap_or(0))
     }

@@ -8,7 +8,7 @@ pub mod hollow;
 pub mod job;
 pub mod kit;
 pub mod lease;
-pub mod machine;
+pub mod metric;
 pub mod namespace;
 pub mod per_namespace;
 pub mod pod_gc;
@@ -18,5 +18,4 @@ pub mod service_account;
 #[cfg(test)]
 mod testing;
 pub mod ttl;
-pub mod typed;
 pub mod wire;

@@ -232,18 +232,18 @@ impl<R: Rule> Controller for PerNamespace<R> {
         vec![Stream::metadata(Kind::NAMESPACE), R::STREAM]
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Listing(Kind::NAMESPACE) => self.namespaces.list_begins(),
             Input::Listing(_) => self.objects.list_begins(),
-            Input::Observed(Kind::NAMESPACE, object) => self.namespace_seen(object),
-            Input::Observed(_, object) => self.object_seen(object, !self.objects.is_complete()),
+            Input::Observed(Kind::NAMESPACE, object) => self.namespace_seen(&object),
+            Input::Observed(_, object) => self.object_seen(&object, !self.objects.is_complete()),
             Input::Gone(Kind::NAMESPACE, object) => {
-                if let Some(gone) = meta(object).and_then(|meta| self.namespaces.gone(&meta)) {
+                if let Some(gone) = meta(&object).and_then(|meta| self.namespaces.gone(&meta)) {
                     self.due.insert(gone.metadata.name);
                 }
             }
-            Input::Gone(_, object) => self.object_gone(object),
+            Input::Gone(_, object) => self.object_gone(&object),
             Input::Listed(Kind::NAMESPACE, _) => {
                 self.due.extend(self.namespaces.list_ends().into_iter().map(|gone| gone.metadata.name));
             }

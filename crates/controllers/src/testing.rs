@@ -28,7 +28,7 @@ impl<C: Controller> Probe<C> {
         Self { controller, now, out: Outbox::default(), asked: Vec::new() }
     }
 
-    pub fn input(&mut self, input: Input<'_>) {
+    pub fn input(&mut self, input: Input) {
         self.controller.handle(input, self.now, &mut self.out);
     }
 
@@ -41,11 +41,11 @@ impl<C: Controller> Probe<C> {
     }
 
     pub fn sees(&mut self, kind: Kind, object: Value) {
-        self.input(Input::Observed(kind, object.to_string().as_bytes()));
+        self.input(Input::Observed(kind, object.to_string().into()));
     }
 
     pub fn gone(&mut self, kind: Kind, object: Value) {
-        self.input(Input::Gone(kind, object.to_string().as_bytes()));
+        self.input(Input::Gone(kind, object.to_string().into()));
     }
 
     /// Answers the nth request of the last `asks`.

@@ -1,4 +1,4 @@
-//! The TTL machine: deletes finished Jobs once their `ttlSecondsAfterFinished` has passed.
+//! The TTL controller: deletes finished Jobs once their `ttlSecondsAfterFinished` has passed.
 //!
 //! The view only says when to look. Before deleting, the Job is read afresh and judged by two clocks, ours and the
 //! server's; the delete carries the UID and the revision that were judged, so a TTL that was extended meanwhile wins.
@@ -12,16 +12,18 @@ use tally_core::job::JobView;
 use tally_core::mutation::{Bug, Sound, Soundness};
 use tally_core::time::{Span, Timestamp};
 
-use crate::machine::{Action, Answer, Input, Machine, Metric, Object, Outbox, Request, RequestId, Resource};
+use crate::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
+use crate::kit::Meta;
+use crate::wire::{self, Action, Answer, Object};
 
 /// A failed look or delete is repeated after 1, 2, 4 ... 64 seconds.
 const RETRY_DOUBLINGS: u32 = 6;
 
-pub struct TtlMachine<S = Sound> {
+pub struct TtlController<S = Sound> {
     soundness: S,
     jobs: HashMap<JobUid, Waiting, foldhash::fast::FixedState>,
     timers: BTreeSet<(Timestamp, JobUid)>,
-    requests: HashMap<RequestId, (JobUid, Step), foldhash::fast::FixedState>,
+    requests: HashMap<RequestId, (JobUid, Step, Action), foldhash::fast::FixedState>,
     next_request: u64,
     epoch: u32,
 }
@@ -51,13 +53,13 @@ pub fn expires_at(job: &JobView) -> Option<Timestamp> {
     Some(finished_at + Span::from_seconds(i64::from(ttl)))
 }
 
-impl Default for TtlMachine {
+impl Default for TtlController {
     fn default() -> Self {
         Self::with_soundness(Sound)
     }
 }
 
-impl<S: Soundness> TtlMachine<S> {
+impl<S: Soundness> TtlController<S> {
     pub fn with_soundness(soundness: S) -> Self {
         Self {
             soundness,
@@ -85,7 +87,7 @@ impl<S: Soundness> TtlMachine<S> {
         });
         waiting.epoch = epoch;
         waiting.expires_at = expires_at;
-        let busy = self.requests.values().any(|(uid, _)| *uid == job.uid);
+        let busy = self.requests.values().any(|(uid, ..)| *uid == job.uid);
         if !busy {
             self.arm(&job.uid, expires_at);
         }
@@ -110,8 +112,8 @@ impl<S: Soundness> TtlMachine<S> {
     fn send(&mut self, uid: JobUid, step: Step, action: Action, out: &mut Outbox) {
         self.next_request += 1;
         let id = RequestId(self.next_request);
-        self.requests.insert(id, (uid, step));
-        out.requests.push(Request { id, action });
+        out.requests.push(Request { id, call: wire::call(&action) });
+        self.requests.insert(id, (uid, step, action));
     }
 
     fn look(&mut self, uid: JobUid, out: &mut Outbox) {
@@ -185,13 +187,30 @@ impl<S: Soundness> TtlMachine<S> {
     }
 }
 
-impl<S: Soundness> Machine for TtlMachine<S> {
+impl<S: Soundness> Controller for TtlController<S> {
+    fn name(&self) -> &'static str {
+        "ttl-after-finished-controller"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(Kind::JOB)]
+    }
+
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing { resource: Resource::Jobs } => self.epoch = self.epoch.wrapping_add(1),
-            Input::Observed(Object::Job(job)) => self.observe(&job),
-            Input::Gone(Object::Job(job)) => self.forget(&job.uid),
-            Input::Listed { resource: Resource::Jobs, .. } => {
+            Input::Listing(Kind::JOB) => self.epoch = self.epoch.wrapping_add(1),
+            Input::Observed(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
+                Ok(job) => self.observe(&Arc::new(job)),
+                // It is there, whatever it says: what is known of it stays.
+                Err(_) => {
+                    let known = Meta::of(&bytes).and_then(|meta| self.jobs.get_mut(&JobUid::new(&meta.uid)));
+                    known.into_iter().for_each(|waiting| waiting.epoch = self.epoch);
+                }
+            },
+            Input::Gone(Kind::JOB, bytes) => {
+                Meta::of(&bytes).into_iter().for_each(|meta| self.forget(&JobUid::new(&meta.uid)));
+            }
+            Input::Listed(Kind::JOB, _) => {
                 let epoch = self.epoch;
                 let gone: Vec<JobUid> = self
                     .jobs
@@ -203,17 +222,14 @@ impl<S: Soundness> Machine for TtlMachine<S> {
                     self.forget(&uid);
                 }
             }
-            Input::Answered { request, answer, served_at } => {
-                if let Some((uid, step)) = self.requests.remove(&request) {
+            Input::Answered { request, reply, served_at } => {
+                if let Some((uid, step, action)) = self.requests.remove(&request) {
+                    let answer = wire::answer(self.soundness, &action, &reply);
                     self.answered(&uid, step, answer, served_at, now, out);
                 }
             }
-            Input::Tick => self.tick(now, out),
-            Input::Listing { .. }
-            | Input::Listed { .. }
-            | Input::Reached { .. }
-            | Input::Observed(Object::Pod(_))
-            | Input::Gone(Object::Pod(_)) => {}
+            Input::Tick | Input::Reached(..) => {}
+            Input::Listing(_) | Input::Observed(..) | Input::Gone(..) | Input::Listed(..) => {}
         }
         self.tick(now, out);
         out.wake_at = self.timers.first().map(|(at, _)| *at);

@@ -1,10 +1,10 @@
-//! Requests as an API server takes them, and what its answers mean. Pure: the driver sends them over HTTP, the simulator
-//! hands them to a registry in the same thread.
+//! What the Job and TTL controllers ask an API server for, and what its responses mean to them. Pure.
 //!
 //! Every write carries its guard: the UID, and the revision where the decision depends on the whole object.
 
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobStatus, JobView};
@@ -12,7 +12,98 @@ use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
 
 use crate::controller::{Call, Kind, Refusal, Reply, Verb};
-use crate::machine::{Action, Answer, Object, PodChange};
+
+#[derive(Clone, Debug)]
+pub enum Object {
+    Job(Arc<JobView>),
+    Pod(Arc<PodView>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    CreatePod {
+        namespace: CompactString,
+        name: CompactString,
+        body: Vec<u8>,
+    },
+    /// `uid` (and `revision`) guard the change: a Pod of the same name is not the same Pod.
+    PatchPod {
+        namespace: CompactString,
+        name: CompactString,
+        uid: Option<PodUid>,
+        revision: Option<Revision>,
+        change: PodChange,
+    },
+    DeletePod {
+        namespace: CompactString,
+        name: CompactString,
+        uid: Option<PodUid>,
+    },
+    GetPod {
+        namespace: CompactString,
+        name: CompactString,
+    },
+    /// The Pods of one Job, read consistently.
+    ListPods {
+        namespace: CompactString,
+        job: JobUid,
+    },
+    GetJob {
+        namespace: CompactString,
+        name: CompactString,
+    },
+    WriteJobStatus {
+        namespace: CompactString,
+        name: CompactString,
+        uid: JobUid,
+        revision: Option<Revision>,
+        status: Box<JobStatus>,
+    },
+    /// Foreground, so that the Pods go first (TTL-7).
+    DeleteJob {
+        namespace: CompactString,
+        name: CompactString,
+        uid: JobUid,
+        revision: Revision,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodChange {
+    /// Remove the tracking finalizer.
+    Release,
+    /// Become the Pod's controller and add the tracking finalizer.
+    Adopt { job: JobUid, job_name: CompactString },
+    /// Stop being the Pod's controller and remove the tracking finalizer.
+    Disown { job: JobUid },
+}
+
+/// What became of a request. Conflict is a normal outcome.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// It was done, and this is the object as stored.
+    Done(Object),
+    /// There is no such object (any more): not found, removed at once, or the name is another object's by now.
+    Gone,
+    /// The object has changed since the revision the request was planned from.
+    Conflict,
+    AlreadyExists,
+    /// A definite no: forbidden, invalid.
+    Refused {
+        code: u16,
+        namespace_terminating: bool,
+        message: String,
+    },
+    /// Not done, not now: too many requests, server unavailable.
+    Unavailable,
+    /// Nobody knows: a timeout, a broken connection.
+    Unknown,
+    /// A consistent list of Pods, as of `at`.
+    Pods {
+        pods: Vec<Arc<PodView>>,
+        at: Revision,
+    },
+}
 
 /// The request an action stands for.
 pub fn call(action: &Action) -> Call {
@@ -105,7 +196,7 @@ fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) ->
     json!({"metadata": guard(Some(uid.to_string()), revision), "status": said})
 }
 
-/// What became of a request, to the machine that sent it.
+/// What became of a request, to the controller that sent it.
 pub fn answer<S: Soundness>(soundness: S, action: &Action, reply: &Reply) -> Answer {
     match reply {
         Reply::Done(object) => done(soundness, action, Some(object)),
@@ -120,7 +211,7 @@ pub fn answer<S: Soundness>(soundness: S, action: &Action, reply: &Reply) -> Ans
     }
 }
 
-/// What a refused request means to the machine that sent it.
+/// What a refused request means to the controller that sent it.
 pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
     let names_uid = || refusal.causes.iter().any(|(field, _)| field == "metadata.uid");
     let deletes = matches!(action, Action::DeletePod { .. } | Action::DeleteJob { .. });

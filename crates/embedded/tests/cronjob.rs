@@ -11,11 +11,8 @@ use support::Cluster;
 use tally_controllers::controller::{Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::hollow::Hollow;
-use tally_controllers::job::{Config, JobMachine};
-use tally_controllers::typed::Typed;
+use tally_controllers::job::{Config, JobController};
 use tally_core::time::Timestamp;
-
-const STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
 
 fn crons() -> Box<dyn Controller> {
     Box::new(CronJobs::default())
@@ -23,7 +20,7 @@ fn crons() -> Box<dyn Controller> {
 
 /// What runs Jobs.
 fn others() -> Vec<Box<dyn Controller>> {
-    let jobs = Typed::new("job", STREAMS, JobMachine::new(Config::default()));
+    let jobs = JobController::new(Config::default());
     vec![Box::new(jobs), Box::new(Hollow::new(1))]
 }
 
@@ -152,9 +149,9 @@ impl Controller for Recorder {
         vec![Stream::metadata(Kind::JOB)]
     }
 
-    fn handle(&mut self, input: Input<'_>, _: Timestamp, _: &mut Outbox) {
+    fn handle(&mut self, input: Input, _: Timestamp, _: &mut Outbox) {
         if let Input::Observed(_, bytes) = input {
-            let job: Value = serde_json::from_slice(bytes).unwrap();
+            let job: Value = serde_json::from_slice(&bytes).unwrap();
             let text = |field: &str| job["metadata"][field].as_str().unwrap().to_owned();
             self.0.lock().unwrap().insert((text("name"), text("uid")));
         }

@@ -24,11 +24,11 @@ impl Controller for Copier {
         vec![Stream::of(Kind::CONFIG_MAP)]
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Listed(..) => self.complete = true,
             Input::Observed(_, bytes) => {
-                let object: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");
+                let object: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 if !name.ends_with("-copy") {
                     self.waiting.push((now + Span::from_seconds(60), format!("{name}-copy")));

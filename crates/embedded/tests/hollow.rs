@@ -6,15 +6,12 @@ mod support;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_controllers::controller::{Controller, Kind, Stream};
+use tally_controllers::controller::{Controller, Kind};
 use tally_controllers::hollow::Hollow;
-use tally_controllers::job::{Config, JobMachine};
-use tally_controllers::typed::Typed;
-
-const STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
+use tally_controllers::job::{Config, JobController};
 
 fn jobs() -> Box<dyn Controller> {
-    Box::new(Typed::new("job", STREAMS, JobMachine::new(Config::default())))
+    Box::new(JobController::new(Config::default()))
 }
 
 fn hollow() -> Box<dyn Controller> {

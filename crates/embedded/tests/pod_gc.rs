@@ -5,15 +5,12 @@ mod support;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_controllers::controller::{Call, Controller, Kind, Stream, Verb};
-use tally_controllers::job::{Config, JobMachine};
+use tally_controllers::controller::{Call, Controller, Kind, Verb};
+use tally_controllers::job::{Config, JobController};
 use tally_controllers::pod_gc::{Options, PodGc};
-use tally_controllers::typed::Typed;
-
-const STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
 
 fn jobs() -> Box<dyn Controller> {
-    Box::new(Typed::new("job", STREAMS, JobMachine::new(Config::default())))
+    Box::new(JobController::new(Config::default()))
 }
 
 fn gc() -> Box<dyn Controller> {

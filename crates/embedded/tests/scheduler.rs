@@ -7,16 +7,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_controllers::controller::{Call, Controller, Kind, Refusal, Reply, Stream, Verb};
+use tally_controllers::controller::{Call, Controller, Kind, Refusal, Reply, Verb};
 use tally_controllers::hollow::Hollow;
-use tally_controllers::job::{Config, JobMachine};
+use tally_controllers::job::{Config, JobController};
 use tally_controllers::scheduler::Scheduler;
-use tally_controllers::typed::Typed;
-
-const STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
 
 fn jobs() -> Box<dyn Controller> {
-    Box::new(Typed::new("job", STREAMS, JobMachine::new(Config::default())))
+    Box::new(JobController::new(Config::default()))
 }
 
 fn scheduler() -> Box<dyn Controller> {

@@ -455,16 +455,16 @@ impl Controller for Node {
         Some(self.mailbox.pokes())
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Listing(Kind::NODE) => self.object.listing(),
-            Input::Observed(Kind::NODE, bytes) => self.object.observe(bytes, &self.options.name),
-            Input::Gone(Kind::NODE, bytes) => self.object.gone(bytes),
+            Input::Observed(Kind::NODE, bytes) => self.object.observe(&bytes, &self.options.name),
+            Input::Gone(Kind::NODE, bytes) => self.object.gone(&bytes),
             Input::Listed(Kind::NODE, _) => self.object.listed(),
             Input::Listing(Kind::POD) => self.epoch = self.epoch.wrapping_add(1),
-            Input::Observed(Kind::POD, bytes) => self.pod_observed(bytes, now),
+            Input::Observed(Kind::POD, bytes) => self.pod_observed(&bytes, now),
             Input::Gone(Kind::POD, bytes) => {
-                if let Ok(gone) = serde_json::from_slice::<Glance>(bytes) {
+                if let Ok(gone) = serde_json::from_slice::<Glance>(&bytes) {
                     self.pod_gone(&gone.metadata.uid);
                 }
             }

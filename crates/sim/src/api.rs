@@ -16,13 +16,10 @@ use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
-use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
-use tally_controllers::controller::{Call, Reply, Verb};
-use tally_controllers::machine::{Action, Answer};
-use tally_controllers::wire;
+use tally_api::options::{DeleteOptions, Format, PatchKind, ReadAt, WriteOptions};
+use tally_controllers::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobSpec, JobView};
-use tally_core::mutation::Soundness;
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
 use tally_registry::{Object, Registry, Target};
@@ -30,6 +27,7 @@ use tally_store::{Change as StoreChange, Event, Expect, Options, Store, Watcher,
 
 pub use tally_api::options::Propagation;
 
+use crate::action::Action;
 use crate::archive::Archive;
 use crate::render;
 
@@ -37,6 +35,7 @@ pub type Key = (CompactString, CompactString);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
+    /// A Job or TTL controller.
     Controller {
         instance: usize,
         incarnation: u32,
@@ -44,7 +43,7 @@ pub enum Actor {
     Node,
     User,
     Collector,
-    /// A controller behind bytes.
+    /// Any other controller.
     Hosted {
         host: usize,
         incarnation: u32,
@@ -105,8 +104,9 @@ pub struct Api {
     /// Committed since the oracle last looked.
     pub changes: Vec<Change>,
     touches: u64,
-    /// Of a whole cluster: every object, as bytes.
-    pub(crate) archive: Option<Archive>,
+    pub archive: Archive,
+    /// Namespaces are there only if somebody has made them, and anything may be refused.
+    cluster: bool,
 }
 
 /// What the registry takes from the world around it.
@@ -183,6 +183,7 @@ impl Api {
             Ok(watcher) => watcher,
             Err(too_old) => unreachable!("a new store has all of its history: {too_old}"),
         };
+        let everything = watch("");
         Self {
             now,
             watchers: [watch("jobs/"), watch("pods/")],
@@ -195,16 +196,15 @@ impl Api {
             compacted: Revision(0),
             changes: Vec::new(),
             touches: 0,
-            archive: None,
+            archive: Archive::new(everything),
+            cluster: false,
         }
     }
 
-    /// From now on all objects are kept as they come, and a namespace is there only if somebody has made it.
-    pub(crate) fn keep_everything(&mut self) {
-        match self.registry.store.watch("", self.registry.store.revision()) {
-            Ok(watcher) => self.archive = Some(Archive::new(watcher)),
-            Err(too_old) => unreachable!("a new store has all of its history: {too_old}"),
-        }
+    /// From now on a judge looks at every write, and a namespace is there only if somebody has made it.
+    pub(crate) fn begin_cluster(&mut self) {
+        self.archive.written = Some(Vec::new());
+        self.cluster = true;
     }
 
     pub fn head(&self) -> Revision {
@@ -247,9 +247,7 @@ impl Api {
                 self.note_pod(&event, actor, answer);
             }
         }
-        if let Some(archive) = &mut self.archive {
-            archive.drain(actor);
-        }
+        self.archive.drain(actor);
     }
 
     fn note_job(&mut self, event: &Event, actor: Actor) {
@@ -302,7 +300,7 @@ impl Api {
 
     /// Everything lives in a namespace; the first object in one brings it along.
     fn ensure_namespace(&self, name: &str) {
-        if self.archive.is_none() && self.registry.store.get(&format!("namespaces/{name}")).is_none() {
+        if !self.cluster && self.registry.store.get(&format!("namespaces/{name}")).is_none() {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
             let target = Target::new(resource("", "namespaces"), "", "");
             let created = now(self.door().create(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
@@ -330,7 +328,7 @@ impl Api {
                 let key = key_of(text("/metadata/namespace"), text("/metadata/name"));
                 self.jobs.get(&key).map(|stored| stored.view.clone())
             }
-            Err(failure) if failure.reason == "AlreadyExists" || self.archive.is_some() => None,
+            Err(failure) if failure.reason == "AlreadyExists" || self.cluster => None,
             Err(failure) => unreachable!("the simulator made a Job that is refused: {}\n{job}", failure.message),
         }
     }
@@ -361,7 +359,7 @@ impl Api {
         self.world.lock().unwrap_or_else(PoisonError::into_inner).uid = Some(view.uid.to_string());
         match self.create(pods(), &render::new_pod(&view), actor) {
             Ok(_) => {}
-            Err(failure) if failure.reason == "AlreadyExists" || self.archive.is_some() => {
+            Err(failure) if failure.reason == "AlreadyExists" || self.cluster => {
                 self.world.lock().unwrap_or_else(PoisonError::into_inner).uid = None;
                 return None;
             }
@@ -529,31 +527,22 @@ impl Api {
     // ---- the door of the controllers ----
 
     /// Carries out a request as an API server would.
-    pub fn perform(&mut self, action: &Action, actor: Actor, soundness: impl Soundness) -> Answer {
-        if self.webhook_denies(action) {
-            return refused("denied the request: policy");
+    pub fn perform(&mut self, call: &Call, actor: Actor) -> Reply {
+        if self.webhook_denies(call) {
+            let message = "denied the request: policy".to_owned();
+            return Reply::Refused(Refusal {
+                code: 403,
+                reason: "Forbidden".to_owned(),
+                message,
+                ..Refusal::default()
+            });
         }
-        if let Action::ListPods { namespace, job } = action {
-            return self.list_pods(namespace, job);
-        }
-        let call = wire::call(action);
         if call.verb == Verb::Create {
             self.ensure_namespace(&call.namespace);
         }
-        let reply = now(tally_embedded::perform(self.door(), &call));
-        let shown = match &reply {
-            Reply::Done(bytes) => Some(Object { bytes: bytes.clone() }),
-            _ => None,
-        };
-        self.drain_answered(actor, shown.as_ref());
-        wire::answer(soundness, action, &reply)
-    }
-
-    /// Carries out a request of anybody.
-    pub(crate) fn carry_out(&mut self, call: &Call, actor: Actor) -> Reply {
         let reply = now(tally_embedded::perform(self.door(), call));
         let shown = match &reply {
-            Reply::Done(bytes) if call.kind.plural == "pods" && call.subresource.is_empty() => {
+            Reply::Done(bytes) if call.kind == Kind::POD && call.subresource.is_empty() => {
                 Some(Object { bytes: bytes.clone() })
             }
             _ => None,
@@ -563,24 +552,20 @@ impl Api {
     }
 
     /// A webhook sees requests that would change the Pod they mean.
-    fn webhook_denies(&self, action: &Action) -> bool {
-        let Action::PatchPod { namespace, name, uid, revision, .. } = action else { return false };
-        self.pods.get(&(namespace.clone(), name.clone())).is_some_and(|stored| {
-            stored.refuses
-                && uid.as_ref().is_none_or(|uid| *uid == stored.view.uid)
-                && revision.is_none_or(|revision| revision == stored.view.revision)
-        })
-    }
-
-    fn list_pods(&self, namespace: &str, job: &JobUid) -> Answer {
-        let target = Target::new(pods(), namespace, "");
-        let listing = match self.door().list(target, &ListOptions::default()) {
-            Ok(listing) => listing,
-            Err(failure) => unreachable!("a list was refused: {}", failure.message),
+    fn webhook_denies(&self, call: &Call) -> bool {
+        if (call.kind, call.verb, call.subresource) != (Kind::POD, Verb::StrategicPatch, "") {
+            return false;
+        }
+        let Some(stored) = self.pods.get(&(call.namespace.clone(), call.name.clone())).filter(|pod| pod.refuses) else {
+            return false;
         };
-        let views = listing.items.iter().filter_map(|object| PodView::from_json(&object.bytes).ok());
-        let pods = views.filter(|pod| pod.job() == Some(job)).map(Arc::new).collect();
-        Answer::Pods { pods, at: Revision(listing.revision) }
+        match Action::of(call) {
+            Action::PatchPod { uid, revision, .. } => {
+                uid.is_none_or(|uid| uid == stored.view.uid)
+                    && revision.is_none_or(|revision| revision == stored.view.revision)
+            }
+            _ => false,
+        }
     }
 
     // ---- reading the past ----
@@ -619,10 +604,6 @@ impl Api {
             })
             .count()
     }
-}
-
-fn refused(message: &str) -> Answer {
-    Answer::Refused { code: 403, namespace_terminating: false, message: message.to_owned() }
 }
 
 /// What decides whether an object that is being deleted stays.

@@ -1,8 +1,8 @@
-//! Every version of every object, as bytes: what the streams of controllers behind bytes are served from, and what the
-//! judge of the cluster looks things up in.
+//! Every version of every object, as bytes: what the streams of controllers are served from, and what the judge of the
+//! cluster looks things up in.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -15,16 +15,15 @@ use crate::api::Actor;
 
 /// An object as it was from one revision on.
 #[derive(Debug)]
-pub(crate) struct Version {
-    pub(crate) at: Revision,
+pub struct Version {
+    pub at: Revision,
     pub(crate) namespace: CompactString,
     pub(crate) name: CompactString,
-    pub(crate) uid: CompactString,
-    pub(crate) bytes: Bytes,
-    /// For streams that want no more.
-    pub(crate) metadata: Bytes,
-    pub(crate) object: Value,
-    pub(crate) gone: bool,
+    pub bytes: Bytes,
+    pub gone: bool,
+    /// Read when first wanted: most versions are only passed on.
+    object: OnceLock<Value>,
+    metadata: OnceLock<Bytes>,
 }
 
 /// One committed write.
@@ -36,13 +35,13 @@ pub(crate) struct Written {
     pub(crate) actor: Actor,
 }
 
-type Place = (CompactString, CompactString);
+pub type Place = (CompactString, CompactString);
 
-pub(crate) struct Archive {
+pub struct Archive {
     watcher: Watcher,
     logs: BTreeMap<CompactString, Log>,
-    /// Committed since the judge last looked.
-    pub(crate) written: Vec<Written>,
+    /// Committed since the judge last looked, where there is one.
+    pub(crate) written: Option<Vec<Written>>,
 }
 
 #[derive(Default)]
@@ -52,27 +51,36 @@ struct Log {
 }
 
 impl Version {
-    fn of(event: &Event) -> Self {
-        let object: Value = match serde_json::from_slice(&event.entry.value) {
-            Ok(object) => object,
-            Err(error) => unreachable!("the registry stored what is no JSON: {error}"),
-        };
-        let metadata = &object["metadata"];
-        let text = |name: &str| metadata[name].as_str().unwrap_or_default().into();
+    fn of(event: &Event, namespace: &str, name: &str) -> Self {
         Self {
             at: Revision(event.revision),
-            namespace: text("namespace"),
-            name: text("name"),
-            uid: text("uid"),
+            namespace: namespace.into(),
+            name: name.into(),
             bytes: event.entry.value.clone(),
-            metadata: json!({"metadata": metadata}).to_string().into(),
             gone: event.deleted,
-            object,
+            object: OnceLock::new(),
+            metadata: OnceLock::new(),
         }
     }
 
+    pub(crate) fn object(&self) -> &Value {
+        self.object.get_or_init(|| match serde_json::from_slice(&self.bytes) {
+            Ok(object) => object,
+            Err(error) => unreachable!("the registry stored what is no JSON: {error}"),
+        })
+    }
+
+    /// For streams that want no more.
+    pub(crate) fn metadata(&self) -> Bytes {
+        self.metadata.get_or_init(|| json!({"metadata": self.object()["metadata"]}).to_string().into()).clone()
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        self.text("/metadata/uid")
+    }
+
     pub(crate) fn text(&self, pointer: &str) -> &str {
-        self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+        self.object().pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
     pub(crate) fn deleting(&self) -> bool {
@@ -84,7 +92,7 @@ impl Version {
     }
 
     pub(crate) fn list(&self, pointer: &str) -> &[Value] {
-        self.object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+        self.object().pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
     pub(crate) fn owners(&self) -> &[Value] {
@@ -99,7 +107,7 @@ impl Version {
 
 impl Archive {
     pub(crate) fn new(watcher: Watcher) -> Self {
-        Self { watcher, logs: BTreeMap::new(), written: Vec::new() }
+        Self { watcher, logs: BTreeMap::new(), written: None }
     }
 
     /// Takes in what has been committed since.
@@ -109,17 +117,24 @@ impl Archive {
             Err(too_old) => unreachable!("read after every write: {too_old}"),
         };
         for event in batch.events {
-            let plural: CompactString = event.entry.key.split('/').next().unwrap_or_default().into();
-            let after = Arc::new(Version::of(&event));
-            let log = self.logs.entry(plural.clone()).or_default();
+            // plural/namespace/name, or plural/name.
+            let (plural, place) = event.entry.key.split_once('/').unwrap_or_default();
+            let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+            let after = Arc::new(Version::of(&event, namespace, name));
+            if !self.logs.contains_key(plural) {
+                self.logs.insert(plural.into(), Log::default());
+            }
+            let Some(log) = self.logs.get_mut(plural) else { continue };
             log.versions.push(after.clone());
             let place = (after.namespace.clone(), after.name.clone());
             let before = if after.gone { log.newest.remove(&place) } else { log.newest.insert(place, after.clone()) };
-            self.written.push(Written { plural, before, after, actor });
+            if let Some(written) = &mut self.written {
+                written.push(Written { plural: plural.into(), before, after, actor });
+            }
         }
     }
 
-    pub(crate) fn log(&self, kind: &Kind) -> &[Arc<Version>] {
+    pub fn log(&self, kind: &Kind) -> &[Arc<Version>] {
         self.logs.get(kind.plural).map(|log| log.versions.as_slice()).unwrap_or_default()
     }
 
@@ -138,7 +153,7 @@ impl Archive {
     }
 
     /// The objects there were at a revision, in the order of a list.
-    pub(crate) fn state_at(&self, kind: &Kind, at: Revision) -> BTreeMap<Place, Arc<Version>> {
+    pub fn state_at(&self, kind: &Kind, at: Revision) -> BTreeMap<Place, Arc<Version>> {
         let mut state = BTreeMap::new();
         for version in self.log(kind).iter().take_while(|version| version.at <= at) {
             let place = (version.namespace.clone(), version.name.clone());

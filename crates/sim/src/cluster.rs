@@ -11,21 +11,22 @@ use tally_controllers::pod_gc::PodGc;
 use tally_controllers::scheduler::Scheduler;
 use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
 use tally_core::mutation::Soundness;
-use tally_core::time::Span;
 
 use crate::api::Actor;
 use crate::archive::{Archive, Version};
 use crate::choices::Choices;
 use crate::counters::Sometimes;
 use crate::flaws;
-use crate::hosted::{Hosted, describe_call};
 use crate::judge::is_finished;
 use crate::oracle::Context;
 use crate::setup::{JobSetup, NAMESPACE};
+use crate::trace::describe_call;
 use crate::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    Job,
+    Ttl,
     Collector,
     PodCollector,
     Scheduler,
@@ -80,10 +81,7 @@ impl ClusterSetup {
 
 impl<S: Soundness> World<S> {
     pub(crate) fn archive(&self) -> &Archive {
-        match &self.api.archive {
-            Some(archive) => archive,
-            None => unreachable!("only a cluster has hosts, and a cluster keeps everything"),
-        }
+        &self.api.archive
     }
 
     fn cluster(&self) -> ClusterSetup {
@@ -91,7 +89,7 @@ impl<S: Soundness> World<S> {
     }
 
     pub(crate) fn begin_cluster(&mut self) {
-        self.api.keep_everything();
+        self.api.begin_cluster();
         let cluster = self.cluster();
         self.user_creates(Kind::NAMESPACE, "", &json!({"metadata": {"name": NAMESPACE}}));
         for node in 0..cluster.nodes {
@@ -99,7 +97,7 @@ impl<S: Soundness> World<S> {
         }
         for role in ROLES {
             for _ in 0..cluster.replicas {
-                let host = self.new_host(role, 0, Span::ZERO);
+                let host = self.new_host(role);
                 self.hosts.push(host);
             }
         }
@@ -109,9 +107,11 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    pub(crate) fn new_host(&self, role: Role, incarnation: u32, clock: Span) -> Hosted {
+    /// A controller of the rest of a cluster.
+    pub(crate) fn cluster_controller(&self, role: Role) -> Box<dyn Controller> {
         let cluster = self.cluster();
         let controller: Box<dyn Controller> = match role {
+            Role::Job | Role::Ttl => unreachable!("they are looked into, and made elsewhere"),
             Role::Collector => Box::new(GarbageCollector::new(KINDS.to_vec())),
             Role::PodCollector => {
                 let options = pod_gc::Options { terminated_pods: cluster.ended_pods, ..Default::default() };
@@ -124,13 +124,13 @@ impl<S: Soundness> World<S> {
             Role::RootCa => Box::new(root_ca::controller(CERTIFICATE.to_owned())),
             Role::CronJobs => Box::new(CronJobs::default()),
         };
-        Hosted::new(role, flaws::put_in(controller, role, self.soundness), incarnation, clock)
+        flaws::put_in(controller, role, self.soundness)
     }
 
     // ---- users ----
 
     fn user_asks(&mut self, call: &Call) -> Reply {
-        let reply = self.api.carry_out(call, Actor::User);
+        let reply = self.api.perform(call, Actor::User);
         self.trace.say(|| {
             let refused = if reply.is_done() { "" } else { ", and is refused" };
             format!("user: {}{refused}", describe_call(call))
@@ -227,7 +227,7 @@ impl<S: Soundness> World<S> {
                 self.create_node(number);
             }
             3 => {
-                let cordoned = node.object.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
+                let cordoned = node.object().pointer("/spec/unschedulable") == Some(&Value::Bool(true));
                 self.user_patches(Kind::NODE, &node, &json!({"spec": {"unschedulable": !cordoned}}));
             }
             _ => {
@@ -320,12 +320,12 @@ impl<S: Soundness> World<S> {
             let at = self.choices.below(count);
             let block = self.choices.one_in(2);
             let version = &self.archive().log(&kind)[at];
-            if version.namespace != NAMESPACE || owners.iter().any(|owner| owner["uid"] == *version.uid) {
+            if version.namespace != NAMESPACE || owners.iter().any(|owner| owner["uid"] == version.uid()) {
                 continue;
             }
             owners.push(json!({
                 "apiVersion": kind.api_version(), "kind": kind.kind, "name": version.name.as_str(),
-                "uid": version.uid.as_str(), "blockOwnerDeletion": block,
+                "uid": version.uid(), "blockOwnerDeletion": block,
             }));
         }
         owners.into()
@@ -359,7 +359,7 @@ impl<S: Soundness> World<S> {
         let Some(cron) = self.choose(Kind::CRON_JOB) else { return self.create_cron_job(0) };
         match self.choices.below(4) {
             0 => {
-                let suspended = cron.object.pointer("/spec/suspend") == Some(&Value::Bool(true));
+                let suspended = cron.object().pointer("/spec/suspend") == Some(&Value::Bool(true));
                 self.user_patches(Kind::CRON_JOB, &cron, &json!({"spec": {"suspend": !suspended}}));
             }
             1 => self.user_deletes(Kind::CRON_JOB, NAMESPACE, &cron.name),
@@ -403,11 +403,13 @@ impl<S: Soundness> World<S> {
     pub(crate) fn users_end_a_stray(&mut self) -> bool {
         let exit_code = format!("{PREFIX}exit-code");
         let is_limited = |owner: &Value| {
-            let mut jobs = self.archive().all(&Kind::JOB).filter(|job| owner["uid"] == *job.uid);
-            jobs.any(|job| !is_finished(job) && job.object["spec"]["backoffLimit"].as_i64() < Some(i64::from(i32::MAX)))
+            let mut jobs = self.archive().all(&Kind::JOB).filter(|job| owner["uid"] == job.uid());
+            jobs.any(|job| {
+                !is_finished(job) && job.object()["spec"]["backoffLimit"].as_i64() < Some(i64::from(i32::MAX))
+            })
         };
         let is_stray = |pod: &&std::sync::Arc<Version>| {
-            let fails = !matches!(pod.object["metadata"]["annotations"][&exit_code].as_str(), None | Some("0"));
+            let fails = !matches!(pod.object()["metadata"]["annotations"][&exit_code].as_str(), None | Some("0"));
             let restarts = fails && pod.text("/spec/restartPolicy") == "OnFailure";
             restarts && !pod.has_ended() && !pod.deleting() && !pod.owners().iter().any(is_limited)
         };
@@ -417,22 +419,19 @@ impl<S: Soundness> World<S> {
     }
 
     pub(crate) fn judge_changes(&mut self) {
-        let Some(archive) = &mut self.api.archive else { return };
-        let written = std::mem::take(&mut archive.written);
+        let Some(written) = self.api.archive.written.as_mut().map(std::mem::take) else { return };
         for written in &written {
-            if let Some(archive) = &self.api.archive {
-                let asking = self.asking.as_ref();
-                let found = self.judge.observe(written, archive, asking, &mut self.counters);
-                if let Some((invariant, text)) = found {
-                    self.oracle.fail(invariant, text);
-                }
+            let asking = self.asking.as_ref();
+            let found = self.judge.observe(written, &self.api.archive, asking, &mut self.counters);
+            if let Some((invariant, text)) = found {
+                self.oracle.fail(invariant, text);
             }
         }
     }
 
     pub(crate) fn cluster_at_rest(&mut self) {
-        if let Some(archive) = &self.api.archive
-            && let Some((invariant, text)) = self.judge.at_rest(archive)
+        if self.setup.cluster.is_some()
+            && let Some((invariant, text)) = self.judge.at_rest(&self.api.archive)
         {
             self.oracle.fail(invariant, text);
         }

@@ -108,7 +108,7 @@ impl Controller for Flawed {
         self.controller.streams()
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match &input {
             Input::Gone(Kind::SERVICE_ACCOUNT, _) if self.bug == Bug::AccountMadeOnce => return,
             Input::Observed(Kind::CRON_JOB, bytes) => self.show(bytes, "name"),

@@ -16,10 +16,6 @@ impl<S: Soundness> World<S> {
         self.healing = true;
         self.choices.next_strip();
         self.trace.say(|| "--- faults stop ---".to_owned());
-        for at in 0..self.instances.len() {
-            self.instances[at].paused = false;
-            self.instances[at].clock = Span::ZERO;
-        }
         self.heal_hosts();
         self.users_make_up();
         self.cluster_makes_up();
@@ -51,27 +47,11 @@ impl<S: Soundness> World<S> {
 
     /// One step of a world without faults; false when there is nothing to do but wait.
     fn calm_step(&mut self) -> bool {
-        if !self.flights.is_empty() {
-            let at = self.flights.len() - 1;
-            if self.flights[at].answer.is_some() {
-                self.answer(at);
-            } else {
-                self.apply(at);
-            }
+        if self.calm_host_step() {
             return true;
         }
-        for at in 0..self.instances.len() {
-            for stream in 0..2 {
-                if self.deliver(at, stream) || self.bookmark(at, stream) {
-                    return true;
-                }
-            }
-            if self.tick(at) {
-                return true;
-            }
-        }
         if self.setup.cluster.is_some() {
-            return self.calm_host_step() || self.users_end_a_stray();
+            return self.users_end_a_stray();
         }
         self.collector_acts() || self.node_makes_up()
     }
@@ -97,8 +77,8 @@ impl<S: Soundness> World<S> {
         if self.told != told {
             self.oracle.fail("I9", "a cluster at rest has something to tell".to_owned());
         }
-        for at in 0..self.instances.len() {
-            let sizes = self.instances[at].machine.sizes();
+        for at in 0..self.setup.instances {
+            let Some(sizes) = self.hosts[at].job_controller().map(|controller| controller.sizes()) else { continue };
             if sizes[0] > 0 || sizes[1] > 0 || sizes[3] > 0 {
                 let text = format!("at rest c{at} keeps {sizes:?} ledgers, Pods, strays, requests");
                 self.oracle.fail("I9", text);

@@ -26,7 +26,7 @@ use crate::api::Actor;
 use crate::archive::{Archive, Version, Written};
 use crate::cluster::{CERTIFICATE, KINDS, Role};
 use crate::counters::{Counters, Sometimes};
-use crate::hosted::Asking;
+use crate::host::Asking;
 
 /// Which law, and how it was broken.
 pub(crate) type Found = Option<(&'static str, String)>;
@@ -163,7 +163,7 @@ impl Judge {
                 counters.hit(Sometimes::CertificateRestored);
                 None
             }
-            Some(Role::Scheduler | Role::Namespaces) | None => None,
+            Some(Role::Scheduler | Role::Namespaces | Role::Job | Role::Ttl) | None => None,
         };
         let found = found.or_else(|| match written.plural.as_str() {
             "pods" => self.pod_bound(written, archive, who.filter(|_| role == Some(Role::Scheduler)), asking, counters),
@@ -176,9 +176,10 @@ impl Judge {
 
     /// Keeps the books.
     fn note(&mut self, written: &Written) {
-        let Version { uid, at, gone, .. } = &*written.after;
+        let Version { at, gone, .. } = &*written.after;
+        let uid: CompactString = written.after.uid().into();
         if *gone {
-            self.leaving.remove(uid);
+            self.leaving.remove(&uid);
             return;
         }
         let waits = written.after.deleting()
@@ -236,7 +237,7 @@ impl Judge {
                 continue;
             }
             counters.hit(Sometimes::LetGo);
-            let lives = find(archive, before, owner).is_some_and(|owner| !self.leaving.contains_key(&owner.uid));
+            let lives = find(archive, before, owner).is_some_and(|owner| !self.leaving.contains_key(owner.uid()));
             if lives {
                 return broken("G1", format!("{} was let go though {} lives", before.name, owner["name"]));
             }
@@ -246,15 +247,15 @@ impl Judge {
 
     /// The collector took the last finalizer away: nobody who named this owner before it was deleted is left behind.
     fn left(&self, owner: &Version, archive: &Archive, asking: Option<&Asking>) -> Found {
-        let since = self.leaving.get(&owner.uid).copied()?;
+        let since = self.leaving.get(owner.uid()).copied()?;
         // Who has waited long enough goes by what it has seen.
         if asking.is_some_and(|asking| asking.seen.iter().any(|seen| *seen < since)) {
             return None;
         }
         let orphaner = owner.has_finalizer(ORPHAN);
         let left = archive.everything().find(|(_, other)| {
-            let named = self.named.get(&(other.uid.clone(), owner.uid.clone())).is_some_and(|named| *named < since);
-            let by = other.owners().iter().find(|reference| reference["uid"] == *owner.uid);
+            let named = self.named.get(&(other.uid().into(), owner.uid().into())).is_some_and(|named| *named < since);
+            let by = other.owners().iter().find(|reference| reference["uid"] == owner.uid());
             named && by.is_some_and(|by| orphaner || by["blockOwnerDeletion"] == true)
         });
         let (plural, left) = left?;
@@ -283,14 +284,14 @@ impl Judge {
             [nodes_seen, pods_seen] => Some(Decision { by, turn: asking.turn, nodes_seen, pods_seen }),
             _ => None,
         });
-        self.bound.insert(pod.uid.clone(), (pod.at, decision));
+        self.bound.insert(pod.uid().into(), (pod.at, decision));
         let decision = decision?;
         counters.hit(Sometimes::Bound);
         // Requests overtake each other: what was decided after this and done before it must have reckoned with it.
         let there =
             || archive.all(&Kind::POD).filter(|other| other.text("/spec/nodeName") == node && !other.has_ended());
         for other in there() {
-            if let Some((_, Some(later))) = self.bound.get(&other.uid)
+            if let Some((_, Some(later))) = self.bound.get(other.uid())
                 && later.by == decision.by
                 && later.turn >= decision.turn
             {
@@ -323,7 +324,7 @@ impl Judge {
         };
         let knows = |other: &&Arc<Version>| {
             let own = |other: &Decision| other.by == decision.by && other.turn <= decision.turn;
-            let bound = self.bound.get(&other.uid);
+            let bound = self.bound.get(other.uid());
             bound.is_some_and(|(at, by)| *at <= decision.pods_seen || by.as_ref().is_some_and(own))
         };
         let mut known = there.filter(knows).map(|pod| Amount::of_pod(pod)).fold(Amount::default(), Amount::plus);
@@ -354,7 +355,7 @@ impl Judge {
                 return broken("G6", format!("at rest {} has no default service account", namespace.name));
             }
             let certificate = archive.get(&Kind::CONFIG_MAP, &namespace.name, "kube-root-ca.crt");
-            if certificate.is_none_or(|map| map.object["data"]["ca.crt"] != CERTIFICATE) {
+            if certificate.is_none_or(|map| map.object()["data"]["ca.crt"] != CERTIFICATE) {
                 return broken("G6", format!("at rest {} lacks the certificate", namespace.name));
             }
         }
@@ -375,7 +376,7 @@ fn find<'a>(archive: &'a Archive, dependent: &Version, owner: &Value) -> Option<
     let kind = KINDS.iter().find(|kind| owner["kind"] == kind.kind)?;
     let namespace = if kind.namespaced { dependent.namespace.as_str() } else { "" };
     let found = archive.get(kind, namespace, owner["name"].as_str()?)?;
-    (owner["uid"] == *found.uid).then_some(found)
+    (owner["uid"] == found.uid()).then_some(found)
 }
 
 /// Whether an owner is reason enough to stay: it is there, and does not want its dependents to go first.
@@ -390,7 +391,7 @@ fn stays_at(archive: &Archive, dependent: &Version, owner: &Value, known: &[Revi
     let Some(at) = KINDS.iter().position(|kind| owner["kind"] == kind.kind) else { return true };
     let namespace = if KINDS[at].namespaced { dependent.namespace.as_str() } else { "" };
     let found = archive.get_at(&KINDS[at], namespace, owner["name"].as_str().unwrap_or_default(), known[at]);
-    found.is_none_or(|found| owner["uid"] != *found.uid || !waits_for_dependents(found))
+    found.is_none_or(|found| owner["uid"] != found.uid() || !waits_for_dependents(found))
 }
 
 fn waits_for_dependents(owner: &Version) -> bool {
@@ -464,13 +465,13 @@ fn cron_acted(written: &Written, archive: &Archive, asking: Option<&Asking>, cou
     counters.hit(Sometimes::Scheduled);
     let (asking, owner) = (asking?, job.owners().first()?);
     let name = owner["name"].as_str().unwrap_or_default();
-    let slot = job.object["metadata"]["annotations"][SCHEDULED_AT].as_str();
+    let slot = job.object()["metadata"]["annotations"][SCHEDULED_AT].as_str();
     let slot = slot.and_then(|slot| Timestamp::parse(slot).ok())?;
     let other = archive.all(&Kind::JOB).find(|other| {
-        other.uid != job.uid
+        other.uid() != job.uid()
             && other.owners().iter().any(|of| of["uid"] == owner["uid"])
-            && other.object["metadata"]["annotations"][SCHEDULED_AT]
-                == job.object["metadata"]["annotations"][SCHEDULED_AT]
+            && other.object()["metadata"]["annotations"][SCHEDULED_AT]
+                == job.object()["metadata"]["annotations"][SCHEDULED_AT]
     });
     if let Some(other) = other {
         return broken("G7", format!("{} was started beside {} for the same time", job.name, other.name));
@@ -488,7 +489,7 @@ fn cron_acted(written: &Written, archive: &Archive, asking: Option<&Asking>, cou
     let active = read["status"]["active"].as_array().is_some_and(|active| {
         active.iter().any(|active| {
             let there = archive.get(&Kind::JOB, &job.namespace, active["name"].as_str().unwrap_or_default());
-            there.is_some_and(|there| active["uid"] == *there.uid && !is_finished(there))
+            there.is_some_and(|there| active["uid"] == there.uid() && !is_finished(there))
         })
     });
     if active && read["spec"]["concurrencyPolicy"] == "Forbid" {
@@ -508,7 +509,7 @@ fn namespace_gone(namespace: &Version, archive: &Archive, counters: &mut Counter
 fn pods_at_rest(archive: &Archive) -> Found {
     let mut free: BTreeMap<&str, Amount> = BTreeMap::new();
     for node in archive.all(&Kind::NODE) {
-        let open = node.object.pointer("/spec/unschedulable") != Some(&Value::Bool(true));
+        let open = node.object().pointer("/spec/unschedulable") != Some(&Value::Bool(true));
         if open && node.list("/spec/taints").is_empty() {
             free.insert(&node.name, Amount::of_node(node));
         }
@@ -539,7 +540,7 @@ fn crons_at_rest(archive: &Archive) -> Found {
         for active in cron.list("/status/active") {
             let name = active["name"].as_str().unwrap_or_default();
             let there = archive.get(&Kind::JOB, &cron.namespace, name);
-            if there.is_none_or(|job| active["uid"] != *job.uid || is_finished(job)) {
+            if there.is_none_or(|job| active["uid"] != job.uid() || is_finished(job)) {
                 return broken("G7", format!("at rest {} takes {name} for active", cron.name));
             }
         }

@@ -1,14 +1,15 @@
 //! The deterministic world: machines under faults, in one thread, from a seed; and the oracle that judges every write.
 
+pub mod action;
 mod actors;
 pub mod api;
-mod archive;
+pub mod archive;
 pub mod choices;
 pub mod cluster;
 pub mod counters;
 mod flaws;
 mod heal;
-mod hosted;
+mod host;
 mod judge;
 pub mod model;
 pub mod mutants;

@@ -111,6 +111,8 @@ pub struct JobSetup {
 pub struct Setup {
     pub instances: usize,
     pub limits: Limits,
+    /// Requests of one controller that may be in flight at once.
+    pub in_flight: usize,
     pub chaos_steps: usize,
     /// Crash the writer right after this many writes of controllers, its answer lost.
     pub crash_after_write: Option<u64>,
@@ -156,6 +158,7 @@ impl Setup {
         Self {
             instances,
             limits,
+            in_flight: 64,
             chaos_steps: 60 + choices.below(240),
             crash_after_write: None,
             only_scales: false,

@@ -2,9 +2,12 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use compact_str::CompactString;
-use tally_controllers::machine::{Action, Answer, Object, PodChange};
+use tally_controllers::controller::{Call, Kind, Reply};
+use tally_controllers::kit::Meta;
 use tally_core::job::JobView;
+use tally_core::pod::PodView;
+
+use crate::action::{Action, PodChange};
 
 /// What happened, as a hash always and as text on demand.
 pub(crate) struct Trace {
@@ -69,47 +72,47 @@ pub(crate) fn describe_job(job: &JobView) -> String {
     words.join(" ")
 }
 
-pub(crate) fn describe(object: &Object) -> String {
-    match object {
-        Object::Job(job) => format!("Job {} {}", job.name, describe_job(job)),
-        Object::Pod(pod) => {
-            let uid = pod.uid.to_string();
-            let mut words = vec![format!(
-                "Pod {} #{} @{} {:?}",
-                pod.name,
-                uid[30..].trim_start_matches('0'),
-                pod.revision,
-                pod.phase
-            )];
-            if pod.tracked {
-                words.push("tracked".into());
-            }
-            if pod.deleting() {
-                words.push("deleting".into());
-            }
-            if pod.ready {
-                words.push("ready".into());
-            }
-            words.join(" ")
+pub(crate) fn describe_bytes(kind: Kind, bytes: &[u8]) -> String {
+    match kind {
+        Kind::JOB => match JobView::from_json(bytes) {
+            Ok(job) => format!("Job {} {}", job.name, describe_job(&job)),
+            Err(error) => error.to_string(),
+        },
+        Kind::POD => match PodView::from_json(bytes) {
+            Ok(pod) => describe_pod(&pod),
+            Err(error) => error.to_string(),
+        },
+        _ => {
+            let meta = Meta::of(bytes).unwrap_or_default();
+            format!("{} {}/{} @{}", kind.plural, meta.namespace, meta.name, meta.revision())
         }
     }
 }
 
-pub(crate) fn describe_action(action: &Action) -> String {
-    match action {
+fn describe_pod(pod: &PodView) -> String {
+    let uid = pod.uid.to_string();
+    let mut words =
+        vec![format!("Pod {} #{} @{} {:?}", pod.name, uid[30..].trim_start_matches('0'), pod.revision, pod.phase)];
+    for (word, holds) in [("tracked", pod.tracked), ("deleting", pod.deleting()), ("ready", pod.ready)] {
+        if holds {
+            words.push(word.into());
+        }
+    }
+    words.join(" ")
+}
+
+pub(crate) fn describe_call(call: &Call) -> String {
+    match Action::of(call) {
         Action::CreatePod { name, .. } => format!("create Pod {name}"),
         Action::PatchPod { name, change, revision, .. } => {
-            let at: CompactString = revision.map_or("".into(), |at| compact_str::format_compact!(" at {at}"));
+            let at = revision.map_or(String::new(), |at| format!(" at {at}"));
             match change {
                 PodChange::Release => format!("release {name}{at}"),
                 PodChange::Adopt { .. } => format!("adopt {name}{at}"),
                 PodChange::Disown { .. } => format!("disown {name}{at}"),
             }
         }
-        Action::DeletePod { name, .. } => format!("delete Pod {name}"),
-        Action::GetPod { name, .. } => format!("get Pod {name}"),
-        Action::ListPods { .. } => "list the Job's Pods".into(),
-        Action::GetJob { name, .. } => format!("get Job {name}"),
+        Action::ListPods { selector, .. } => format!("list Pods {selector}"),
         Action::WriteJobStatus { name, revision, status, .. } => {
             let lists = status.uncounted();
             format!(
@@ -123,19 +126,21 @@ pub(crate) fn describe_action(action: &Action) -> String {
                 status.conditions.iter().map(|known| format!(" {}={}", known.kind, known.status)).collect::<String>()
             )
         }
-        Action::DeleteJob { name, .. } => format!("delete Job {name} (TTL)"),
+        _ => {
+            let place = [call.namespace.as_str(), call.name.as_str()].join("/");
+            let sub = if call.subresource.is_empty() { "" } else { " " };
+            format!("{:?} {} {place}{sub}{}", call.verb, call.kind.plural, call.subresource)
+        }
     }
 }
 
-pub(crate) fn describe_answer(answer: &Answer) -> String {
-    match answer {
-        Answer::Done(object) => describe(object),
-        Answer::Gone => "gone".into(),
-        Answer::Conflict => "conflict".into(),
-        Answer::AlreadyExists => "already exists".into(),
-        Answer::Refused { message, .. } => format!("refused: {message}"),
-        Answer::Unavailable => "unavailable".into(),
-        Answer::Unknown => "nobody knows".into(),
-        Answer::Pods { pods, at } => format!("{} Pods as of {at}", pods.len()),
+pub(crate) fn describe_reply(kind: Kind, reply: &Reply) -> String {
+    match reply {
+        Reply::Done(bytes) if kind == Kind::JOB || kind == Kind::POD => describe_bytes(kind, bytes),
+        Reply::Done(_) => "done".into(),
+        Reply::DoneWithStatus => "done, and nothing to show".into(),
+        Reply::Listed { items, at } => format!("{} objects as of {at}", items.len()),
+        Reply::Refused(refusal) => format!("refused ({}): {}", refusal.code, refusal.message),
+        Reply::Unknown => "nobody knows".into(),
     }
 }

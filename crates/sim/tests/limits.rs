@@ -7,9 +7,9 @@ mod harness;
 use std::time::Instant;
 
 use harness::*;
-use tally_controllers::machine::Action;
 use tally_core::ledger::Limits;
 use tally_core::pod::Phase;
+use tally_sim::action::Action;
 
 /// `count` Pods run, and end at once. Returns the number of status writes that took, the last one included.
 fn all_end_at_once(count: usize, indexed: bool, phase: Phase) -> (Cluster, usize) {

@@ -11,10 +11,10 @@
 mod harness;
 
 use harness::*;
-use tally_controllers::machine::Action;
 use tally_core::job::condition;
 use tally_core::pod::Phase;
 use tally_core::time::Span;
+use tally_sim::action::Action;
 use tally_sim::api::Propagation;
 
 const BACKOFF_FAILED: &str = "FailureTarget(BackoffLimitExceeded) Failed";

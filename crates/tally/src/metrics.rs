@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 use tally_controllers::controller::{Call, Metric, Reply, Stream, Verb};
 use tally_controllers::driver::Observer;
 use tally_controllers::driver::api::Trouble;
-use tally_controllers::machine::SyncAction;
+use tally_controllers::metric::SyncAction;
 
 /// Values of a label that users choose. Beyond this many they are all `other`: a cluster must not be able to fill the
 /// memory of whoever watches it.

@@ -522,28 +522,28 @@ impl Controller for CronJobs {
         vec![Stream::of(Kind::CRON_JOB), Stream::of(Kind::JOB)]
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Listing(Kind::CRON_JOB) => self.epoch = self.epoch.wrapping_add(1),
             Input::Observed(Kind::CRON_JOB, bytes) => {
-                self.cron_observed(bytes, now);
+                self.cron_observed(&bytes, now);
             }
             Input::Gone(Kind::CRON_JOB, bytes) => {
-                if let Some(cron) = CronJob::read(bytes) {
+                if let Some(cron) = CronJob::read(&bytes) {
                     self.forget(&cron.uid);
                 }
             }
             Input::Listed(Kind::CRON_JOB, _) => self.crons_listed(),
             Input::Listing(Kind::JOB) => self.jobs.list_begins(),
             Input::Observed(Kind::JOB, bytes) => {
-                let at = self.job_observed(bytes, now);
+                let at = self.job_observed(&bytes, now);
                 // A list is in the order of names: its revisions say nothing.
                 if self.jobs.is_complete() {
                     self.jobs_at = self.jobs_at.max(at.unwrap_or_default());
                 }
             }
             Input::Gone(Kind::JOB, bytes) => {
-                if let Ok(Child { meta, .. }) | Err(Some(meta)) = Child::read(bytes) {
+                if let Ok(Child { meta, .. }) | Err(Some(meta)) = Child::read(&bytes) {
                     self.jobs_at = self.jobs_at.max(meta.revision());
                     self.job_gone(&meta, now);
                 }

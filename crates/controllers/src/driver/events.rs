@@ -3,24 +3,21 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use compact_str::CompactString;
 use serde_json::json;
 use tally_core::time::{Span, Timestamp};
-use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::Notify;
 
-use super::api::Api;
-use super::{Caller, wall_clock};
-use crate::controller::{Call, Event, Kind, Reference, Reply, Verb};
+use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Stream, Verb};
+use crate::kit::Asked;
 
 /// Events waiting to be sent.
 const WAITING: usize = 1024;
 
 /// Events under way at once: they must not crowd out the work they tell of.
-const IN_FLIGHT: usize = 4;
+pub const IN_FLIGHT: usize = 4;
 
 /// An object may have this many events of a kind at once, and then one every five minutes. Of a kind: a Job that told of
 /// many Pods must still be able to tell how it ended.
@@ -214,63 +211,122 @@ impl<K: Clone + Eq + Hash, V> Bounded<K, V> {
 
 // ---- sending ----
 
-/// What controllers hand their events to.
-#[derive(Clone)]
-pub(super) struct Sender(mpsc::Sender<(&'static str, Event)>);
+/// Where controllers put their events until the recorder takes them.
+#[derive(Clone, Default)]
+pub struct Mailbox {
+    waiting: Arc<Mutex<VecDeque<(&'static str, Event)>>>,
+    posted: Arc<Notify>,
+}
 
-impl Sender {
+impl Mailbox {
     /// False: too many are waiting, and this one is dropped.
-    pub fn record(&self, controller: &'static str, event: Event) -> bool {
-        self.0.try_send((controller, event)).is_ok()
+    pub fn post(&self, controller: &'static str, event: Event) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= WAITING {
+            return false;
+        }
+        waiting.push_back((controller, event));
+        self.posted.notify_one();
+        true
+    }
+
+    fn take(&self) -> Option<(&'static str, Event)> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 }
 
-pub(super) struct Recorder {
-    sender: Sender,
-    task: JoinHandle<()>,
+/// Writes events. A controller like the others, but for what it hears of: it follows nothing.
+pub struct Recorder {
+    mailbox: Mailbox,
+    correlator: Correlator,
+    creating: usize,
+    /// A count to write once the creations in flight have ended: one of them may be of the event it counts up.
+    count: Option<(Call, Telling)>,
+    counting: bool,
+    asked: Asked<Option<Telling>>,
+}
+
+/// The event that a count is about.
+struct Telling {
+    controller: &'static str,
+    event: Event,
 }
 
 impl Recorder {
-    pub fn start<A: Api>(caller: Arc<Caller<A>>) -> Self {
-        let (sender, waiting) = mpsc::channel(WAITING);
-        Self { sender: Sender(sender), task: tokio::spawn(tell_all(caller, waiting)) }
+    /// `instance` is part of the names of events, so that two processes choose different ones.
+    pub fn new(instance: u32) -> Self {
+        Self {
+            mailbox: Mailbox::default(),
+            correlator: Correlator::new(instance),
+            creating: 0,
+            count: None,
+            counting: false,
+            asked: Asked::default(),
+        }
     }
 
-    pub fn sender(&self) -> Sender {
-        self.sender.clone()
+    pub fn mailbox(&self) -> Mailbox {
+        self.mailbox.clone()
     }
 
-    /// Tells what is left, as far as there is time.
-    pub async fn finish(self, within: Duration) {
-        let Self { sender, mut task } = self;
-        drop(sender);
-        if tokio::time::timeout(within, &mut task).await.is_err() {
-            task.abort();
+    fn create(&mut self, call: Call, out: &mut Outbox) {
+        self.creating += 1;
+        self.asked.ask(None, call, out);
+    }
+
+    fn send(&mut self, now: Timestamp, out: &mut Outbox) {
+        while !self.counting {
+            if let Some((call, telling)) = self.count.take() {
+                if self.creating > 0 {
+                    self.count = Some((call, telling));
+                    return;
+                }
+                self.counting = true;
+                self.asked.ask(Some(telling), call, out);
+            } else if self.creating < IN_FLIGHT
+                && let Some((controller, event)) = self.mailbox.take()
+            {
+                match self.correlator.correlate(controller, &event, now) {
+                    Some(call) if call.verb == Verb::Create => self.create(call, out),
+                    Some(call) => self.count = Some((call, Telling { controller, event })),
+                    None => {}
+                }
+            } else {
+                return;
+            }
         }
     }
 }
 
-async fn tell_all<A: Api>(caller: Arc<Caller<A>>, mut waiting: mpsc::Receiver<(&'static str, Event)>) {
-    let mut correlator = Correlator::new(fastrand::u32(..));
-    let mut under_way = JoinSet::new();
-    while let Some((controller, event)) = waiting.recv().await {
-        let Some(call) = correlator.correlate(controller, &event, wall_clock()) else { continue };
-        if call.verb == Verb::Create {
-            while under_way.len() >= IN_FLIGHT {
-                under_way.join_next().await;
-            }
-            let caller = caller.clone();
-            under_way.spawn(async move { caller.call(&call).await });
-            continue;
-        }
-        // It counts up an event whose creation may be under way.
-        while under_way.join_next().await.is_some() {}
-        if matches!(caller.call(&call).await.reply, Reply::Refused(refusal) if refusal.code == 404) {
-            let call = correlator.tell_anew(controller, &event, wall_clock());
-            caller.call(&call).await;
-        }
+impl Controller for Recorder {
+    fn name(&self) -> &'static str {
+        "event-recorder"
     }
-    while under_way.join_next().await.is_some() {}
+
+    fn streams(&self) -> Vec<Stream> {
+        Vec::new()
+    }
+
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
+        if let Input::Answered { request, reply, .. } = input {
+            match self.asked.answered(request) {
+                Some(None) => self.creating -= 1,
+                Some(Some(Telling { controller, event })) => {
+                    self.counting = false;
+                    if reply.is_not_found() {
+                        let call = self.correlator.tell_anew(controller, &event, now);
+                        self.create(call, out);
+                    }
+                }
+                None => {}
+            }
+        }
+        self.send(now, out);
+    }
+
+    fn pokes(&self) -> Option<Arc<Notify>> {
+        Some(self.mailbox.posted.clone())
+    }
 }
 
 #[cfg(test)]
@@ -279,6 +335,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::controller::Reply;
+    use crate::testing::{Probe, done, refused};
 
     fn event(name: &str, reason: &str, message: &str) -> Event {
         let about =
@@ -344,5 +402,35 @@ mod tests {
         }
         assert_eq!(correlator.told.map.len(), REMEMBERED);
         assert_eq!(correlator.buckets.order.len(), REMEMBERED);
+    }
+
+    #[test]
+    fn a_count_waits_for_the_creations_before_it_and_an_event_that_has_expired_is_told_anew() {
+        let recorder = Recorder::new(7);
+        let mailbox = recorder.mailbox();
+        let mut probe = Probe::new(recorder);
+        for name in ["a", "b", "a", "c"] {
+            assert!(mailbox.post("c", event(name, "R", "m")));
+        }
+        probe.input(Input::Tick);
+        assert_eq!(probe.asks(), ["create events ns/", "create events ns/"]);
+        probe.answer(1, done(json!({})));
+        assert_eq!(probe.asks(), Vec::<String>::new(), "the one it counts up may be the one that is in flight");
+        probe.answer(0, Reply::Unknown);
+        let counted = probe.asks();
+        assert!(counted.len() == 1 && counted[0].starts_with("merge events ns/a."), "{counted:?}");
+        probe.answer(0, refused(404, "NotFound"));
+        assert_eq!(probe.asks(), ["create events ns/", "create events ns/"], "a anew, then c");
+    }
+
+    #[test]
+    fn no_more_wait_than_there_is_room_for() {
+        let recorder = Recorder::new(7);
+        let mailbox = recorder.mailbox();
+        let posted = (0..2 * WAITING).filter(|i| mailbox.post("c", event(&format!("j{i}"), "R", "m"))).count();
+        assert_eq!(posted, WAITING);
+        let mut probe = Probe::new(recorder);
+        probe.input(Input::Tick);
+        assert_eq!(probe.asks().len(), IN_FLIGHT);
     }
 }

@@ -1,8 +1,9 @@
-//! A token bucket: so many requests a second, and a burst at once.
+//! A token bucket: so many requests a second, and a burst at once. Shared by all controllers of a process.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+#[derive(Debug)]
 pub struct Limit {
     /// Tokens a second; 0: no limit.
     rate: f64,
@@ -10,34 +11,28 @@ pub struct Limit {
     state: Mutex<State>,
 }
 
+#[derive(Debug)]
 struct State {
     /// Below zero: that many have been promised to those who wait.
     tokens: f64,
-    at: Instant,
+    at: Duration,
 }
 
 impl Limit {
     pub fn new(rate: f64, burst: u32) -> Self {
         let burst = f64::from(burst.max(1));
-        Self { rate, burst, state: Mutex::new(State { tokens: burst, at: Instant::now() }) }
+        Self { rate, burst, state: Mutex::new(State { tokens: burst, at: Duration::ZERO }) }
     }
 
-    /// Waits until it is this one's turn, in the order of asking.
-    pub async fn turn(&self) {
-        let wait = self.take(Instant::now());
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
-        }
-    }
-
-    fn take(&self, now: Instant) -> Duration {
+    /// Takes a turn, in the order of asking, and says how far off it is. `now` is the time since the driver began.
+    pub fn take(&self, now: Duration) -> Duration {
         if self.rate <= 0.0 {
             return Duration::ZERO;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = now.saturating_duration_since(state.at).as_secs_f64();
+        let since = now.saturating_sub(state.at).as_secs_f64();
         state.tokens = (state.tokens + since * self.rate).min(self.burst) - 1.0;
-        state.at = now;
+        state.at = state.at.max(now);
         if state.tokens >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-state.tokens / self.rate) }
     }
 }
@@ -49,20 +44,18 @@ mod tests {
     #[test]
     fn a_burst_and_then_a_steady_rate() {
         let limit = Limit::new(10.0, 3);
-        let begin = Instant::now();
-        let waits: Vec<u128> = (0..6).map(|_| limit.take(begin).as_millis()).collect();
+        let at = Duration::from_secs;
+        let waits: Vec<u128> = (0..6).map(|_| limit.take(at(0)).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200, 300]);
-        assert_eq!(limit.take(begin + Duration::from_secs(1)).as_millis(), 0, "a second makes up for ten");
-        assert_eq!(limit.take(begin + Duration::from_secs(60)).as_millis(), 0);
-        let later = begin + Duration::from_secs(60);
-        let waits: Vec<u128> = (0..3).map(|_| limit.take(later).as_millis()).collect();
+        assert_eq!(limit.take(at(1)).as_millis(), 0, "a second makes up for ten");
+        assert_eq!(limit.take(at(60)).as_millis(), 0);
+        let waits: Vec<u128> = (0..3).map(|_| limit.take(at(60)).as_millis()).collect();
         assert_eq!(waits, [0, 0, 100], "no more is saved up than a burst");
     }
 
     #[test]
     fn no_rate_is_no_limit() {
         let limit = Limit::new(0.0, 0);
-        let now = Instant::now();
-        assert!((0..1000).all(|_| limit.take(now).is_zero()));
+        assert!((0..1000).all(|_| limit.take(Duration::ZERO).is_zero()));
     }
 }

@@ -4,15 +4,16 @@
 //! recorder of events.
 
 pub mod api;
-mod events;
+pub mod events;
 mod follow;
-mod limit;
+pub mod limit;
 mod observer;
+pub mod reflector;
+pub mod requests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,18 +22,20 @@ use tally_core::time::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::controller::{Call, Controller, Input, Outbox, Refusal, Reply, Request, RequestId};
+use crate::controller::{Controller, Input, Outbox, Request, RequestId};
 use api::{Api, Response};
-use follow::{News, follow};
+use events::Mailbox;
+use follow::follow;
 use limit::Limit;
+use requests::Requests;
 
 pub use events::Correlator;
 pub use observer::{Observer, Silent};
 
-/// News taken in before the requests they lead to are sent: a burst is answered as a whole.
+/// Inputs taken in before the requests they lead to are sent: a burst is answered as a whole.
 const BATCH: usize = 256;
 
-/// News waiting to be taken in, per controller. A stream that is faster waits at its source.
+/// Inputs waiting to be taken in, per controller. A stream that is faster waits at its source.
 const NEWS: usize = 1024;
 
 /// A timer is looked at again at least this often: a wall clock that jumps is noticed this late.
@@ -41,10 +44,6 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 /// How long requests under way may take to end once the driver is stopped. Then they are let go: what they did shows
 /// after the next start.
 const LAST_ORDERS: Duration = Duration::from_secs(5);
-
-/// How often a request is sent again because the server said "not now, but then". After that the controller decides.
-const RETRIES: u32 = 5;
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -73,23 +72,18 @@ pub async fn run<A: Api>(
     observer: Arc<dyn Observer>,
     stop: impl Future<Output = ()> + Send,
 ) {
-    let limit = Arc::new(Limit::new(options.qps, options.burst));
-    let caller = Arc::new(Caller { api, limit, observer });
+    let limit = Limit::new(options.qps, options.burst);
+    let caller = Arc::new(Caller { api, limit, observer, began: tokio::time::Instant::now() });
     let (stopping, stopped) = watch::channel(false);
-    let recorder = events::Recorder::start(caller.clone());
+    let (last_stopping, last_stopped) = watch::channel(false);
+    let recorder = events::Recorder::new(fastrand::u32(..));
+    let mailbox = options.events.then(|| recorder.mailbox());
+    let recording = Task::new(caller.clone(), Box::new(recorder), events::IN_FLIGHT, None);
+    let recording = tokio::spawn(recording.run(last_stopped, true));
     let mut tasks = JoinSet::new();
     for controller in controllers {
-        let task = Task {
-            caller: caller.clone(),
-            controller,
-            in_flight: options.in_flight.max(1),
-            recorder: options.events.then(|| recorder.sender()),
-            out: Outbox::default(),
-            queue: VecDeque::new(),
-            calls: JoinSet::new(),
-            pokes: Arc::default(),
-        };
-        tasks.spawn(task.run(stopped.clone()));
+        let task = Task::new(caller.clone(), controller, options.in_flight, mailbox.clone());
+        tasks.spawn(task.run(stopped.clone(), false));
     }
     let broken = tokio::select! {
         () = stop => None,
@@ -98,8 +92,10 @@ pub async fn run<A: Api>(
     };
     let _ = stopping.send(true);
     while tasks.join_next().await.is_some() {}
-    recorder.finish(LAST_ORDERS).await;
-    if let Some(panic) = broken.and_then(|error| error.try_into_panic().ok()) {
+    let _ = last_stopping.send(true);
+    let recorded = recording.await;
+    let panicked = broken.or(recorded.err()).and_then(|error| error.try_into_panic().ok());
+    if let Some(panic) = panicked {
         std::panic::resume_unwind(panic);
     }
 }
@@ -112,26 +108,17 @@ pub fn wall_clock() -> Timestamp {
 /// What all requests go through.
 struct Caller<A> {
     api: Arc<A>,
-    limit: Arc<Limit>,
+    limit: Limit,
     observer: Arc<dyn Observer>,
+    began: tokio::time::Instant,
 }
 
 impl<A: Api> Caller<A> {
-    async fn call(&self, call: &Call) -> Response {
-        let mut retries = 0;
-        loop {
-            self.limit.turn().await;
-            let begun = Instant::now();
-            let response = self.api.call(call).await;
-            self.observer.request(call, &response.reply, begun.elapsed());
-            // The server has not looked at it: asking again is not doing it twice.
-            let again = response.retry_after.filter(|_| {
-                retries < RETRIES && matches!(&response.reply, Reply::Refused(Refusal { code: 429 | 503, .. }))
-            });
-            let Some(wait) = again else { return response };
-            retries += 1;
-            tokio::time::sleep(jittered(wait.min(LONGEST_RETRY_AFTER))).await;
-        }
+    async fn call(&self, Request { id, call }: Request) -> (RequestId, Response) {
+        let begun = Instant::now();
+        let response = self.api.call(&call).await;
+        self.observer.request(&call, &response.reply, begun.elapsed());
+        (id, response)
     }
 }
 
@@ -143,34 +130,65 @@ fn jittered(wait: Duration) -> Duration {
 struct Task<A> {
     caller: Arc<Caller<A>>,
     controller: Box<dyn Controller>,
-    in_flight: usize,
     /// None: nobody would read them.
-    recorder: Option<events::Sender>,
+    mailbox: Option<Mailbox>,
     out: Outbox,
-    /// Asked for and not sent yet. As long as what the controllers have asked for, which is bounded by their own rules.
-    queue: VecDeque<Request>,
+    requests: Requests,
     calls: JoinSet<(RequestId, Response)>,
     /// Never notified where the controller hears of nothing but the API.
     pokes: Arc<Notify>,
 }
 
 impl<A: Api> Task<A> {
-    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+    fn new(
+        caller: Arc<Caller<A>>,
+        controller: Box<dyn Controller>,
+        in_flight: usize,
+        mailbox: Option<Mailbox>,
+    ) -> Self {
+        let pokes = controller.pokes().unwrap_or_default();
+        let (out, requests, calls) = (Outbox::default(), Requests::new(in_flight), JoinSet::new());
+        Self { caller, controller, mailbox, out, requests, calls, pokes }
+    }
+
+    /// `to_the_end`: what is left when it is stopped is still sent.
+    async fn run(mut self, mut stopped: watch::Receiver<bool>, to_the_end: bool) {
         let (told, mut news) = mpsc::channel(NEWS);
         // Dropped at the end of the function, and with it the streams.
         let mut streams = JoinSet::new();
         for stream in self.controller.streams() {
             streams.spawn(follow(self.caller.clone(), self.controller.name(), stream, told.clone()));
         }
+        // Where there are no streams the channel stays open, and silent.
+        let _open = streams.is_empty().then(|| told.clone());
         drop(told);
-        self.pokes = self.controller.pokes().unwrap_or_default();
         while self.turn(&mut stopped, &mut news).await {}
-        let unfinished = async { while self.calls.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(LAST_ORDERS, unfinished).await;
+        let _ = tokio::time::timeout(LAST_ORDERS, self.finish(to_the_end)).await;
+    }
+
+    async fn finish(&mut self, to_the_end: bool) {
+        if to_the_end {
+            self.tell(Input::Tick);
+            self.send();
+        } else {
+            self.requests.close();
+        }
+        while self.requests.in_flight() > 0 {
+            let nap = self.until_wake();
+            tokio::select! {
+                Some(done) = self.calls.join_next() => self.answered(done),
+                () = tokio::time::sleep(nap) => {}
+            }
+            if to_the_end {
+                self.send();
+            } else {
+                self.requests.close();
+            }
+        }
     }
 
     /// Takes in what there is, and sends what it leads to. Returns whether there may be more.
-    async fn turn(&mut self, stopped: &mut watch::Receiver<bool>, news: &mut mpsc::Receiver<News>) -> bool {
+    async fn turn(&mut self, stopped: &mut watch::Receiver<bool>, news: &mut mpsc::Receiver<Input>) -> bool {
         let mut batch = Vec::new();
         let nap = self.until_wake();
         let pokes = self.pokes.clone();
@@ -184,7 +202,7 @@ impl<A: Api> Task<A> {
                 // Pokes may come without end, and news behind them would never have their turn.
                 for _ in 0..BATCH {
                     let Ok(item) = news.try_recv() else { break };
-                    self.heard(&item);
+                    self.tell(item);
                 }
             }
             received = news.recv_many(&mut batch, BATCH) => {
@@ -192,7 +210,7 @@ impl<A: Api> Task<A> {
                     return false;
                 }
                 for item in batch.drain(..) {
-                    self.heard(&item);
+                    self.tell(item);
                 }
             }
             () = tokio::time::sleep(nap) => self.tell(Input::Tick),
@@ -209,39 +227,31 @@ impl<A: Api> Task<A> {
     }
 
     fn until_wake(&self) -> Duration {
-        let Some(at) = self.out.wake_at else { return LONGEST_SLEEP };
-        let millis = (at - wall_clock()).millis().max(0) as u64;
-        Duration::from_millis(millis).min(LONGEST_SLEEP)
-    }
-
-    fn heard(&mut self, news: &News) {
-        self.tell(match news {
-            News::Listing(kind) => Input::Listing(*kind),
-            News::Observed(kind, object) => Input::Observed(*kind, object),
-            News::Gone(kind, object) => Input::Gone(*kind, object),
-            News::Listed(kind, at) => Input::Listed(*kind, *at),
-            News::Reached(kind, at) => Input::Reached(*kind, *at),
-        });
+        let tick = self.out.wake_at.map(|at| Duration::from_millis((at - wall_clock()).millis().max(0) as u64));
+        let resend = self.requests.wake_at().map(|at| at.saturating_sub(self.caller.began.elapsed()));
+        tick.into_iter().chain(resend).min().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)
     }
 
     fn answered(&mut self, done: Result<(RequestId, Response), tokio::task::JoinError>) {
         match done {
             Ok((request, response)) => {
-                let Response { reply, served_at, .. } = response;
-                self.tell(Input::Answered { request, reply, served_at });
+                let now = self.caller.began.elapsed();
+                if let Some(input) = self.requests.answered(request, response, now, fastrand::f64()) {
+                    self.tell(input);
+                }
             }
             // A call that panicked would leave its controller waiting for ever.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
 
-    fn tell(&mut self, input: Input<'_>) {
+    fn tell(&mut self, input: Input) {
         let begun = Instant::now();
         self.controller.handle(input, wall_clock(), &mut self.out);
-        self.queue.extend(self.out.requests.drain(..));
+        self.requests.extend(self.out.requests.drain(..));
         let name = self.controller.name();
         for event in self.out.events.drain(..) {
-            if self.recorder.as_ref().is_some_and(|recorder| !recorder.record(name, event)) {
+            if self.mailbox.as_ref().is_some_and(|mailbox| !mailbox.post(name, event)) {
                 self.caller.observer.event_dropped(name);
             }
         }
@@ -254,12 +264,11 @@ impl<A: Api> Task<A> {
     }
 
     fn send(&mut self) {
-        while self.calls.len() < self.in_flight
-            && let Some(Request { id, call }) = self.queue.pop_front()
-        {
-            let caller = self.caller.clone();
-            self.calls.spawn(async move { (id, caller.call(&call).await) });
+        let caller = self.caller.clone();
+        while let Some(request) = self.requests.next(&caller.limit, caller.began.elapsed()) {
+            let caller = caller.clone();
+            self.calls.spawn(async move { caller.call(request).await });
         }
-        self.caller.observer.load(self.controller.name(), self.queue.len(), self.calls.len());
+        caller.observer.load(self.controller.name(), self.requests.queued(), self.requests.in_flight());
     }
 }

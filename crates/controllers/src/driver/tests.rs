@@ -79,15 +79,15 @@ impl Controller for Scribe {
         vec![Stream::of(Kind::JOB)]
     }
 
-    fn handle(&mut self, input: Input<'_>, _: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, _: Timestamp, out: &mut Outbox) {
         let name = |bytes: &[u8]| {
             let object: serde_json::Value = serde_json::from_slice(bytes).unwrap();
             object["metadata"]["name"].as_str().unwrap().to_owned()
         };
         let line = match input {
             Input::Listing(_) => "listing".to_owned(),
-            Input::Observed(_, object) => name(object),
-            Input::Gone(_, object) => format!("-{}", name(object)),
+            Input::Observed(_, object) => name(&object),
+            Input::Gone(_, object) => format!("-{}", name(&object)),
             Input::Listed(_, at) => format!("listed {}", at.0),
             Input::Reached(_, at) => format!("reached {}", at.0),
             Input::Answered { reply, .. } => match reply {
@@ -234,7 +234,7 @@ async fn a_server_that_says_when_is_asked_again_then() {
         (vec![refusal(409, Some(1))], "refused 409", 1),
         // It may have been done: that is for the controller to find out.
         (vec![unknown], "unknown", 1),
-        (vec![refusal(429, Some(1)); 20], "refused 429", 1 + RETRIES as usize),
+        (vec![refusal(429, Some(1)); 20], "refused 429", 1 + requests::RETRIES as usize),
     ] {
         let script = script(vec![Ok(vec![complete(1)])]);
         *script.replies.lock().unwrap() = replies.into();
@@ -287,7 +287,7 @@ impl Controller for Sleeper {
         Vec::new()
     }
 
-    fn handle(&mut self, input: Input<'_>, _: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, _: Timestamp, out: &mut Outbox) {
         let ticks = matches!(input, Input::Tick);
         self.0.lock().unwrap().push(if ticks { "tick" } else { "news" });
         out.wake_at = (!ticks).then(Timestamp::default);
@@ -295,23 +295,18 @@ impl Controller for Sleeper {
 }
 
 /// A task with more news before it than a few turns take in.
-fn flooded(told: &Arc<Mutex<Vec<&'static str>>>) -> (Task<Script>, mpsc::Receiver<News>) {
-    let limit = Arc::new(Limit::new(0.0, 0));
-    let caller = Arc::new(Caller { api: script(Vec::new()), limit, observer: Arc::new(Silent) });
-    let recorder = events::Recorder::start(caller.clone());
-    let task = Task {
-        caller,
-        controller: Box::new(Sleeper(told.clone())),
-        in_flight: 1,
-        recorder: Some(recorder.sender()),
-        out: Outbox::default(),
-        queue: VecDeque::new(),
-        calls: JoinSet::new(),
-        pokes: Arc::default(),
-    };
+fn flooded(told: &Arc<Mutex<Vec<&'static str>>>) -> (Task<Script>, mpsc::Receiver<Input>) {
+    let limit = Limit::new(0.0, 0);
+    let caller = Arc::new(Caller {
+        api: script(Vec::new()),
+        limit,
+        observer: Arc::new(Silent),
+        began: tokio::time::Instant::now(),
+    });
+    let task = Task::new(caller, Box::new(Sleeper(told.clone())), 1, Some(Mailbox::default()));
     let (teller, news) = mpsc::channel(4 * BATCH);
     for at in 0..4 * BATCH as u64 {
-        teller.try_send(News::Reached(Kind::POD, Revision(at))).unwrap();
+        teller.try_send(Input::Reached(Kind::POD, Revision(at))).unwrap();
     }
     (task, news)
 }
@@ -366,7 +361,7 @@ impl Controller for Crier {
         vec![Stream::of(Kind::JOB)]
     }
 
-    fn handle(&mut self, _: Input<'_>, _: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, _: Input, _: Timestamp, out: &mut Outbox) {
         let about = Reference { kind: Kind::JOB, namespace: "ns".into(), name: "job".into(), uid: "u".into() };
         let event = Event { about, warning: false, reason: "R".into(), message: "m".into() };
         out.events.push(event);

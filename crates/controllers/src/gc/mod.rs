@@ -17,7 +17,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use serde::Deserialize;
 use tally_core::ids::{ObjectUid, Revision};
 use tally_core::time::{Span, Timestamp};
 
@@ -72,13 +71,8 @@ struct Conduct {
     patient_until: Option<Timestamp>,
 }
 
-#[derive(Deserialize)]
-struct Object {
-    metadata: Meta,
-}
-
 fn meta(bytes: &[u8]) -> Option<Meta> {
-    serde_json::from_slice::<Object>(bytes).ok().map(|object| object.metadata).filter(|meta| !meta.uid.is_empty())
+    Meta::of(bytes).filter(|meta| !meta.uid.is_empty())
 }
 
 impl GarbageCollector {
@@ -288,14 +282,14 @@ impl Controller for GarbageCollector {
         self.graph.kinds.iter().copied().map(Stream::metadata).collect()
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Listing(kind) => self.graph.kind(kind).into_iter().for_each(|kind| self.graph.list_begins(kind)),
             Input::Observed(kind, bytes) => {
-                self.graph.kind(kind).into_iter().for_each(|kind| self.observed(kind, bytes));
+                self.graph.kind(kind).into_iter().for_each(|kind| self.observed(kind, &bytes));
             }
             Input::Gone(kind, bytes) => {
-                if let (Some(kind), Some(meta)) = (self.graph.kind(kind), meta(bytes)) {
+                if let (Some(kind), Some(meta)) = (self.graph.kind(kind), meta(&bytes)) {
                     self.graph.reaches(kind, meta.revision());
                     self.removed(&ObjectUid::new(&meta.uid));
                 }

@@ -406,16 +406,16 @@ impl Controller for Hollow {
         vec![Stream::of(Kind::NODE), Stream::of(Kind::POD)]
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Listing(Kind::NODE) => self.node_epoch = self.node_epoch.wrapping_add(1),
-            Input::Observed(Kind::NODE, bytes) => self.node_observed(bytes, now),
-            Input::Gone(Kind::NODE, bytes) => self.node_gone(bytes, now),
+            Input::Observed(Kind::NODE, bytes) => self.node_observed(&bytes, now),
+            Input::Gone(Kind::NODE, bytes) => self.node_gone(&bytes, now),
             Input::Listed(Kind::NODE, at) => self.nodes_listed(at, now),
             Input::Listing(Kind::POD) => self.pod_epoch = self.pod_epoch.wrapping_add(1),
-            Input::Observed(Kind::POD, bytes) => self.pod_observed(bytes, now),
+            Input::Observed(Kind::POD, bytes) => self.pod_observed(&bytes, now),
             Input::Gone(Kind::POD, bytes) => {
-                if let Some(pod) = Pod::read(bytes) {
+                if let Some(pod) = Pod::read(&bytes) {
                     self.forget(&pod.uid);
                 }
             }

@@ -8,10 +8,11 @@ use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
-use super::{Chore, GET_RETRY, JobMachine, Pending, effects, pod_key};
-use crate::machine::{Action, Answer, Metric, Object, Outbox, PodChange};
+use super::{Chore, GET_RETRY, JobController, Pending, effects, pod_key};
+use crate::controller::{Metric, Outbox};
+use crate::wire::{Action, Answer, Object, PodChange};
 
-impl<S: Soundness> JobMachine<S> {
+impl<S: Soundness> JobController<S> {
     pub(super) fn answered(&mut self, pending: Pending, answer: Answer, now: Timestamp, out: &mut Outbox) {
         match pending {
             Pending::Status { job, write, before } => {
@@ -167,7 +168,7 @@ impl<S: Soundness> JobMachine<S> {
             }
             _ => {
                 ledger.status_unwritten();
-                out.metrics.push(Metric::Sync { indexed, action: crate::machine::SyncAction::Tracking, error: true });
+                out.metrics.push(Metric::Sync { indexed, action: crate::metric::SyncAction::Tracking, error: true });
                 if let Some(tracked) = self.tracked_mut(slot) {
                     tracked.refreshing = true;
                 }

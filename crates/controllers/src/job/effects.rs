@@ -3,17 +3,16 @@
 
 use tally_core::job::{Condition, JobView, PodReplacementPolicy, condition};
 
-use crate::machine::{Event, Metric, Outbox};
+use crate::controller::{Event, Kind, Metric, Outbox, Reference};
 
 pub(super) fn event(job: &JobView, warning: bool, reason: &str, message: &str) -> Event {
-    Event {
+    let about = Reference {
+        kind: Kind::JOB,
         namespace: job.namespace.clone(),
-        job: job.name.clone(),
-        uid: job.uid.clone(),
-        warning,
-        reason: reason.into(),
-        message: message.to_owned(),
-    }
+        name: job.name.clone(),
+        uid: job.uid.to_string().into(),
+    };
+    Event { about, warning, reason: reason.into(), message: message.to_owned() }
 }
 
 /// METRIC-8: why Pods are created now.
@@ -105,10 +104,9 @@ mod tests {
     use tally_core::pod::TRACKING_FINALIZER;
 
     use super::*;
-    use crate::controller::{Input, Kind, Reply, Stream};
-    use crate::job::{Config, JobMachine};
+    use crate::controller::{Input, Reply};
+    use crate::job::{Config, JobController};
     use crate::testing::{Probe, done};
-    use crate::typed::Typed;
 
     fn job() -> Value {
         json!({
@@ -136,10 +134,9 @@ mod tests {
     /// METRIC-9 adds up whether the answer to a release or its event is heard first, or the Pod is gone by then.
     #[test]
     fn a_finished_pod_stops_being_tracked_once_whoever_says_so_first() {
-        const STREAMS: &[Stream] = &[Stream::of(Kind::JOB), Stream::of(Kind::POD)];
         let held = [TRACKING_FINALIZER];
         for how in ["answer, event", "event, answer", "gone, event"] {
-            let mut probe = Probe::new(Typed::new("job", STREAMS, JobMachine::new(Config::default())));
+            let mut probe = Probe::new(JobController::new(Config::default()));
             probe.lists(Kind::JOB, &[job()], 3);
             probe.lists(Kind::POD, &[pod("a", 2, "Succeeded", &held), pod("b", 3, "Running", &held)], 3);
             // The Pod is recorded, and then released.

@@ -10,8 +10,9 @@ use tally_core::job::{JobStatus, JobView};
 use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
 
-use super::{Chore, JobMachine, Pending, effects};
-use crate::machine::{Action, Answer, Object, Outbox};
+use super::{Chore, JobController, Pending, effects};
+use crate::controller::Outbox;
+use crate::wire::{Action, Answer, Object};
 
 /// How long nothing may happen to a Job before its manager counts as missing. Any controller that runs has seen the Job
 /// by then, and has had the time to say that it has.
@@ -33,7 +34,7 @@ fn is_untouched(job: &JobView) -> bool {
     !job.deleting && !job.spec.suspend && job.status == JobStatus::default()
 }
 
-impl<S: Soundness> JobMachine<S> {
+impl<S: Soundness> JobController<S> {
     /// Whether this is the one that serves the Jobs without a manager, and looks after what is nobody's.
     pub(super) fn is_caretaker(&self) -> bool {
         self.config.managed_by.is_none()

@@ -1,4 +1,4 @@
-//! The Job machine: one ledger for each unfinished Job of ours, and a place for Pods that belong to none.
+//! The Job controller: one ledger for each unfinished Job of ours, and a place for Pods that belong to none.
 //!
 //! Inputs are routed to ledgers; each ledger plans; plans become requests; answers go back to the ledger they came
 //! from. Pods whose Job is unknown wait in `strays` until the Job stream is as far as they are: only then is a missing
@@ -19,12 +19,14 @@ use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView, RESERVED_MANAGER};
 use tally_core::ledger::{Ledger, Limits, Plan, Removal, Sight, StatusWrite};
 use tally_core::mutation::{Bug, Sound, Soundness};
+use tally_core::pod::PodView;
 use tally_core::status_rules;
 use tally_core::time::{Span, Timestamp};
 
-use crate::machine::{
-    Action, Input, Machine, Metric, Object, Outbox, PodChange, Request, RequestId, Resource, SyncAction,
-};
+use crate::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
+use crate::kit::Meta;
+use crate::metric::SyncAction;
+use crate::wire::{self, Action, Object, PodChange};
 pub use external::UNSERVED_AFTER;
 use external::Unserved;
 use strays::Strays;
@@ -57,7 +59,7 @@ impl Default for Config {
 
 type JobSlot = u32;
 
-pub struct JobMachine<S = Sound> {
+pub struct JobController<S = Sound> {
     config: Config,
     soundness: S,
     jobs: Vec<Option<Tracked<S>>>,
@@ -67,6 +69,8 @@ pub struct JobMachine<S = Sound> {
     /// Jobs the API said are gone, until the stream says so too: older events must not bring them back. With each, the
     /// list that still showed it.
     buried_jobs: BTreeMap<JobUid, u32>,
+    /// Jobs that cannot be decoded, and the list that showed each last. They are there: their Pods are no orphans.
+    unreadable_jobs: BTreeMap<JobUid, u32>,
     /// In whose ledger a Pod is, by a hash of its UID. A hint: the ledger itself has the last word.
     pod_owner: HashMap<u64, JobSlot, FixedState>,
     strays: Strays,
@@ -75,7 +79,8 @@ pub struct JobMachine<S = Sound> {
     listing: BTreeSet<Resource>,
     /// The number of the current list of Jobs.
     epoch: u32,
-    requests: HashMap<RequestId, Pending, FixedState>,
+    /// What each request in flight is for, and what it asked: a response means something only beside it.
+    requests: HashMap<RequestId, (Pending, Action), FixedState>,
     next_request: u64,
     timers: BTreeSet<(Timestamp, Chore)>,
     /// Jobs whose gate is closed, by the revision that opens it.
@@ -84,6 +89,22 @@ pub struct JobMachine<S = Sound> {
     unconfirmed: BTreeSet<JobSlot>,
     /// Jobs of other managers that nobody has touched.
     unserved: BTreeMap<JobUid, Unserved>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Resource {
+    Jobs,
+    Pods,
+}
+
+impl Resource {
+    fn of(kind: Kind) -> Option<Self> {
+        match kind {
+            Kind::JOB => Some(Self::Jobs),
+            Kind::POD => Some(Self::Pods),
+            _ => None,
+        }
+    }
 }
 
 /// What a timer is for.
@@ -98,7 +119,7 @@ enum Chore {
     Doubt(JobUid),
 }
 
-/// One Job as the machine holds it.
+/// One Job as the controller holds it.
 struct Tracked<S> {
     view: Arc<JobView>,
     /// Only while there is something to do: a finished Job whose Pods are released costs a view, no more (S39).
@@ -188,13 +209,13 @@ fn pod_key(uid: &PodUid) -> u64 {
     FixedState::with_seed(7).hash_one(uid)
 }
 
-impl JobMachine<Sound> {
+impl JobController<Sound> {
     pub fn new(config: Config) -> Self {
         Self::with_soundness(config, Sound)
     }
 }
 
-impl<S: Soundness> JobMachine<S> {
+impl<S: Soundness> JobController<S> {
     pub fn with_soundness(config: Config, soundness: S) -> Self {
         Self {
             config,
@@ -204,6 +225,7 @@ impl<S: Soundness> JobMachine<S> {
             by_uid: HashMap::default(),
             by_namespace: BTreeMap::new(),
             buried_jobs: BTreeMap::new(),
+            unreadable_jobs: BTreeMap::new(),
             pod_owner: HashMap::default(),
             strays: Strays::default(),
             jobs_at: Revision(0),
@@ -217,16 +239,6 @@ impl<S: Soundness> JobMachine<S> {
             unconfirmed: BTreeSet::new(),
             unserved: BTreeMap::new(),
         }
-    }
-
-    /// Whether a list this old may be shown to the machine. The view of one process never goes back: a Pod whose
-    /// release was seen must not show its finalizer again.
-    pub fn accepts_list(&self, resource: Resource, at: Revision) -> bool {
-        let seen = match resource {
-            Resource::Jobs => self.jobs_at,
-            Resource::Pods => self.pods_at,
-        };
-        at >= seen || self.soundness.has(Bug::ViewGoesBack)
     }
 
     /// How far the Pods have been observed.
@@ -269,11 +281,15 @@ impl<S: Soundness> JobMachine<S> {
         Some((slot, ledger))
     }
 
-    fn send(&mut self, out: &mut Outbox, pending: Pending, action: Action) {
+    fn send(&mut self, out: &mut Outbox, pending: Pending, mut action: Action) {
         self.next_request += 1;
         let id = RequestId(self.next_request);
-        self.requests.insert(id, pending);
-        out.requests.push(Request { id, action });
+        out.requests.push(Request { id, call: wire::call(&action) });
+        if let Action::CreatePod { body, .. } = &mut action {
+            // It is not needed to read the response, and there may be thousands in flight.
+            *body = Vec::new();
+        }
+        self.requests.insert(id, (pending, action));
     }
 
     fn set_timer(&mut self, slot: JobSlot, at: Option<Timestamp>) {
@@ -296,6 +312,7 @@ impl<S: Soundness> JobMachine<S> {
             *seen_in = self.epoch;
             return;
         }
+        self.unreadable_jobs.remove(&job.uid);
         let slot = match self.slot_of(&job.uid) {
             Some(slot) => slot,
             None => self.add_job(job.clone(), out),
@@ -391,7 +408,16 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn job_gone(&mut self, uid: &JobUid, now: Timestamp, out: &mut Outbox) {
+        let unreadable = self.unreadable_jobs.remove(uid).is_some();
         let Some(slot) = self.by_uid.remove(uid) else {
+            if unreadable && self.is_caretaker() {
+                for pod in self.strays.take_job(uid) {
+                    if pod.tracked && !self.soundness.has(Bug::NoOrphanSweep) {
+                        self.strays.orphan(&pod);
+                    }
+                }
+                self.release_orphans(now, out);
+            }
             return;
         };
         self.set_timer(slot, None);
@@ -680,6 +706,8 @@ impl<S: Soundness> JobMachine<S> {
                     .filter(|tracked| tracked.epoch != epoch && tracked.view.revision <= at)
                     .map(|tracked| tracked.view.uid.clone())
                     .collect();
+                let unreadable = self.unreadable_jobs.iter().filter(|(_, seen_in)| **seen_in != epoch);
+                let missing: Vec<JobUid> = missing.into_iter().chain(unreadable.map(|(uid, _)| uid.clone())).collect();
                 for uid in missing {
                     self.job_gone(&uid, now, out);
                 }
@@ -773,6 +801,38 @@ impl<S: Soundness> JobMachine<S> {
         self.release_orphans(now, out);
     }
 
+    /// An object that does not decode is there all the same: in a list its absence would mean that it is gone. Of a Job
+    /// or Pod that is known, what is known stays.
+    fn observe_unreadable(&mut self, resource: Resource, object: &[u8], now: Timestamp, out: &mut Outbox) {
+        let Some(meta) = Meta::of(object) else { return };
+        match resource {
+            Resource::Jobs => {
+                let (uid, epoch) = (JobUid::new(&meta.uid), self.epoch);
+                if let Some(tracked) = self.slot_of(&uid).and_then(|slot| self.tracked_mut(slot)) {
+                    tracked.epoch = epoch;
+                } else if let Some(seen_in) = self.buried_jobs.get_mut(&uid) {
+                    *seen_in = epoch;
+                } else {
+                    self.unreadable_jobs.insert(uid, epoch);
+                }
+                if !self.listing.contains(&Resource::Jobs) {
+                    self.jobs_at = self.jobs_at.max(meta.revision());
+                    self.jobs_reached(now, out);
+                }
+            }
+            Resource::Pods => {
+                let uid = PodUid::new(&meta.uid);
+                self.strays.touch(&uid);
+                if let Some(slot) = self.pod_owner.get(&pod_key(&uid)).copied()
+                    && let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut())
+                {
+                    ledger.pod_is_listed(&uid);
+                }
+                self.pods_reached(meta.revision(), now, out);
+            }
+        }
+    }
+
     fn observe(&mut self, object: Object, now: Timestamp, out: &mut Outbox) {
         match object {
             Object::Job(job) => {
@@ -792,35 +852,67 @@ impl<S: Soundness> JobMachine<S> {
     }
 }
 
-impl<S: Soundness> Machine for JobMachine<S> {
+/// A Pod event that opens the gate of a Job is wanted within milliseconds.
+const STREAMS: [Stream; 2] = [Stream::of(Kind::JOB).soon(), Stream::of(Kind::POD).soon()];
+
+impl<S: Soundness> Controller for JobController<S> {
+    fn name(&self) -> &'static str {
+        "job-controller"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        STREAMS.to_vec()
+    }
+
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing { resource } => self.list_begins(resource),
-            Input::Observed(object) => self.observe(object, now, out),
-            Input::Gone(Object::Job(job)) => {
-                self.buried_jobs.remove(&job.uid);
-                self.job_gone(&job.uid, now, out);
-                self.jobs_at = self.jobs_at.max(job.revision);
-                self.jobs_reached(now, out);
+            Input::Observed(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
+                Ok(job) => self.observe(Object::Job(Arc::new(job)), now, out),
+                Err(_) => self.observe_unreadable(Resource::Jobs, &bytes, now, out),
+            },
+            Input::Observed(Kind::POD, bytes) => match PodView::from_json(&bytes) {
+                Ok(pod) => self.observe(Object::Pod(Arc::new(pod)), now, out),
+                Err(_) => self.observe_unreadable(Resource::Pods, &bytes, now, out),
+            },
+            Input::Gone(Kind::JOB, bytes) => {
+                if let Some(meta) = Meta::of(&bytes) {
+                    let uid = JobUid::new(&meta.uid);
+                    self.buried_jobs.remove(&uid);
+                    self.job_gone(&uid, now, out);
+                    self.jobs_at = self.jobs_at.max(meta.revision());
+                    self.jobs_reached(now, out);
+                }
             }
-            Input::Gone(Object::Pod(pod)) => {
-                self.pod_gone(&pod, now, out);
-                self.pods_reached(pod.revision, now, out);
+            Input::Gone(Kind::POD, bytes) => {
+                if let Ok(pod) = PodView::from_json(&bytes) {
+                    self.pod_gone(&pod, now, out);
+                    self.pods_reached(pod.revision, now, out);
+                } else if let Some(meta) = Meta::of(&bytes) {
+                    self.unreadable_pod_gone(&PodUid::new(&meta.uid), meta.revision(), now, out);
+                    self.pods_reached(meta.revision(), now, out);
+                }
             }
-            Input::Listed { resource, at } => self.list_ends(resource, at, now, out),
-            Input::Reached { resource: Resource::Pods, at } => self.pods_reached(at, now, out),
-            Input::Reached { resource: Resource::Jobs, at } => {
+            Input::Listing(kind) => Resource::of(kind).into_iter().for_each(|resource| self.list_begins(resource)),
+            Input::Listed(kind, at) => {
+                if let Some(resource) = Resource::of(kind) {
+                    self.list_ends(resource, at, now, out);
+                }
+            }
+            Input::Reached(Kind::POD, at) => self.pods_reached(at, now, out),
+            Input::Reached(Kind::JOB, at) => {
                 if !self.listing.contains(&Resource::Jobs) {
                     self.jobs_at = self.jobs_at.max(at);
                     self.jobs_reached(now, out);
                 }
             }
-            Input::Answered { request, answer, served_at: _ } => {
-                if let Some(pending) = self.requests.remove(&request) {
+            Input::Answered { request, reply, served_at: _ } => {
+                if let Some((pending, action)) = self.requests.remove(&request) {
+                    let answer = wire::answer(self.soundness, &action, &reply);
                     self.answered(pending, answer, now, out);
                 }
             }
             Input::Tick => self.tick(now, out),
+            Input::Observed(..) | Input::Gone(..) | Input::Reached(..) => {}
         }
         let timer = self.timers.first().map(|(at, _)| *at);
         out.wake_at = timer.into_iter().chain(self.strays.next_wake()).min();

@@ -13,8 +13,9 @@ use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
-use super::{FixedState, JobMachine, JobSlot, Pending, pod_key};
-use crate::machine::{Action, Answer, Metric, Object, Outbox, PodChange};
+use super::{FixedState, JobController, JobSlot, Pending, pod_key};
+use crate::controller::{Metric, Outbox};
+use crate::wire::{Action, Answer, Object, PodChange};
 
 /// Orphan releases in flight at a time: ten thousand orphans must not crowd out the Jobs that run (S16).
 const ORPHANS_IN_FLIGHT: usize = 100;
@@ -66,7 +67,7 @@ impl Strays {
     }
 
     /// Seen in the current list, if only in an older form.
-    fn touch(&mut self, uid: &PodUid) {
+    pub fn touch(&mut self, uid: &PodUid) {
         let epoch = self.epoch;
         if let Some((_, seen_in)) = self.pods.get_mut(uid) {
             *seen_in = epoch;
@@ -196,7 +197,7 @@ impl Strays {
     }
 }
 
-impl<S: Soundness> JobMachine<S> {
+impl<S: Soundness> JobController<S> {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
         let (held_before, holds_now) = (self.holds_ended(&pod.uid), pod.tracked && pod.phase.is_terminal());
         if self.strays.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision) {
@@ -358,6 +359,16 @@ impl<S: Soundness> JobMachine<S> {
         }
     }
 
+    pub(super) fn unreadable_pod_gone(&mut self, uid: &PodUid, at: Revision, now: Timestamp, out: &mut Outbox) {
+        self.strays.bury(uid);
+        if let Some(slot) = self.pod_owner.remove(&pod_key(uid))
+            && let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut())
+        {
+            ledger.pod_gone(uid, at);
+            self.plan(slot, now, out);
+        }
+    }
+
     fn leave_ledger(&mut self, slot: JobSlot, pod: &PodView, now: Timestamp, out: &mut Outbox) {
         let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else {
             return;
@@ -420,7 +431,7 @@ impl<S: Soundness> JobMachine<S> {
 
     /// Decides about strays which the Job stream has caught up with.
     pub(super) fn settle_strays(&mut self, now: Timestamp, out: &mut Outbox) {
-        use crate::machine::Resource::{Jobs, Pods};
+        use super::Resource::{Jobs, Pods};
         if self.listing.contains(&Jobs) || self.listing.contains(&Pods) {
             return;
         }
@@ -436,6 +447,7 @@ impl<S: Soundness> JobMachine<S> {
             match pod.job().map(|job| self.slot_of(job)) {
                 // Controlled by a Job that does not select it: being disowned.
                 Some(Some(_)) => {}
+                Some(None) if pod.job().is_some_and(|job| self.unreadable_jobs.contains_key(job)) => {}
                 Some(None) => {
                     // The Job is gone.
                     self.strays.remove(&uid);

@@ -390,15 +390,15 @@ impl Controller for Namespaces {
         std::iter::once(Stream::of(Kind::NAMESPACE)).chain(content).collect()
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Observed(Kind::NAMESPACE, bytes) => self.observed(bytes, now),
+            Input::Observed(Kind::NAMESPACE, bytes) => self.observed(&bytes, now),
             Input::Gone(Kind::NAMESPACE, bytes) => {
-                if let Ok(Object { metadata }) = serde_json::from_slice(bytes) {
+                if let Ok(Object { metadata }) = serde_json::from_slice(&bytes) {
                     self.ending.remove(&metadata.name);
                 }
             }
-            Input::Gone(_, bytes) => self.went(bytes),
+            Input::Gone(_, bytes) => self.went(&bytes),
             Input::Listing(Kind::NAMESPACE) => self.listed = Some(BTreeSet::new()),
             Input::Listed(Kind::NAMESPACE, _) => {
                 let listed = self.listed.take().unwrap_or_default();

@@ -393,19 +393,19 @@ impl Controller for PodGc {
         vec![Stream::of(Kind::NODE), Stream::of(Kind::POD)]
     }
 
-    fn handle(&mut self, input: Input<'_>, now: Timestamp, out: &mut Outbox) {
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Listing(Kind::NODE) => self.nodes.list_begins(),
             Input::Listing(_) => self.pods.list_begins(),
-            Input::Observed(Kind::NODE, object) => self.node_seen(object, now),
-            Input::Observed(_, object) => self.pod_seen(object, now),
+            Input::Observed(Kind::NODE, object) => self.node_seen(&object, now),
+            Input::Observed(_, object) => self.pod_seen(&object, now),
             Input::Gone(Kind::NODE, object) => {
-                if let Some(node) = read_node(object).and_then(|node| self.nodes.gone(&node.meta)) {
+                if let Some(node) = read_node(&object).and_then(|node| self.nodes.gone(&node.meta)) {
                     self.node_gone(&node.meta.name, now);
                 }
             }
             Input::Gone(_, object) => {
-                if let Some(pod) = read_pod(object).and_then(|pod| self.pods.gone(&pod.meta)) {
+                if let Some(pod) = read_pod(&object).and_then(|pod| self.pods.gone(&pod.meta)) {
                     self.forget(&pod);
                 }
             }

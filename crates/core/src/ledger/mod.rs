@@ -466,6 +466,16 @@ impl<S: Soundness> Ledger<S> {
         self.refile(slot, |_| {});
     }
 
+    /// The list that is being read shows the Pod, in a form that says nothing new.
+    pub fn pod_is_listed(&mut self, uid: &PodUid) {
+        let epoch = self.epoch;
+        if let Some(slot) = self.find(uid) {
+            self.entry_mut(slot).epoch = epoch;
+        } else if let Some(seen_in) = self.buried.get_mut(uid) {
+            *seen_in = epoch;
+        }
+    }
+
     /// A Pod as an answer shows it. An answer may be older than the stream: a Pod that is unknown although the stream is
     /// past it has come and gone.
     pub fn hear_of_pod(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {

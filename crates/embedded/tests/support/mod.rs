@@ -175,8 +175,10 @@ impl Cluster {
                 busy = true;
                 let followed = &mut running.streams[at];
                 let input = match &event {
-                    WatchEvent::Added(object) | WatchEvent::Modified(object) => Input::Observed(kind, &object.bytes),
-                    WatchEvent::Deleted(object) => Input::Gone(kind, &object.bytes),
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                        Input::Observed(kind, object.bytes.clone())
+                    }
+                    WatchEvent::Deleted(object) => Input::Gone(kind, object.bytes.clone()),
                     WatchEvent::Bookmark { revision, initial_events_end: true } => {
                         followed.complete = true;
                         Input::Listed(kind, Revision(*revision))

@@ -178,7 +178,7 @@ impl World {
         self.rng.u32(0..100) < percent
     }
 
-    fn tell(&mut self, input: Input<'_>) {
+    fn tell(&mut self, input: Input) {
         let now = self.now();
         let life = &mut self.life;
         life.node.handle(input, now, &mut life.out);
@@ -210,9 +210,9 @@ impl World {
                             self.life.done_for.insert(PodUid::new(pod["metadata"]["uid"].as_str().unwrap()));
                         }
                     }
-                    self.tell(Input::Observed(kind, &object.bytes));
+                    self.tell(Input::Observed(kind, object.bytes.clone()));
                 }
-                WatchEvent::Deleted(object) => self.tell(Input::Gone(kind, &object.bytes)),
+                WatchEvent::Deleted(object) => self.tell(Input::Gone(kind, object.bytes.clone())),
                 WatchEvent::Bookmark { revision, initial_events_end: true } => {
                     self.life.streams[at].complete = true;
                     self.tell(Input::Listed(kind, Revision(*revision)));

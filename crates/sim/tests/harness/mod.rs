@@ -1,4 +1,4 @@
-//! A small cluster without faults of its own: the production machines, the simulator's API, and a test that decides who
+//! A small cluster without faults of its own: the production controllers, the simulator's API, and a test that decides who
 //! hears what and when. Deterministic; time passes only when a test says so.
 //!
 //! Jobs are written `P2 C5 BL0 indexed`, Pods `0:R+ 1:S`, and what became of them
@@ -10,11 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use tally_controllers::job::{Config, JobMachine};
-use tally_controllers::machine::{
-    Action, Answer, Event, Input, Machine, Metric, Object, Outbox, PodChange, Request, Resource,
-};
-use tally_controllers::ttl::TtlMachine;
+use tally_controllers::controller::{Controller, Event, Input, Kind, Metric, Outbox, Refusal, Reply, Request};
+use tally_controllers::job::{Config, JobController};
+use tally_controllers::ttl::TtlController;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::indexes::IndexSet;
 use tally_core::job::{JobStatus, JobView};
@@ -22,6 +20,7 @@ use tally_core::ledger::Limits;
 use tally_core::mutation::Sound;
 use tally_core::pod::{ControllerRef, Exit, Phase, PodView};
 use tally_core::time::{Span, Timestamp};
+use tally_sim::action::{Action, PodChange};
 use tally_sim::api::{Actor, Api, Key, Propagation, plain_pod};
 
 /// 2023-11-14T22:13:20Z.
@@ -60,10 +59,25 @@ enum Source {
     Ttl,
 }
 
-/// One process that runs both machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    Jobs,
+    Pods,
+}
+
+impl Resource {
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Jobs => Kind::JOB,
+            Self::Pods => Kind::POD,
+        }
+    }
+}
+
+/// One process that runs both controllers.
 pub struct Replica {
-    pub machine: JobMachine<Sound>,
-    ttl: TtlMachine<Sound>,
+    pub controller: JobController<Sound>,
+    ttl: TtlController<Sound>,
     /// How much of each log it has been shown.
     cursors: [usize; 2],
     flights: Vec<(Source, Request)>,
@@ -86,7 +100,6 @@ pub struct Cluster {
     pub metrics: Vec<Metric>,
     late: Vec<(usize, Source, Input)>,
     unnamed: usize,
-    out: Outbox,
 }
 
 pub fn key(name: &str) -> Key {
@@ -197,7 +210,6 @@ impl Cluster {
             metrics: Vec::new(),
             late: Vec::new(),
             unnamed: 0,
-            out: Outbox::default(),
         }
     }
 
@@ -405,8 +417,8 @@ impl Cluster {
     fn start_with(&mut self, manager: Option<&str>, jobs_at: Revision, pods_at: Revision) -> usize {
         let managed_by = manager.map(Into::into);
         self.replicas.push(Replica {
-            machine: JobMachine::new(Config { managed_by, limits: self.limits, ..Config::default() }),
-            ttl: TtlMachine::default(),
+            controller: JobController::new(Config { managed_by, limits: self.limits, ..Config::default() }),
+            ttl: TtlController::default(),
             cursors: [0; 2],
             flights: Vec::new(),
             wakes: [None; 2],
@@ -432,19 +444,14 @@ impl Cluster {
     }
 
     pub fn list(&mut self, replica: usize, resource: Resource, at: Revision) {
-        self.tell(replica, Input::Listing { resource });
-        let objects: Vec<Object> = match resource {
-            Resource::Jobs => self.api.jobs_at(at).into_iter().map(Object::Job).collect(),
-            Resource::Pods => self.api.pods_at(at).into_iter().map(Object::Pod).collect(),
-        };
-        for object in objects {
-            self.tell(replica, Input::Observed(object));
+        let kind = resource.kind();
+        self.tell(replica, Input::Listing(kind));
+        for version in self.api.archive.state_at(&kind, at).into_values() {
+            self.tell(replica, Input::Observed(kind, version.bytes.clone()));
         }
-        self.tell(replica, Input::Listed { resource, at });
-        self.replicas[replica].cursors[resource as usize] = match resource {
-            Resource::Jobs => self.api.job_log.partition_point(|entry| entry.at <= at),
-            Resource::Pods => self.api.pod_log.partition_point(|entry| entry.at <= at),
-        };
+        self.tell(replica, Input::Listed(kind, at));
+        let log = self.api.archive.log(&kind);
+        self.replicas[replica].cursors[resource as usize] = log.partition_point(|version| version.at <= at);
     }
 
     pub fn tell(&mut self, replica: usize, input: Input) {
@@ -453,12 +460,11 @@ impl Cluster {
     }
 
     fn tell_one(&mut self, replica: usize, source: Source, input: Input) {
-        let mut out = std::mem::take(&mut self.out);
-        out.clear();
+        let mut out = Outbox::default();
         let now = self.api.now + self.replicas[replica].clock;
         let process = &mut self.replicas[replica];
         match source {
-            Source::Job => process.machine.handle(input, now, &mut out),
+            Source::Job => process.controller.handle(input, now, &mut out),
             Source::Ttl => process.ttl.handle(input, now, &mut out),
         }
         process.wakes[source as usize] = out.wake_at;
@@ -467,7 +473,6 @@ impl Cluster {
         assert!(!invalid, "a status was planned that the rules refuse: {:?}", out.events);
         self.events.append(&mut out.events);
         self.metrics.append(&mut out.metrics);
-        self.out = out;
     }
 
     /// Everything a stream has, and the bookmark that says so.
@@ -476,16 +481,13 @@ impl Cluster {
         if self.replicas[replica].deaf[at] {
             return false;
         }
-        let inputs: Vec<Input> = match resource {
-            Resource::Jobs => {
-                let news = &self.api.job_log[self.replicas[replica].cursors[at]..];
-                news.iter().map(|entry| input(Object::Job(entry.object.clone()), entry.gone)).collect()
-            }
-            Resource::Pods => {
-                let news = &self.api.pod_log[self.replicas[replica].cursors[at]..];
-                news.iter().map(|entry| input(Object::Pod(entry.object.clone()), entry.gone)).collect()
-            }
-        };
+        let kind = resource.kind();
+        let news = &self.api.archive.log(&kind)[self.replicas[replica].cursors[at]..];
+        let inputs: Vec<Input> = news
+            .iter()
+            .map(|version| (version.gone, version.bytes.clone()))
+            .map(|(gone, bytes)| if gone { Input::Gone(kind, bytes) } else { Input::Observed(kind, bytes) })
+            .collect();
         self.replicas[replica].cursors[at] += inputs.len();
         let news = !inputs.is_empty();
         for input in inputs {
@@ -493,7 +495,7 @@ impl Cluster {
         }
         if news {
             let at = self.api.head();
-            self.tell(replica, Input::Reached { resource, at });
+            self.tell(replica, Input::Reached(resource.kind(), at));
         }
         news
     }
@@ -506,7 +508,7 @@ impl Cluster {
             let at = self.api.head();
             for resource in [Resource::Jobs, Resource::Pods] {
                 if !self.replicas[replica].deaf[resource as usize] {
-                    self.tell(replica, Input::Reached { resource, at });
+                    self.tell(replica, Input::Reached(resource.kind(), at));
                 }
             }
         }
@@ -519,35 +521,34 @@ impl Cluster {
         let mut any = false;
         let mut held = Vec::new();
         for (source, request) in flights {
-            let refused = |message: &str| Answer::Refused {
-                code: 403,
-                namespace_terminating: false,
-                message: message.to_owned(),
+            let action = Action::of(&request.call);
+            let refused = |code, message: &str| {
+                Reply::Refused(Refusal { code, message: message.to_owned(), ..Refusal::default() })
             };
-            if let Action::WriteJobStatus { status, .. } = &request.action {
+            if let Action::WriteJobStatus { status, .. } = &action {
                 let listed = status.uncounted().len();
                 assert!(listed <= self.limits.uncounted, "{listed} UIDs in one status");
             }
-            let fate = (self.hook)(&request.action);
+            let fate = (self.hook)(&action);
             let actor = Actor::Controller { instance: replica, incarnation: 0 };
             let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate);
-            let done = carried.then(|| self.api.perform(&request.action, actor, Sound));
-            if let (true, Some(Answer::Refused { code: 422, message, .. })) = (is_status(&request.action), &done) {
+            let done = carried.then(|| self.api.perform(&request.call, actor));
+            if let (true, Some(Reply::Refused(Refusal { code: 422, message, .. }))) = (is_status(&action), &done) {
                 panic!("the API refuses a status: {message}");
             }
-            let answer = match (fate, done) {
-                (Fate::Carried | Fate::AnsweredLate, Some(answer)) => answer,
-                (Fate::Refused, _) => refused("no"),
-                (Fate::Unavailable, _) => Answer::Unavailable,
+            let reply = match (fate, done) {
+                (Fate::Carried | Fate::AnsweredLate, Some(reply)) => reply,
+                (Fate::Refused, _) => refused(403, "no"),
+                (Fate::Unavailable, _) => refused(503, "not now"),
                 (Fate::Held, _) => {
                     held.push((source, request));
                     continue;
                 }
-                _ => Answer::Unknown,
+                _ => Reply::Unknown,
             };
             any = true;
-            self.performed.push(Performed { replica, action: request.action, carried });
-            let input = Input::Answered { request: request.id, answer, served_at: Some(self.api.now) };
+            self.performed.push(Performed { replica, action, carried });
+            let input = Input::Answered { request: request.id, reply, served_at: Some(self.api.now) };
             if fate == Fate::AnsweredLate {
                 self.late.push((replica, source, input));
             } else {
@@ -617,9 +618,9 @@ impl Cluster {
 
     /// What the processes have asked for and nobody has carried out yet.
     pub fn asked(&self) -> String {
-        let actions: Vec<&Action> =
-            self.replicas.iter().flat_map(|replica| &replica.flights).map(|(_, request)| &request.action).collect();
-        let mut parts = requests_text(&actions);
+        let flights = self.replicas.iter().flat_map(|replica| &replica.flights);
+        let actions: Vec<Action> = flights.map(|(_, request)| Action::of(&request.call)).collect();
+        let mut parts = requests_text(&actions.iter().collect::<Vec<_>>());
         let writes = actions.iter().filter(|action| matches!(action, Action::WriteJobStatus { .. })).count();
         if writes > 0 {
             parts.push(format!("write {writes}"));
@@ -630,7 +631,7 @@ impl Cluster {
     /// How many requests of a kind nobody has carried out yet.
     pub fn in_flight(&self, which: impl Fn(&Action) -> bool) -> usize {
         let flights = self.replicas.iter().flat_map(|replica| &replica.flights);
-        flights.filter(|(_, request)| which(&request.action)).count()
+        flights.filter(|(_, request)| which(&Action::of(&request.call))).count()
     }
 
     pub fn count(&self, which: impl Fn(&Action) -> bool) -> usize {
@@ -662,10 +663,6 @@ impl Cluster {
     pub fn forget_requests(&mut self) {
         self.performed.clear();
     }
-}
-
-fn input(object: Object, gone: bool) -> Input {
-    if gone { Input::Gone(object) } else { Input::Observed(object) }
 }
 
 pub fn is_create(action: &Action) -> bool {

@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tally_controllers::controller::{Controller, Kind, Stream};
-use tally_controllers::job::{Config, JobMachine};
-use tally_controllers::ttl::TtlMachine;
-use tally_controllers::typed::Typed;
+use tally_controllers::controller::Controller;
+use tally_controllers::job::{Config, JobController};
+use tally_controllers::ttl::TtlController;
 
 /// What `tally controller` runs. The rest of a cluster's controllers are part of its own controller manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,15 +46,13 @@ pub fn controllers(text: &str) -> Result<Names, String> {
 
 impl Names {
     pub fn make(&self, managed_by: Option<&str>) -> Vec<Box<dyn Controller>> {
-        const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB).soon(), Stream::of(Kind::POD).soon()];
-        const TTL_STREAMS: &[Stream] = &[Stream::of(Kind::JOB)];
         let make = |name: &Name| -> Box<dyn Controller> {
             match name {
                 Name::Job => {
                     let config = Config { managed_by: managed_by.map(Into::into), ..Config::default() };
-                    Box::new(Typed::new("job-controller", JOB_STREAMS, JobMachine::new(config)))
+                    Box::new(JobController::new(config))
                 }
-                Name::Ttl => Box::new(Typed::new("ttl-after-finished-controller", TTL_STREAMS, TtlMachine::default())),
+                Name::Ttl => Box::new(TtlController::default()),
             }
         };
         self.0.iter().map(make).collect()

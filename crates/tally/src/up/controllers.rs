@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use tally_controllers::controller::{Controller, Kind, Stream};
+use tally_controllers::controller::Controller;
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::driver;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
-use tally_controllers::job::{Config, JobMachine};
+use tally_controllers::job::{Config, JobController};
 use tally_controllers::namespace::Namespaces;
 use tally_controllers::pod_gc::PodGc;
 use tally_controllers::scheduler::Scheduler;
-use tally_controllers::ttl::TtlMachine;
-use tally_controllers::typed::Typed;
+use tally_controllers::ttl::TtlController;
 use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
 use tally_embedded::Embedded;
 use tally_registry::Registry;
@@ -72,8 +71,6 @@ pub struct Cluster {
 }
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
-    const JOB_STREAMS: &[Stream] = &[Stream::of(Kind::JOB).soon(), Stream::of(Kind::POD).soon()];
-    const TTL_STREAMS: &[Stream] = &[Stream::of(Kind::JOB)];
     Some(match name {
         "cronjob" => Box::new(CronJobs::default()),
         // Events about things that are gone go by themselves; nothing owns them.
@@ -81,13 +78,13 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
             let kinds = tally_embedded::kinds().into_iter().filter(|kind| kind.plural != "events").collect();
             Box::new(GarbageCollector::new(kinds))
         }
-        "job" => Box::new(Typed::new("job-controller", JOB_STREAMS, JobMachine::new(Config::default()))),
+        "job" => Box::new(JobController::new(Config::default())),
         "namespace" => Box::new(Namespaces::new(tally_embedded::kinds())),
         "podgc" => Box::new(PodGc::new(pod_gc::Options::default())),
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
         "scheduler" => Box::new(Scheduler::new(scheduler::Options::default())),
         "serviceaccount" => Box::new(service_account::controller()),
-        "ttl" => Box::new(Typed::new("ttl-after-finished-controller", TTL_STREAMS, TtlMachine::default())),
+        "ttl" => Box::new(TtlController::default()),
         _ => return None,
     })
 }

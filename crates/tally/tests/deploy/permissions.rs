@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tally_controllers::controller::{Call, Event, Kind, Reference, Refusal, Reply, Verb};
 use tally_controllers::driver::Correlator;
 use tally_controllers::lease::{self, Elector, Step};
-use tally_controllers::machine::{Action, PodChange};
-use tally_controllers::wire;
+use tally_controllers::wire::{self, Action, PodChange};
 use tally_core::ids::{JobUid, Revision};
 use tally_core::time::Timestamp;
 

@@ -1,0 +1,219 @@
+//! What one stream of objects tells its controller, and where it begins again after it broke. Pure: `follow` asks the
+//! API, the simulator asks its own network.
+//!
+//! The view of a process never goes back: a state older than one that was complete before is refused, because a Pod
+//! whose release was seen must not show its finalizer again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tally_core::ids::Revision;
+use tally_core::mutation::{Bug, Sound, Soundness};
+
+use super::api::{Heard, Start, Trouble};
+use crate::controller::{Input, Stream};
+use crate::kit::Meta;
+
+/// After so many failures in a row: 50 ms, 100 ms, 200 ms ... 25.6 s.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const DOUBLINGS: u32 = 9;
+
+#[derive(Debug)]
+pub struct Reflector<S = Sound> {
+    soundness: S,
+    stream: Stream,
+    revision: Revision,
+    /// The newest object stands for its revision, which is read only when it is wanted.
+    newest: Option<Bytes>,
+    /// The state has been heard to its end.
+    complete: bool,
+    /// No state older than this is accepted.
+    seen: Revision,
+    /// Something was heard since the stream was opened.
+    useful: bool,
+    failures: u32,
+}
+
+/// What a stream has to say.
+#[derive(Debug)]
+pub enum Word {
+    Tell(Input),
+    /// The state is complete: the controller knows all there is.
+    Synced(Input),
+    /// The stream is of no use any more.
+    Broken(Trouble),
+}
+
+/// What follows from the end of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Streams end now and then; that is no trouble if this one was of use.
+    Again,
+    /// Also no trouble of the network: the server has forgotten, and is asked for its state at once.
+    Relist,
+    After(Duration),
+}
+
+impl Reflector<Sound> {
+    pub fn new(stream: Stream) -> Self {
+        Self::with_soundness(stream, Sound)
+    }
+}
+
+impl<S: Soundness> Reflector<S> {
+    pub fn with_soundness(stream: Stream, soundness: S) -> Self {
+        let (revision, seen) = (Revision(0), Revision(0));
+        Self { soundness, stream, revision, newest: None, complete: false, seen, useful: false, failures: 0 }
+    }
+
+    pub fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// Where to open the stream.
+    pub fn start(&mut self) -> Start {
+        self.settle();
+        self.useful = false;
+        if self.complete { Start::Changes { after: self.revision } } else { Start::State { not_older_than: self.seen } }
+    }
+
+    /// The stream is open.
+    pub fn opened(&self) -> Option<Input> {
+        (!self.complete).then_some(Input::Listing(self.stream.kind))
+    }
+
+    pub fn hears(&mut self, heard: Heard) -> Word {
+        let kind = self.stream.kind;
+        let word = match heard {
+            Heard::Object(object) => {
+                self.newest = self.complete.then(|| object.clone());
+                Word::Tell(Input::Observed(kind, object))
+            }
+            Heard::Gone(object) => {
+                self.newest = self.complete.then(|| object.clone());
+                Word::Tell(Input::Gone(kind, object))
+            }
+            Heard::Reached { at, complete } => {
+                self.settle();
+                if !complete || self.complete {
+                    self.revision = self.revision.max(at);
+                    Word::Tell(Input::Reached(kind, at))
+                } else if at < self.seen {
+                    let older = format!("the state is of revision {}, but {} was seen before", at.0, self.seen.0);
+                    self.useful = false;
+                    return Word::Broken(Trouble::Broken(older));
+                } else {
+                    self.revision = at;
+                    self.complete = true;
+                    Word::Synced(Input::Listed(kind, at))
+                }
+            }
+            Heard::Failed(trouble) => return Word::Broken(trouble),
+        };
+        self.useful = true;
+        word
+    }
+
+    /// The stream has ended, or could not be opened. None: it just ended.
+    pub fn ends(&mut self, trouble: Option<&Trouble>) -> Next {
+        if self.useful {
+            self.failures = 0;
+        }
+        match trouble {
+            None if self.useful => Next::Again,
+            Some(Trouble::TooOld) if self.complete => {
+                self.settle();
+                self.complete = false;
+                self.revision = Revision(0);
+                Next::Relist
+            }
+            _ => {
+                let wait = FIRST_WAIT * (1 << self.failures.min(DOUBLINGS));
+                self.failures += 1;
+                Next::After(wait)
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some(object) = self.newest.take() {
+            let revision = Meta::of(&object).map_or(Revision(0), |meta| meta.revision());
+            self.revision = self.revision.max(revision);
+        }
+        if self.complete && !self.soundness.has(Bug::ViewGoesBack) {
+            self.seen = self.seen.max(self.revision);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::Kind;
+
+    fn object(revision: u64) -> Heard {
+        let text = format!("{{\"metadata\":{{\"name\":\"p\",\"uid\":\"u\",\"resourceVersion\":\"{revision}\"}}}}");
+        Heard::Object(text.into())
+    }
+
+    fn listed(reflector: &mut Reflector, at: u64) {
+        assert!(matches!(reflector.start(), Start::State { .. }));
+        assert!(matches!(reflector.opened(), Some(Input::Listing(_))));
+        assert!(matches!(reflector.hears(object(at)), Word::Tell(Input::Observed(..))));
+        let word = reflector.hears(Heard::Reached { at: Revision(at), complete: true });
+        assert!(matches!(word, Word::Synced(Input::Listed(_, revision)) if revision == Revision(at)));
+    }
+
+    #[test]
+    fn a_stream_that_ends_goes_on_where_it_was() {
+        let mut reflector = Reflector::new(Stream::of(Kind::POD));
+        listed(&mut reflector, 7);
+        reflector.hears(object(9));
+        assert_eq!(reflector.ends(None), Next::Again);
+        assert_eq!(reflector.start(), Start::Changes { after: Revision(9) });
+        assert!(reflector.opened().is_none());
+        reflector.hears(Heard::Reached { at: Revision(12), complete: false });
+        assert_eq!(reflector.ends(Some(&Trouble::Broken(String::new()))), Next::After(FIRST_WAIT));
+        assert_eq!(reflector.start(), Start::Changes { after: Revision(12) });
+    }
+
+    #[test]
+    fn a_list_that_breaks_begins_anew_and_its_objects_do_not_count_as_reached() {
+        let mut reflector = Reflector::new(Stream::of(Kind::POD));
+        reflector.start();
+        reflector.hears(object(50));
+        reflector.ends(Some(&Trouble::TooOld));
+        assert_eq!(reflector.start(), Start::State { not_older_than: Revision(0) });
+    }
+
+    #[test]
+    fn history_that_is_gone_means_a_list_not_older_than_what_was_seen() {
+        let mut reflector = Reflector::new(Stream::of(Kind::POD));
+        listed(&mut reflector, 7);
+        reflector.hears(object(9));
+        assert_eq!(reflector.ends(Some(&Trouble::TooOld)), Next::Relist);
+        assert_eq!(reflector.start(), Start::State { not_older_than: Revision(9) });
+        let word = reflector.hears(Heard::Reached { at: Revision(8), complete: true });
+        assert!(matches!(word, Word::Broken(Trouble::Broken(_))), "{word:?}");
+        assert_eq!(reflector.start(), Start::State { not_older_than: Revision(9) });
+    }
+
+    #[test]
+    fn failures_in_a_row_wait_longer_and_one_success_forgives_them() {
+        let mut reflector = Reflector::new(Stream::of(Kind::POD));
+        let broken = Trouble::Broken(String::new());
+        let waits: Vec<_> = (0..12)
+            .map(|_| {
+                reflector.start();
+                reflector.ends(Some(&broken))
+            })
+            .collect();
+        let after = |millis| Next::After(Duration::from_millis(millis));
+        assert_eq!(waits[..3], [after(50), after(100), after(200)]);
+        assert_eq!(waits[11], after(25_600));
+        reflector.start();
+        assert_eq!(reflector.ends(None), after(25_600), "a stream that says nothing is no success");
+        listed(&mut reflector, 7);
+        assert_eq!(reflector.ends(Some(&broken)), after(50));
+    }
+}

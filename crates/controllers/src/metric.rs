@@ -1,0 +1,38 @@
+//! What controllers count of their work. Names and labels are the rendering of whoever exports them.
+
+use compact_str::CompactString;
+
+/// What happened, to be counted (METRIC). Names and labels are the driver's rendering of these.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Metric {
+    /// job_syncs_total.
+    Sync { indexed: bool, action: SyncAction, error: bool },
+    /// jobs_finished_total.
+    JobFinished { indexed: bool, succeeded: bool, reason: CompactString },
+    /// jobs_by_external_controller_total.
+    ExternalJob { manager: CompactString },
+    /// job_pods_finished_total.
+    PodsFinished { indexed: bool, succeeded: bool, by: u64 },
+    /// job_finished_indexes_total.
+    IndexesFinished { succeeded: bool, per_index: bool, by: u64 },
+    /// pod_failures_handled_by_failure_policy_total.
+    FailureHandled { action: &'static str },
+    /// job_pods_creation_total.
+    PodCreated { reason: &'static str, succeeded: bool },
+    /// terminated_pods_tracking_finalizer_total.
+    TerminatedPodTracked { added: bool },
+    /// The gate was closed: the Pods were older than the Job (stale_sync_skips_total, and our gauge).
+    GateClosed,
+    /// A status our own rules would refuse was not sent. Always a bug.
+    InvalidStatus,
+    /// ttl_after_finished_controller_job_deletion_duration_seconds, in milliseconds.
+    TtlDeletion { after_millis: i64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SyncAction {
+    Reconciling,
+    Tracking,
+    PodsCreated,
+    PodsDeleted,
+}

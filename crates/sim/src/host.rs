@@ -1,0 +1,978 @@
+//! Controllers in the simulated world, all of them as production runs them: behind bytes, with the driver's own reflectors
+//! and request queue. Their streams lag, stall, break, are resumed or listed anew, in pieces; what they ask for is
+//! delayed, reordered, refused, lost, or carried out after it was given up for lost.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compact_str::CompactString;
+use serde_json::Value;
+use tally_controllers::controller::{
+    Call, Controller, Input, Kind, Metric, Outbox, Refusal, Reply, Request, RequestId, Stream, Verb,
+};
+use tally_controllers::driver::api::{Heard, Response, Start, Trouble};
+use tally_controllers::driver::limit::Limit;
+use tally_controllers::driver::reflector::{Next, Reflector, Word};
+use tally_controllers::driver::requests::Requests;
+use tally_controllers::job::JobController;
+use tally_core::ids::Revision;
+use tally_core::mutation::Soundness;
+use tally_core::time::{Span, Timestamp};
+
+use crate::action::{Action, PodChange};
+use crate::api::Actor;
+use crate::archive::Version;
+use crate::cluster::Role;
+use crate::counters::Sometimes;
+use crate::oracle::Context;
+use crate::trace::{describe_bytes, describe_call, describe_reply};
+use crate::world::{BEGINNING, World};
+
+pub(crate) struct Host<S: Soundness> {
+    pub(crate) role: Role,
+    brain: Brain<S>,
+    pub(crate) incarnation: u32,
+    pub(crate) paused: bool,
+    pub(crate) clock: Span,
+    streams: Vec<Followed<S>>,
+    out: Outbox,
+    requests: Requests,
+    limit: Limit,
+    /// What the controller knew when it asked for what is not answered.
+    known: BTreeMap<RequestId, Known>,
+}
+
+/// The Job controller is also looked into.
+pub(crate) enum Brain<S: Soundness> {
+    Job(Box<JobController<S>>),
+    Other(Box<dyn Controller>),
+}
+
+struct Followed<S> {
+    reflector: Reflector<S>,
+    source: Source,
+    seen: Revision,
+    /// Nothing comes for now, and nobody says so.
+    stalled: bool,
+    /// By the world's clock.
+    opens_at: Timestamp,
+}
+
+/// What the server sends.
+enum Source {
+    Closed,
+    State {
+        at: Revision,
+        rest: VecDeque<Arc<Version>>,
+    },
+    /// From the next version of the log on.
+    Changes(usize),
+}
+
+/// A request in flight.
+pub(crate) struct Sent {
+    pub(crate) host: usize,
+    pub(crate) incarnation: u32,
+    pub(crate) request: Request,
+    known: Known,
+    pub(crate) response: Option<(Response, Timestamp)>,
+    /// Its sender has given it up: no answer will be heard.
+    given_up: bool,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    context: Context,
+    asking: Option<Box<Asking>>,
+}
+
+/// What the sender of a request knew when it asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asking {
+    /// How far each of its streams had come, in their order.
+    pub(crate) seen: Vec<Revision>,
+    /// The newest state it can have seen something of: that of a list which is not complete yet.
+    pub(crate) glimpsed: Vec<Revision>,
+    /// The CronJob as it last read it, if it is one that it starts a Job for.
+    pub(crate) read: Option<Arc<Value>>,
+    /// Which of all bindings it is, in the order in which they were first asked for.
+    pub(crate) turn: u64,
+    /// Nodes that it has looked for in vain.
+    pub(crate) missed: BTreeSet<CompactString>,
+}
+
+impl<S> Followed<S> {
+    fn glimpsed(&self) -> Revision {
+        match self.source {
+            Source::State { at, .. } => at,
+            Source::Closed | Source::Changes(_) => self.seen,
+        }
+    }
+}
+
+impl<S: Soundness> Brain<S> {
+    fn controller(&self) -> &dyn Controller {
+        match self {
+            Self::Job(controller) => &**controller,
+            Self::Other(controller) => &**controller,
+        }
+    }
+
+    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
+        match self {
+            Self::Job(controller) => controller.handle(input, now, out),
+            Self::Other(controller) => controller.handle(input, now, out),
+        }
+    }
+}
+
+impl<S: Soundness> Host<S> {
+    pub(crate) fn new(role: Role, brain: Brain<S>, soundness: S, in_flight: usize) -> Self {
+        let follow = |stream| Followed {
+            reflector: Reflector::with_soundness(stream, soundness),
+            source: Source::Closed,
+            seen: Revision(0),
+            stalled: false,
+            opens_at: Timestamp::default(),
+        };
+        let streams = brain.controller().streams().into_iter().map(follow).collect();
+        Self {
+            role,
+            brain,
+            incarnation: 0,
+            paused: false,
+            clock: Span::ZERO,
+            streams,
+            out: Outbox::default(),
+            requests: Requests::new(in_flight),
+            limit: Limit::new(0.0, 0),
+            known: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn job_controller(&mut self) -> Option<&mut JobController<S>> {
+        match &mut self.brain {
+            Brain::Job(controller) => Some(controller),
+            Brain::Other(_) => None,
+        }
+    }
+
+    fn pods_at(&self) -> Revision {
+        match &self.brain {
+            Brain::Job(controller) => controller.pods_at(),
+            Brain::Other(_) => Revision(0),
+        }
+    }
+}
+
+impl Role {
+    /// Judged by the oracle; the others are the judge's.
+    fn counts(self) -> bool {
+        matches!(self, Self::Job | Self::Ttl)
+    }
+}
+
+fn unknown() -> Response {
+    Response { reply: Reply::Unknown, served_at: None, retry_after: None }
+}
+
+fn refused(code: u16, reason: &str, message: &str) -> Response {
+    let (reason, message) = (reason.to_owned(), message.to_owned());
+    let refusal = Refusal { code, reason, message, causes: Vec::new() };
+    Response { reply: Reply::Refused(refusal), served_at: None, retry_after: None }
+}
+
+impl<S: Soundness> World<S> {
+    pub(crate) fn host_name(&self, at: usize) -> String {
+        let role = self.hosts[at].role;
+        if role == Role::Job { format!("c{at}") } else { format!("{}/{at}", self.hosts[at].brain.controller().name()) }
+    }
+
+    fn host_now(&self, at: usize) -> Timestamp {
+        self.api.now + self.hosts[at].clock
+    }
+
+    /// Since the driver began, by a clock that does not jump.
+    fn driver_now(&self) -> Duration {
+        Duration::from_millis((self.api.now - BEGINNING).millis().max(0) as u64)
+    }
+
+    pub(crate) fn tell(&mut self, at: usize, input: Input) {
+        let now = self.host_now(at);
+        let host = &mut self.hosts[at];
+        host.brain.handle(input, now, &mut host.out);
+        self.take_metrics(at);
+        if !self.hosts[at].out.requests.is_empty() {
+            self.take_requests(at, now);
+        }
+        self.send(at);
+    }
+
+    fn take_metrics(&mut self, at: usize) {
+        let Host { out, role, .. } = &mut self.hosts[at];
+        for metric in out.metrics.drain(..) {
+            match metric {
+                Metric::GateClosed => self.counters.hit(Sometimes::GateClosed),
+                Metric::TtlDeletion { .. } => self.counters.hit(Sometimes::TtlDeleted),
+                Metric::InvalidStatus => {
+                    let text = out.events.last().map(|event| event.message.clone()).unwrap_or_default();
+                    self.oracle.fail("I13", format!("c{at} planned a status the rules refuse: {text}"));
+                }
+                _ => {}
+            }
+        }
+        if !role.counts() {
+            self.told += out.events.len() as u64;
+        }
+        out.events.clear();
+    }
+
+    fn take_requests(&mut self, at: usize, now: Timestamp) {
+        let host = &mut self.hosts[at];
+        let requests = std::mem::take(&mut host.out.requests);
+        let context = Context {
+            asked_at: now,
+            pods_at: host.pods_at(),
+            jobs_at: host.streams.first().map_or(Revision(0), |followed| followed.seen),
+            clocks_sane: self.clocks_sane,
+            incarnations: self.incarnations,
+        };
+        let (incarnation, role) = (host.incarnation, host.role);
+        let asking = (!role.counts()).then(|| Asking {
+            seen: host.streams.iter().map(|stream| stream.seen).collect(),
+            glimpsed: host.streams.iter().map(Followed::glimpsed).collect(),
+            ..Asking::default()
+        });
+        if role == Role::Job && context.pods_at < self.api.pod_log.last().map_or(Revision(0), |entry| entry.at) {
+            self.counters.hit(Sometimes::StaleReadActedOn);
+        }
+        for request in &requests {
+            self.trace.mix(request.id.0 ^ (at as u64) << 32);
+            if self.trace.lines.is_some() {
+                let (name, call) = (self.host_name(at), describe_call(&request.call));
+                self.trace.say(|| format!("  {name} asks: {call}"));
+            }
+            if role == Role::Job && request.call.kind == Kind::POD {
+                self.note_pod_request(at, incarnation, &request.call);
+            }
+            let asking =
+                asking.as_ref().map(|known| Box::new(self.judge.asks((at, incarnation), role, &request.call, known)));
+            self.hosts[at].known.insert(request.id, Known { context, asking });
+        }
+        self.hosts[at].requests.extend(requests);
+    }
+
+    fn note_pod_request(&mut self, at: usize, incarnation: u32, call: &Call) {
+        match call.verb {
+            Verb::List => self.counters.hit(Sometimes::GateOpenedByList),
+            Verb::Delete => {
+                self.removals_asked.insert((at, incarnation, call.name.clone()));
+            }
+            Verb::StrategicPatch => {
+                if let Action::PatchPod { name, revision: Some(_), .. } = Action::of(call) {
+                    self.removals_asked.insert((at, incarnation, name));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends what the driver would send now.
+    fn send(&mut self, at: usize) -> bool {
+        let now = self.driver_now();
+        let mut any = false;
+        loop {
+            let host = &mut self.hosts[at];
+            let Some(request) = host.requests.next(&host.limit, now) else { return any };
+            let known = host.known.get(&request.id).cloned().unwrap_or_default();
+            let incarnation = host.incarnation;
+            self.sent.push(Sent { host: at, incarnation, request, known, response: None, given_up: false });
+            any = true;
+        }
+    }
+
+    // ---- streams ----
+
+    pub(crate) fn hear_any(&mut self, hosts: Range<usize>) -> bool {
+        let count = hosts.len();
+        let first = self.choices.below(count);
+        for turn in 0..count {
+            let at = hosts.start + (first + turn) % count;
+            let streams = self.hosts[at].streams.len();
+            if streams == 0 {
+                continue;
+            }
+            let first = self.choices.below(streams);
+            for turn in 0..streams {
+                let stream = (first + turn) % streams;
+                // Mostly a few at a time: a burst is what a stream that was behind brings.
+                let most = [1, 3, 1000][self.choices.below(3)];
+                if self.hear(at, stream, most) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Brings a controller up to `most` things of one of its streams. False: there was nothing.
+    fn hear(&mut self, at: usize, stream: usize, most: usize) -> bool {
+        if self.hosts[at].paused || self.hosts[at].streams[stream].stalled {
+            return false;
+        }
+        let mut heard = 0;
+        while heard < most && self.hear_one(at, stream) {
+            heard += 1;
+        }
+        heard > 0
+    }
+
+    fn hear_one(&mut self, at: usize, stream: usize) -> bool {
+        let now = self.api.now;
+        let followed = &mut self.hosts[at].streams[stream];
+        let Stream { kind, metadata_only, .. } = followed.reflector.stream();
+        let shown = |version: &Version| if metadata_only { version.metadata() } else { version.bytes.clone() };
+        match &mut followed.source {
+            Source::Closed if followed.opens_at > now => return false,
+            Source::Closed => self.open(at, stream),
+            Source::State { at: revision, rest } => {
+                let revision = *revision;
+                if let Some(version) = rest.pop_front() {
+                    self.hears(at, stream, Heard::Object(shown(&version)));
+                    return true;
+                }
+                let log = self.api.archive.log(&kind);
+                followed.source = Source::Changes(log.partition_point(|version| version.at <= revision));
+                self.hears(at, stream, Heard::Reached { at: revision, complete: true });
+            }
+            Source::Changes(next) => {
+                let Some(version) = self.api.archive.log(&kind).get(*next).cloned() else { return false };
+                *next += 1;
+                followed.seen = version.at;
+                if self.trace.lines.is_some() {
+                    let name = self.host_name(at);
+                    let end = if version.gone { "the end of " } else { "" };
+                    self.trace.say(|| format!("{name} sees {end}{}", describe_bytes(kind, &version.bytes)));
+                }
+                let bytes = shown(&version);
+                self.hears(at, stream, if version.gone { Heard::Gone(bytes) } else { Heard::Object(bytes) });
+            }
+        }
+        true
+    }
+
+    fn hears(&mut self, at: usize, stream: usize, heard: Heard) {
+        let followed = &mut self.hosts[at].streams[stream];
+        match followed.reflector.hears(heard) {
+            Word::Tell(input) => self.tell(at, input),
+            Word::Synced(input) => {
+                if let Input::Listed(_, revision) = &input {
+                    followed.seen = *revision;
+                }
+                self.tell(at, input);
+            }
+            Word::Broken(trouble) => self.breaks(at, stream, Some(&trouble)),
+        }
+    }
+
+    /// Opens a stream. A list is possibly of the past: never older than what the server keeps, and where it is older than
+    /// what the reflector asked for, as a server that is behind may send it, that is the reflector's business.
+    fn open(&mut self, at: usize, stream: usize) {
+        let start = self.hosts[at].streams[stream].reflector.start();
+        let kind = self.hosts[at].streams[stream].reflector.stream().kind;
+        let source = match start {
+            Start::Changes { after } if after < self.api.compacted => {
+                self.counters.hit(Sometimes::TooOld);
+                self.breaks(at, stream, Some(&Trouble::TooOld));
+                return;
+            }
+            Start::Changes { after } => {
+                self.counters.hit(Sometimes::StreamResumed);
+                let log = self.api.archive.log(&kind);
+                Source::Changes(log.partition_point(|version| version.at <= after))
+            }
+            Start::State { not_older_than } => {
+                let behind = !self.healing && self.setup.weights.cut > 0 && self.choices.one_in(16);
+                let floor = if behind { self.api.compacted } else { self.api.compacted.max(not_older_than) };
+                let head = self.api.head();
+                let span = (head.0 - floor.0.min(head.0)) as usize;
+                let back = if self.healing { 0 } else { [0, 0, self.choices.below(span + 1)][self.choices.below(3)] };
+                let revision = Revision(head.0 - back as u64);
+                if back > 0 {
+                    self.counters.hit(Sometimes::TimeTravel);
+                }
+                if revision < not_older_than {
+                    self.counters.hit(Sometimes::OlderState);
+                }
+                self.note_hidden_life(at, stream, kind, revision);
+                if self.trace.lines.is_some() {
+                    let name = self.host_name(at);
+                    self.trace.say(|| format!("{name} lists {} as of {revision}", kind.plural));
+                }
+                let rest = self.api.archive.state_at(&kind, revision).into_values().collect();
+                Source::State { at: revision, rest }
+            }
+        };
+        let followed = &mut self.hosts[at].streams[stream];
+        followed.source = source;
+        if let Some(input) = followed.reflector.opened() {
+            self.tell(at, input);
+        }
+    }
+
+    fn note_hidden_life(&mut self, at: usize, stream: usize, kind: Kind, until: Revision) {
+        let seen = self.hosts[at].streams[stream].seen;
+        if kind != Kind::POD || seen == Revision(0) || self.hosts[at].role != Role::Job {
+            return;
+        }
+        let log = &self.api.pod_log;
+        let hidden = log.iter().any(|entry| {
+            let gone_unseen = entry.gone && entry.at > seen && entry.at <= until;
+            let born = || log.iter().find(|other| other.object.uid == entry.object.uid).map(|birth| birth.at);
+            gone_unseen && born().is_some_and(|born| born > seen)
+        });
+        if hidden {
+            self.counters.hit(Sometimes::HiddenLife);
+        }
+    }
+
+    /// A stream is over.
+    fn breaks(&mut self, at: usize, stream: usize, trouble: Option<&Trouble>) {
+        let now = self.api.now;
+        let followed = &mut self.hosts[at].streams[stream];
+        followed.source = Source::Closed;
+        followed.opens_at = match followed.reflector.ends(trouble) {
+            Next::Again | Next::Relist => now,
+            Next::After(wait) => now + Span::from_millis(wait.as_millis() as i64),
+        };
+    }
+
+    pub(crate) fn bookmark_any(&mut self, hosts: Range<usize>) -> bool {
+        let at = hosts.start + self.choices.below(hosts.len());
+        let streams = self.hosts[at].streams.len();
+        streams > 0 && {
+            let stream = self.choices.below(streams);
+            self.bookmark(at, stream)
+        }
+    }
+
+    fn bookmark(&mut self, at: usize, stream: usize) -> bool {
+        let followed = &self.hosts[at].streams[stream];
+        let Source::Changes(next) = followed.source else { return false };
+        if self.hosts[at].paused || followed.stalled {
+            return false;
+        }
+        let kind = followed.reflector.stream().kind;
+        let reached = match self.api.archive.log(&kind).get(next) {
+            Some(version) => Revision(version.at.0 - 1),
+            None => self.api.head(),
+        };
+        if reached <= followed.seen {
+            return false;
+        }
+        self.hosts[at].streams[stream].seen = reached;
+        self.hears(at, stream, Heard::Reached { at: reached, complete: false });
+        true
+    }
+
+    // ---- time ----
+
+    /// A driver wakes its controllers now and then, due or not.
+    pub(crate) fn tick_for_nothing(&mut self, hosts: Range<usize>) -> bool {
+        let at = hosts.start + self.choices.below(hosts.len());
+        if self.hosts[at].paused {
+            return false;
+        }
+        self.tell(at, Input::Tick);
+        true
+    }
+
+    pub(crate) fn tick(&mut self, at: usize) -> bool {
+        let now = self.host_now(at);
+        if self.hosts[at].paused {
+            return false;
+        }
+        let sent = self.send(at);
+        if self.hosts[at].out.wake_at.is_none_or(|wake_at| wake_at > now) {
+            return sent;
+        }
+        if self.trace.lines.is_some() {
+            let name = self.host_name(at);
+            self.trace.say(|| format!("{name} wakes"));
+        }
+        self.tell(at, Input::Tick);
+        true
+    }
+
+    /// By the world's clock, and never before the moment: the world counts milliseconds.
+    pub(crate) fn next_wake(&self) -> Option<Timestamp> {
+        let now = self.api.now;
+        let wakes = |host: &Host<S>| {
+            let ticks = host.out.wake_at.map(|wake_at| wake_at - host.clock);
+            let since = |wake_at: Duration| Span::from_millis(wake_at.as_nanos().div_ceil(1_000_000) as i64);
+            let sends = host.requests.wake_at().map(|wake_at| BEGINNING + since(wake_at));
+            let closed = host.streams.iter().filter(|followed| matches!(followed.source, Source::Closed));
+            let opens = closed.map(|followed| followed.opens_at).filter(|opens_at| *opens_at > now).min();
+            ticks.into_iter().chain(sends).chain(opens).min()
+        };
+        self.hosts.iter().filter(|host| !host.paused).filter_map(wakes).min()
+    }
+
+    // ---- the network ----
+
+    fn choose_sent(&mut self, hosts: &Range<usize>, wanted: impl Fn(&Sent) -> bool) -> Option<usize> {
+        let count = self.sent.len();
+        if count == 0 {
+            return None;
+        }
+        let first = self.choices.below(count);
+        let mut turns = (0..count).map(|turn| (first + turn) % count);
+        turns.find(|at| hosts.contains(&self.sent[*at].host) && wanted(&self.sent[*at]))
+    }
+
+    pub(crate) fn carry_out_any(&mut self, hosts: Range<usize>) -> bool {
+        let Some(at) = self.choose_sent(&hosts, |sent| sent.response.is_none()) else { return false };
+        self.carry_out(at);
+        true
+    }
+
+    pub(crate) fn carry_out(&mut self, at: usize) {
+        let Sent { host, incarnation, known, given_up, request, .. } = &self.sent[at];
+        let (host, incarnation, given_up, known) = (*host, *incarnation, *given_up, known.clone());
+        let call = request.call.clone();
+        let role = self.hosts[host].role;
+        // Who was asked long ago and acts now is one more that acts.
+        let context = Context { incarnations: self.incarnations, ..known.context };
+        if role == Role::Job {
+            self.check_removal_resumed(&call, host, incarnation, context);
+        }
+        let head = self.api.head();
+        let actor = match role.counts() {
+            true => Actor::Controller { instance: host, incarnation },
+            false => Actor::Hosted { host, incarnation },
+        };
+        let reply = self.api.perform(&call, actor);
+        self.trace.mix(self.api.head().0);
+        if self.trace.lines.is_some() {
+            let (name, told) = (self.host_name(host), describe_call(&call));
+            self.trace.say(|| format!("  api for {name}: {told} -> {}", describe_reply(call.kind, &reply)));
+        }
+        let wrote = self.api.head() > head;
+        if given_up && wrote {
+            self.counters.hit(Sometimes::CarriedOutLate);
+        }
+        let dead = self.hosts[host].incarnation != incarnation;
+        if role.counts() {
+            if wrote && (dead || self.hosts[host].paused) {
+                self.counters.hit(Sometimes::ZombieWrite);
+            }
+            self.note_reply(&call, &reply, host);
+            self.settle_changes(context);
+        } else {
+            self.judge.carried_out(role, &call, &reply, &mut self.counters);
+            self.asking = known.asking.map(|asking| *asking);
+            self.settle_changes(Context::default());
+            self.asking = None;
+        }
+        if given_up || dead {
+            self.sent.swap_remove(at);
+        } else {
+            let now = self.api.now;
+            self.sent[at].response = Some((Response { reply, served_at: Some(now), retry_after: None }, now));
+        }
+        if role.counts() && wrote {
+            self.writes += 1;
+            if self.setup.crash_after_write == Some(self.writes) {
+                self.crash(host);
+            }
+        }
+    }
+
+    fn note_reply(&mut self, call: &Call, reply: &Reply, host: usize) {
+        let refusal = match reply {
+            Reply::Refused(refusal) => Some((refusal.code, refusal.reason.as_str())),
+            _ => None,
+        };
+        match (call.kind, call.verb, refusal) {
+            (Kind::JOB, Verb::MergePatch, Some((409, _))) => self.counters.hit(Sometimes::Conflict),
+            (Kind::JOB, Verb::MergePatch, Some((403 | 422, _))) => {
+                // Against the status it was planned from it was valid; somebody else's edit may have made it otherwise.
+                if let (Action::WriteJobStatus { name, revision: Some(_), .. }, Reply::Refused(refusal)) =
+                    (Action::of(call), reply)
+                    && !refusal.causes.iter().any(|(field, _)| field == "metadata.uid")
+                {
+                    self.oracle.fail("I13", format!("the status of {name} was refused: {}", refusal.message));
+                }
+            }
+            (Kind::JOB, Verb::MergePatch, None) if reply.is_done() => {
+                let job = (call.namespace.clone(), call.name.clone());
+                if self.last_status_writer.insert(job, host).is_some_and(|last| last != host) {
+                    self.counters.hit(Sometimes::TwoWriters);
+                }
+            }
+            (Kind::POD, Verb::Create, Some((409, "AlreadyExists"))) => self.counters.hit(Sometimes::AlreadyExists),
+            (Kind::POD, Verb::StrategicPatch, Some((403, _))) => self.counters.hit(Sometimes::ReleaseRefused),
+            (Kind::POD, Verb::StrategicPatch, None) if reply.is_done() => {
+                if let Action::PatchPod { change: PodChange::Adopt { .. }, .. } = Action::of(call) {
+                    self.counters.hit(Sometimes::Adopted);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// H2: while a Pod that a dead instance began to remove still runs, no other is removed in its place.
+    fn check_removal_resumed(&mut self, call: &Call, host: usize, incarnation: u32, context: Context) {
+        if (call.kind, call.verb) != (Kind::POD, Verb::StrategicPatch) {
+            return;
+        }
+        let Action::PatchPod { namespace, name, revision: Some(revision), change: PodChange::Release, .. } =
+            Action::of(call)
+        else {
+            return;
+        };
+        let Some(victim) = self.api.pods.get(&(namespace, name.clone())) else {
+            return;
+        };
+        let Some(job) = victim.view.job().and_then(|uid| self.api.job_by_uid(uid)) else {
+            return;
+        };
+        let any_order = job.view.spec.is_indexed() || self.oracle.was_suspended(&job.view.uid);
+        if victim.view.revision != revision || any_order {
+            return;
+        }
+        let dead = |actor: Actor| match actor {
+            Actor::Controller { instance, incarnation } => self.hosts[instance].incarnation != incarnation,
+            _ => false,
+        };
+        let forgotten = self.api.pods_of(&job.view.uid).find(|stored| {
+            let pod = &stored.view;
+            pod.revision <= context.pods_at.min(context.jobs_at)
+                && job.view.spec.selector.matches(&pod.labels)
+                && self.oracle.half_removed(pod).is_some_and(dead)
+                && !self.removals_asked.contains(&(host, incarnation, pod.name.clone()))
+        });
+        if let Some(forgotten) = forgotten {
+            let text = format!("{name} is removed while {}, half removed, runs on", forgotten.view.name);
+            self.oracle.fail("H2", text);
+        }
+    }
+
+    pub(crate) fn answer_any(&mut self, hosts: Range<usize>) -> bool {
+        let awake: Vec<bool> = self.hosts.iter().map(|host| !host.paused).collect();
+        let answered = |sent: &Sent| sent.response.is_some() && awake[sent.host];
+        let Some(at) = self.choose_sent(&hosts, answered) else { return false };
+        self.answer(at);
+        true
+    }
+
+    pub(crate) fn answer(&mut self, at: usize) {
+        let Sent { host, incarnation, request, response, .. } = self.sent.swap_remove(at);
+        let Some((response, _)) = response else { return };
+        if self.hosts[host].incarnation != incarnation {
+            return;
+        }
+        if self.trace.lines.is_some() {
+            let (name, call) = (self.host_name(host), describe_call(&request.call));
+            let told = describe_reply(request.call.kind, &response.reply);
+            self.trace.say(|| format!("{name} hears of {call}: {told}"));
+        }
+        let (role, now) = (self.hosts[host].role, self.driver_now());
+        if !role.counts() {
+            self.judge.heard((host, incarnation), role, &request.call, &response.reply);
+        }
+        self.heard_of(host, request.id, response, now);
+    }
+
+    fn heard_of(&mut self, host: usize, request: RequestId, response: Response, now: Duration) {
+        match self.hosts[host].requests.answered(request, response, now, 0.5) {
+            Some(input) => {
+                self.hosts[host].known.remove(&request);
+                self.tell(host, input);
+            }
+            None => self.counters.hit(Sometimes::SentAgain),
+        }
+    }
+
+    // ---- faults ----
+
+    pub(crate) fn lose_request(&mut self, hosts: Range<usize>) -> bool {
+        let Some(at) = self.choose_sent(&hosts, |sent| sent.response.is_none()) else { return false };
+        self.say_call(at, "lost");
+        self.counters.hit(Sometimes::RequestLost);
+        if self.sent[at].given_up {
+            self.sent.swap_remove(at);
+        } else {
+            self.sent[at].response = Some((unknown(), self.api.now));
+        }
+        true
+    }
+
+    pub(crate) fn lose_reply(&mut self, hosts: Range<usize>) -> bool {
+        let Some(at) = self.choose_sent(&hosts, |sent| sent.response.is_none() && !sent.given_up) else { return false };
+        let (host, id) = (self.sent[at].host, self.sent[at].request.id);
+        self.carry_out(at);
+        let mut sent = self.sent.iter_mut();
+        if let Some(sent) = sent.find(|sent| sent.host == host && sent.request.id == id && sent.response.is_some()) {
+            sent.response = Some((unknown(), self.api.now));
+            self.counters.hit(Sometimes::ReplyLost);
+            self.trace.say(|| "  ... and the reply is lost".to_owned());
+        }
+        true
+    }
+
+    /// The sender is told that nobody knows; the request is still on its way.
+    pub(crate) fn give_up(&mut self, hosts: Range<usize>) -> bool {
+        let open = |sent: &Sent| sent.response.is_none() && !sent.given_up;
+        let Some(at) = self.choose_sent(&hosts, open) else { return false };
+        self.say_call(at, "given up, and still in flight");
+        let Sent { host, incarnation, request, .. } = &self.sent[at];
+        let (host, incarnation, id) = (*host, *incarnation, request.id);
+        self.sent[at].given_up = true;
+        if self.hosts[host].incarnation == incarnation {
+            let now = self.driver_now();
+            self.heard_of(host, id, unknown(), now);
+        }
+        true
+    }
+
+    pub(crate) fn refuse(&mut self, hosts: Range<usize>) -> bool {
+        let open = |sent: &Sent| sent.response.is_none() && !sent.given_up;
+        let Some(at) = self.choose_sent(&hosts, open) else { return false };
+        let Sent { host, request, .. } = &self.sent[at];
+        let status = self.hosts[*host].role == Role::Job && request.call.subresource == "status";
+        let (code, reason, message, seconds) = *self.choices.pick(&[
+            (503, "ServiceUnavailable", "not now", 0),
+            (403, "Forbidden", "forbidden: quota", 0),
+            (503, "ServiceUnavailable", "not now, but then", 1),
+            (429, "TooManyRequests", "not so fast", 2),
+        ]);
+        // A status that is refused for good would be a bug of ours, not a fault of the world's.
+        let (code, reason, message) =
+            if status && code == 403 { (503, "", "not now") } else { (code, reason, message) };
+        self.say_call(at, message);
+        self.counters.hit(if code == 403 { Sometimes::Refused } else { Sometimes::Unavailable });
+        let retry_after = (seconds > 0).then_some(Duration::from_secs(seconds));
+        self.sent[at].response = Some((Response { retry_after, ..refused(code, reason, message) }, self.api.now));
+        true
+    }
+
+    fn say_call(&mut self, at: usize, what: &str) {
+        if self.trace.lines.is_some() {
+            let (name, call) = (self.host_name(self.sent[at].host), describe_call(&self.sent[at].request.call));
+            self.trace.say(|| format!("  {what}: {call} of {name}"));
+        }
+    }
+
+    /// The controllers that run in one process: the Job and the TTL controller of an instance do.
+    fn process_of(&self, at: usize) -> Vec<usize> {
+        let instances = self.setup.instances;
+        if self.hosts[at].role.counts() { vec![at % instances, at % instances + instances] } else { vec![at] }
+    }
+
+    pub(crate) fn crash_any(&mut self, hosts: Range<usize>) -> bool {
+        let at = hosts.start + self.choices.below(hosts.len());
+        self.crash(at);
+        true
+    }
+
+    pub(crate) fn crash(&mut self, at: usize) {
+        for at in self.process_of(at) {
+            self.crash_one(at);
+        }
+    }
+
+    fn crash_one(&mut self, at: usize) {
+        let Host { role, incarnation, clock, .. } = self.hosts[at];
+        if self.trace.lines.is_some() {
+            let name = self.host_name(at);
+            self.trace.say(|| format!("{name} crashes and starts again"));
+        }
+        if role == Role::Job {
+            self.note_crash();
+            self.incarnations += 1;
+        } else {
+            self.counters.hit(Sometimes::HostCrashed);
+        }
+        self.hosts[at] = Host { incarnation: incarnation + 1, clock, ..self.new_host(role) };
+        // Some of what it sent may still arrive.
+        self.sent.retain(|sent| sent.host != at || sent.response.is_none());
+        let mut turn = 0;
+        while turn < self.sent.len() {
+            if self.sent[turn].host == at && self.choices.below(2) == 0 {
+                self.sent.swap_remove(turn);
+            } else {
+                turn += 1;
+            }
+        }
+    }
+
+    pub(crate) fn pause_any(&mut self, hosts: Range<usize>) -> bool {
+        let at = hosts.start + self.choices.below(hosts.len());
+        let paused = !self.hosts[at].paused;
+        for at in self.process_of(at) {
+            self.hosts[at].paused = paused;
+        }
+        if self.trace.lines.is_some() {
+            let name = self.host_name(at);
+            self.trace.say(|| format!("{name} {}", if paused { "is paused" } else { "goes on" }));
+        }
+        true
+    }
+
+    fn choose_stream(&mut self, hosts: Range<usize>) -> Option<(usize, usize)> {
+        let at = hosts.start + self.choices.below(hosts.len());
+        let streams = self.hosts[at].streams.len();
+        (streams > 0).then(|| (at, self.choices.below(streams)))
+    }
+
+    /// A stream ends by itself, breaks, or is told that the server has forgotten.
+    pub(crate) fn cut_any(&mut self, hosts: Range<usize>) -> bool {
+        let Some((at, stream)) = self.choose_stream(hosts) else { return false };
+        let followed = &self.hosts[at].streams[stream];
+        let (kind, listing) = match followed.source {
+            Source::Closed => return false,
+            Source::State { .. } => (followed.reflector.stream().kind, true),
+            Source::Changes(_) => (followed.reflector.stream().kind, false),
+        };
+        let trouble = match self.choices.below(4) {
+            0 => None,
+            1 => Some(Trouble::Broken("reset".to_owned())),
+            _ => Some(Trouble::TooOld),
+        };
+        let counter = match (&trouble, listing) {
+            (_, true) => Sometimes::ListInterrupted,
+            (Some(Trouble::TooOld), false) => Sometimes::Relist,
+            _ => Sometimes::StreamBroken,
+        };
+        self.counters.hit(counter);
+        if self.trace.lines.is_some() {
+            let name = self.host_name(at);
+            self.trace.say(|| format!("{name} loses its watch of {}: {trouble:?}", kind.plural));
+        }
+        self.breaks(at, stream, trouble.as_ref());
+        true
+    }
+
+    pub(crate) fn stall_any(&mut self, hosts: Range<usize>) -> bool {
+        let Some((at, stream)) = self.choose_stream(hosts) else { return false };
+        let followed = &mut self.hosts[at].streams[stream];
+        followed.stalled = !followed.stalled;
+        let (stalled, plural) = (followed.stalled, followed.reflector.stream().kind.plural);
+        if self.trace.lines.is_some() {
+            let name = self.host_name(at);
+            let what = if stalled { "stalls" } else { "goes on" };
+            self.trace.say(|| format!("the watch of {plural} of {name} {what}"));
+        }
+        if stalled {
+            self.counters.hit(Sometimes::StreamStalled);
+        }
+        true
+    }
+
+    pub(crate) fn clock_jumps(&mut self, hosts: Range<usize>) -> bool {
+        let at = hosts.start + self.choices.below(hosts.len());
+        let seconds = match self.hosts[at].role.counts() {
+            true => *self.choices.pick(&[0, 3, 3_600, -3, -3_600, 100_000, -100_000]),
+            false => *self.choices.pick(&[0, 3, 3_600, -3, -3_600]),
+        };
+        let (before, clock) = (self.hosts[at].clock, Span::from_seconds(seconds));
+        for at in self.process_of(at) {
+            self.hosts[at].clock = clock;
+        }
+        self.clocks_sane = false;
+        if clock < before {
+            self.counters.hit(Sometimes::ClockBack);
+        }
+        if clock > Span::ZERO {
+            self.counters.hit(Sometimes::ClockAhead);
+        }
+        if self.trace.lines.is_some() {
+            let name = self.host_name(at);
+            self.trace.say(|| format!("the clock of {name} is off by {seconds} s"));
+        }
+        true
+    }
+
+    /// History is forgotten. Watches that would have to begin before this revision list anew.
+    pub(crate) fn compact(&mut self) -> bool {
+        let head = self.api.head();
+        let back = self.choices.below(20) as u64;
+        let upto = Revision(head.0.saturating_sub(back)).max(self.api.compacted);
+        self.api.compacted = upto;
+        self.trace.say(|| format!("history up to {upto} is compacted"));
+        for at in 0..self.hosts.len() {
+            for stream in 0..self.hosts[at].streams.len() {
+                let followed = &self.hosts[at].streams[stream];
+                let Source::Changes(next) = followed.source else { continue };
+                let kind = followed.reflector.stream().kind;
+                if self.api.archive.log(&kind).get(next).is_some_and(|version| version.at <= upto) {
+                    self.counters.hit(Sometimes::TooOld);
+                    self.breaks(at, stream, Some(&Trouble::TooOld));
+                }
+            }
+        }
+        true
+    }
+
+    // ---- after the faults ----
+
+    pub(crate) fn heal_hosts(&mut self) {
+        for host in &mut self.hosts {
+            host.paused = false;
+            host.clock = Span::ZERO;
+            for followed in &mut host.streams {
+                followed.stalled = false;
+            }
+        }
+        // What was given up is carried out now, or never.
+        let mut turn = 0;
+        while turn < self.sent.len() {
+            let forgotten = self.sent[turn].given_up && self.choices.below(2) == 0;
+            if forgotten {
+                self.sent.swap_remove(turn);
+            } else {
+                turn += 1;
+            }
+        }
+    }
+
+    /// One step of a world without faults; false when there is nothing to do but wait.
+    pub(crate) fn calm_host_step(&mut self) -> bool {
+        if !self.sent.is_empty() {
+            let at = self.sent.len() - 1;
+            if self.sent[at].response.is_some() {
+                self.answer(at);
+            } else {
+                self.carry_out(at);
+            }
+            return true;
+        }
+        for at in 0..self.hosts.len() {
+            for stream in 0..self.hosts[at].streams.len() {
+                if self.hear(at, stream, usize::MAX) || self.bookmark(at, stream) {
+                    return true;
+                }
+            }
+            if self.tick(at) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Requests that could undo what came after them. The content of a namespace is deleted by the name of the
+    /// namespace, as the API has it: nothing keeps such a request, once in flight, from a later namespace of that name.
+    pub(crate) fn lose_requests_about(&mut self, namespace: &str) {
+        let now = self.api.now;
+        for sent in &mut self.sent {
+            let call = &sent.request.call;
+            if call.verb == Verb::DeleteCollection && call.namespace == namespace && sent.response.is_none() {
+                sent.response = Some((unknown(), now));
+            }
+        }
+        self.sent.retain(|sent| sent.response.is_none() || !sent.given_up);
+    }
+}
