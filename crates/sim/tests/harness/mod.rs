@@ -14,7 +14,9 @@ use tally_controllers::job::{Config, JobMachine};
 use tally_controllers::machine::{
     Action, Answer, Event, Input, Machine, Metric, Object, Outbox, PodChange, Request, Resource,
 };
+use tally_controllers::response::interpret;
 use tally_controllers::ttl::TtlMachine;
+use tally_controllers::wire;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::indexes::IndexSet;
 use tally_core::job::{JobStatus, JobView};
@@ -46,6 +48,12 @@ pub enum Fate {
     Held,
     /// Carried out; the answer comes when the test says so.
     AnsweredLate,
+    /// A 404 that is not the API server's; nothing is carried out.
+    NotFound,
+    /// Carried out, and answered 500 (etcdserver: request timed out).
+    AppliedError,
+    /// Not carried out, and answered 500: the sender cannot tell.
+    ServerError,
 }
 
 pub struct Performed {
@@ -65,7 +73,7 @@ pub struct Replica {
     pub machine: JobMachine<Sound>,
     ttl: TtlMachine<Sound>,
     /// How much of each log it has been shown.
-    cursors: [usize; 2],
+    pub cursors: [usize; 2],
     flights: Vec<(Source, Request)>,
     wakes: [Option<Timestamp>; 2],
     pub clock: Span,
@@ -153,6 +161,7 @@ pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: 
             spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{value}}}]}}"));
         } else if let Some(value) = text("label=") {
             label = format!("\"app\":\"{value}\"");
+            spec.push("\"manualSelector\":true".to_owned());
         } else {
             match token {
                 "indexed" => spec.push("\"completionMode\":\"Indexed\"".to_owned()),
@@ -530,7 +539,7 @@ impl Cluster {
             }
             let fate = (self.hook)(&request.action);
             let actor = Actor::Controller { instance: replica, incarnation: 0 };
-            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate);
+            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate | Fate::AppliedError);
             let done = carried.then(|| self.api.perform(&request.action, actor, Sound));
             if let (true, Some(Answer::Refused { code: 422, message, .. })) = (is_status(&request.action), &done) {
                 panic!("the API refuses a status: {message}");
@@ -539,6 +548,8 @@ impl Cluster {
                 (Fate::Carried | Fate::AnsweredLate, Some(answer)) => answer,
                 (Fate::Refused, _) => refused("no"),
                 (Fate::Unavailable, _) => Answer::Unavailable,
+                (Fate::NotFound, _) => response(&request.action, 404, "<html>default backend - 404</html>"),
+                (Fate::AppliedError | Fate::ServerError, _) => response(&request.action, 500, SERVER_ERROR),
                 (Fate::Held, _) => {
                     held.push((source, request));
                     continue;
@@ -662,6 +673,15 @@ impl Cluster {
     pub fn forget_requests(&mut self) {
         self.performed.clear();
     }
+}
+
+const SERVER_ERROR: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,
+    "message":"Internal error occurred: etcdserver: request timed out"}"#;
+
+/// What the production code makes of a response over HTTP.
+fn response(action: &Action, code: u16, body: &'static str) -> Answer {
+    let interpreted = interpret(&wire::call(action), code, None, &body.into());
+    wire::answer(Sound, action, &interpreted.reply)
 }
 
 fn input(object: Object, gone: bool) -> Input {
