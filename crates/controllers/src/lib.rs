@@ -12,6 +12,7 @@ pub mod metric;
 pub mod namespace;
 pub mod per_namespace;
 pub mod pod_gc;
+pub mod response;
 pub mod root_ca;
 pub mod scheduler;
 pub mod service_account;

@@ -215,17 +215,21 @@ pub fn answer<S: Soundness>(soundness: S, action: &Action, reply: &Reply) -> Ans
 pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
     let names_uid = || refusal.causes.iter().any(|(field, _)| field == "metadata.uid");
     let deletes = matches!(action, Action::DeletePod { .. } | Action::DeleteJob { .. });
+    let reads = matches!(action, Action::GetPod { .. } | Action::GetJob { .. } | Action::ListPods { .. });
+    let creates = matches!(action, Action::CreatePod { .. });
     match (refusal.code, refusal.reason.as_str()) {
-        (404, _) => Answer::Gone,
+        // A creation is answered so if its namespace is missing, which the last arm tells.
+        (404, _) if !creates => Answer::Gone,
         (409, "AlreadyExists") => Answer::AlreadyExists,
         // API-15: the precondition that failed is told in words only.
         (409, _) if deletes && refusal.message.contains("the UID in the precondition") => Answer::Gone,
         (409, _) => Answer::Conflict,
         // API-4: the guard by UID of a patch. The name is another object's by now.
         (422, _) if names_uid() => Answer::Gone,
-        // Somebody on the way has lost patience: it may be done, or be done later.
-        (502 | 504, _) => Answer::Unknown,
-        (429 | 500..=599, _) => Answer::Unavailable,
+        (429 | 503, _) => Answer::Unavailable,
+        // The store may have applied a write although the server, or a proxy, has failed since.
+        (500..=599, _) if !reads => Answer::Unknown,
+        (500..=599, _) => Answer::Unavailable,
         (code, _) => Answer::Refused {
             code,
             namespace_terminating: refusal.causes.iter().any(|(_, reason)| reason == "NamespaceTerminating"),
@@ -358,7 +362,7 @@ mod tests {
 
     #[test]
     fn refusals_mean_what_they_say() {
-        let patch = Action::GetPod { namespace: "ns".into(), name: "p".into() };
+        let read = Action::GetPod { namespace: "ns".into(), name: "p".into() };
         let delete = Action::DeletePod { namespace: "ns".into(), name: "p".into(), uid: None };
         let refused = |code, reason: &str, message: &str, causes: &[(&str, &str)]| Refusal {
             code,
@@ -366,18 +370,22 @@ mod tests {
             message: message.to_owned(),
             causes: causes.iter().map(|(field, reason)| ((*field).to_owned(), (*reason).to_owned())).collect(),
         };
-        assert!(matches!(refusal(&patch, &refused(404, "NotFound", "", &[])), Answer::Gone));
-        assert!(matches!(refusal(&patch, &refused(409, "Conflict", "", &[])), Answer::Conflict));
-        assert!(matches!(refusal(&patch, &refused(409, "AlreadyExists", "", &[])), Answer::AlreadyExists));
+        assert!(matches!(refusal(&read, &refused(404, "NotFound", "", &[])), Answer::Gone));
+        assert!(matches!(refusal(&read, &refused(409, "Conflict", "", &[])), Answer::Conflict));
+        assert!(matches!(refusal(&read, &refused(409, "AlreadyExists", "", &[])), Answer::AlreadyExists));
         let other = "the UID in the precondition (a) does not match the UID in record (b).";
         assert!(matches!(refusal(&delete, &refused(409, "Conflict", other, &[])), Answer::Gone));
-        assert!(matches!(refusal(&patch, &refused(422, "Invalid", "", &[("metadata.uid", "")])), Answer::Gone));
-        assert!(matches!(refusal(&patch, &refused(503, "", "", &[])), Answer::Unavailable));
-        assert!(matches!(refusal(&patch, &refused(504, "Timeout", "", &[])), Answer::Unknown));
+        assert!(matches!(refusal(&read, &refused(422, "Invalid", "", &[("metadata.uid", "")])), Answer::Gone));
+        let create = Action::CreatePod { namespace: "ns".into(), name: "p".into(), body: Vec::new() };
+        let namespace = refused(404, "NotFound", "namespaces \"ns\" not found", &[]);
+        assert!(matches!(refusal(&create, &namespace), Answer::Refused { code: 404, .. }));
+        for code in [500, 502, 504] {
+            assert!(matches!(refusal(&read, &refused(code, "", "", &[])), Answer::Unavailable), "{code}");
+            assert!(matches!(refusal(&delete, &refused(code, "", "", &[])), Answer::Unknown), "{code}");
+            assert!(matches!(refusal(&create, &refused(code, "", "", &[])), Answer::Unknown), "{code}");
+        }
+        assert!(matches!(refusal(&create, &refused(503, "", "", &[])), Answer::Unavailable));
         let terminating = refused(403, "Forbidden", "", &[("metadata.namespace", "NamespaceTerminating")]);
-        assert!(matches!(
-            refusal(&patch, &terminating),
-            Answer::Refused { code: 403, namespace_terminating: true, .. }
-        ));
+        assert!(matches!(refusal(&read, &terminating), Answer::Refused { code: 403, namespace_terminating: true, .. }));
     }
 }

@@ -37,6 +37,7 @@ sometimes! {
     ListInterrupted => "a list was cut before it was complete",
     OlderState => "a server sent an older state than one that was seen",
     CarriedOutLate => "a request was carried out after its sender had given it up",
+    Misanswered => "a request was answered by somebody who knows nothing of it",
     SentAgain => "a request was sent again when the server had said",
     HiddenLife => "a relist hid a Pod's whole life",
     TwoWriters => "two instances wrote one Job's status",

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::Value;
 use tally_controllers::controller::{
@@ -17,6 +18,7 @@ use tally_controllers::driver::limit::Limit;
 use tally_controllers::driver::reflector::{Next, Reflector, Word};
 use tally_controllers::driver::requests::Requests;
 use tally_controllers::job::JobController;
+use tally_controllers::response::{Interpreted, interpret};
 use tally_core::ids::Revision;
 use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
@@ -173,6 +175,18 @@ impl Role {
         matches!(self, Self::Job | Self::Ttl)
     }
 }
+
+/// Responses that say nothing about the object of a request.
+const MISANSWERS: &[(u16, &str)] = &[
+    (500, r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500}"#),
+    (404, "<html>default backend - 404</html>"),
+    (409, "<html>conflict</html>"),
+    (404, r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{}}"#),
+    (200, "<html>sign in</html>"),
+    (410, ""),
+    (422, "{}"),
+    (503, "<html>try again</html>"),
+];
 
 fn unknown() -> Response {
     Response { reply: Reply::Unknown, served_at: None, retry_after: None }
@@ -756,6 +770,27 @@ impl<S: Soundness> World<S> {
         self.counters.hit(if code == 403 { Sometimes::Refused } else { Sometimes::Unavailable });
         let retry_after = (seconds > 0).then_some(Duration::from_secs(seconds));
         self.sent[at].response = Some((Response { retry_after, ..refused(code, reason, message) }, self.api.now));
+        true
+    }
+
+    /// Somebody on the way answers, whether or not the server has carried the request out; or the server does, after the
+    /// write, with an error. What that means is for production code to say.
+    pub(crate) fn misanswer(&mut self, hosts: Range<usize>) -> bool {
+        let open = |sent: &Sent| sent.response.is_none() && !sent.given_up;
+        let Some(at) = self.choose_sent(&hosts, open) else { return false };
+        let Sent { host, request, .. } = &self.sent[at];
+        let (host, id, call) = (*host, request.id, request.call.clone());
+        let (code, body) = *self.choices.pick(MISANSWERS);
+        let (code, body) = if call.verb == Verb::List && code == 200 { (502, "") } else { (code, body) };
+        if self.choices.below(2) == 0 {
+            self.carry_out(at);
+        }
+        let open = |sent: &&mut Sent| sent.host == host && sent.request.id == id && !sent.given_up;
+        let Some(sent) = self.sent.iter_mut().find(open) else { return true };
+        let Interpreted { reply, retry_after, .. } = interpret(&call, code, None, &Bytes::from_static(body.as_bytes()));
+        sent.response = Some((Response { reply, served_at: None, retry_after }, self.api.now));
+        self.counters.hit(Sometimes::Misanswered);
+        self.trace.say(|| format!("  ... and is answered {code} {body}"));
         true
     }
 

@@ -24,6 +24,9 @@ pub(super) struct InFlightCreation {
     pub retry_at: Option<Timestamp>,
     /// A list that will show it, if it exists, has been asked for.
     pub listed: bool,
+    /// Tries in a row that were not answered with the Pod. Once one of them was of unknown outcome, no refusal of a later
+    /// one proves that there is no Pod.
+    pub unknown: u32,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -40,7 +40,6 @@ use slab::Slab;
 const BATCH: usize = 500;
 /// After this many refusals of one request in a row the wait no longer grows.
 const REFUSAL_DOUBLINGS: u32 = 6;
-const REFUSAL_WAIT: Span = Span::from_seconds(1);
 
 #[derive(Debug)]
 pub struct Ledger<S = Sound> {
@@ -676,8 +675,11 @@ impl<S: Soundness> Ledger<S> {
         self.creation_batch_ended();
     }
 
-    /// A creation failed for certain.
+    /// A creation failed for certain: this try, but perhaps not an earlier one.
     pub fn creation_failed(&mut self, name: &str, now: Timestamp) {
+        if self.creations.get(name).is_some_and(|creation| creation.unknown > 0) {
+            return self.creation_unknown(name, now);
+        }
         self.end_creation(name);
         self.creation_failures = self.creation_failures.saturating_add(1);
         self.creation_window = 1;
@@ -695,7 +697,9 @@ impl<S: Soundness> Ledger<S> {
         }
         if let Some(creation) = self.creations.get_mut(name) {
             self.flight.creations -= usize::from(creation.retry_at.is_none());
-            creation.retry_at = Some(now + REFUSAL_WAIT);
+            let wait = Span::from_seconds(1 << creation.unknown.min(REFUSAL_DOUBLINGS));
+            creation.unknown = creation.unknown.saturating_add(1);
+            creation.retry_at = Some(now + wait);
         }
     }
 

@@ -313,7 +313,9 @@ impl<S: Soundness> Ledger<S> {
             plan.needs_job = true;
             return false;
         }
-        let batch = usize::try_from(missing).unwrap_or(0).min(self.creation_window as usize).min(self.limits.batch);
+        // Creations of unknown outcome take places of the batch, so that a server that fails every time gets no more of them.
+        let window = (self.creation_window as usize).saturating_sub(self.creations.len());
+        let batch = usize::try_from(missing).unwrap_or(0).min(window).min(self.limits.batch);
         self.create(batch, now, plan);
         if self.creations.is_empty()
             && let Some(wake_at) = self.index.next_wake()
@@ -432,7 +434,7 @@ impl<S: Soundness> Ledger<S> {
     fn begin_creation(&mut self, index: Option<CompletionIndex>, attempt: u32, now: Timestamp, plan: &mut Plan) {
         let name = self.names.name(index, attempt);
         plan.creations.push(self.creation(name.clone(), index));
-        self.creations.insert(name, InFlightCreation { index, attempt, retry_at: None, listed: false });
+        self.creations.insert(name, InFlightCreation { index, attempt, retry_at: None, listed: false, unknown: 0 });
         self.flight.creations_since = now;
         self.flight.creations += 1;
         if let Some(index) = index {

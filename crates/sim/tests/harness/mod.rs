@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use tally_controllers::controller::{Controller, Event, Input, Kind, Metric, Outbox, Refusal, Reply, Request};
+use tally_controllers::controller::{Call, Controller, Event, Input, Kind, Metric, Outbox, Refusal, Reply, Request};
 use tally_controllers::job::{Config, JobController};
+use tally_controllers::response::interpret;
 use tally_controllers::ttl::TtlController;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::indexes::IndexSet;
@@ -45,6 +46,12 @@ pub enum Fate {
     Held,
     /// Carried out; the answer comes when the test says so.
     AnsweredLate,
+    /// A 404 that is not the API server's; nothing is carried out.
+    NotFound,
+    /// Carried out, and answered 500 (etcdserver: request timed out).
+    AppliedError,
+    /// Not carried out, and answered 500: the sender cannot tell.
+    ServerError,
 }
 
 pub struct Performed {
@@ -79,7 +86,7 @@ pub struct Replica {
     pub controller: JobController<Sound>,
     ttl: TtlController<Sound>,
     /// How much of each log it has been shown.
-    cursors: [usize; 2],
+    pub cursors: [usize; 2],
     flights: Vec<(Source, Request)>,
     wakes: [Option<Timestamp>; 2],
     pub clock: Span,
@@ -166,6 +173,7 @@ pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: 
             spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{value}}}]}}"));
         } else if let Some(value) = text("label=") {
             label = format!("\"app\":\"{value}\"");
+            spec.push("\"manualSelector\":true".to_owned());
         } else {
             match token {
                 "indexed" => spec.push("\"completionMode\":\"Indexed\"".to_owned()),
@@ -531,7 +539,7 @@ impl Cluster {
             }
             let fate = (self.hook)(&action);
             let actor = Actor::Controller { instance: replica, incarnation: 0 };
-            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate);
+            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate | Fate::AppliedError);
             let done = carried.then(|| self.api.perform(&request.call, actor));
             if let (true, Some(Reply::Refused(Refusal { code: 422, message, .. }))) = (is_status(&action), &done) {
                 panic!("the API refuses a status: {message}");
@@ -540,6 +548,8 @@ impl Cluster {
                 (Fate::Carried | Fate::AnsweredLate, Some(reply)) => reply,
                 (Fate::Refused, _) => refused(403, "no"),
                 (Fate::Unavailable, _) => refused(503, "not now"),
+                (Fate::NotFound, _) => response(&request.call, 404, "<html>default backend - 404</html>"),
+                (Fate::AppliedError | Fate::ServerError, _) => response(&request.call, 500, SERVER_ERROR),
                 (Fate::Held, _) => {
                     held.push((source, request));
                     continue;
@@ -663,6 +673,14 @@ impl Cluster {
     pub fn forget_requests(&mut self) {
         self.performed.clear();
     }
+}
+
+const SERVER_ERROR: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,
+    "message":"Internal error occurred: etcdserver: request timed out"}"#;
+
+/// What the production code makes of a response over HTTP.
+fn response(call: &Call, code: u16, body: &'static str) -> Reply {
+    interpret(call, code, None, &body.into()).reply
 }
 
 pub fn is_create(action: &Action) -> bool {

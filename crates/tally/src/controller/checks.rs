@@ -10,6 +10,7 @@ use tally_controllers::controller::Kind;
 
 use super::flags::Name;
 use super::remote::{Answer, Remote, request};
+use super::revisions::{self, RevisionError};
 
 /// Older ones lack fields of the Job's status that are written.
 const OLDEST_MINOR: u32 = 30;
@@ -101,11 +102,26 @@ fn named(rights: &[Right]) -> String {
 }
 
 /// The server's version, if everything is as it must be.
-pub async fn run(remote: &Remote, server: &str, rights: &[Right]) -> Result<String> {
+pub async fn run(remote: &Remote, server: &str, names: &[Name], rights: &[Right]) -> Result<String> {
     let version = version(remote, server).await?;
     batch(remote, server).await?;
     permissions(remote, rights).await?;
+    if names.contains(&Name::Job) {
+        comparable_revisions(remote).await?;
+    }
     Ok(version)
+}
+
+async fn comparable_revisions(remote: &Remote) -> Result<()> {
+    match revisions::check(remote).await {
+        Ok(()) => Ok(()),
+        Err(RevisionError::Separate(why)) => Err(anyhow!(why)),
+        // It is looked at again while running.
+        Err(RevisionError::Unread(why)) => {
+            tracing::warn!("cannot find out whether Jobs and Pods are in the same etcd, and goes on as if: {why}");
+            Ok(())
+        }
+    }
 }
 
 async fn ask(remote: &Remote, server: &str, method: Method, path: &str, body: &Value) -> Result<Answer> {

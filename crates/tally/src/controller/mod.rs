@@ -9,10 +9,11 @@ mod health;
 mod lead;
 mod log;
 pub mod remote;
+mod revisions;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -21,7 +22,7 @@ use tally_controllers::lease;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use flags::Names;
+use flags::{Name, Names};
 use health::Health;
 use lead::{Candidate, Outcome};
 use remote::{Remote, connect};
@@ -36,7 +37,8 @@ use remote::{Remote, connect};
                                                      one process, for a look
   curl 127.0.0.1:8080/metrics                        with --metrics 127.0.0.1:8080
 
-Exit code 0: stopped by SIGINT or SIGTERM; 1: it could not start, or lost the lease; 2: bad usage.")]
+Exit code 0: stopped by SIGINT or SIGTERM; 1: it could not start, lost the lease, or cannot count
+on this cluster; 2: bad usage.")]
 pub struct Args {
     /// The kubeconfig to use [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod it runs in]
     #[arg(long, value_name = "FILE")]
@@ -149,7 +151,7 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
     let lease_name = lease.as_ref().map(|lease| (lease.namespace.as_str(), lease.name.as_str()));
     let rights = checks::rights(&args.controllers.0, lease_name);
     let version = tokio::select! {
-        version = checks::run(&remote, &server, &rights) => version?,
+        version = checks::run(&remote, &server, &args.controllers.0, &rights) => version?,
         _ = stop.wait_for(|stop| *stop) => return Ok(true),
     };
     let health = Arc::new(Health::new(remote.clone(), &args.leader_elect_resource_name));
@@ -163,7 +165,7 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
         work(args, remote, health, async move {
             let _ = stop.wait_for(|stop| *stop).await;
         })
-        .await;
+        .await?;
         return Ok(true);
     };
     lead(args, remote, health, lease, stop).await
@@ -200,25 +202,40 @@ async fn lead(
                 _ = is_lost.wait_for(|lost| *lost) => {}
             }
         };
-        work(args, remote, health.clone(), stopped).await;
+        let worked = work(args, remote, health.clone(), stopped).await;
         let _ = ended.send(true);
+        worked
     };
-    let (outcome, ()) = tokio::join!(holding, working);
+    let (outcome, worked) = tokio::join!(holding, working);
     health.follows();
     if outcome == Outcome::Lost {
         tracing::error!(lease = name, "the lease is lost: another process may lead, and this one ends");
         return Ok(false);
     }
     candidate.give_back().await;
-    Ok(true)
+    worked.map(|()| true)
 }
 
-async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) {
+/// Until it is stopped, or must not go on.
+async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) -> Result<()> {
     let controllers = args.controllers.make(args.managed_by.as_deref());
     health.leads(&controllers);
     let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
     let options = driver::Options { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };
+    let found = Mutex::new(None);
+    let counts = args.controllers.0.contains(&Name::Job);
+    let watched = remote.clone();
+    let stop = async {
+        tokio::select! {
+            () = stop => {}
+            why = revisions::watch(&watched), if counts => *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(why),
+        }
+    };
     driver::run(Arc::new(remote), controllers, options, health, stop).await;
+    match found.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(why) => Err(anyhow!(why)),
+        None => Ok(()),
+    }
 }
 
 /// True from the first SIGINT or SIGTERM on. The second ends the process on the spot.

@@ -200,3 +200,25 @@ fn servers_that_will_not_do_are_told_apart() {
         check(&arguments, &[], 1, hints);
     }
 }
+
+/// `--etcd-servers-overrides`: the revisions of Jobs and Pods are of two different stores.
+#[test]
+fn jobs_and_pods_in_different_etcds_are_refused() {
+    for (jobs, pods) in [("1000000", "5000"), ("5000", "1000000")] {
+        let url = fake(move |path, body| {
+            let at = match path.split('?').next().unwrap_or_default() {
+                "/apis/batch/v1/jobs" => jobs,
+                "/api/v1/pods" => pods,
+                "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+                    return (201, json!({"status": {"allowed": true}}));
+                }
+                _ => return healthy(path, body),
+            };
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": at}, "items": []}))
+        });
+        let directory = directory();
+        let file = kubeconfig(directory.path(), &url);
+        let hints = ["different etcd clusters", jobs, pods, "--etcd-servers-overrides"];
+        check(&["--kubeconfig", text(&file)], &[], 1, &hints);
+    }
+}

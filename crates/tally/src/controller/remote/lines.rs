@@ -147,8 +147,11 @@ mod tests {
                 r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
                 "reached 9 true",
             ),
-            (r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#, "too old"),
-            (r#"{"type":"ERROR","object":{"kind":"Status","code":500}}"#, "refused 500"),
+            (
+                r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410,"reason":"Expired"}}"#,
+                "too old",
+            ),
+            (r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":500}}"#, "refused 500"),
             (r#"{"type":"SHOUTED","object":{}}"#, r#"broken: the stream has an event of the unknown type "SHOUTED""#),
             ("<html>", "broken: the stream has a line that is no event"),
             (r#"{"type":"BOOKMARK","object":{}}"#, "broken: the stream has a bookmark without a revision"),

@@ -2,15 +2,17 @@
 
 mod answer;
 pub mod connect;
+#[cfg(test)]
+pub mod fake;
 mod lines;
 pub mod request;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -31,6 +33,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Longest body that is read: a page of 500 objects of half a megabyte.
 const LONGEST_BODY: usize = 256 << 20;
 
+/// How often responses that are not believed are told of.
+const DOUBTS_EVERY: Duration = Duration::from_secs(60);
+
 /// Lists that were cut short because the server forgot their revision are begun again this often.
 const LIST_ATTEMPTS: u32 = 3;
 
@@ -43,6 +48,7 @@ struct Inner {
     /// The server sends a state as part of a watch, as far as is known.
     streams_lists: AtomicBool,
     reach: Reach,
+    doubts: Doubts,
 }
 
 /// A request without an answer.
@@ -54,8 +60,15 @@ pub struct Failure {
 }
 
 enum PageError {
-    Refused(Refusal, HeaderMap),
+    Refused(Response),
     Failed(Failure),
+}
+
+impl PageError {
+    /// The server no longer has the revision of the pages before.
+    fn is_expired(&self) -> bool {
+        matches!(self, Self::Refused(Response { reply: Reply::Refused(Refusal { code: 410, .. }), .. }))
+    }
 }
 
 /// A whole answer.
@@ -68,7 +81,7 @@ pub struct Answer {
 impl Remote {
     pub fn new(service: connect::Service) -> Self {
         let reach = Reach { down: AtomicBool::new(false) };
-        Self(Arc::new(Inner { service, streams_lists: AtomicBool::new(true), reach }))
+        Self(Arc::new(Inner { service, streams_lists: AtomicBool::new(true), reach, doubts: Doubts::default() }))
     }
 
     /// Whether the last word from the server is that it is there.
@@ -83,7 +96,7 @@ impl Remote {
             let body = collect(body).await;
             let body = match body {
                 Ok(body) => body,
-                // What was refused is refused, whether or not we hear why.
+                // The code alone may be enough to know that it was refused.
                 Err(_) if !head.status.is_success() => Bytes::new(),
                 Err(why) => return Err(Failure { unsent: false, why }),
             };
@@ -128,8 +141,9 @@ impl Remote {
         let request = request::page(call, metadata_only, token).map_err(|error| broken(error.to_string()))?;
         let answer = self.ask(request).await.map_err(PageError::Failed)?;
         if answer.code != 200 {
-            let (refusal, _) = answer::refusal(answer.code, &answer.body);
-            return Err(PageError::Refused(refusal, answer.headers));
+            let (response, disbelieved) = answer::refused(call, answer.code, &answer.headers, &answer.body);
+            self.0.doubts.tell(call, disbelieved);
+            return Err(PageError::Refused(response));
         }
         answer::page(&answer.body).map_err(broken)
     }
@@ -151,14 +165,12 @@ impl Remote {
                     }
                     token = page.token;
                 }
-                Err(PageError::Refused(Refusal { code: 410, .. }, _))
-                    if !token.is_empty() && attempts < LIST_ATTEMPTS =>
-                {
+                Err(error) if error.is_expired() && !token.is_empty() && attempts < LIST_ATTEMPTS => {
                     attempts += 1;
                     items.clear();
                     token.clear();
                 }
-                Err(PageError::Refused(refusal, headers)) => return answer::refused(refusal, &headers),
+                Err(PageError::Refused(response)) => return response,
                 // Reading changes nothing: that it may have been carried out does not matter.
                 Err(PageError::Failed(failure)) => return answer::unsent(failure.why),
             }
@@ -178,7 +190,11 @@ impl Api for Remote {
             Err(error) => return answer::unsent(error.to_string()),
         };
         match self.ask(request).await {
-            Ok(answer) => answer::response(call.verb, answer.code, &answer.headers, answer.body),
+            Ok(answer) => {
+                let (response, disbelieved) = answer::response(call, answer.code, &answer.headers, &answer.body);
+                self.0.doubts.tell(call, disbelieved);
+                response
+            }
             Err(failure) if failure.unsent => answer::unsent(failure.why),
             Err(_) => answer::unknown(),
         }
@@ -192,6 +208,11 @@ impl Api for Remote {
 async fn collect(body: Incoming) -> Result<Bytes, String> {
     let collected = Limited::new(body, LONGEST_BODY).collect().await;
     collected.map(|body| body.to_bytes()).map_err(|error| connect::reasons(&*error))
+}
+
+/// Of a list, or of a page of it.
+pub fn list_revision(body: &Bytes) -> Result<Revision, String> {
+    answer::page(body).map(|page| page.at)
 }
 
 /// Whether the server can be reached. Told once each time that changes, not at every request that fails.
@@ -210,5 +231,27 @@ impl Reach {
         if !self.down.swap(true, Ordering::Relaxed) {
             tracing::warn!("the API server cannot be reached, and is tried again until it can: {why}");
         }
+    }
+}
+
+/// Responses that were not believed: one line, and then at most one a minute.
+#[derive(Default)]
+struct Doubts(Mutex<Option<(Instant, u64)>>);
+
+impl Doubts {
+    fn tell(&self, call: &Call, disbelieved: Option<String>) {
+        let Some(why) = disbelieved else { return };
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let silent = match &mut *told {
+            Some((at, silent)) if at.elapsed() < DOUBTS_EVERY => {
+                *silent += 1;
+                return;
+            }
+            Some((_, silent)) => *silent,
+            None => 0,
+        };
+        *told = Some((Instant::now(), 0));
+        let (verb, resource, name) = (call.verb, call.kind.plural, &call.name);
+        tracing::warn!(?verb, resource, %name, more = silent, "what became of a request is found out later: {why}");
     }
 }

@@ -50,6 +50,13 @@ pub fn page(call: &Call, metadata_only: bool, token: &str) -> Result<Outgoing, h
     build(Method::GET, &target.0, "", accept(metadata_only), Bytes::new())
 }
 
+/// A consistent list of one object, for its revision.
+pub fn one(kind: Kind) -> Result<Outgoing, hyper::http::Error> {
+    let mut target = Target::new(kind, "", "", "");
+    target.query("limit", "1");
+    build(Method::GET, &target.0, "", METADATA_JSON, Bytes::new())
+}
+
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug)]
 pub enum From {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tally_controllers::controller::{Call, Refusal, Stream, Verb};
-use tally_controllers::driver::api::{Events, Heard, Start, Trouble};
+use tally_controllers::controller::{Call, Reply, Stream, Verb};
+use tally_controllers::driver::api::{Events, Heard, Response, Start, Trouble};
 use tokio::time::Instant;
 
 use super::answer::{self, Page};
@@ -168,8 +168,9 @@ async fn open(remote: Remote, stream: Stream, from: request::From) -> Result<Inc
 async fn page(remote: Remote, stream: Stream, token: String) -> Result<Page, Trouble> {
     let call = Call::new(Verb::List, stream.kind, "", "");
     remote.page(&call, stream.metadata_only, &token).await.map_err(|failed| match failed {
-        super::PageError::Refused(Refusal { code: 410, .. }, _) => Trouble::TooOld,
-        super::PageError::Refused(refusal, _) => Trouble::Refused(refusal),
+        failed if failed.is_expired() => Trouble::TooOld,
+        super::PageError::Refused(Response { reply: Reply::Refused(refusal), .. }) => Trouble::Refused(refusal),
+        super::PageError::Refused(_) => Trouble::Broken("a page of the list was not sent".to_owned()),
         super::PageError::Failed(failure) => Trouble::Broken(failure.why),
     })
 }

@@ -1,0 +1,46 @@
+//! A server that says what each test has it say.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response as Answer};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+
+use super::{Remote, connect};
+
+/// What was asked: path, query and what kind of answer would do.
+pub type Asked = Arc<Mutex<Vec<String>>>;
+
+/// Answers with code and body; None hangs up.
+pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> (Remote, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (asked, answer) = (Asked::default(), Arc::new(answer));
+    let seen = asked.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (answer, seen) = (answer.clone(), seen.clone());
+            let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                let target = request.uri().to_string();
+                seen.lock().unwrap().push(format!("{target} {}", request.headers()["accept"].to_str().unwrap()));
+                let said = answer(&target).map(|(code, body)| {
+                    let mut response = Answer::new(Full::new(Bytes::from(body)));
+                    *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap();
+                    response
+                });
+                std::future::ready(said.ok_or("hung up"))
+            });
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    (remote(&format!("http://{address}")), asked)
+}
+
+pub fn remote(url: &str) -> Remote {
+    let config = kube::Config::new(url.parse().unwrap());
+    Remote::new(connect::service(&config).unwrap())
+}
