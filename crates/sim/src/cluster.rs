@@ -27,6 +27,8 @@ use crate::world::World;
 pub enum Role {
     Job,
     Ttl,
+    Candidate,
+    Recorder,
     Collector,
     PodCollector,
     Scheduler,
@@ -97,7 +99,7 @@ impl<S: Soundness> World<S> {
         }
         for role in ROLES {
             for _ in 0..cluster.replicas {
-                let host = self.new_host(role);
+                let host = self.new_host(role, None);
                 self.hosts.push(host);
             }
         }
@@ -111,7 +113,7 @@ impl<S: Soundness> World<S> {
     pub(crate) fn cluster_controller(&self, role: Role) -> Box<dyn Controller> {
         let cluster = self.cluster();
         let controller: Box<dyn Controller> = match role {
-            Role::Job | Role::Ttl => unreachable!("they are looked into, and made elsewhere"),
+            Role::Job | Role::Ttl | Role::Candidate | Role::Recorder => unreachable!("made elsewhere"),
             Role::Collector => Box::new(GarbageCollector::new(KINDS.to_vec())),
             Role::PodCollector => {
                 let options = pod_gc::Options { terminated_pods: cluster.ended_pods, ..Default::default() };

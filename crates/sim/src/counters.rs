@@ -75,6 +75,9 @@ sometimes! {
     MoreThanParallelism => "more Pods lived than parallelism allows",
     TtlDeleted => "a TTL ran out",
     ManagedElsewhere => "a Job was managed by somebody else",
+    LeaseTaken => "an instance took the lease",
+    LeaseLost => "an instance lost the lease",
+    EventCounted => "an event was counted up",
     // From here on: of a whole cluster.
     HostCrashed => "a controller other than those of Jobs crashed",
     OwnerLookedFor => "an owner was looked for, and was not there",

@@ -1,5 +1,6 @@
 //! After the chaos: faults stop, and the world must settle, finish every Job and come to rest.
 
+use tally_controllers::controller::Kind;
 use tally_core::mutation::Soundness;
 use tally_core::time::Span;
 
@@ -17,6 +18,7 @@ impl<S: Soundness> World<S> {
         self.choices.next_strip();
         self.trace.say(|| "--- faults stop ---".to_owned());
         self.heal_hosts();
+        self.end_elections();
         self.users_make_up();
         self.cluster_makes_up();
         let mut quiet = false;
@@ -65,6 +67,7 @@ impl<S: Soundness> World<S> {
             let text = format!("at rest {} is unfinished: {}", stored.view.name, describe_job(&stored.view));
             return Err(Violation { invariant: "I9", text });
         }
+        self.check_events();
         self.oracle.at_rest(&self.api, |job| job.spec.managed_by.is_none());
         self.cluster_at_rest();
         let (head, told) = (self.api.head(), self.told);
@@ -87,6 +90,15 @@ impl<S: Soundness> World<S> {
         match self.oracle.violation.take() {
             Some(violation) => Err(violation),
             None => Ok(()),
+        }
+    }
+
+    /// E1: no event is told more often than it happened. Fewer is no crime: they are told on a best effort.
+    fn check_events(&mut self) {
+        let counted: u64 =
+            self.api.archive.all(&Kind::EVENT).filter_map(|event| event.object()["count"].as_u64()).sum();
+        if counted > self.posted {
+            self.oracle.fail("E1", format!("{counted} events are told of {} that happened", self.posted));
         }
     }
 }

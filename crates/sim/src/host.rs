@@ -14,10 +14,12 @@ use tally_controllers::controller::{
     Call, Controller, Input, Kind, Metric, Outbox, Refusal, Reply, Request, RequestId, Stream, Verb,
 };
 use tally_controllers::driver::api::{Heard, Response, Start, Trouble};
+use tally_controllers::driver::events::Mailbox;
 use tally_controllers::driver::limit::Limit;
 use tally_controllers::driver::reflector::{Next, Reflector, Word};
 use tally_controllers::driver::requests::Requests;
 use tally_controllers::job::JobController;
+use tally_controllers::lease::Change;
 use tally_controllers::response::{Interpreted, interpret};
 use tally_core::ids::Revision;
 use tally_core::mutation::Soundness;
@@ -28,12 +30,17 @@ use crate::api::Actor;
 use crate::archive::Version;
 use crate::cluster::Role;
 use crate::counters::Sometimes;
+use crate::election::Candidate;
 use crate::oracle::Context;
 use crate::trace::{describe_bytes, describe_call, describe_reply};
 use crate::world::{BEGINNING, World};
 
 pub(crate) struct Host<S: Soundness> {
     pub(crate) role: Role,
+    /// The process it is part of, if it is one that counts Pods.
+    pub(crate) instance: Option<usize>,
+    /// It waits for its process to lead.
+    pub(crate) off: bool,
     brain: Brain<S>,
     pub(crate) incarnation: u32,
     pub(crate) paused: bool,
@@ -42,6 +49,8 @@ pub(crate) struct Host<S: Soundness> {
     out: Outbox,
     requests: Requests,
     limit: Limit,
+    /// Of a recorder.
+    pub(crate) mailbox: Option<Mailbox>,
     /// What the controller knew when it asked for what is not answered.
     known: BTreeMap<RequestId, Known>,
 }
@@ -49,6 +58,7 @@ pub(crate) struct Host<S: Soundness> {
 /// The Job controller is also looked into.
 pub(crate) enum Brain<S: Soundness> {
     Job(Box<JobController<S>>),
+    Candidate(Box<Candidate>),
     Other(Box<dyn Controller>),
 }
 
@@ -115,17 +125,19 @@ impl<S> Followed<S> {
 }
 
 impl<S: Soundness> Brain<S> {
-    fn controller(&self) -> &dyn Controller {
+    fn name(&self) -> &'static str {
         match self {
-            Self::Job(controller) => &**controller,
-            Self::Other(controller) => &**controller,
+            Self::Job(controller) => controller.name(),
+            Self::Candidate(_) => "candidate",
+            Self::Other(controller) => controller.name(),
         }
     }
 
-    fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
+    fn streams(&self) -> Vec<Stream> {
         match self {
-            Self::Job(controller) => controller.handle(input, now, out),
-            Self::Other(controller) => controller.handle(input, now, out),
+            Self::Job(controller) => controller.streams(),
+            Self::Candidate(_) => Vec::new(),
+            Self::Other(controller) => controller.streams(),
         }
     }
 }
@@ -139,9 +151,11 @@ impl<S: Soundness> Host<S> {
             stalled: false,
             opens_at: Timestamp::default(),
         };
-        let streams = brain.controller().streams().into_iter().map(follow).collect();
+        let streams = brain.streams().into_iter().map(follow).collect();
         Self {
             role,
+            instance: None,
+            off: false,
             brain,
             incarnation: 0,
             paused: false,
@@ -150,6 +164,7 @@ impl<S: Soundness> Host<S> {
             out: Outbox::default(),
             requests: Requests::new(in_flight),
             limit: Limit::new(0.0, 0),
+            mailbox: None,
             known: BTreeMap::new(),
         }
     }
@@ -157,14 +172,25 @@ impl<S: Soundness> Host<S> {
     pub(crate) fn job_controller(&mut self) -> Option<&mut JobController<S>> {
         match &mut self.brain {
             Brain::Job(controller) => Some(controller),
-            Brain::Other(_) => None,
+            Brain::Candidate(_) | Brain::Other(_) => None,
         }
+    }
+
+    pub(crate) fn candidate(&self) -> Option<&Candidate> {
+        match &self.brain {
+            Brain::Candidate(candidate) => Some(candidate),
+            Brain::Job(_) | Brain::Other(_) => None,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.paused || self.off
     }
 
     fn pods_at(&self) -> Revision {
         match &self.brain {
             Brain::Job(controller) => controller.pods_at(),
-            Brain::Other(_) => Revision(0),
+            Brain::Candidate(_) | Brain::Other(_) => Revision(0),
         }
     }
 }
@@ -172,7 +198,7 @@ impl<S: Soundness> Host<S> {
 impl Role {
     /// Judged by the oracle; the others are the judge's.
     fn counts(self) -> bool {
-        matches!(self, Self::Job | Self::Ttl)
+        matches!(self, Self::Job | Self::Ttl | Self::Candidate | Self::Recorder)
     }
 }
 
@@ -201,7 +227,7 @@ fn refused(code: u16, reason: &str, message: &str) -> Response {
 impl<S: Soundness> World<S> {
     pub(crate) fn host_name(&self, at: usize) -> String {
         let role = self.hosts[at].role;
-        if role == Role::Job { format!("c{at}") } else { format!("{}/{at}", self.hosts[at].brain.controller().name()) }
+        if role == Role::Job { format!("c{at}") } else { format!("{}/{at}", self.hosts[at].brain.name()) }
     }
 
     fn host_now(&self, at: usize) -> Timestamp {
@@ -209,23 +235,50 @@ impl<S: Soundness> World<S> {
     }
 
     /// Since the driver began, by a clock that does not jump.
-    fn driver_now(&self) -> Duration {
+    pub(crate) fn driver_now(&self) -> Duration {
         Duration::from_millis((self.api.now - BEGINNING).millis().max(0) as u64)
     }
 
     pub(crate) fn tell(&mut self, at: usize, input: Input) {
-        let now = self.host_now(at);
+        let (now, driver_now) = (self.host_now(at), self.driver_now());
         let host = &mut self.hosts[at];
-        host.brain.handle(input, now, &mut host.out);
+        let mut change = Change::None;
+        match &mut host.brain {
+            Brain::Job(controller) => controller.handle(input, now, &mut host.out),
+            Brain::Other(controller) => controller.handle(input, now, &mut host.out),
+            Brain::Candidate(candidate) => change = candidate.handle(input, now, driver_now, &mut host.out),
+        }
         self.take_metrics(at);
+        if !self.hosts[at].out.events.is_empty() {
+            self.take_events(at);
+        }
         if !self.hosts[at].out.requests.is_empty() {
             self.take_requests(at, now);
         }
         self.send(at);
+        self.leadership_changed(at, &change);
+    }
+
+    /// Events of the controllers of an instance go to its recorder, where it has one.
+    fn take_events(&mut self, at: usize) {
+        let Host { role, instance, .. } = self.hosts[at];
+        let events = std::mem::take(&mut self.hosts[at].out.events);
+        if !role.counts() {
+            self.told += events.len() as u64;
+        }
+        let recorders = self.hosts.iter().position(|host| host.role == Role::Recorder && host.instance == instance);
+        let Some(recorder) = recorders.filter(|_| instance.is_some()) else { return };
+        let name = self.hosts[at].brain.name();
+        for event in events {
+            if let Some(mailbox) = &self.hosts[recorder].mailbox {
+                self.posted += u64::from(mailbox.post(name, event));
+            }
+        }
+        self.tell(recorder, Input::Tick);
     }
 
     fn take_metrics(&mut self, at: usize) {
-        let Host { out, role, .. } = &mut self.hosts[at];
+        let out = &mut self.hosts[at].out;
         for metric in out.metrics.drain(..) {
             match metric {
                 Metric::GateClosed => self.counters.hit(Sometimes::GateClosed),
@@ -237,10 +290,6 @@ impl<S: Soundness> World<S> {
                 _ => {}
             }
         }
-        if !role.counts() {
-            self.told += out.events.len() as u64;
-        }
-        out.events.clear();
     }
 
     fn take_requests(&mut self, at: usize, now: Timestamp) {
@@ -333,7 +382,7 @@ impl<S: Soundness> World<S> {
 
     /// Brings a controller up to `most` things of one of its streams. False: there was nothing.
     fn hear(&mut self, at: usize, stream: usize, most: usize) -> bool {
-        if self.hosts[at].paused || self.hosts[at].streams[stream].stalled {
+        if self.hosts[at].is_idle() || self.hosts[at].streams[stream].stalled {
             return false;
         }
         let mut heard = 0;
@@ -475,7 +524,7 @@ impl<S: Soundness> World<S> {
     fn bookmark(&mut self, at: usize, stream: usize) -> bool {
         let followed = &self.hosts[at].streams[stream];
         let Source::Changes(next) = followed.source else { return false };
-        if self.hosts[at].paused || followed.stalled {
+        if self.hosts[at].is_idle() || followed.stalled {
             return false;
         }
         let kind = followed.reflector.stream().kind;
@@ -496,7 +545,7 @@ impl<S: Soundness> World<S> {
     /// A driver wakes its controllers now and then, due or not.
     pub(crate) fn tick_for_nothing(&mut self, hosts: Range<usize>) -> bool {
         let at = hosts.start + self.choices.below(hosts.len());
-        if self.hosts[at].paused {
+        if self.hosts[at].is_idle() {
             return false;
         }
         self.tell(at, Input::Tick);
@@ -505,7 +554,7 @@ impl<S: Soundness> World<S> {
 
     pub(crate) fn tick(&mut self, at: usize) -> bool {
         let now = self.host_now(at);
-        if self.hosts[at].paused {
+        if self.hosts[at].is_idle() {
             return false;
         }
         let sent = self.send(at);
@@ -531,7 +580,7 @@ impl<S: Soundness> World<S> {
             let opens = closed.map(|followed| followed.opens_at).filter(|opens_at| *opens_at > now).min();
             ticks.into_iter().chain(sends).chain(opens).min()
         };
-        self.hosts.iter().filter(|host| !host.paused).filter_map(wakes).min()
+        self.hosts.iter().filter(|host| !host.is_idle()).filter_map(wakes).min()
     }
 
     // ---- the network ----
@@ -626,6 +675,7 @@ impl<S: Soundness> World<S> {
                     self.counters.hit(Sometimes::TwoWriters);
                 }
             }
+            (Kind::EVENT, Verb::MergePatch, None) if reply.is_done() => self.counters.hit(Sometimes::EventCounted),
             (Kind::POD, Verb::Create, Some((409, "AlreadyExists"))) => self.counters.hit(Sometimes::AlreadyExists),
             (Kind::POD, Verb::StrategicPatch, Some((403, _))) => self.counters.hit(Sometimes::ReleaseRefused),
             (Kind::POD, Verb::StrategicPatch, None) if reply.is_done() => {
@@ -675,7 +725,7 @@ impl<S: Soundness> World<S> {
     }
 
     pub(crate) fn answer_any(&mut self, hosts: Range<usize>) -> bool {
-        let awake: Vec<bool> = self.hosts.iter().map(|host| !host.paused).collect();
+        let awake: Vec<bool> = self.hosts.iter().map(|host| !host.is_idle()).collect();
         let answered = |sent: &Sent| sent.response.is_some() && awake[sent.host];
         let Some(at) = self.choose_sent(&hosts, answered) else { return false };
         self.answer(at);
@@ -801,10 +851,15 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// The controllers that run in one process: the Job and the TTL controller of an instance do.
-    fn process_of(&self, at: usize) -> Vec<usize> {
-        let instances = self.setup.instances;
-        if self.hosts[at].role.counts() { vec![at % instances, at % instances + instances] } else { vec![at] }
+    /// The controllers that run in one process.
+    pub(crate) fn process_of(&self, at: usize) -> Vec<usize> {
+        match self.hosts[at].instance {
+            Some(instance) => {
+                let all = 0..self.hosts.len();
+                all.filter(|at| self.hosts[*at].instance == Some(instance)).collect()
+            }
+            None => vec![at],
+        }
     }
 
     pub(crate) fn crash_any(&mut self, hosts: Range<usize>) -> bool {
@@ -820,7 +875,7 @@ impl<S: Soundness> World<S> {
     }
 
     fn crash_one(&mut self, at: usize) {
-        let Host { role, incarnation, clock, .. } = self.hosts[at];
+        let Host { role, instance, incarnation, clock, .. } = self.hosts[at];
         if self.trace.lines.is_some() {
             let name = self.host_name(at);
             self.trace.say(|| format!("{name} crashes and starts again"));
@@ -831,7 +886,8 @@ impl<S: Soundness> World<S> {
         } else {
             self.counters.hit(Sometimes::HostCrashed);
         }
-        self.hosts[at] = Host { incarnation: incarnation + 1, clock, ..self.new_host(role) };
+        let paused = self.hosts[at].paused && instance.is_none();
+        self.hosts[at] = Host { incarnation: incarnation + 1, clock, paused, ..self.new_host(role, instance) };
         // Some of what it sent may still arrive.
         self.sent.retain(|sent| sent.host != at || sent.response.is_none());
         let mut turn = 0;

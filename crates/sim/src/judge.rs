@@ -163,7 +163,7 @@ impl Judge {
                 counters.hit(Sometimes::CertificateRestored);
                 None
             }
-            Some(Role::Scheduler | Role::Namespaces | Role::Job | Role::Ttl) | None => None,
+            Some(_) | None => None,
         };
         let found = found.or_else(|| match written.plural.as_str() {
             "pods" => self.pod_bound(written, archive, who.filter(|_| role == Some(Role::Scheduler)), asking, counters),

@@ -7,6 +7,7 @@ pub mod archive;
 pub mod choices;
 pub mod cluster;
 pub mod counters;
+mod election;
 mod flaws;
 mod heal;
 mod host;

@@ -30,6 +30,8 @@ impl Scenario {
 fn calm(setup: &mut Setup) {
     let Weights { deliver, apply, answer, node, time, bookmark, collector, .. } = setup.weights;
     setup.weights = Weights { deliver, apply, answer, node, time, bookmark, collector, ..Weights::default() };
+    setup.lease = false;
+    setup.events = false;
 }
 
 fn each_job(setup: &mut Setup, change: impl Fn(&mut JobSetup)) {
@@ -328,6 +330,38 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.weights.cut = 8;
             setup.weights.compact = 3;
             setup.weights.pod_monkey = 3;
+        },
+    },
+    Scenario {
+        name: "lease",
+        about: "L1 E1: instances that wait for a lease, lose it and take it; events are recorded",
+        tune: |setup| {
+            setup.instances = 2;
+            setup.lease = true;
+            setup.events = true;
+            setup.chaos_steps *= 2;
+            setup.weights.time = 10;
+            setup.weights.pause = 2;
+        },
+    },
+    Scenario {
+        name: "large",
+        about: "tens of Jobs with hundreds of Pods, and every fault that the seed has",
+        tune: |setup| {
+            let kinds = setup.jobs.clone();
+            setup.jobs = (0..24).map(|at| kinds[at % kinds.len()].clone()).collect();
+            each_job(setup, |job| {
+                if let Some(completions) = &mut job.completions {
+                    *completions = (*completions * 4).max(8);
+                }
+                job.parallelism = job.parallelism.max(1) * 4;
+                job.max_failed_indexes = job.max_failed_indexes.map(|most| most * 2);
+            });
+            setup.limits = Limits { uncounted: 10, batch: 20 };
+            setup.chaos_steps = 1_500;
+            setup.weights.node = 60;
+            setup.weights.apply = 60;
+            setup.weights.answer = 60;
         },
     },
     Scenario {

@@ -113,6 +113,10 @@ pub struct Setup {
     pub limits: Limits,
     /// Requests of one controller that may be in flight at once.
     pub in_flight: usize,
+    /// Instances wait for a lease, and end when they lose it.
+    pub lease: bool,
+    /// Instances record events.
+    pub events: bool,
     pub chaos_steps: usize,
     /// Crash the writer right after this many writes of controllers, its answer lost.
     pub crash_after_write: Option<u64>,
@@ -158,7 +162,9 @@ impl Setup {
         Self {
             instances,
             limits,
-            in_flight: 64,
+            in_flight: if choices.one_in(4) { 1 + choices.below(3) } else { 64 },
+            lease: choices.one_in(8),
+            events: choices.one_in(4),
             chaos_steps: 60 + choices.below(240),
             crash_after_write: None,
             only_scales: false,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use compact_str::CompactString;
+use tally_controllers::driver::events::Recorder;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 use tally_core::ids::JobUid;
@@ -16,6 +17,7 @@ use crate::api::{Api, Change, Key};
 use crate::choices::{Choices, Tape};
 use crate::cluster::Role;
 use crate::counters::{Counters, Sometimes};
+use crate::election::Candidate;
 use crate::host::{Asking, Brain, Host, Sent};
 use crate::judge::Judge;
 use crate::oracle::{Context, Oracle, Violation};
@@ -51,6 +53,10 @@ pub struct World<S: Soundness> {
     pub(crate) asking: Option<Asking>,
     /// How often another controller had something to tell users.
     pub(crate) told: u64,
+    /// Events that recorders were given.
+    pub(crate) posted: u64,
+    /// Controllers that were started.
+    begun: u32,
 }
 
 impl<S: Soundness> World<S> {
@@ -75,11 +81,15 @@ impl<S: Soundness> World<S> {
             judge: Judge::default(),
             asking: None,
             told: 0,
+            posted: 0,
+            begun: 0,
             setup,
         };
-        for role in [Role::Job, Role::Ttl] {
-            for _ in 0..world.setup.instances {
-                let host = world.new_host(role);
+        let (lease, events) = (world.setup.lease, world.setup.events);
+        let roles = [(Role::Job, true), (Role::Ttl, true), (Role::Candidate, lease), (Role::Recorder, events)];
+        for (role, _) in roles.into_iter().filter(|(_, wanted)| *wanted) {
+            for instance in 0..world.setup.instances {
+                let host = world.new_host(role, Some(instance));
                 world.hosts.push(host);
             }
         }
@@ -92,26 +102,38 @@ impl<S: Soundness> World<S> {
         world
     }
 
-    pub(crate) fn new_host(&self, role: Role) -> Host<S> {
+    pub(crate) fn new_host(&mut self, role: Role, instance: Option<usize>) -> Host<S> {
+        self.begun += 1;
+        let mut mailbox = None;
         let brain = match role {
             Role::Job => {
                 let config = Config { limits: self.setup.limits, ..Config::default() };
                 Brain::Job(Box::new(JobController::with_soundness(config, self.soundness)))
             }
             Role::Ttl => Brain::Other(Box::new(TtlController::with_soundness(self.soundness))),
+            Role::Candidate => Brain::Candidate(Box::new(Candidate::new(format!("p{}", self.begun)))),
+            Role::Recorder => {
+                let recorder = Recorder::new(self.begun);
+                mailbox = Some(recorder.mailbox());
+                Brain::Other(Box::new(recorder))
+            }
             role => Brain::Other(self.cluster_controller(role)),
         };
-        Host::new(role, brain, self.soundness, self.setup.in_flight)
+        let off = self.setup.lease && !self.healing && instance.is_some() && role != Role::Candidate;
+        let mut host = Host::new(role, brain, self.soundness, self.setup.in_flight);
+        (host.instance, host.off, host.mailbox) = (instance, off, mailbox);
+        host
     }
 
-    /// The hosts of Job and TTL controllers.
+    /// The hosts of the processes that count Pods.
     fn counting(&self) -> Range<usize> {
-        0..2 * self.setup.instances
+        let kinds = 2 + usize::from(self.setup.lease) + usize::from(self.setup.events);
+        0..kinds * self.setup.instances
     }
 
     /// The hosts of a cluster's other controllers.
     fn others(&self) -> Range<usize> {
-        2 * self.setup.instances..self.hosts.len()
+        self.counting().end..self.hosts.len()
     }
 
     pub(crate) fn create_job(&mut self, number: usize) {
