@@ -8,6 +8,7 @@
 pub mod env;
 pub mod facts;
 pub mod logs;
+mod losses;
 pub mod machine;
 pub mod mailbox;
 pub mod node;

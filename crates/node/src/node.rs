@@ -12,7 +12,8 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
 use tokio::sync::Notify;
 
-use crate::machine::{Ask, Effects, Heard, Machine};
+use crate::losses::Losses;
+use crate::machine::{Ask, Effects, Heard, Machine, is_tracked};
 use crate::mailbox::Mailbox;
 use crate::object::Keeper;
 use crate::options::Options;
@@ -27,6 +28,7 @@ pub struct Node {
     options: Options,
     mailbox: Arc<Mailbox>,
     object: Keeper,
+    losses: Losses,
     pods: BTreeMap<PodUid, Known>,
     /// What an earlier life left behind, until its Pod is taken on.
     found: BTreeMap<PodUid, Vec<Found>>,
@@ -100,6 +102,7 @@ impl Node {
             options,
             mailbox,
             object: Keeper::default(),
+            losses: Losses::default(),
             pods: BTreeMap::new(),
             found: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
@@ -225,6 +228,44 @@ impl Node {
         }
         self.elsewhere.retain(|_, seen| *seen == epoch);
         self.clean_what_is_left();
+        self.due.extend(self.pods.keys().cloned());
+    }
+
+    /// The Node object may have changed, and with it what is on record there.
+    fn read_losses(&mut self, now: Timestamp) {
+        let first = !self.losses.is_known();
+        if let Some(text) = self.object.losses()
+            && self.losses.read(text, now)
+        {
+            let waiting = self.losses.pods().filter(|pod| self.pods.contains_key(*pod));
+            self.due.extend(if first {
+                self.pods.keys().cloned().collect()
+            } else {
+                waiting.cloned().collect::<Vec<_>>()
+            });
+        }
+    }
+
+    /// Finds out how many restarts the attempt of a Pod has not survived before, once all is known that this needs.
+    fn find_lives(&mut self, uid: &PodUid) {
+        if !self.knows_all() || !self.losses.is_known() {
+            return;
+        }
+        let Some(Known { entry: Entry::Live(machine), .. }) = self.pods.get(uid) else { return };
+        if machine.lives_before().is_some() {
+            return;
+        }
+        // One that has ended has nothing to go on from.
+        let slot = machine.slot().filter(|_| self.options.release_lost && !machine.pod().status.phase.is_terminal());
+        let held = |pod: &PodUid| match self.pods.get(pod).map(|known| &known.entry) {
+            Some(Entry::Waiting(pod)) => is_tracked(pod),
+            Some(Entry::Live(machine)) => machine.is_tracked(),
+            _ => false,
+        };
+        let before = slot.map_or(0, |slot| self.losses.before(uid, &slot, held));
+        if let Some(Known { entry: Entry::Live(machine), .. }) = self.pods.get_mut(uid) {
+            machine.goes_on_from(before);
+        }
     }
 
     /// There has been a list of all Pods, and of all that is on record.
@@ -323,6 +364,7 @@ impl Node {
 
     /// Looks at a Pod: does what is to be done, and notes when to look again.
     fn look(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
+        self.find_lives(uid);
         let Some(known) = self.pods.get_mut(uid) else { return };
         let Entry::Live(machine) = &mut known.entry else { return };
         let deeds_before = self.effects.deeds.len();
@@ -334,6 +376,12 @@ impl Node {
             }
         }
         record(&mut self.effects, &machine.pod().metadata, out);
+        if !machine.is_on_record()
+            && let (Some(restarts), Some(slot)) = (machine.to_be_counted(&self.options), machine.slot())
+        {
+            // First that it did not survive, then it goes: else a crash in between would forget it.
+            machine.on_record(self.losses.count(uid, &slot, restarts, now));
+        }
         let mut asks_at = None;
         loop {
             if self.asked.len() >= IN_FLIGHT {
@@ -352,6 +400,14 @@ impl Node {
             self.asked.ask(purpose, call, out);
         }
         let wanted = self.effects.wake_at.into_iter().chain(asks_at).min();
+        let ends = machine.is_settled() || machine.is_gone() && machine.is_cleaning();
+        if ends {
+            let counted = self.losses.has(uid) && !machine.is_tracked();
+            match counted || machine.ended_with_the_node(&self.options) {
+                true => self.losses.left(uid, now),
+                false => self.losses.over(uid),
+            }
+        }
         if machine.is_gone() && machine.is_cleaning() {
             known.entry = Entry::Cleaning;
         } else if machine.is_settled() {
@@ -389,7 +445,9 @@ impl Node {
         while let Some(uid) = self.due.pop_first() {
             self.look(&uid, now, out);
         }
-        if let Some(call) = self.object.ask(&self.options, now) {
+        let exists = |pod: &PodUid| self.pods.contains_key(pod);
+        self.losses.forget(now, exists);
+        if let Some(call) = self.object.ask(&self.options, self.losses.text(), now) {
             self.asked.ask(Purpose::Node, call, out);
         }
         self.mailbox.post(&mut self.effects.deeds);
@@ -477,6 +535,7 @@ impl Controller for Node {
             Input::Tick | Input::Listing(_) | Input::Observed(..) | Input::Gone(..) | Input::Listed(..) => {}
             Input::Reached(..) => {}
         }
+        self.read_losses(now);
         self.proceed(now, out);
     }
 }

@@ -8,6 +8,7 @@ use tally_controllers::kit::retry_at;
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
 
+use crate::losses;
 use crate::options::Options;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -58,8 +59,14 @@ impl Keeper {
         }
     }
 
-    /// What has to be done, if anything.
-    pub fn ask(&mut self, node: &Options, now: Timestamp) -> Option<Call> {
+    /// The losses that are on record. None: that is not known yet.
+    pub fn losses(&self) -> Option<&str> {
+        let on_record = self.seen.as_ref().and_then(|seen| seen.metadata.annotations.get(losses::ANNOTATION));
+        self.listed.then(|| on_record.and_then(Value::as_str).unwrap_or_default())
+    }
+
+    /// What has to be done, if anything. `losses`: what is to be on record.
+    pub fn ask(&mut self, node: &Options, losses: &str, now: Timestamp) -> Option<Call> {
         if !self.listed || self.under_way || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
@@ -67,9 +74,12 @@ impl Keeper {
         let call = match &self.seen {
             None => {
                 self.beat_at = None;
-                create(node, now)
+                create(node, losses, now)
             }
-            Some(seen) => seen.fix(node, self.beat_at.is_none_or(|at| at + HEARTBEAT <= now), now)?,
+            Some(seen) => {
+                let beat = self.beat_at.is_none_or(|at| at + HEARTBEAT <= now);
+                seen.fix(node, losses, beat, now)?
+            }
         };
         self.beats = call.verb == Verb::Create || call.subresource == "status";
         self.under_way = true;
@@ -108,10 +118,13 @@ fn labels(node: &Options) -> Value {
     })
 }
 
-fn create(node: &Options, now: Timestamp) -> Call {
+fn create(node: &Options, losses: &str, now: Timestamp) -> Call {
+    let mut metadata = json!({"name": node.name, "labels": labels(node)});
+    if !losses.is_empty() {
+        metadata["annotations"] = json!({losses::ANNOTATION: losses});
+    }
     Call::new(Verb::Create, Kind::NODE, "", "").body(&json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": labels(node)}, "spec": {},
-        "status": status(node, None, now),
+        "apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": status(node, None, now),
     }))
 }
 
@@ -169,6 +182,8 @@ struct Metadata {
     resource_version: CompactString,
     #[serde(default)]
     labels: Map<String, Value>,
+    #[serde(default)]
+    annotations: Map<String, Value>,
 }
 
 impl Metadata {
@@ -203,13 +218,19 @@ impl Seen {
         serde_json::from_slice(bytes).ok()
     }
 
-    fn fix(&self, node: &Options, beat: bool, now: Timestamp) -> Option<Call> {
+    fn fix(&self, node: &Options, losses: &str, beat: bool, now: Timestamp) -> Option<Call> {
         let guarded = |verb, body: Value| {
             let mut body = body;
             body["metadata"]["uid"] = self.metadata.uid.as_str().into();
             body["metadata"]["resourceVersion"] = self.metadata.resource_version.as_str().into();
             Call::new(verb, Kind::NODE, "", &self.metadata.name).body(&body)
         };
+        let on_record = self.metadata.annotations.get(losses::ANNOTATION).and_then(Value::as_str);
+        if on_record.unwrap_or_default() != losses {
+            // Before all else: Pods wait for it.
+            let losses = if losses.is_empty() { Value::Null } else { losses.into() };
+            return Some(guarded(Verb::MergePatch, json!({"metadata": {"annotations": {losses::ANNOTATION: losses}}})));
+        }
         let ready = self.status.conditions.iter().any(|it| it.kind == "Ready" && it.status == "True");
         if beat || !ready {
             let status = status(node, Some(&self.status), now);
@@ -243,20 +264,20 @@ mod tests {
         let mut keeper = Keeper::default();
         keeper.observe(node.as_bytes(), "n");
         keeper.listed();
-        assert_eq!(keeper.ask(&options, now).unwrap().subresource, "status");
+        assert_eq!(keeper.ask(&options, "", now).unwrap().subresource, "status");
         keeper.answered(&Reply::Done(node.clone().into_bytes().into()), "n", now);
-        assert_eq!(keeper.ask(&options, now).unwrap().verb, Verb::MergePatch);
+        assert_eq!(keeper.ask(&options, "", now).unwrap().verb, Verb::MergePatch);
         keeper.answered(&Reply::Unknown, "n", now);
         let again_at = keeper.ask_at(now).unwrap();
         assert!(now < again_at && again_at < now + HEARTBEAT, "{again_at}");
-        assert!(keeper.ask(&options, now).is_none(), "not at once");
+        assert!(keeper.ask(&options, "", now).is_none(), "not at once");
         // And if there is nothing left to ask for, nobody is woken for nothing.
         let labels = labels(&options);
         let mended = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "2", "labels": labels}});
         let mended = json!({"metadata": mended["metadata"], "status": ready}).to_string();
         keeper.failures = 9;
         keeper.observe(mended.as_bytes(), "n");
-        assert!(keeper.ask(&options, again_at).is_none());
+        assert!(keeper.ask(&options, "", again_at).is_none());
         assert_eq!(keeper.ask_at(again_at), Some(now + HEARTBEAT));
     }
 }

@@ -30,8 +30,11 @@ pub struct Options {
     pub report_after: Span,
     /// What becomes of Pods of Jobs that failed only because the node was stopped, or whose end nobody saw because it was
     /// killed. False: they have failed, as on any node. True: they are taken out of their Job's account and removed, as
-    /// when it is scaled down; so they neither cost a try nor delay the next one.
+    /// when it is scaled down; so they neither cost a try nor delay the next one. Not without end: see `losses`.
     pub release_lost: bool,
+    /// Whether an orderly stop is a restart too that a Pod did not survive. True where the node is started again by itself:
+    /// a Pod may be what stops it. False where it is a person who stops it and starts it again.
+    pub count_stops: bool,
 }
 
 impl Options {
@@ -54,6 +57,7 @@ impl Options {
             version: env!("CARGO_PKG_VERSION").into(),
             report_after: Span::from_millis(200),
             release_lost: false,
+            count_stops: true,
         }
     }
 }

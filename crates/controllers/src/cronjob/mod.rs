@@ -34,6 +34,8 @@ pub struct CronJobs {
     jobs: Mirror<Child>,
     /// How far their stream has come.
     jobs_at: Revision,
+    /// Jobs in answers that came in the middle of a list. Only at its end is it known whether it is older than they are.
+    held: Vec<Child>,
     /// Namespace and name of each, by the UID of its CronJob.
     children: BTreeMap<Uid, BTreeSet<(CompactString, CompactString)>>,
     /// When to look at a CronJob again. Also those that are due and wait for their turn.
@@ -50,6 +52,8 @@ struct Tracked {
     failures: u32,
     /// When it was last read afresh, and at which revision it was.
     confirmed: Option<(Revision, Timestamp)>,
+    /// A write was refused: it is read afresh before anything else, and may turn out to be gone.
+    doubted: bool,
     memory: Memory,
     /// A Job that should not be there, unless a fresh look explains it.
     suspect: Option<Uid>,
@@ -87,14 +91,14 @@ enum Purpose {
 }
 
 impl CronJobs {
-    fn cron_observed(&mut self, bytes: &[u8], now: Timestamp) -> Option<Uid> {
-        let cron = CronJob::read(bytes)?;
+    fn cron_observed(&mut self, bytes: &[u8], now: Timestamp) {
+        let Some(cron) = CronJob::read(bytes) else { return };
         let (uid, epoch) = (cron.uid.clone(), self.epoch);
         match self.crons.get_mut(&uid) {
             Some(tracked) => {
                 tracked.epoch = epoch;
                 if tracked.cron.revision > cron.revision {
-                    return None;
+                    return;
                 }
                 tracked.cron = cron;
             }
@@ -106,6 +110,7 @@ impl CronJobs {
                     timer: None,
                     failures: 0,
                     confirmed: None,
+                    doubted: false,
                     memory: Memory::default(),
                     suspect: None,
                     noted: None,
@@ -115,7 +120,6 @@ impl CronJobs {
             }
         }
         self.arm(&uid, Some(now));
-        Some(uid)
     }
 
     fn forget(&mut self, uid: &str) {
@@ -134,18 +138,7 @@ impl CronJobs {
     /// Takes a Job as it is now, and says at which revision.
     fn job_observed(&mut self, bytes: &[u8], now: Timestamp) -> Option<Revision> {
         match Child::read(bytes) {
-            Ok(child) => {
-                let revision = child.meta.revision();
-                let (owner, place) = (child.owner.clone(), (child.meta.namespace.clone(), child.meta.name.clone()));
-                if let Seen::Changed(before) = self.jobs.observe(child)
-                    && before.owner != owner
-                {
-                    self.unlink(&before, now);
-                }
-                self.children.entry(owner.clone()).or_default().insert(place);
-                self.arm(&owner, Some(now));
-                Some(revision)
-            }
+            Ok(child) => Some(self.file(child, now)),
             // It may have been a CronJob's until now.
             Err(Some(meta)) => {
                 self.job_gone(&meta, now);
@@ -155,16 +148,32 @@ impl CronJobs {
         }
     }
 
-    /// A Job in an answer. False: the stream has come as far already, and may have shown its end since.
-    fn job_answered(&mut self, bytes: &[u8], child: &Child, now: Timestamp) -> bool {
-        let news = child.meta.revision() > self.jobs_at;
-        if news {
-            self.job_observed(bytes, now);
+    fn file(&mut self, child: Child, now: Timestamp) -> Revision {
+        let revision = child.meta.revision();
+        let (owner, place) = (child.owner.clone(), (child.meta.namespace.clone(), child.meta.name.clone()));
+        if let Seen::Changed(before) = self.jobs.observe(child)
+            && before.owner != owner
+        {
+            self.unlink(&before, now);
         }
-        news || self
-            .jobs
-            .get(&child.meta.namespace, &child.meta.name)
-            .is_some_and(|known| known.meta.uid == child.meta.uid)
+        self.children.entry(owner.clone()).or_default().insert(place);
+        self.arm(&owner, Some(now));
+        revision
+    }
+
+    /// A Job in an answer. False: the stream has come as far already, and may have shown its end since.
+    fn job_answered(&mut self, child: Child, now: Timestamp) -> bool {
+        if !self.jobs.is_complete() {
+            // The list may be of a time when it had come and gone. Nothing is decided before its end anyway.
+            self.held.push(child);
+            return true;
+        }
+        if child.meta.revision() > self.jobs_at {
+            self.file(child, now);
+            return true;
+        }
+        let known = self.jobs.get(&child.meta.namespace, &child.meta.name);
+        known.is_some_and(|known| known.meta.uid == child.meta.uid)
     }
 
     fn job_gone(&mut self, meta: &Meta, now: Timestamp) {
@@ -189,6 +198,9 @@ impl CronJobs {
     fn jobs_listed(&mut self, now: Timestamp) {
         for child in self.jobs.list_ends() {
             self.unlink(&child, now);
+        }
+        for child in std::mem::take(&mut self.held) {
+            self.job_answered(child, now);
         }
         let all: Vec<Uid> = self.crons.keys().cloned().collect();
         all.iter().for_each(|uid| self.arm(uid, Some(now)));
@@ -222,6 +234,10 @@ impl CronJobs {
         // Without all its Jobs a CronJob cannot be judged.
         let Some(tracked) = self.crons.get_mut(uid).filter(|_| self.jobs.is_complete()) else { return };
         let cron = &tracked.cron;
+        if tracked.doubted {
+            let call = bodies::read_cron_job(cron);
+            return self.ask(uid, Purpose::Look, call, out);
+        }
         let places = self.children.get(uid);
         let children = places.into_iter().flatten().filter_map(|(namespace, name)| self.jobs.get(namespace, name));
         let is_known = |job: &str| children.clone().any(|child| child.meta.uid == job);
@@ -327,8 +343,11 @@ impl CronJobs {
                     self.look(uid, bytes, now);
                     true
                 }
-                // The CronJob is gone, or has changed; the stream will tell.
-                _ => false,
+                // The CronJob is gone, or has changed. What the stream has shown may be all that it ever shows.
+                _ => {
+                    tracked.doubted = true;
+                    false
+                }
             },
             Purpose::Look => match reply {
                 Reply::Done(bytes) => {
@@ -345,7 +364,7 @@ impl CronJobs {
                 Reply::Done(bytes) => {
                     let child = Child::read(bytes).ok().filter(|child| child.meta.uid == job && child.owner == *uid);
                     match child {
-                        Some(child) => self.job_answered(bytes, &child, now),
+                        Some(child) => self.job_answered(child, now),
                         None => tracked.memory.missing.insert(job),
                     }
                 }
@@ -378,7 +397,7 @@ impl CronJobs {
                     tracked.tell(Note::normal("SuccessfulCreate", format!("Created job {name}")), out);
                     tracked.memory.started = Some(slot);
                     if let Ok(child) = Child::read(bytes) {
-                        self.job_answered(bytes, &child, now);
+                        self.job_answered(child, now);
                     }
                     true
                 }
@@ -406,7 +425,7 @@ impl CronJobs {
                     }
                     match child {
                         Some(child) => {
-                            self.job_answered(bytes, &child, now);
+                            self.job_answered(child, now);
                         }
                         None => {
                             let message = format!(
@@ -433,17 +452,18 @@ impl CronJobs {
         self.arm(uid, Some(again_at));
     }
 
-    /// Takes a CronJob from an answer: it is as new as anything can be.
+    /// Takes a CronJob from an answer: it is as new as anything can be. But whether it is there at all only the stream
+    /// says, and so an answer in the middle of a list does not make it listed.
     fn look(&mut self, uid: &Uid, bytes: &[u8], now: Timestamp) {
-        match self.cron_observed(bytes, now) {
-            Some(seen) if seen == *uid => {
-                if let Some(tracked) = self.crons.get_mut(uid) {
-                    tracked.confirmed = Some((tracked.cron.revision, now));
-                }
-            }
-            // The name is another's.
-            Some(_) => self.forget(uid),
-            None => {}
+        let Some(cron) = CronJob::read(bytes) else { return };
+        if cron.uid != *uid {
+            // The name is another's, of which the stream tells, or has told that it is gone.
+            return self.forget(uid);
+        }
+        if let Some(tracked) = self.crons.get_mut(uid).filter(|tracked| tracked.cron.revision <= cron.revision) {
+            tracked.confirmed = Some((cron.revision, now));
+            tracked.doubted = false;
+            tracked.cron = cron;
         }
     }
 

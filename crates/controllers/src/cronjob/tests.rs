@@ -438,3 +438,66 @@ fn times_as_mail_has_them() {
     }
     assert_eq!(plan::job_name("c", Timestamp::from_seconds(0) - Span::from_seconds(1)), "c--1");
 }
+
+/// The stream breaks while a Job is being created, and the Job is deleted before the new list is made: the answer comes
+/// in the middle of that list. Taken up, the Job would be active for ever, and with Forbid no other would start.
+#[test]
+fn a_job_in_an_answer_in_the_middle_of_a_list_is_not_there_if_the_list_lacks_it() {
+    let slot = "2026-01-31T11:59:00Z";
+    // A Job that is newer than the list is there though the list lacks it.
+    for (listed_at, is_there) in [(9, false), (6, true)] {
+        let forbid = json!({"concurrencyPolicy": "Forbid"});
+        let mut probe = probe(slot, cron(5, forbid.clone(), json!({})), &[]);
+        probe.asks();
+        probe.answer(0, done(cron(5, forbid.clone(), json!({}))));
+        assert_eq!(probe.asks(), ["create jobs ns/"]);
+        probe.input(Input::Listing(Kind::JOB));
+        probe.answer(0, done(job(slot, None)));
+        assert!(probe.asks().is_empty(), "nothing is decided in the middle of a list");
+        probe.input(Input::Listed(Kind::JOB, Revision(listed_at)));
+        assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+        let expected = if is_there { json!([active(slot)]) } else { Value::Null };
+        assert_eq!(probe.body(0)["status"]["active"], expected, "the list is as of {listed_at}");
+        assert_eq!(probe.body(0)["status"]["lastScheduleTime"], slot, "and the time is not used again");
+    }
+}
+
+/// The CronJob is deleted while its status is being written, and the answer comes in the middle of the list that lacks it.
+#[test]
+fn a_cron_job_in_an_answer_in_the_middle_of_a_list_is_gone_if_the_list_lacks_it() {
+    let slot = "2026-01-31T11:59:00Z";
+    let mut probe = probe("2026-01-31T11:59:10Z", cron(5, json!({}), json!({})), &[job(slot, None)]);
+    assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+    probe.input(Input::Listing(Kind::CRON_JOB));
+    probe.answer(0, done(cron(8, json!({}), json!({"active": [active(slot)], "lastScheduleTime": slot}))));
+    probe.input(Input::Listed(Kind::CRON_JOB, Revision(9)));
+    probe.gone(Kind::JOB, job(slot, None));
+    assert!(probe.asks().is_empty() && probe.wakes_in().is_none(), "there is no such CronJob");
+}
+
+/// What a stream shows is not repeated. Whoever holds to an old view must find out by itself.
+#[test]
+fn a_cron_job_whose_status_cannot_be_written_is_read_afresh() {
+    let slot = "2026-01-31T11:59:00Z";
+    let mut namesake = cron(9, json!({}), json!({}));
+    namesake["metadata"]["uid"] = "v".into();
+    for (write, read, is_there) in [
+        (refused(404, "NotFound"), refused(404, "NotFound"), false),
+        (refused(409, "Conflict"), done(namesake), false),
+        (refused(409, "Conflict"), done(cron(8, json!({}), json!({}))), true),
+        (Reply::Unknown, done(cron(8, json!({}), json!({}))), true),
+    ] {
+        let mut probe = probe("2026-01-31T11:59:10Z", cron(5, json!({}), json!({})), &[job(slot, None)]);
+        assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+        probe.answer(0, write);
+        probe.passes(250);
+        assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+        probe.answer(0, read);
+        if is_there {
+            assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+            assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "8");
+        } else {
+            assert!(probe.asks().is_empty() && probe.wakes_in().is_none(), "there is no such CronJob");
+        }
+    }
+}

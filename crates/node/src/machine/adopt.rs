@@ -6,7 +6,7 @@
 use tally_core::time::Timestamp;
 
 use super::container::{self, Container, KILLED, State};
-use super::{Machine, Setup, Told};
+use super::{Lives, Machine, Setup, Told};
 use crate::pod::{ContainerStatus, Pod, Role, Terminated};
 use crate::port::{Attempt, Found};
 
@@ -51,6 +51,7 @@ impl Machine {
             ending: None,
             verdict,
             told: if verdict.is_some() { Told::default() } else { told },
+            lives: Lives::default(),
             gone: false,
             cleaning: false,
             pod,

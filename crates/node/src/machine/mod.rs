@@ -30,7 +30,7 @@ use container::{Container, State};
 use setup::Setup;
 use told::Told;
 
-pub use told::{Ask, Heard};
+pub use told::{Ask, Heard, is_tracked};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -78,9 +78,19 @@ pub struct Machine {
     /// How it ended, once nothing of it runs any more.
     verdict: Option<Phase>,
     told: Told,
+    lives: Lives,
     /// The object is gone.
     gone: bool,
     cleaning: bool,
+}
+
+/// What is known of the restarts of the node that this attempt of a Job did not survive.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lives {
+    /// So many before this Pod. None: nobody has looked yet.
+    before: Option<u32>,
+    /// With that of this Pod, they are on record.
+    on_record: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

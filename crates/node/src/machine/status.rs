@@ -6,9 +6,11 @@ use tally_core::time::Timestamp;
 
 use super::container::{self, Container, KILLED, State};
 use super::{Machine, Why};
+use crate::losses;
 use crate::options::Options;
 use crate::pod::{self, Role, Terminated};
 
+const BY_KUBELET: &str = "TerminationByKubelet";
 pub(super) const UNREADABLE: &str = "this Pod makes no sense to the node";
 
 impl Machine {
@@ -74,7 +76,7 @@ impl Machine {
             say("reason", reason.into());
             say("message", message.into());
         }
-        say("conditions", self.conditions(phase, now));
+        say("conditions", self.conditions(phase, node, now));
         let of = |main: bool| -> Vec<Value> {
             let each = self.containers.iter().zip(self.pod.containers());
             let each = each.filter(|(container, _)| (container.role == Role::Main) == main);
@@ -168,7 +170,7 @@ impl Machine {
     }
 
     /// Those that are not there yet or have changed.
-    fn conditions(&self, phase: Phase, now: Timestamp) -> Value {
+    fn conditions(&self, phase: Phase, node: &Options, now: Timestamp) -> Value {
         let named = |which: &dyn Fn(&Container, &pod::Container) -> bool| -> Vec<&str> {
             let each = self.containers.iter().zip(self.pod.containers());
             let each = each.filter(|(container, (_, spec))| which(container, spec));
@@ -205,19 +207,29 @@ impl Machine {
         set("Ready", &ready);
         set("ContainersReady", &ready);
         set("PodScheduled", &Fact::holds());
-        if let (Some("PodFailed"), Some((reason, message))) = (over, self.disruption()) {
-            set("DisruptionTarget", &Fact::holds().because(reason, Some(message.to_owned())));
+        if let (Some("PodFailed"), Some((reason, message))) = (over, self.disruption(node)) {
+            set("DisruptionTarget", &Fact::holds().because(reason, Some(message)));
         }
         list.into()
     }
 
     /// Why it is not the Pod's fault that it failed, if that is so: a Job can be told not to count it.
-    fn disruption(&self) -> Option<(&'static str, &'static str)> {
-        match self.ending?.why {
-            Why::Shutdown => self.reason().map(|(_, message)| ("TerminationByKubelet", message)),
+    fn disruption(&self, node: &Options) -> Option<(&'static str, String)> {
+        let why = self.ending?.why;
+        let lost = || self.is_lost() || self.was_stopped();
+        if node.release_lost && self.is_given_up(node) && why != Why::Deadline && lost() {
+            let message = format!(
+                "The node was stopped or killed {} times while this Pod or one that it replaced was running; \
+                 the Pod may be the cause, and is not run again",
+                losses::MOST
+            );
+            return Some((BY_KUBELET, message));
+        }
+        match why {
+            Why::Shutdown => self.reason().map(|(_, message)| (BY_KUBELET, message.to_owned())),
             Why::Finished | Why::FailedInit | Why::Deleted => {
                 let message = "The node was stopped or killed while the Pod was running";
-                self.is_lost().then_some((container::RESTARTED, message))
+                self.is_lost().then(|| (container::RESTARTED, message.to_owned()))
             }
             Why::Deadline | Why::Overruled | Why::Gone => None,
         }

@@ -8,10 +8,13 @@ use serde_json::{Value, json};
 use tally_controllers::controller::{Call, Kind, Verb};
 use tally_controllers::kit::retry_at;
 use tally_core::ids::Revision;
-use tally_core::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, Phase, TRACKING_FINALIZER};
+use tally_core::pod::{
+    FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, Phase, TRACKING_FINALIZER,
+};
 use tally_core::time::{Span, Timestamp};
 
 use super::{Machine, Why};
+use crate::losses::{self, Slot};
 use crate::options::Options;
 use crate::pod::Pod;
 use crate::sources::Source;
@@ -51,6 +54,11 @@ pub enum Heard {
     Failed,
 }
 
+/// Whether a Job holds this Pod.
+pub fn is_tracked(pod: &Pod) -> bool {
+    pod.metadata.finalizers.iter().any(|finalizer| finalizer == TRACKING_FINALIZER)
+}
+
 fn digest(status: &Value) -> u64 {
     let told = ["phase", "reason", "initContainerStatuses", "containerStatuses"].map(|field| &status[field]);
     foldhash::fast::FixedState::default().hash_one(told.map(Value::to_string))
@@ -86,6 +94,9 @@ impl Machine {
         {
             let call = Call::new(Verb::Get, source.kind(), &namespace, source.name());
             return Some(Ask::Read(source, call));
+        }
+        if self.waits_for_the_record(node) {
+            return None;
         }
         let revision = self.revision();
         let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
@@ -125,14 +136,69 @@ impl Machine {
         Ask::Remove(Call::new(Verb::Delete, Kind::POD, &metadata.namespace, &metadata.name).body(&options))
     }
 
+    /// Whose attempt it is, if it is a Job's and may be released.
+    pub fn slot(&self) -> Option<Slot> {
+        let metadata = &self.pod.metadata;
+        let index = metadata.annotations.get(INDEX_ANNOTATION).map_or("", String::as_str);
+        Some(Slot { job: metadata.labels.get(OF_A_JOB)?.into(), index: index.into() })
+    }
+
+    /// The restarts that its attempt had not survived before it. None: nobody has looked yet.
+    pub fn lives_before(&self) -> Option<u32> {
+        self.lives.before
+    }
+
+    pub fn goes_on_from(&mut self, restarts: u32) {
+        self.lives.before = Some(restarts);
+    }
+
+    /// Its Job holds it.
+    pub fn is_tracked(&self) -> bool {
+        is_tracked(&self.pod)
+    }
+
+    /// That it did not survive is on record, as far as it is to be.
+    pub fn on_record(&mut self, stored: bool) {
+        self.lives.on_record = stored;
+    }
+
+    pub fn is_on_record(&self) -> bool {
+        self.lives.on_record
+    }
+
+    /// Whether its end is a restart that it did not survive.
+    fn counts(&self, node: &Options) -> bool {
+        node.count_stops || !self.was_stopped()
+    }
+
+    /// The restarts to be put on record before it is released. None: it is not to be released.
+    pub fn to_be_counted(&self, node: &Options) -> Option<u32> {
+        let restarts = if self.counts(node) { self.lives.before? + 1 } else { 0 };
+        self.is_to_be_released(node).then_some(restarts)
+    }
+
+    /// It has to do with the count of restarts whether it is released, and that is not known, or not stored, yet.
+    fn waits_for_the_record(&self, node: &Options) -> bool {
+        self.ended_with_the_node(node)
+            && (self.lives.before.is_none() || self.is_to_be_released(node) && !self.lives.on_record)
+    }
+
+    /// It has not survived too many restarts: it is not released.
+    pub(super) fn is_given_up(&self, node: &Options) -> bool {
+        self.counts(node) && self.lives.before.is_some_and(|before| before + 1 >= losses::MOST)
+    }
+
+    fn is_to_be_released(&self, node: &Options) -> bool {
+        self.ended_with_the_node(node) && !self.is_given_up(node)
+    }
+
     /// The node itself has ended it, or nobody saw its end, and that is to cost its Job nothing. A Pod that carries the
     /// failures of its index stays: they would be forgotten with it.
-    fn is_to_be_released(&self, node: &Options) -> bool {
+    pub fn ended_with_the_node(&self, node: &Options) -> bool {
         let metadata = &self.pod.metadata;
         let carries = |count| metadata.annotations.get(count).is_some_and(|count| count != "0");
         // Where something else holds it, there is no more to be done than to say how it ended.
-        let released = metadata.deletion_timestamp.is_some()
-            && !metadata.finalizers.iter().any(|finalizer| finalizer == TRACKING_FINALIZER);
+        let released = metadata.deletion_timestamp.is_some() && !self.is_tracked();
         node.release_lost
             && !released
             && metadata.labels.contains_key(OF_A_JOB)
@@ -164,7 +230,7 @@ impl Machine {
 
     /// When to `ask` again. Reads are not counted: `proceed` wakes for them.
     pub fn ask_at(&self, node: &Options, now: Timestamp) -> Option<Timestamp> {
-        if self.gone {
+        if self.gone || self.waits_for_the_record(node) {
             return None;
         }
         let removal = self.may_go().then(|| self.told.not_before.unwrap_or(now));

@@ -94,6 +94,8 @@ struct World {
     forced: BTreeSet<String>,
     made: u32,
     calm: bool,
+    /// As in `Options`.
+    release_lost: bool,
     writes: u32,
     runs: u32,
     crashes: u32,
@@ -148,7 +150,7 @@ impl World {
         let registry = Registry::new(Store::memory(StoreOptions::default()), Box::new(surroundings));
         ready(registry.begin()).expect("a cluster begins");
         let watch = follow(&registry, Kind::POD);
-        let life = Life::begin(&registry);
+        let life = Life::begin(&registry, false);
         let mut world = Self {
             rng: Rng::with_seed(seed),
             registry,
@@ -162,6 +164,7 @@ impl World {
             forced: BTreeSet::new(),
             made: 0,
             calm: false,
+            release_lost: false,
             writes: 0,
             runs: 0,
             crashes: 0,
@@ -368,11 +371,16 @@ impl World {
 
     /// The node is killed, and everything that runs with it; or it stops in order.
     fn crash(&mut self) {
+        self.crash_unseen(50);
+    }
+
+    /// So many of a hundred ends are seen by nobody.
+    fn crash_unseen(&mut self, unseen: u32) {
         let now = self.now();
         let alive: Vec<_> =
             self.record.iter().filter(|(_, run)| run.exit.is_none()).map(|(attempt, _)| attempt.clone()).collect();
         for attempt in alive {
-            let seen = self.chance(50);
+            let seen = self.chance(100 - unseen);
             let run = self.record.get_mut(&attempt).unwrap();
             let exit = Exit {
                 code: 137,
@@ -391,7 +399,7 @@ impl World {
         self.crashes += 1;
         // Or only the half that does is killed, with what it was about to do and to tell.
         if self.chance(60) {
-            self.life = Life::begin(&self.registry);
+            self.life = Life::begin(&self.registry, self.release_lost);
         } else {
             self.life.deeds.clear();
             self.life.reports.clear();
@@ -514,7 +522,9 @@ impl World {
                     let uid = pod["metadata"]["uid"].as_str().unwrap();
                     let phase = self.oracle.phases.get(uid).map_or("", String::as_str);
                     let ended = matches!(phase, "Failed" | "Succeeded");
-                    assert!(ended || self.forced.contains(uid), "gone before its end was told: {pod}");
+                    // What nobody saw end is released, and goes untold.
+                    let lost = self.release_lost && self.lost.iter().any(|attempt| attempt.pod == PodUid::new(uid));
+                    assert!(ended || lost || self.forced.contains(uid), "gone before its end was told: {pod}");
                 }
                 _ => {}
             }
@@ -595,9 +605,10 @@ impl World {
 }
 
 impl Life {
-    fn begin(registry: &Registry) -> Self {
+    fn begin(registry: &Registry, release_lost: bool) -> Self {
         let mailbox = Mailbox::new();
-        let mut node = Node::new(Options { hostname: HOST.into(), ..Options::new(NODE) }, mailbox.clone());
+        let options = Options { hostname: HOST.into(), release_lost, ..Options::new(NODE) };
+        let mut node = Node::new(options, mailbox.clone());
         let mut out = Outbox::default();
         let mut streams = Vec::new();
         for kind in [Kind::NODE, Kind::POD] {

@@ -160,7 +160,7 @@ fn what_is_on_record_of_a_pod_stays_as_long_as_the_pod_does() {
         });
         world.ask(&Call::new(Verb::Create, Kind::POD, "default", "").body(&pod));
         let pod = world.pods().remove(0);
-        world.life = Life::begin(&world.registry);
+        world.life = Life::begin(&world.registry, false);
         for uid in [pod["metadata"]["uid"].as_str().unwrap(), "of-long-ago"] {
             let uid = PodUid::new(uid);
             world.directories.insert(uid.clone());
@@ -177,5 +177,75 @@ fn what_is_on_record_of_a_pod_stays_as_long_as_the_pod_does() {
         world.delete(&pod, 0);
         while world.news() || world.request() || world.report() || world.deed() {}
         assert!(world.directories.is_empty(), "nothing is left behind");
+    }
+}
+
+/// A Job makes another Pod whenever one is released, and each of them brings the node down: at once, or while it is being
+/// told of, and again in the middle of what is done about it.
+#[test]
+fn an_attempt_that_survives_no_restart_has_failed_after_three_whatever_else_happens() {
+    for seed in 0..60 {
+        let mut world = World::new(seed);
+        world.release_lost = true;
+        world.life = Life::begin(&world.registry, true);
+        world.life.reports.push_back(Report::Recovered);
+        let mut uids = BTreeSet::new();
+        let mut failed = None;
+        for _ in 0..20_000 {
+            let pods = world.pods();
+            uids.extend(pods.iter().map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()));
+            failed = pods.iter().find(|pod| pod["status"]["phase"] == "Failed").cloned();
+            if failed.is_some() {
+                break;
+            }
+            let tracked = |pod: &Value| !pod["metadata"]["finalizers"].is_null();
+            if !pods.iter().any(tracked) {
+                world.made += 1;
+                let containers = json!([{"name": "c", "image": "process", "command": ["work"]}]);
+                let pod = json!({
+                    "metadata": {
+                        "name": format!("j-0-{}", world.made), "finalizers": ["batch.kubernetes.io/job-tracking"],
+                        "labels": {"batch.kubernetes.io/controller-uid": "j"},
+                        "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
+                    },
+                    "spec": {"nodeName": NODE, "restartPolicy": "Never", "containers": containers},
+                });
+                world.ask(&Call::new(Verb::Create, Kind::POD, "default", "").body(&pod));
+            }
+            match world.rng.u32(0..100) {
+                0..30 => drop(world.news()),
+                30..55 => drop(world.request()),
+                55..70 => drop(world.deed()),
+                70..90 => drop(world.report()),
+                90..97 => drop(world.tick()),
+                _ => world.crash_unseen(100),
+            }
+        }
+        // A start that failed is a failure of its own.
+        let failed = failed.unwrap_or_else(|| panic!("seed {seed}: it never ends: {:#?}", world.pods()));
+        let conditions = failed["status"]["conditions"].as_array().unwrap();
+        match conditions.iter().find(|condition| condition["type"] == "DisruptionTarget") {
+            Some(target) => {
+                assert_eq!(target["reason"], "TerminationByKubelet", "seed {seed}");
+                assert_eq!(uids.len(), 3, "seed {seed}: not more often, and not less");
+            }
+            None => {
+                let code = &failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"];
+                assert!(*code == 128 && uids.len() <= 3, "seed {seed}: {failed}");
+            }
+        }
+        // The next attempt begins anew: at once, or when nobody has gone on from the record for an hour.
+        world.calm = true;
+        let begun_at = world.now();
+        while world.now() < begun_at + Span::from_seconds(2 * 3600) {
+            while world.news() || world.request() || world.deed() || world.report() {}
+            world.tick();
+        }
+        while world.request() {}
+        let node = match world.ask(&Call::new(Verb::Get, Kind::NODE, "", NODE)) {
+            Reply::Done(bytes) => serde_json::from_slice::<Value>(&bytes).unwrap(),
+            reply => panic!("{reply:?}"),
+        };
+        assert!(node["metadata"]["annotations"]["node.tally.dev/lost-pods"].is_null(), "seed {seed}: {node}");
     }
 }

@@ -225,6 +225,41 @@ fn kills_spend_no_tries() {
     assert_eq!(summary["failed"], 0, "{summary}");
 }
 
+/// Nobody's failure at first: it could have been anybody who killed it. But not for ever.
+#[tokio::test]
+async fn a_pod_that_kills_the_cluster_has_failed_after_three_times() {
+    let mut kubectl = with_node().await;
+    let here = kubectl.directory.path().to_owned();
+    // The helper is its parent, and Tally is the parent of that. What has just started gets a moment to say that it has.
+    let script = "echo $$ >> $HERE/began; sleep 1; read -r helper name state tally rest < /proc/$PPID/stat; \
+                  kill -s KILL $tally; sleep 100000";
+    let killer = job("killer", &here, "backoffLimit: 0", "restartPolicy: Never", script);
+    let made = kubectl.with_input("create --validate=false -f -", &killer);
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    for round in 1..=3 {
+        eventually("it runs", || lines(&here.join("began")).len() == round);
+        assert_eq!(kubectl.server.ended(), None, "it was killed");
+        eventually("nothing runs on", || alive(&here).is_empty());
+        kubectl.server = Server::start_node(&here).await;
+    }
+    kubectl.ok("wait --for=condition=failed job/killer --timeout=60s");
+    let job = kubectl.json("get job killer -o json");
+    assert_eq!(job["status"]["failed"], 1, "{}", job["status"]);
+    let pods = kubectl.json("get pods -o json");
+    let pods = pods["items"].as_array().unwrap();
+    assert_eq!(pods.len(), 1, "{pods:?}");
+    let conditions = pods[0]["status"]["conditions"].as_array().unwrap();
+    let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
+    assert_eq!((&target["status"], &target["reason"]), (&"True".into(), &"TerminationByKubelet".into()));
+    let message = target["message"].as_str().unwrap();
+    assert!(message.contains("stopped or killed 3 times"), "{message}");
+    assert_eq!(lines(&here.join("began")).len(), 3, "it is not run again");
+    eventually("the record is closed", || {
+        let node = &kubectl.json("get nodes -o json")["items"][0];
+        node["metadata"]["annotations"]["node.tally.dev/lost-pods"].is_null()
+    });
+}
+
 /// Killed if the test forgets it.
 struct Run(Child);
 

@@ -104,6 +104,71 @@ fn what_nobody_saw_end_can_be_taken_out_of_its_jobs_account() {
     }
 }
 
+fn of_a_job(spec: Value) -> Value {
+    let mut pod = pod(spec);
+    pod["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+    pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
+    pod
+}
+
+/// It may be the Pod that brings the node down. With backoffLimit 0 it would otherwise do so for ever.
+#[test]
+fn what_did_not_survive_three_restarts_has_failed_and_is_counted() {
+    let target = |bench: &Bench| {
+        let conditions = bench.pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == "DisruptionTarget")
+    };
+    for (before, expected) in [(0, "keep [], remove, clean"), (1, "keep [], remove, clean"), (2, "Failed")] {
+        let options = |count_stops| Options { release_lost: true, count_stops, ..Options::new("n") };
+        let killed = Bench::after(before, options(true), of_a_job(one("Never")), &[found("c", 0, None)], false);
+        let stopped = Bench::after(before, options(true), of_a_job(one("OnFailure")), &[], false);
+        let stopped = run(stopped, "+1s drain +1s c=143");
+        for (bench, how) in [(killed, "[c=137NodeRestarted]"), (stopped, "(Terminated)[c=143]")] {
+            let log = bench.log.join(", ");
+            if expected != "Failed" {
+                assert!(log.ends_with(expected), "{before}: {log}");
+                continue;
+            }
+            assert!(log.ends_with(&format!("Failed{how}")), "{log}");
+            assert!(!log.contains("keep") && bench.machine.is_at_rest());
+            let target = target(&bench).unwrap();
+            assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!("TerminationByKubelet")));
+            let message = target["message"].as_str().unwrap();
+            assert!(message.starts_with("The node was stopped or killed 3 times while this Pod"), "{message}");
+        }
+        // Where it is a person who stops it and starts it again, that is no restart.
+        let by_hand = Bench::after(before, options(false), of_a_job(one("Never")), &[], false);
+        let by_hand = run(by_hand, "+1s drain +1s c=143").log.join(", ");
+        assert!(by_hand.ends_with("keep [], remove, clean"), "{by_hand}");
+        let killed = Bench::after(before, options(false), of_a_job(one("Never")), &[found("c", 0, None)], false);
+        assert_eq!(killed.log.last().unwrap().starts_with("Failed"), before == 2);
+        // Who ends by itself has ended by itself, and who is not lost is no disruption.
+        let itself = Bench::after(before, options(true), of_a_job(one("Never")), &[found("c", 0, Some(1))], false);
+        assert_eq!(itself.log.join(", "), "Failed[c=1]");
+        assert!(target(&itself).is_none());
+    }
+}
+
+/// A crash in between would forget it.
+#[test]
+fn nothing_is_released_before_it_is_on_record_what_it_did_not_survive() {
+    let options = Options { release_lost: true, ..Options::new("n") };
+    let pod = Pod::read(of_a_job(one("Never")).to_string().as_bytes()).unwrap();
+    let mut machine = Machine::adopt(pod, &[found("c", 0, None)], begin());
+    let asks = |machine: &mut Machine| {
+        machine.proceed(None, &options, begin(), &mut Effects::default());
+        let asked = machine.ask(false, &options, begin());
+        assert_eq!(machine.ask_at(&options, begin()), None, "nobody is woken for nothing");
+        asked
+    };
+    assert_eq!(asks(&mut machine), None, "it is not known yet what its attempt has been through");
+    machine.goes_on_from(1);
+    assert_eq!(machine.to_be_counted(&options), Some(2));
+    assert_eq!(asks(&mut machine), None);
+    machine.on_record(true);
+    assert!(matches!(asks(&mut machine), Some(Ask::Write(_))));
+}
+
 #[test]
 fn a_deadline_that_passed_while_nobody_looked_is_told() {
     let mut pod = pod(with(one("OnFailure"), json!({"activeDeadlineSeconds": 5})));
@@ -158,6 +223,7 @@ fn what_is_released_while_something_else_holds_it_has_failed() {
     let mut bench = run(Bench::on(options, pod, &[], false), "+1s drain");
     bench.exit("c", 143);
     bench.machine.proceed(bench.drain_within, &bench.options, bench.now, &mut bench.out);
+    bench.machine.on_record(true);
     let asked = bench.machine.ask(true, &bench.options, bench.now);
     assert!(matches!(asked, Some(Ask::Remove(_))), "{asked:?}");
     bench.pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z".into();

@@ -49,8 +49,14 @@ impl Bench {
     }
 
     fn on(options: Options, pod: Value, found: &[Found], slow: bool) -> Self {
+        Self::after(0, options, pod, found, slow)
+    }
+
+    /// Its attempt has not survived so many restarts before.
+    fn after(restarts: u32, options: Options, pod: Value, found: &[Found], slow: bool) -> Self {
         let now = begin();
-        let machine = Machine::adopt(Pod::read(pod.to_string().as_bytes()).unwrap(), found, now);
+        let mut machine = Machine::adopt(Pod::read(pod.to_string().as_bytes()).unwrap(), found, now);
+        machine.goes_on_from(restarts);
         let mut bench = Self {
             machine,
             options,
@@ -79,6 +85,9 @@ impl Bench {
             let mut reports = Vec::new();
             for deed in std::mem::take(&mut self.out.deeds) {
                 reports.extend(self.carry_out(deed));
+            }
+            if self.machine.to_be_counted(&self.options).is_some() {
+                self.machine.on_record(true);
             }
             let asked = self.machine.ask(self.drain_within.is_some(), &self.options, self.now);
             if reports.is_empty() && asked.is_none() {
