@@ -198,7 +198,7 @@ pub enum Reply {
     Listed { items: Vec<Bytes>, at: Revision },
     /// Not done, and the server says why.
     Refused(Refusal),
-    /// Nobody knows: a timeout, a broken connection.
+    /// Nobody knows: a timeout, a broken connection, a response that is not the API server's own (`response.rs`).
     Unknown,
 }
 

@@ -80,6 +80,10 @@ async fn a_job_runs_to_its_end_and_can_be_watched_doing_so() {
         assert_eq!(controller.get(path).0, 200, "{path}");
     }
     assert_eq!(controller.get("/nonsense").0, 404);
+    // The checks of the start went through, and every response was the server's own.
+    for doubt in ["cannot find out", "what became of a request"] {
+        assert!(!controller.said().contains(doubt), "{}", controller.said());
+    }
     // Told after the write they tell of.
     let finished = r#"job_controller_jobs_finished_total{completion_mode="Indexed",result="succeeded",reason="CompletionsReached"} 1"#;
     controller.until(finished, |controller| controller.get("/metrics").1.contains(finished));

@@ -54,7 +54,7 @@ pub fn page(call: &Call, metadata_only: bool, token: &str) -> Result<Outgoing, h
 pub fn one(kind: Kind) -> Result<Outgoing, hyper::http::Error> {
     let mut target = Target::new(kind, "", "", "");
     target.query("limit", "1");
-    build(Method::GET, &target.0, "", METADATA_JSON, Bytes::new())
+    build(Method::GET, &target.0, "", JSON, Bytes::new())
 }
 
 /// Where a watch begins.

@@ -29,10 +29,15 @@ pub enum Fault {
     Later(Duration),
     /// Carried out, and half of the answer arrives.
     Half,
-    /// Answered here, and not carried out.
+    /// Answered here as a server would, and not carried out.
     Refuse(u16),
-    /// Carried out, and then answered so.
-    Lie(u16),
+    /// Answered here with a page of the proxy's own, and not carried out.
+    Page(u16),
+    /// Carried out, and then answered so: with a Status that names no object, or with a page.
+    Lie {
+        code: u16,
+        page: bool,
+    },
 }
 
 /// What becomes of a watch.
@@ -72,10 +77,11 @@ impl Dice {
         Duration::from_millis(self.rng.u64(range))
     }
 
-    /// In a thousand: about one request in five meets something.
+    /// In a thousand: about one request in four meets something.
     pub fn request(&mut self, changes: bool) -> Fault {
         let (before, after, long) = (self.millis(0..60), self.millis(0..60), self.millis(200..1500));
         let done = self.rng.bool() && changes;
+        let page = self.rng.bool();
         let fault = match self.rng.u32(0..1000) {
             0..70 => Fault::Delay(before, after),
             70..80 => Fault::Delay(long, Duration::ZERO),
@@ -89,8 +95,14 @@ impl Dice {
             162..174 => Fault::Refuse(500),
             174..184 => Fault::Refuse(503),
             184..190 => Fault::Refuse(504),
-            190..196 if changes => Fault::Lie(500),
-            196..202 if changes => Fault::Lie(504),
+            190..200 if changes => Fault::Lie { code: 500, page },
+            200..206 if changes => Fault::Lie { code: 504, page },
+            206..212 if changes => Fault::Lie { code: 404, page },
+            212..218 if changes => Fault::Lie { code: 409, page },
+            218..258 => Fault::Page(404),
+            258..262 => Fault::Page(503),
+            262..266 if changes => Fault::Page(409),
+            266..268 => Fault::Page(200),
             _ => Fault::None,
         };
         let name = match fault {
@@ -101,12 +113,16 @@ impl Dice {
             Fault::Reset { done: true } => "reset, but done",
             Fault::Later(_) => "reset, done later",
             Fault::Half => "half an answer",
-            Fault::Refuse(code) => ["409", "429", "500", "503", "504"]
-                [[409, 429, 500, 503, 504].iter().position(|known| *known == code).unwrap()],
-            Fault::Lie(500) => "500, but done",
-            Fault::Lie(_) => "504, but done",
+            Fault::Refuse(code) => return self.noted(format!("{code}"), fault),
+            Fault::Page(code) => return self.noted(format!("page {code}"), fault),
+            Fault::Lie { code, .. } => return self.noted(format!("{code}, but done"), fault),
         };
         self.note(name);
+        fault
+    }
+
+    fn noted(&mut self, what: String, fault: Fault) -> Fault {
+        self.note(&what);
         fault
     }
 
@@ -120,6 +136,9 @@ impl Dice {
             24..26 => Fault::Refuse(429),
             26..29 => Fault::Reset { done: false },
             29..30 => Fault::Silence { done: false },
+            30..32 => Fault::Page(404),
+            32..33 => Fault::Page(410),
+            33..34 => Fault::Page(200),
             _ => Fault::None,
         };
         self.note(match fault {

@@ -20,7 +20,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -262,10 +262,11 @@ impl Shared {
                 let half = said.body.slice(..said.body.len() / 2);
                 return Ok(respond(said.code, &said.headers, broken_after(half)));
             }
-            Fault::Refuse(code) => return Ok(refusal(code)),
-            Fault::Lie(code) => {
+            Fault::Refuse(code) => return Ok(refusal_of(code, object_of(&call))),
+            Fault::Page(code) => return Ok(page(code)),
+            Fault::Lie { code, page: own } => {
                 self.forward(port, call).await?;
-                return Ok(refusal(code));
+                return Ok(if own { page(code) } else { refusal(code) });
             }
         }
         self.forward(port, call).await.map(whole)
@@ -344,8 +345,40 @@ fn respond(code: u16, headers: &HeaderMap, body: Body) -> Response<Body> {
     response
 }
 
+/// What a load balancer without a route says, or one whose server has gone away.
+fn page(code: u16) -> Response<Body> {
+    let text = format!("<html><body><h1>{code}</h1><p>says the proxy</p></body></html>");
+    let mut response = respond(code, &HeaderMap::new(), full(text.into()));
+    response.headers_mut().insert("content-type", "text/html".parse().unwrap());
+    response
+}
+
+/// The details of a Status about the object of a request.
+fn object_of(call: &Call) -> Value {
+    let path = call.path.split('?').next().unwrap_or_default();
+    let mut parts = path.trim_start_matches('/').split('/');
+    let group = if parts.next() == Some("apis") { parts.next().unwrap_or_default() } else { "" };
+    // The version; then perhaps a namespace.
+    let rest: Vec<&str> = parts.skip(1).collect();
+    let rest = if rest.first() == Some(&"namespaces") && rest.len() > 2 { &rest[2..] } else { &rest[..] };
+    let kind = rest.first().copied().unwrap_or_default();
+    let body: Value = call.body.as_ref().and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default();
+    let name = rest.get(1).copied().or_else(|| body["metadata"]["name"].as_str()).unwrap_or_default();
+    let mut details = json!({"kind": kind, "name": name});
+    if !group.is_empty() {
+        details["group"] = group.into();
+    }
+    details
+}
+
+/// About no object in particular.
 fn refusal(code: u16) -> Response<Body> {
+    refusal_of(code, Value::Null)
+}
+
+fn refusal_of(code: u16, details: Value) -> Response<Body> {
     let reason = match code {
+        404 => "NotFound",
         409 => "Conflict",
         410 => "Expired",
         422 => "Invalid",
@@ -358,7 +391,7 @@ fn refusal(code: u16) -> Response<Body> {
     let message = if code == 422 { "sendInitialEvents: Forbidden: it is not here" } else { "says the proxy" };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code,
+        "message": message, "reason": reason, "code": code, "details": details,
     });
     let mut response = respond(code, &HeaderMap::new(), full(status.to_string().into()));
     response.headers_mut().insert("content-type", "application/json".parse().unwrap());
@@ -366,4 +399,17 @@ fn refusal(code: u16) -> Response<Body> {
         response.headers_mut().insert("retry-after", "1".parse().unwrap());
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_named_as_a_server_names_them() {
+        let job = "/apis/batch/v1/namespaces/default/jobs/j/status?x=y";
+        assert_eq!(object_of(&Call::new("PATCH", job)), json!({"kind": "jobs", "group": "batch", "name": "j"}));
+        let create = Call::new("POST", "/api/v1/namespaces/default/pods").body(&json!({"metadata": {"name": "p"}}));
+        assert_eq!(object_of(&create), json!({"kind": "pods", "name": "p"}));
+    }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::dice::{Cut, Fault};
 use super::past::{Recorder, State};
-use super::{Body, Hangup, PortState, Shared, refusal, respond};
+use super::{Body, Hangup, PortState, Shared, page, refusal, respond};
 use crate::support::client::Call;
 
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\
@@ -32,6 +32,7 @@ impl Shared {
         match fault {
             Fault::Delay(before, _) => self.wait(before).await,
             Fault::Refuse(code) => return Ok(refusal(code)),
+            Fault::Page(code) => return Ok(page(code)),
             Fault::Silence { .. } => {
                 self.is_calm().await;
                 return Err(Hangup);
