@@ -33,6 +33,8 @@ struct Waiting {
     name: CompactString,
     expires_at: Timestamp,
     timer: Option<Timestamp>,
+    /// Requests about it that are under way.
+    asked: u32,
     failures: u32,
     epoch: u32,
 }
@@ -82,13 +84,13 @@ impl<S: Soundness> TtlController<S> {
             name: job.name.clone(),
             expires_at,
             timer: None,
+            asked: 0,
             failures: 0,
             epoch,
         });
         waiting.epoch = epoch;
         waiting.expires_at = expires_at;
-        let busy = self.requests.values().any(|(uid, ..)| *uid == job.uid);
-        if !busy {
+        if waiting.asked == 0 {
             self.arm(&job.uid, expires_at);
         }
     }
@@ -112,6 +114,9 @@ impl<S: Soundness> TtlController<S> {
     fn send(&mut self, uid: JobUid, step: Step, action: Action, out: &mut Outbox) {
         self.next_request += 1;
         let id = RequestId(self.next_request);
+        if let Some(waiting) = self.jobs.get_mut(&uid) {
+            waiting.asked += 1;
+        }
         out.requests.push(Request { id, call: wire::call(&action) });
         self.requests.insert(id, (uid, step, action));
     }
@@ -224,6 +229,10 @@ impl<S: Soundness> Controller for TtlController<S> {
             }
             Input::Answered { request, reply, served_at } => {
                 if let Some((uid, step, action)) = self.requests.remove(&request) {
+                    // One that was forgotten and heard of again has not been asked about.
+                    if let Some(waiting) = self.jobs.get_mut(&uid) {
+                        waiting.asked = waiting.asked.saturating_sub(1);
+                    }
                     let answer = wire::answer(self.soundness, &action, &reply);
                     self.answered(&uid, step, answer, served_at, now, out);
                 }
@@ -233,5 +242,52 @@ impl<S: Soundness> Controller for TtlController<S> {
         }
         self.tick(now, out);
         out.wake_at = self.timers.first().map(|(at, _)| *at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tally_core::ids::Revision;
+
+    use super::*;
+    use crate::controller::Reply;
+    use crate::testing::{done, refused};
+
+    const NOW: Timestamp = Timestamp::from_seconds(1_800_000_000);
+
+    fn expired(at: usize) -> Value {
+        let finished = json!({"type": "Complete", "status": "True", "lastTransitionTime": "2023-11-14T22:10:00Z"});
+        json!({
+            "metadata": {"namespace": "ns", "name": format!("j{at}"), "uid": format!("u{at}"), "resourceVersion": "1"},
+            "spec": {"ttlSecondsAfterFinished": 0, "template": {}}, "status": {"conditions": [finished]},
+        })
+    }
+
+    /// Every Job knows by itself what was asked about it: with thousands of them under way nobody looks through them all.
+    #[test]
+    fn each_job_knows_what_was_asked_about_it() {
+        let mut ttl = TtlController::default();
+        let mut out = Outbox::default();
+        let agrees = |ttl: &TtlController| {
+            let asked = |job: &JobUid| ttl.requests.values().filter(|(uid, ..)| uid == job).count();
+            ttl.jobs.iter().all(|(uid, waiting)| waiting.asked as usize == asked(uid))
+        };
+        ttl.handle(Input::Listing(Kind::JOB), NOW, &mut out);
+        for at in 0..50 {
+            // Heard of again while it is being looked at, it is not asked about twice.
+            for _ in 0..2 {
+                ttl.handle(Input::Observed(Kind::JOB, expired(at).to_string().into()), NOW, &mut out);
+            }
+        }
+        ttl.handle(Input::Listed(Kind::JOB, Revision(5)), NOW, &mut out);
+        assert_eq!(out.requests.len(), 50);
+        assert!(agrees(&ttl));
+        let replies = [done(expired(0)), refused(404, "NotFound"), Reply::Unknown, refused(409, "Conflict")];
+        for (reply, request) in replies.iter().cycle().zip(std::mem::take(&mut out.requests)) {
+            let answer = Input::Answered { request: request.id, reply: reply.clone(), served_at: None };
+            ttl.handle(answer, NOW, &mut out);
+            assert!(agrees(&ttl));
+        }
     }
 }

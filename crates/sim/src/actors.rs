@@ -1,5 +1,6 @@
 //! Everybody but the controllers: the node, the garbage collector, users and the monkeys among them.
 
+use serde_json::json;
 use tally_core::ids::JobUid;
 use tally_core::job::JobSpec;
 use tally_core::mutation::Soundness;
@@ -215,14 +216,46 @@ impl<S: Soundness> World<S> {
         let Some(key) = self.choose_job() else {
             return false;
         };
+        if self.setup.meddles && self.user_edits_status(&key) {
+            self.settle_changes(Context::default());
+            return true;
+        }
         self.trace.say(|| format!("somebody annotates {}", key.1));
         self.api.touch_job(&key, Actor::User);
         self.settle_changes(Context::default());
         true
     }
 
+    /// Counts that are only observations, or a Pod that still runs among those that have ended.
+    fn user_edits_status(&mut self, key: &Key) -> bool {
+        let job = self.api.jobs[key].view.clone();
+        let status = if self.choices.below(2) == 0 {
+            let active = self.choices.below(4);
+            json!({"active": active, "ready": self.choices.below(active + 1), "terminating": self.choices.below(3)})
+        } else {
+            let running = |api: &Api, pod: &PodView| {
+                let lists = job.status.uncounted();
+                let listed = lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid);
+                let ours = api.job_by_uid(&job.uid).is_some() && pod.job() == Some(&job.uid);
+                ours && pod.tracked && !pod.phase.is_terminal() && !listed
+            };
+            let Some(pod) = self.choose_pod(running) else { return false };
+            let uid = self.api.pods[&pod].view.uid.to_string();
+            let lists = job.status.uncounted();
+            let mut succeeded: Vec<String> = lists.succeeded.iter().map(ToString::to_string).collect();
+            let mut failed: Vec<String> = lists.failed.iter().map(ToString::to_string).collect();
+            if self.choices.below(2) == 0 { &mut succeeded } else { &mut failed }.push(uid);
+            json!({"uncountedTerminatedPods": {"succeeded": succeeded, "failed": failed}})
+        };
+        self.trace.say(|| format!("user edits the status of {}: {status}", key.1));
+        if self.api.edit_status(key, Actor::User, &status) {
+            self.counters.hit(Sometimes::StatusEdited);
+        }
+        true
+    }
+
     pub(crate) fn pod_monkey(&mut self) -> bool {
-        let acted = match self.choices.below(9) {
+        let acted = match self.choices.below(10) {
             0 => self.user_deletes_pod(false),
             1 => self.user_deletes_pod(true),
             2 => self.user_strips(),
@@ -231,6 +264,7 @@ impl<S: Soundness> World<S> {
             5 => self.user_adds_pod(),
             6 => self.user_recreates_pod(),
             7 => self.webhook_changes_its_mind(),
+            8 => self.user_removes_owner(),
             _ => self.user_deletes_finished_pod(),
         };
         self.settle_changes(Context::default());
@@ -298,6 +332,20 @@ impl<S: Soundness> World<S> {
         true
     }
 
+    /// Nobody's then, finished or not, counted or not.
+    fn user_removes_owner(&mut self) -> bool {
+        // A Pod that is about to be recorded may be counted by its Job and by another that selects it: a known limit.
+        let selected = self.setup.jobs.iter().any(|job| job.manual_selector.is_some());
+        let due = move |pod: &PodView| selected && pod.tracked && pod.phase.is_terminal();
+        let Some(key) = self.choose_pod(|_, pod| pod.job().is_some() && !due(pod)) else {
+            return false;
+        };
+        self.counters.hit(Sometimes::OwnerRemoved);
+        self.trace.say(|| format!("user removes the owner of {}", key.1));
+        self.api.edit_pod(&key, Actor::User, |pod| pod.controller = None);
+        true
+    }
+
     /// A Pod nobody controls, with the labels of a Job: to be adopted.
     fn user_adds_pod(&mut self) -> bool {
         let Some(key) = self.choose_job() else {
@@ -306,7 +354,8 @@ impl<S: Soundness> World<S> {
         let job = self.api.jobs[&key].view.clone();
         let uid = self.api.new_uid();
         let mut pod = plain_pod(uid, NAMESPACE, &format!("hand-made-{uid}"));
-        pod.labels = labels_of(&job.uid);
+        let word = self.fates.get(&job.uid).and_then(|setup| setup.manual_selector);
+        pod.labels = word.map_or_else(|| labels_of(&job.uid), |word| [("app".into(), word.into())].into_iter().collect());
         pod.tracked = self.choices.one_in(3);
         pod.index = job.spec.is_indexed().then(|| self.choices.below(9) as u32);
         self.trace.say(|| format!("user makes a Pod for {}", key.1));
@@ -388,8 +437,8 @@ impl<S: Soundness> World<S> {
                 let limit = self.choices.below(4) as i32;
                 self.edit_spec(&key, "changes the back-off limit of", |spec| spec.backoff_limit = limit);
             }
-            7 => self.user_deletes_job(&key, Propagation::Background),
-            8 => self.user_deletes_job(&key, Propagation::Foreground),
+            7 if !self.setup.orphans => self.user_deletes_job(&key, Propagation::Background),
+            8 if !self.setup.orphans => self.user_deletes_job(&key, Propagation::Foreground),
             _ => self.user_deletes_job(&key, Propagation::Orphan),
         }
         self.settle_changes(Context::default());
@@ -434,7 +483,7 @@ impl<S: Soundness> World<S> {
                 continue;
             };
             let spec = &stored.view.spec;
-            if spec.suspend || spec.parallelism <= 0 {
+            if (spec.suspend || spec.parallelism <= 0) && !self.setup.stays_suspended {
                 self.edit_spec(&key, "resumes", |spec| {
                     spec.suspend = false;
                     if spec.parallelism <= 0 && !(spec.is_indexed() && spec.completions == Some(0)) {

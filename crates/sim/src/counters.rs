@@ -75,9 +75,13 @@ sometimes! {
     MoreThanParallelism => "more Pods lived than parallelism allows",
     TtlDeleted => "a TTL ran out",
     ManagedElsewhere => "a Job was managed by somebody else",
+    OwnerRemoved => "a Pod lost its owner",
+    RestedSuspended => "a Job was suspended, or without parallelism, to the end",
     LeaseTaken => "an instance took the lease",
     LeaseLost => "an instance lost the lease",
     EventCounted => "an event was counted up",
+    // From here on: of scenarios of their own.
+    StatusEdited => "a user edited a status",
     // From here on: of a whole cluster.
     HostCrashed => "a controller other than those of Jobs crashed",
     OwnerLookedFor => "an owner was looked for, and was not there",
@@ -129,7 +133,11 @@ impl Counters {
 
     /// What should happen, and how often it did. `cluster`: in a whole cluster, where the rest is not asked for.
     pub fn iter(&self, cluster: bool) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let asked = move |what: Sometimes| (what as usize >= Sometimes::HostCrashed as usize) == cluster;
+        let ordinary = Sometimes::StatusEdited as usize;
+        let asked = move |what: Sometimes| match cluster {
+            true => what as usize >= Sometimes::HostCrashed as usize,
+            false => (what as usize) < ordinary,
+        };
         let asked = Sometimes::ALL.iter().filter(move |(what, _)| asked(*what));
         asked.map(|(what, text)| (*text, self.0[*what as usize]))
     }

@@ -1,9 +1,12 @@
 //! After the chaos: faults stop, and the world must settle, finish every Job and come to rest.
 
 use tally_controllers::controller::Kind;
+use tally_core::job::JobView;
 use tally_core::mutation::Soundness;
+use tally_core::pod::Phase;
 use tally_core::time::Span;
 
+use crate::counters::Sometimes;
 use crate::oracle::Violation;
 use crate::trace::describe_job;
 use crate::world::World;
@@ -59,16 +62,25 @@ impl<S: Soundness> World<S> {
     }
 
     fn rest(&mut self) -> Result<(), Violation> {
-        let unfinished =
-            self.api.jobs.values().find(|stored| {
-                self.is_ours(&stored.view) && (stored.view.deleting || !stored.view.status.is_finished())
-            });
+        let stays = |job: &JobView| {
+            self.setup.stays_suspended && !job.deleting && (job.spec.suspend || job.spec.parallelism <= 0)
+        };
+        let unfinished = self.api.jobs.values().find(|stored| {
+            let job = &stored.view;
+            self.is_ours(job) && !stays(job) && (job.deleting || !job.status.is_finished())
+        });
         if let Some(stored) = unfinished {
             let text = format!("at rest {} is unfinished: {}", stored.view.name, describe_job(&stored.view));
             return Err(Violation { invariant: "I9", text });
         }
+        let kept: Vec<_> = self.api.jobs.values().map(|stored| stored.view.clone()).collect();
+        let kept: Vec<_> = kept.into_iter().filter(|job| self.is_ours(job) && !job.status.is_finished()).collect();
+        for job in &kept {
+            self.check_rests(job);
+        }
         self.check_events();
-        self.oracle.at_rest(&self.api, |job| job.spec.managed_by.is_none());
+        let side_by_side = self.setup.side_by_side;
+        self.oracle.at_rest(&self.api, |job| job.spec.managed_by.is_none() || side_by_side);
         self.cluster_at_rest();
         let (head, told) = (self.api.head(), self.told);
         self.pass(Span::from_seconds(86_400));
@@ -82,7 +94,7 @@ impl<S: Soundness> World<S> {
         }
         for at in 0..self.setup.instances {
             let Some(sizes) = self.hosts[at].job_controller().map(|controller| controller.sizes()) else { continue };
-            if sizes[0] > 0 || sizes[1] > 0 || sizes[3] > 0 {
+            if sizes[0] > kept.len() || (kept.is_empty() && sizes[1] > 0) || sizes[3] > 0 {
                 let text = format!("at rest c{at} keeps {sizes:?} ledgers, Pods, strays, requests");
                 self.oracle.fail("I9", text);
             }
@@ -90,6 +102,23 @@ impl<S: Soundness> World<S> {
         match self.oracle.violation.take() {
             Some(violation) => Err(violation),
             None => Ok(()),
+        }
+    }
+
+    /// I9: a Job that is suspended, or has no parallelism, has no Pods that run, and has counted those that have ended.
+    fn check_rests(&mut self, job: &JobView) {
+        self.counters.hit(Sometimes::RestedSuspended);
+        let live = self.api.live_pods(job, |_| true);
+        // BLPI-3: a failed Pod is kept until there is another for its index.
+        let may_be_kept = job.spec.limits_each_index();
+        let held = self.api.pods_of(&job.uid).any(|pod| {
+            let kept = may_be_kept && pod.view.phase == Phase::Failed;
+            pod.view.tracked && pod.view.phase.is_terminal() && !kept
+        });
+        let uncounted = !job.status.uncounted().is_empty();
+        if live > 0 || job.status.active != 0 || uncounted || held {
+            let text = format!("at rest {} has {live} Pods that run: {}", job.name, describe_job(job));
+            self.oracle.fail("I9", text);
         }
     }
 

@@ -18,6 +18,7 @@ pub mod oracle;
 mod render;
 pub mod run;
 pub mod scenarios;
+pub mod search;
 pub mod setup;
 mod trace;
 pub mod world;

@@ -137,6 +137,12 @@ impl Oracle {
         let Some(before) = before else { return };
         let Actor::Controller { .. } = actor else {
             ghost.meddled |= before.status != after.status;
+            let lists = after.status.uncounted();
+            for uid in lists.succeeded.iter().chain(&lists.failed) {
+                if let Some(pod) = self.pods.get_mut(uid) {
+                    pod.recorded = true;
+                }
+            }
             return;
         };
         if after.deleting && !before.deleting {
@@ -183,7 +189,7 @@ impl Oracle {
         }
         require!(
             self,
-            new.len() <= self.uncounted_limit,
+            new.len() <= self.uncounted_limit.max(old.len()),
             "I4",
             "{}: {} UIDs wait, more than {}",
             after.name,
@@ -424,6 +430,10 @@ impl Oracle {
         ghost.index = ghost.index.or(after.index);
         ghost.ever_tracked |= after.tracked;
         ghost.ever_succeeded |= after.phase == Phase::Succeeded;
+        // Taken from its Job by somebody's hand: if it comes back that is an adoption, and the Job may have gone on without.
+        if before.is_some_and(|before| before.job().is_some()) && after.job().is_none() && actor != Actor::Node {
+            ghost.created_by = Actor::User;
+        }
         ghost.ever_failed |= after.phase == Phase::Failed || (after.deleting() && after.phase != Phase::Succeeded);
         ghost.ended |= gone || after.phase.is_terminal();
         let controlled = matches!(actor, Actor::Controller { .. });
@@ -610,6 +620,16 @@ impl Oracle {
             if job.is_some_and(|stored| !ours(&stored.view)) {
                 continue;
             }
+            // BLPI-3: a Job that stays suspended keeps the last failed Pod of an index.
+            let keeps = |job: &JobView| !job.status.is_finished() && job.spec.limits_each_index();
+            if pod.phase == Phase::Failed && job.is_some_and(|stored| keeps(&stored.view)) {
+                continue;
+            }
+            // A Job of a manager who is not there may adopt it yet.
+            let waits = |job: &JobView| !ours(job) && !job.status.is_finished() && job.spec.selector.matches(&pod.labels);
+            if pod.controller.is_none() && api.jobs.values().any(|stored| waits(&stored.view)) {
+                continue;
+            }
             if pod.tracked {
                 self.fail("I6", format!("at rest {} still carries the finalizer", pod.name));
             }
@@ -625,6 +645,11 @@ impl Oracle {
             let Some(known) = self.jobs.get(job).filter(|known| !known.gone) else {
                 continue;
             };
+            // BLPI-3: kept, and not counted yet, by a Job that stays suspended.
+            let keeps = |job: &JobView| !job.status.is_finished() && job.spec.limits_each_index();
+            if !ghost.ever_succeeded && api.job_by_uid(job).is_some_and(|stored| keeps(&stored.view)) {
+                continue;
+            }
             let booked = ghost.index.is_some_and(|index| known.completed_ever.contains(&index));
             if !(booked && ghost.ever_succeeded) {
                 let text = format!("{} ended and was never counted", ghost.name);

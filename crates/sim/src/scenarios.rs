@@ -32,6 +32,7 @@ fn calm(setup: &mut Setup) {
     setup.weights = Weights { deliver, apply, answer, node, time, bookmark, collector, ..Weights::default() };
     setup.lease = false;
     setup.events = false;
+    setup.stays_suspended = false;
 }
 
 fn each_job(setup: &mut Setup, change: impl Fn(&mut JobSetup)) {
@@ -54,6 +55,7 @@ fn plain(job: &mut JobSetup) {
         failure_policy: FailurePolicyKind::None,
         success_count: None,
         managed_elsewhere: false,
+        manual_selector: job.manual_selector,
         on_failure: false,
         fail_percent: 10,
         hangs: false,
@@ -342,6 +344,45 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.chaos_steps *= 2;
             setup.weights.time = 10;
             setup.weights.pause = 2;
+        },
+    },
+    Scenario {
+        name: "orphans",
+        about: "OWN ORPH: selectors of users that overlap, Jobs deleted without their Pods and made anew, owners removed",
+        tune: |setup| {
+            each_job(setup, |job| job.manual_selector = Some("a"));
+            setup.weights.pod_monkey = 6;
+            setup.weights.job_monkey = 6;
+            setup.orphans = true;
+            // With two leaders a Pod may be counted by the Job that goes and by the one that adopts it: a known limit.
+            setup.instances = 1;
+        },
+    },
+    Scenario {
+        name: "side-by-side",
+        about: "MANAGED: two instances, each with Jobs of its own, and neither touches the other's",
+        tune: |setup| {
+            setup.instances = 2;
+            setup.side_by_side = true;
+            setup.lease = false;
+            let mut number = 0;
+            setup.jobs.push(setup.jobs[0].clone());
+            for job in &mut setup.jobs {
+                job.managed_elsewhere = number % 2 == 1;
+                number += 1;
+            }
+            setup.weights.pod_monkey = 3;
+            setup.weights.job_monkey = 3;
+        },
+    },
+    Scenario {
+        name: "meddling",
+        about: "users edit statuses, as far as validation lets them",
+        tune: |setup| {
+            setup.meddles = true;
+            setup.weights.conflict = 6;
+            // One who edits a status and takes finalizers off is believed.
+            setup.weights.pod_monkey = 0;
         },
     },
     Scenario {

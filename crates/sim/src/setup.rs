@@ -8,6 +8,7 @@ use crate::choices::Choices;
 use crate::cluster::ClusterSetup;
 
 pub const NAMESPACE: &str = "sim";
+pub const OTHER_MANAGER: &str = "example.com/other";
 
 /// How often each kind of step is taken. Faults that a run does not have weigh nothing: most bugs need a few faults,
 /// and too many hide each other.
@@ -98,6 +99,8 @@ pub struct JobSetup {
     pub failure_policy: FailurePolicyKind,
     pub success_count: Option<i32>,
     pub managed_elsewhere: bool,
+    /// Its selector is the user's, and so are its labels: Jobs of the same word select each other's Pods.
+    pub manual_selector: Option<&'static str>,
     pub on_failure: bool,
     /// Of a hundred Pods, how many fail.
     pub fail_percent: usize,
@@ -117,6 +120,14 @@ pub struct Setup {
     pub lease: bool,
     /// Instances record events.
     pub events: bool,
+    /// The second instance serves the Jobs of another manager, and not these.
+    pub side_by_side: bool,
+    /// Users who delete a Job keep its Pods, and make the Job anew.
+    pub orphans: bool,
+    /// Users edit statuses, as far as validation lets them.
+    pub meddles: bool,
+    /// Jobs that are suspended, or have no parallelism, when the faults stop stay so.
+    pub stays_suspended: bool,
     pub chaos_steps: usize,
     /// Crash the writer right after this many writes of controllers, its answer lost.
     pub crash_after_write: Option<u64>,
@@ -158,13 +169,20 @@ impl Setup {
             conflict: fault(2),
             ..Weights::default()
         };
-        let jobs = (0..1 + choices.below(2)).map(|_| JobSetup::draw(choices)).collect();
+        let mut jobs: Vec<JobSetup> = (0..1 + choices.below(2)).map(|_| JobSetup::draw(choices)).collect();
+        if instances > 1 {
+            jobs.iter_mut().for_each(|job| job.manual_selector = None);
+        }
         Self {
             instances,
             limits,
             in_flight: if choices.one_in(4) { 1 + choices.below(3) } else { 64 },
             lease: choices.one_in(8),
             events: choices.one_in(4),
+            side_by_side: false,
+            orphans: false,
+            meddles: false,
+            stays_suspended: choices.one_in(4),
             chaos_steps: 60 + choices.below(240),
             crash_after_write: None,
             only_scales: false,
@@ -208,6 +226,7 @@ impl JobSetup {
             failure_policy,
             success_count: (indexed && choices.one_in(5)).then(|| most.min(1 + choices.below(2) as i32)),
             managed_elsewhere: choices.one_in(25),
+            manual_selector: choices.one_in(12).then_some("a"),
             on_failure: failure_policy == FailurePolicyKind::None && choices.one_in(6),
             fail_percent: *choices.pick(&[10, 0, 40, 100]),
             hangs,
@@ -248,10 +267,12 @@ impl JobSetup {
                 "suspend": self.suspend,
                 "completionMode": self.indexed.then_some("Indexed"),
                 "podReplacementPolicy": self.replace_when_failed.then_some("Failed"),
-                "managedBy": self.managed_elsewhere.then_some("example.com/other"),
+                "managedBy": self.managed_elsewhere.then_some(OTHER_MANAGER),
+                "manualSelector": self.manual_selector.map(|_| true),
+                "selector": self.manual_selector.map(|word| json!({"matchLabels": {"app": word}})),
                 "successPolicy": self.success_count.map(|count| json!({"rules": [{"succeededCount": count}]})),
                 "podFailurePolicy": failure_policy,
-                "template": {"spec": {
+                "template": {"metadata": {"labels": self.manual_selector.map(|word| json!({"app": word}))}, "spec": {
                     "restartPolicy": if self.on_failure { "OnFailure" } else { "Never" },
                     "containers": [{"name": "c", "image": "i"}],
                 }},

@@ -8,12 +8,12 @@ use compact_str::CompactString;
 use tally_controllers::driver::events::Recorder;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
-use tally_core::ids::JobUid;
+use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
 use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
 
-use crate::api::{Api, Change, Key};
+use crate::api::{Actor, Api, Change, Key};
 use crate::choices::{Choices, Tape};
 use crate::cluster::Role;
 use crate::counters::{Counters, Sometimes};
@@ -21,7 +21,7 @@ use crate::election::Candidate;
 use crate::host::{Asking, Brain, Host, Sent};
 use crate::judge::Judge;
 use crate::oracle::{Context, Oracle, Violation};
-use crate::setup::{JobSetup, Setup};
+use crate::setup::{JobSetup, OTHER_MANAGER, Setup};
 use crate::trace::{Trace, describe_job};
 
 /// When the world begins: a round date that is no special number.
@@ -53,6 +53,8 @@ pub struct World<S: Soundness> {
     pub(crate) asking: Option<Asking>,
     /// How often another controller had something to tell users.
     pub(crate) told: u64,
+    /// The Job that each Pod last belonged to, where that is asked about.
+    owners: BTreeMap<PodUid, JobUid>,
     /// Events that recorders were given.
     pub(crate) posted: u64,
     /// Controllers that were started.
@@ -81,6 +83,7 @@ impl<S: Soundness> World<S> {
             judge: Judge::default(),
             asking: None,
             told: 0,
+            owners: BTreeMap::new(),
             posted: 0,
             begun: 0,
             setup,
@@ -107,7 +110,8 @@ impl<S: Soundness> World<S> {
         let mut mailbox = None;
         let brain = match role {
             Role::Job => {
-                let config = Config { limits: self.setup.limits, ..Config::default() };
+                let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
+                let config = Config { limits: self.setup.limits, managed_by, ..Config::default() };
                 Brain::Job(Box::new(JobController::with_soundness(config, self.soundness)))
             }
             Role::Ttl => Brain::Other(Box::new(TtlController::with_soundness(self.soundness))),
@@ -340,13 +344,51 @@ impl<S: Soundness> World<S> {
     pub(crate) fn settle_changes(&mut self, context: Context) {
         let mut changes: Vec<Change> = std::mem::take(&mut self.api.changes);
         for change in changes.drain(..) {
+            if let Change::Pod { after, .. } = &change
+                && let Some(job) = after.job().filter(|_| self.setup.side_by_side)
+            {
+                self.owners.insert(after.uid.clone(), job.clone());
+            }
+            self.check_manager(&change);
             self.oracle.observe(&change, context, &self.api, &mut self.counters);
         }
         self.api.changes = changes;
         self.judge_changes();
     }
 
+    /// Whether an instance serves the Job.
     pub(crate) fn is_ours(&self, job: &JobView) -> bool {
-        job.spec.managed_by.is_none()
+        job.spec.managed_by.is_none() || self.setup.side_by_side
+    }
+
+    /// Whose Jobs an instance serves.
+    fn manager_of(&self, instance: usize) -> Option<&'static str> {
+        (self.setup.side_by_side && instance % 2 == 1).then_some(OTHER_MANAGER)
+    }
+
+    /// M1: nobody writes to a Job of another manager, or to its Pods, or lets go Pods that may be another's. TTLs are
+    /// everybody's.
+    fn check_manager(&mut self, change: &Change) {
+        let (Change::Job { actor, .. } | Change::Pod { actor, .. }) = change;
+        let Actor::Controller { instance: host, .. } = *actor else { return };
+        let Some(instance) = self.hosts[host].instance.filter(|_| self.hosts[host].role == Role::Job) else { return };
+        let manager = self.manager_of(instance);
+        let elsewhere = |uid: &JobUid| self.fates.get(uid).is_some_and(|setup| setup.managed_elsewhere);
+        let serves = |uid: &JobUid| elsewhere(uid) == manager.is_some();
+        let (name, served) = match change {
+            Change::Job { after, .. } => (&after.name, serves(&after.uid)),
+            Change::Pod { before, after, .. } => {
+                let served = match before.as_ref().unwrap_or(after).job() {
+                    Some(uid) => serves(uid) || (manager.is_none() && self.api.job_by_uid(uid).is_none()),
+                    // Nobody's: adopted, or let go by who had recorded it, or by the one that looks after such Pods.
+                    None if after.job().or_else(|| self.owners.get(&after.uid)).is_some_and(serves) => true,
+                    None => manager.is_none(),
+                };
+                (&after.name, served)
+            }
+        };
+        if !served {
+            self.oracle.fail("M1", format!("c{instance}, which serves {manager:?}, wrote to {name}"));
+        }
     }
 }

@@ -195,8 +195,8 @@ impl CronJobs {
         self.arm(&child.owner.clone(), Some(now));
     }
 
-    fn jobs_listed(&mut self, now: Timestamp) {
-        for child in self.jobs.list_ends() {
+    fn jobs_listed(&mut self, at: Revision, now: Timestamp) {
+        for child in self.jobs.list_ends(at) {
             self.unlink(&child, now);
         }
         for child in std::mem::take(&mut self.held) {
@@ -570,7 +570,7 @@ impl Controller for CronJobs {
             }
             Input::Listed(Kind::JOB, at) => {
                 self.jobs_at = self.jobs_at.max(at);
-                self.jobs_listed(now);
+                self.jobs_listed(at, now);
             }
             Input::Reached(Kind::JOB, at) => self.jobs_at = self.jobs_at.max(at),
             Input::Answered { request, reply, .. } => {

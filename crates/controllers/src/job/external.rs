@@ -47,6 +47,9 @@ impl<S: Soundness> JobController<S> {
             return;
         }
         self.strays.forget_untracked(&job.uid);
+        if job.status.is_finished() {
+            self.strays.unsettle_loose(&job.namespace);
+        }
         if !is_untouched(job) {
             self.forget_unserved(&job.uid);
         } else if self.unserved.get(&job.uid).is_none_or(|known| known.generation != job.generation) {
