@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tally_core::ids::{JobUid, PodUid};
-use tally_core::ledger::StatusWrite;
+use tally_core::ledger::{News, StatusWrite};
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
@@ -122,7 +122,7 @@ impl<S: Soundness> JobMachine<S> {
         if let Some((slot, ledger)) = self.ledger_mut(job)
             && ledger.knows_at(&pod.uid).is_some()
         {
-            ledger.observe_pod(pod, now);
+            ledger.take_in(pod, News::Answer, now);
             self.pod_owner.insert(pod_key(&pod.uid), slot);
         }
     }
@@ -315,7 +315,7 @@ impl<S: Soundness> JobMachine<S> {
                 };
                 tracked.refreshing = false;
                 let stale = tracked.stale_write.take().filter(|_| retries_stale);
-                self.observe_job(fresh.clone(), now, out);
+                self.take_in_job(fresh.clone(), News::Answer, now, out);
                 if let Some(mut write) = stale.filter(|_| !fresh.status.is_finished()) {
                     write.base = fresh.revision;
                     let view = fresh;
@@ -324,7 +324,10 @@ impl<S: Soundness> JobMachine<S> {
             }
             Answer::Done(_) | Answer::Gone => {
                 // Replaced or deleted. The stream says the same sooner or later; nothing to wait for.
-                self.buried_jobs.insert(job.clone(), self.epoch);
+                if let Some(tracked) = self.tracked(slot) {
+                    let burial = (tracked.epoch, tracked.view.revision);
+                    self.buried_jobs.insert(job.clone(), burial);
+                }
                 self.job_gone(job, now, out);
             }
             _ => {

@@ -17,7 +17,7 @@ use compact_str::CompactString;
 use tally_core::blueprint::pod_body;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView, RESERVED_MANAGER};
-use tally_core::ledger::{Ledger, Limits, Plan, Removal, Sight, StatusWrite};
+use tally_core::ledger::{Ledger, Limits, News, Plan, Removal, Sight, StatusWrite};
 use tally_core::mutation::{Bug, Sound, Soundness};
 use tally_core::status_rules;
 use tally_core::time::{Span, Timestamp};
@@ -65,8 +65,8 @@ pub struct JobMachine<S = Sound> {
     by_uid: HashMap<JobUid, JobSlot, FixedState>,
     by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
     /// Jobs the API said are gone, until the stream says so too: older events must not bring them back. With each, the
-    /// list that still showed it.
-    buried_jobs: BTreeMap<JobUid, u32>,
+    /// latest list that showed it, and the newest revision that was known of it.
+    buried_jobs: BTreeMap<JobUid, (u32, Revision)>,
     /// In whose ledger a Pod is, by a hash of its UID. A hint: the ledger itself has the last word.
     pod_owner: HashMap<u64, JobSlot, FixedState>,
     strays: Strays,
@@ -292,19 +292,28 @@ impl<S: Soundness> JobMachine<S> {
     // ---- Jobs ----
 
     fn observe_job(&mut self, job: Arc<JobView>, now: Timestamp, out: &mut Outbox) {
-        if let Some(seen_in) = self.buried_jobs.get_mut(&job.uid) {
-            *seen_in = self.epoch;
+        self.take_in_job(job, News::Stream, now, out);
+    }
+
+    /// A Job as the stream or an answer shows it. An answer is in no list.
+    fn take_in_job(&mut self, job: Arc<JobView>, news: News, now: Timestamp, out: &mut Outbox) {
+        let epoch = self.epoch;
+        if let Some((seen_in, _)) = self.buried_jobs.get_mut(&job.uid) {
+            if news == News::Stream {
+                *seen_in = epoch;
+            }
             return;
         }
         let slot = match self.slot_of(&job.uid) {
             Some(slot) => slot,
             None => self.add_job(job.clone(), out),
         };
-        let epoch = self.epoch;
         let Some(tracked) = self.tracked_mut(slot) else {
             return;
         };
-        tracked.epoch = epoch;
+        if news == News::Stream {
+            tracked.epoch = epoch;
+        }
         if job.revision > tracked.view.revision {
             tracked.view = job.clone();
             tracked.refreshing = false;
@@ -369,21 +378,24 @@ impl<S: Soundness> JobMachine<S> {
             }
         } else if tracked.ledger.is_none() {
             let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.soundness));
-            let (ours, others): (Vec<_>, Vec<_>) =
-                self.strays.take_job(&view.uid).into_iter().partition(|pod| view.spec.selector.matches(&pod.labels));
-            for pod in ours {
+            let (ours, others): (Vec<_>, Vec<_>) = self
+                .strays
+                .take_news_of(&view.uid)
+                .into_iter()
+                .partition(|(pod, _)| view.spec.selector.matches(&pod.labels));
+            for (pod, news) in ours {
                 self.pod_owner.insert(pod_key(&pod.uid), slot);
-                ledger.observe_pod(&pod, now);
+                ledger.take_in(&pod, news, now);
             }
             if let Some(tracked) = self.tracked_mut(slot) {
                 tracked.ledger = Some(ledger);
             }
             // All of them first: while one finds its place the ledger may plan, and must know of the others.
-            for pod in &others {
-                self.strays.insert(pod.clone());
+            for (pod, news) in &others {
+                self.strays.insert(pod.clone(), *news);
             }
-            for pod in others {
-                self.observe_pod(pod, now, out);
+            for (pod, news) in others {
+                self.take_in(pod, news, now, out);
             }
             self.consider_adoptions(slot, out);
         }
@@ -683,7 +695,7 @@ impl<S: Soundness> JobMachine<S> {
                 for uid in missing {
                     self.job_gone(&uid, now, out);
                 }
-                self.buried_jobs.retain(|_, seen_in| *seen_in == epoch);
+                self.buried_jobs.retain(|_, (seen_in, known_at)| *seen_in == epoch || *known_at > at);
                 self.jobs_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.jobs_at.max(at) };
                 self.jobs_reached(now, out);
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::ledger::News;
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
@@ -54,7 +55,9 @@ impl Strays {
         self.pods.len() + self.orphans.len()
     }
 
-    pub fn insert(&mut self, pod: Arc<PodView>) {
+    /// A Pod that an answer shows is in no list by that.
+    pub fn insert(&mut self, pod: Arc<PodView>, news: News) {
+        let before = self.pods.get(&pod.uid).map(|(_, seen_in)| *seen_in);
         self.remove(&pod.uid);
         if let Some(job) = pod.job() {
             self.by_job.entry(job.clone()).or_default().insert(pod.uid.clone());
@@ -62,7 +65,11 @@ impl Strays {
             self.loose.entry(pod.namespace.clone()).or_default().insert(pod.uid.clone());
         }
         self.unsettled.insert((pod.revision, pod.uid.clone()));
-        self.pods.insert(pod.uid.clone(), (pod, self.epoch));
+        let seen_in = match news {
+            News::Stream => self.epoch,
+            News::Answer => before.unwrap_or(self.epoch.wrapping_sub(1)),
+        };
+        self.pods.insert(pod.uid.clone(), (pod, seen_in));
     }
 
     /// Seen in the current list, if only in an older form.
@@ -107,8 +114,18 @@ impl Strays {
     }
 
     pub fn take_job(&mut self, job: &JobUid) -> Vec<Arc<PodView>> {
+        self.take_news_of(job).into_iter().map(|(pod, _)| pod).collect()
+    }
+
+    /// With each Pod, whether the current list has shown it.
+    pub fn take_news_of(&mut self, job: &JobUid) -> Vec<(Arc<PodView>, News)> {
         let uids = self.by_job.get(job).cloned().unwrap_or_default();
-        uids.iter().filter_map(|uid| self.remove(uid)).collect()
+        let news_of = |uid: &PodUid| match self.pods.get(uid) {
+            Some((_, seen_in)) if *seen_in == self.epoch => News::Stream,
+            _ => News::Answer,
+        };
+        let news: Vec<News> = uids.iter().map(news_of).collect();
+        uids.iter().zip(news).filter_map(|(uid, news)| Some((self.remove(uid)?, news))).collect()
     }
 
     pub fn forget_job(&mut self, job: &JobUid) {
@@ -198,9 +215,16 @@ impl Strays {
 
 impl<S: Soundness> JobMachine<S> {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
+        self.take_in(pod, News::Stream, now, out);
+    }
+
+    /// A Pod finds its place, whoever shows it.
+    pub(super) fn take_in(&mut self, pod: Arc<PodView>, news: News, now: Timestamp, out: &mut Outbox) {
         let (held_before, holds_now) = (self.holds_ended(&pod.uid), pod.tracked && pod.phase.is_terminal());
         if self.strays.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision) {
-            self.strays.touch(&pod.uid);
+            if news == News::Stream {
+                self.strays.touch(&pod.uid);
+            }
             return;
         }
         let ledger = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
@@ -212,7 +236,7 @@ impl<S: Soundness> JobMachine<S> {
             if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied()
                 && let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut())
             {
-                ledger.observe_pod(&pod, now);
+                ledger.take_in(&pod, news, now);
             }
             return;
         }
@@ -221,7 +245,7 @@ impl<S: Soundness> JobMachine<S> {
         }
         let job = pod.job().and_then(|uid| self.slot_of(uid));
         let before = self.pod_owner.get(&pod_key(&pod.uid)).copied().filter(|before| Some(*before) != job);
-        self.place_pod(pod.clone(), job, now, out);
+        self.place_pod(pod.clone(), job, news, now, out);
         if let Some(before) = before {
             // It changed hands, or lost its owner. Only now that it has its new place does the old one plan: a Pod
             // that is merely elsewhere is not a released Pod.
@@ -245,11 +269,11 @@ impl<S: Soundness> JobMachine<S> {
         let known =
             self.strays.pods.contains_key(&pod.uid) || owner.is_some_and(|ledger| ledger.knows_at(&pod.uid).is_some());
         if known || pod.revision > self.pods_at {
-            self.observe_pod(pod, now, out);
+            self.take_in(pod, News::Answer, now, out);
         }
     }
 
-    fn place_pod(&mut self, pod: Arc<PodView>, job: Option<JobSlot>, now: Timestamp, out: &mut Outbox) {
+    fn place_pod(&mut self, pod: Arc<PodView>, job: Option<JobSlot>, news: News, now: Timestamp, out: &mut Outbox) {
         let Some(slot) = job else {
             if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
                 // Somebody else's Pod, finalizer or not (S14).
@@ -259,7 +283,7 @@ impl<S: Soundness> JobMachine<S> {
             if !pod.tracked {
                 self.strays.forget_orphan(&pod.uid);
             }
-            self.strays.insert(pod.clone());
+            self.strays.insert(pod.clone(), news);
             self.stray_changed(&pod, now, out);
             self.settle_strays(now, out);
             return;
@@ -271,7 +295,7 @@ impl<S: Soundness> JobMachine<S> {
         if !self.is_ours(&view) {
             self.strays.bury(&pod.uid);
             if pod.tracked && self.is_caretaker() {
-                self.strays.insert(pod);
+                self.strays.insert(pod, news);
             }
             return;
         }
@@ -287,7 +311,7 @@ impl<S: Soundness> JobMachine<S> {
             return;
         }
         if !view.spec.selector.matches(&pod.labels) {
-            self.strays.insert(pod.clone());
+            self.strays.insert(pod.clone(), news);
             if !view.deleting {
                 self.disown(&view.uid, &pod, out);
             } else if pod.tracked {
@@ -305,7 +329,7 @@ impl<S: Soundness> JobMachine<S> {
         let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else {
             return;
         };
-        ledger.observe_pod(&pod, now);
+        ledger.take_in(&pod, news, now);
         self.plan(slot, now, out);
     }
 
@@ -381,7 +405,7 @@ impl<S: Soundness> JobMachine<S> {
     pub(super) fn reconsider_stray(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         // As if seen anew: it may match again, or be somebody else's by now.
         if let Some((pod, _)) = self.strays.pods.get(uid).cloned() {
-            self.observe_pod(pod, now, out);
+            self.take_in(pod, News::Answer, now, out);
         }
     }
 
@@ -481,7 +505,7 @@ impl<S: Soundness> JobMachine<S> {
             if let Some((known, _)) = self.strays.pods.get(uid)
                 && known.revision < pod.revision
             {
-                self.strays.insert(pod.clone());
+                self.strays.insert(pod.clone(), News::Answer);
             }
             self.stray_changed(pod, now, out);
         } else if let Answer::Gone = answer {

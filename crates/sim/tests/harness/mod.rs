@@ -46,6 +46,8 @@ pub enum Fate {
     Held,
     /// Carried out; the answer comes when the test says so.
     AnsweredLate,
+    /// Carried out, and answered 500: the store was too slow to say so.
+    AppliedError,
 }
 
 pub struct Performed {
@@ -65,7 +67,7 @@ pub struct Replica {
     pub machine: JobMachine<Sound>,
     ttl: TtlMachine<Sound>,
     /// How much of each log it has been shown.
-    cursors: [usize; 2],
+    pub cursors: [usize; 2],
     flights: Vec<(Source, Request)>,
     wakes: [Option<Timestamp>; 2],
     pub clock: Span,
@@ -153,6 +155,7 @@ pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: 
             spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{value}}}]}}"));
         } else if let Some(value) = text("label=") {
             label = format!("\"app\":\"{value}\"");
+            spec.push("\"manualSelector\":true".to_owned());
         } else {
             match token {
                 "indexed" => spec.push("\"completionMode\":\"Indexed\"".to_owned()),
@@ -530,7 +533,7 @@ impl Cluster {
             }
             let fate = (self.hook)(&request.action);
             let actor = Actor::Controller { instance: replica, incarnation: 0 };
-            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate);
+            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate | Fate::AppliedError);
             let done = carried.then(|| self.api.perform(&request.action, actor, Sound));
             if let (true, Some(Answer::Refused { code: 422, message, .. })) = (is_status(&request.action), &done) {
                 panic!("the API refuses a status: {message}");
@@ -538,7 +541,7 @@ impl Cluster {
             let answer = match (fate, done) {
                 (Fate::Carried | Fate::AnsweredLate, Some(answer)) => answer,
                 (Fate::Refused, _) => refused("no"),
-                (Fate::Unavailable, _) => Answer::Unavailable,
+                (Fate::Unavailable | Fate::AppliedError, _) => Answer::Unavailable,
                 (Fate::Held, _) => {
                     held.push((source, request));
                     continue;
