@@ -89,18 +89,21 @@ impl<S: Soundness> JobMachine<S> {
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
             Pending::Adopt { job, pod } => {
                 let slot = self.slot_of(&job);
-                if let Some(tracked) = slot.and_then(|slot| self.tracked_mut(slot)) {
-                    tracked.adoptions = tracked.adoptions.saturating_sub(1);
-                }
+                let waiting = slot.and_then(|slot| self.tracked_mut(slot)).and_then(|it| it.adoptions.get_mut(&pod));
                 match answer {
                     Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
                     Answer::Gone => self.stray_gone(&pod, now, out),
-                    // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13).
-                    _ => {
+                    // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13). The Job waits: what it
+                    // made meanwhile would be too much.
+                    answer => {
+                        if let Some(since) = waiting {
+                            *since = since.filter(|_| matches!(answer, Answer::Refused { .. }));
+                        }
                         self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                     }
                 }
                 if let Some(slot) = slot {
+                    self.settle_adoptions(slot);
                     self.plan(slot, now, out);
                 }
             }
@@ -111,9 +114,10 @@ impl<S: Soundness> JobMachine<S> {
                     self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                 }
             },
-            Pending::OrphanRelease { pod } => {
-                self.orphan_answered(&pod, answer, now, out);
+            Pending::OrphanRelease { pod, revision } => {
+                self.orphan_answered(&pod, revision, answer, now, out);
             }
+            Pending::OrphanLook { pod, revision } => self.orphan_seen(&pod, revision, answer, now, out),
         }
     }
 
@@ -352,8 +356,10 @@ impl<S: Soundness> JobMachine<S> {
             return;
         };
         let selector = tracked.view.spec.selector.clone();
-        let (ours, others): (Vec<_>, Vec<_>) =
-            pods.into_iter().filter(|pod| pod.job() == Some(job)).partition(|pod| selector.matches(&pod.labels));
+        let (ours, others): (Vec<_>, Vec<_>) = pods
+            .into_iter()
+            .filter(|pod| pod.job() == Some(job) && !self.strays.knows_newer(pod))
+            .partition(|pod| selector.matches(&pod.labels));
         // Pods that the Job controls and does not select find their place first: they are not gone.
         for pod in others {
             self.hear_of_pod(pod, now, out);
@@ -364,7 +370,7 @@ impl<S: Soundness> JobMachine<S> {
         };
         ledger.pods_listed(&ours, at, pods_at, now);
         for pod in &ours {
-            self.pod_owner.insert(pod_key(&pod.uid), slot);
+            self.placed(&pod.uid, slot);
         }
         self.plan(slot, now, out);
     }
@@ -380,13 +386,14 @@ impl<S: Soundness> JobMachine<S> {
         let view = tracked.view.clone();
         let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);
         if !confirmed {
-            for uid in pods.into_keys() {
-                self.timers.insert((now + GET_RETRY, Chore::Reconsider(uid)));
-            }
+            tracked.adoptions.extend(pods.keys().map(|uid| (uid.clone(), None)));
+            self.timers.extend(pods.into_keys().map(|uid| (now + GET_RETRY, Chore::Reconsider(uid))));
             self.plan(slot, now, out);
             return;
         }
-        tracked.adoptions += pods.len();
+        for uid in pods.keys() {
+            tracked.adoptions.entry(uid.clone()).or_default().get_or_insert(now);
+        }
         for (uid, (name, revision)) in pods {
             let change = PodChange::Adopt { job: job.clone(), job_name: view.name.clone() };
             let action = Action::PatchPod {
@@ -398,5 +405,6 @@ impl<S: Soundness> JobMachine<S> {
             };
             self.send(out, Pending::Adopt { job: job.clone(), pod: uid }, action);
         }
+        self.plan(slot, now, out);
     }
 }

@@ -33,8 +33,8 @@ type FixedState = foldhash::fast::FixedState;
 
 /// How long the gate may stay closed before the Pods of that one Job are listed.
 const GATE_PATIENCE: Span = Span::from_seconds(1);
-/// How long a Job waits for Pods it is about to adopt before it goes on without them. Requests end by themselves, so
-/// this is for a server that hardly answers: the Pods made meanwhile would be too many.
+/// How long a Job waits for an adoption that is not answered, or that the server refuses, before it goes on without that
+/// Pod. What fails otherwise is tried until it is known what became of it: the Pods made meanwhile would be too many.
 const ADOPTION_PATIENCE: Span = Span::from_seconds(10);
 /// How long to wait before asking again for a Job that could not be read.
 const GET_RETRY: Span = Span::from_seconds(1);
@@ -113,9 +113,9 @@ struct Tracked<S> {
     gate_closed_at: Option<Timestamp>,
     /// Pods to adopt once the Job is known to be still there.
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
-    /// Adoptions asked for and not answered.
-    adoptions: usize,
-    adopting_since: Option<Timestamp>,
+    /// Adoptions asked for and not settled. With each, since when it has been unanswered or refused; None if it has failed
+    /// and is to be tried again.
+    adoptions: BTreeMap<PodUid, Option<Timestamp>>,
     warned_unknown_mode: bool,
     planned_at: Option<Timestamp>,
     /// For the mutant that sends a stale status again.
@@ -178,6 +178,12 @@ enum Pending {
     },
     OrphanRelease {
         pod: PodUid,
+        revision: Revision,
+    },
+    /// What an orphan is by now that could not be let go as what it was.
+    OrphanLook {
+        pod: PodUid,
+        revision: Revision,
     },
     Doubt {
         job: JobUid,
@@ -347,8 +353,7 @@ impl<S: Soundness> JobMachine<S> {
             list_retry_at: None,
             gate_closed_at: None,
             adopting: BTreeMap::new(),
-            adoptions: 0,
-            adopting_since: None,
+            adoptions: BTreeMap::new(),
             warned_unknown_mode: false,
             planned_at: None,
             stale_write: None,
@@ -384,7 +389,7 @@ impl<S: Soundness> JobMachine<S> {
                 .into_iter()
                 .partition(|(pod, _)| view.spec.selector.matches(&pod.labels));
             for (pod, news) in ours {
-                self.pod_owner.insert(pod_key(&pod.uid), slot);
+                self.placed(&pod.uid, slot);
                 ledger.take_in(&pod, news, now);
             }
             if let Some(tracked) = self.tracked_mut(slot) {
@@ -399,6 +404,7 @@ impl<S: Soundness> JobMachine<S> {
             }
             self.consider_adoptions(slot, out);
         }
+        self.settle_adoptions(slot);
         self.plan(slot, now, out);
     }
 
@@ -425,7 +431,8 @@ impl<S: Soundness> JobMachine<S> {
             for pod in ledger.pods() {
                 self.pod_owner.remove(&pod_key(pod.uid));
                 if pod.tracked && sweeps {
-                    self.strays.orphan_named(pod.uid.clone(), tracked.view.namespace.clone(), pod.name.clone());
+                    let place = (tracked.view.namespace.clone(), pod.name.clone());
+                    self.strays.orphan_named(pod.uid.clone(), place, pod.revision, Some(uid.clone()));
                 }
             }
         }
@@ -464,7 +471,9 @@ impl<S: Soundness> JobMachine<S> {
                 );
                 out.events.push(event);
             }
-            return;
+            if !tracked.view.deleting {
+                return;
+            }
         }
         // A list in progress shows a mixture; wait for its end.
         if listing_pods {
@@ -472,15 +481,17 @@ impl<S: Soundness> JobMachine<S> {
         }
         tracked.planned_at = Some(now);
         // A Job must not make Pods, or up its mind, without those it is about to adopt.
-        if tracked.adopting.is_empty() && tracked.adoptions == 0 {
-            tracked.adopting_since = None;
-        } else {
-            let since = *tracked.adopting_since.get_or_insert(now);
-            // A clock that stepped back must not freeze the Job.
-            if (since..since + ADOPTION_PATIENCE).contains(&now) {
-                self.set_timer(slot, Some(since + ADOPTION_PATIENCE));
-                return;
+        // A clock that stepped back must not freeze the Job.
+        let patience_ends = |since: &Option<Timestamp>| match since {
+            Some(since) => {
+                Some(*since + ADOPTION_PATIENCE).filter(|_| (*since..*since + ADOPTION_PATIENCE).contains(&now))
             }
+            None => Some(now + GET_RETRY),
+        };
+        let proposed = Some(now + GET_RETRY).filter(|_| !tracked.adopting.is_empty());
+        if let Some(at) = tracked.adoptions.values().filter_map(patience_ends).chain(proposed).min() {
+            self.set_timer(slot, Some(at.min(now + GET_RETRY)));
+            return;
         }
         let view = ledger.job().clone();
         let plan = ledger.plan(now, Sight { pods_at, jobs_at, elsewhere: &self.strays });
@@ -763,6 +774,7 @@ impl<S: Soundness> JobMachine<S> {
                     if let Some(tracked) = self.tracked_mut(slot) {
                         tracked.timer = None;
                     }
+                    self.settle_adoptions(slot);
                     self.plan(slot, now, out);
                 }
                 Chore::Refresh(uid) => {

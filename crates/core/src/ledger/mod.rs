@@ -165,7 +165,8 @@ struct Facts<'a, S> {
 impl<S: Soundness> PodFacts for Facts<'_, S> {
     fn is_tracked(&self, uid: &PodUid) -> bool {
         match self.ledger.find(uid) {
-            Some(slot) => self.ledger.entry(slot).tracked,
+            // One that runs is not released, whatever it lacks.
+            Some(slot) => self.ledger.entry(slot).tracked || self.ledger.entry(slot).is_active(),
             None => !self.unknown_is_gone || self.elsewhere.is_tracked(uid),
         }
     }
@@ -256,6 +257,11 @@ impl<S: Soundness> Ledger<S> {
     /// Whether recorded UIDs wait to be tallied.
     pub fn has_uncounted(&self) -> bool {
         !self.uncounted.is_empty()
+    }
+
+    /// Whether the status has this Pod among those to be tallied.
+    pub fn has_recorded(&self, uid: &PodUid) -> bool {
+        self.uncounted.contains_key(uid)
     }
 
     /// Recorded or due, and not yet tallied: what an operator calls the backlog.

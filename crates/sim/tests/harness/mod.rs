@@ -46,8 +46,6 @@ pub enum Fate {
     Held,
     /// Carried out; the answer comes when the test says so.
     AnsweredLate,
-    /// Carried out, and answered 500: the store was too slow to say so.
-    AppliedError,
 }
 
 pub struct Performed {
@@ -434,6 +432,11 @@ impl Cluster {
         self.start_from(jobs_at, pods_at);
     }
 
+    pub fn restart_as(&mut self, manager: &str) {
+        self.replicas.clear();
+        self.start_as(manager);
+    }
+
     pub fn list(&mut self, replica: usize, resource: Resource, at: Revision) {
         self.tell(replica, Input::Listing { resource });
         let objects: Vec<Object> = match resource {
@@ -533,7 +536,7 @@ impl Cluster {
             }
             let fate = (self.hook)(&request.action);
             let actor = Actor::Controller { instance: replica, incarnation: 0 };
-            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate | Fate::AppliedError);
+            let carried = matches!(fate, Fate::Carried | Fate::ReplyLost | Fate::AnsweredLate);
             let done = carried.then(|| self.api.perform(&request.action, actor, Sound));
             if let (true, Some(Answer::Refused { code: 422, message, .. })) = (is_status(&request.action), &done) {
                 panic!("the API refuses a status: {message}");
@@ -541,7 +544,7 @@ impl Cluster {
             let answer = match (fate, done) {
                 (Fate::Carried | Fate::AnsweredLate, Some(answer)) => answer,
                 (Fate::Refused, _) => refused("no"),
-                (Fate::Unavailable | Fate::AppliedError, _) => Answer::Unavailable,
+                (Fate::Unavailable, _) => Answer::Unavailable,
                 (Fate::Held, _) => {
                     held.push((source, request));
                     continue;
@@ -677,6 +680,10 @@ pub fn is_create(action: &Action) -> bool {
 
 pub fn is_release(action: &Action) -> bool {
     matches!(action, Action::PatchPod { change: PodChange::Release, .. })
+}
+
+pub fn is_adopt(action: &Action) -> bool {
+    matches!(action, Action::PatchPod { change: PodChange::Adopt { .. }, .. })
 }
 
 pub fn is_delete(action: &Action) -> bool {
