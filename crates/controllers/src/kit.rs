@@ -86,17 +86,28 @@ impl<V: View> Mirror<V> {
         self.listing = true;
     }
 
-    /// Takes an object as it is now, unless it is known at a later revision.
+    /// Takes an object as the stream shows it, unless it is known at a later revision.
     pub fn observe(&mut self, view: V) -> Seen<V> {
+        self.take_in(view, Some(self.epoch))
+    }
+
+    /// Takes an object from an answer. A list that is coming in at that time has not shown it by that.
+    pub fn hear(&mut self, view: V) -> Seen<V> {
+        self.take_in(view, None)
+    }
+
+    fn take_in(&mut self, view: V, seen_in: Option<u32>) -> Seen<V> {
         let key = (view.meta().namespace.clone(), view.meta().name.clone());
         match self.objects.get_mut(&key) {
             Some((known, epoch)) => {
-                *epoch = self.epoch;
-                let stale = known.meta().uid == view.meta().uid && known.meta().revision() > view.meta().revision();
+                let same = known.meta().uid == view.meta().uid;
+                let stale = same && known.meta().revision() > view.meta().revision();
+                // A namesake is another object: what a list has shown of the one says nothing of the other.
+                *epoch = seen_in.unwrap_or(if same { *epoch } else { self.epoch.wrapping_sub(1) });
                 if stale { Seen::Stale } else { Seen::Changed(std::mem::replace(known, view)) }
             }
             None => {
-                self.objects.insert(key, (view, self.epoch));
+                self.objects.insert(key, (view, seen_in.unwrap_or(self.epoch.wrapping_sub(1))));
                 Seen::New
             }
         }
@@ -111,13 +122,14 @@ impl<V: View> Mirror<V> {
         self.objects.remove(&key).map(|(view, _)| view)
     }
 
-    /// What the list that just ended did not contain.
-    pub fn list_ends(&mut self) -> Vec<V> {
+    /// What the list as of `at`, which just ended, did not contain. What is newer than the list stays: an answer told of it.
+    pub fn list_ends(&mut self, at: Revision) -> Vec<V> {
         self.listing = false;
         self.synced = true;
         let epoch = self.epoch;
+        let is_missing = |(view, seen): &(V, u32)| *seen != epoch && view.meta().revision() <= at;
         let missing: Vec<_> =
-            self.objects.iter().filter(|(_, (_, seen))| *seen != epoch).map(|(key, _)| key.clone()).collect();
+            self.objects.iter().filter(|(_, object)| is_missing(object)).map(|(key, _)| key.clone()).collect();
         missing.into_iter().filter_map(|key| self.objects.remove(&key)).map(|(view, _)| view).collect()
     }
 
@@ -237,12 +249,32 @@ mod tests {
         mirror.list_begins();
         mirror.observe(thing("a", "1", 1));
         mirror.observe(thing("b", "2", 2));
-        assert!(mirror.list_ends().is_empty() && mirror.is_complete());
+        assert!(mirror.list_ends(Revision(2)).is_empty() && mirror.is_complete());
         mirror.list_begins();
         assert!(!mirror.is_complete());
         mirror.observe(thing("b", "2", 2));
-        assert_eq!(mirror.list_ends().len(), 1);
+        assert_eq!(mirror.list_ends(Revision(3)).len(), 1);
         assert_eq!(names(&mirror), [("b".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn an_answer_in_the_middle_of_a_list_is_no_part_of_it() {
+        let mut mirror = Mirror::default();
+        mirror.list_begins();
+        mirror.observe(thing("known", "1", 1));
+        mirror.list_ends(Revision(2));
+        mirror.list_begins();
+        mirror.hear(thing("known", "1", 4));
+        mirror.hear(thing("came and went", "2", 5));
+        mirror.hear(thing("later", "3", 11));
+        mirror.observe(thing("listed", "4", 6));
+        mirror.hear(thing("listed", "4", 7));
+        assert_eq!(mirror.list_ends(Revision(10)).len(), 2);
+        assert_eq!(names(&mirror), [("later".to_owned(), 11), ("listed".to_owned(), 7)]);
+        mirror.list_begins();
+        mirror.observe(thing("later", "3", 11));
+        mirror.hear(thing("listed", "5", 12));
+        assert_eq!(mirror.list_ends(Revision(14)).len(), 1, "neither of the two of that name was in the list");
     }
 
     #[test]

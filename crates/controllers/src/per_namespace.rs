@@ -244,11 +244,11 @@ impl<R: Rule> Controller for PerNamespace<R> {
                 }
             }
             Input::Gone(_, object) => self.object_gone(object),
-            Input::Listed(Kind::NAMESPACE, _) => {
-                self.due.extend(self.namespaces.list_ends().into_iter().map(|gone| gone.metadata.name));
+            Input::Listed(Kind::NAMESPACE, at) => {
+                self.due.extend(self.namespaces.list_ends(at).into_iter().map(|gone| gone.metadata.name));
             }
             Input::Listed(_, at) => {
-                self.due.extend(self.objects.list_ends().into_iter().map(|gone| gone.meta.namespace));
+                self.due.extend(self.objects.list_ends(at).into_iter().map(|gone| gone.meta.namespace));
                 self.followed(at);
             }
             Input::Reached(Kind::NAMESPACE, _) => {}

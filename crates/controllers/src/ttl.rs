@@ -31,6 +31,8 @@ struct Waiting {
     name: CompactString,
     expires_at: Timestamp,
     timer: Option<Timestamp>,
+    /// Requests about it that are under way.
+    asked: u32,
     failures: u32,
     epoch: u32,
 }
@@ -80,13 +82,13 @@ impl<S: Soundness> TtlMachine<S> {
             name: job.name.clone(),
             expires_at,
             timer: None,
+            asked: 0,
             failures: 0,
             epoch,
         });
         waiting.epoch = epoch;
         waiting.expires_at = expires_at;
-        let busy = self.requests.values().any(|(uid, _)| *uid == job.uid);
-        if !busy {
+        if waiting.asked == 0 {
             self.arm(&job.uid, expires_at);
         }
     }
@@ -110,6 +112,9 @@ impl<S: Soundness> TtlMachine<S> {
     fn send(&mut self, uid: JobUid, step: Step, action: Action, out: &mut Outbox) {
         self.next_request += 1;
         let id = RequestId(self.next_request);
+        if let Some(waiting) = self.jobs.get_mut(&uid) {
+            waiting.asked += 1;
+        }
         self.requests.insert(id, (uid, step));
         out.requests.push(Request { id, action });
     }
@@ -205,6 +210,10 @@ impl<S: Soundness> Machine for TtlMachine<S> {
             }
             Input::Answered { request, answer, served_at } => {
                 if let Some((uid, step)) = self.requests.remove(&request) {
+                    // One that was forgotten and heard of again has not been asked about.
+                    if let Some(waiting) = self.jobs.get_mut(&uid) {
+                        waiting.asked = waiting.asked.saturating_sub(1);
+                    }
                     self.answered(&uid, step, answer, served_at, now, out);
                 }
             }
@@ -217,5 +226,51 @@ impl<S: Soundness> Machine for TtlMachine<S> {
         }
         self.tick(now, out);
         out.wake_at = self.timers.first().map(|(at, _)| *at);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+    use tally_core::ids::Revision;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_seconds(1_800_000_000);
+
+    fn expired(at: usize) -> Object {
+        let finished = json!({"type": "Complete", "status": "True", "lastTransitionTime": "2023-11-14T22:10:00Z"});
+        let text = json!({
+            "metadata": {"namespace": "ns", "name": format!("j{at}"), "uid": format!("u{at}"), "resourceVersion": "1"},
+            "spec": {"ttlSecondsAfterFinished": 0, "template": {}}, "status": {"conditions": [finished]},
+        });
+        Object::Job(Arc::new(JobView::from_json(text.to_string().as_bytes()).unwrap()))
+    }
+
+    /// Every Job knows by itself what was asked about it: with thousands of them under way nobody looks through them all.
+    #[test]
+    fn each_job_knows_what_was_asked_about_it() {
+        let mut ttl = TtlMachine::default();
+        let mut out = Outbox::default();
+        let agrees = |ttl: &TtlMachine| {
+            let asked = |job: &JobUid| ttl.requests.values().filter(|(uid, _)| uid == job).count();
+            ttl.jobs.iter().all(|(uid, waiting)| waiting.asked as usize == asked(uid))
+        };
+        ttl.handle(Input::Listing { resource: Resource::Jobs }, NOW, &mut out);
+        for at in 0..50 {
+            ttl.handle(Input::Observed(expired(at)), NOW, &mut out);
+            // Heard of again while it is being looked at, it is not asked about twice.
+            ttl.handle(Input::Observed(expired(at)), NOW, &mut out);
+        }
+        ttl.handle(Input::Listed { resource: Resource::Jobs, at: Revision(5) }, NOW, &mut out);
+        assert_eq!(out.requests.len(), 50);
+        assert!(agrees(&ttl));
+        let answers = [Answer::Done(expired(0)), Answer::Gone, Answer::Unknown, Answer::Conflict];
+        for (answer, request) in answers.iter().cycle().zip(std::mem::take(&mut out.requests)) {
+            let answer = Input::Answered { request: request.id, answer: answer.clone(), served_at: None };
+            ttl.handle(answer, NOW, &mut out);
+            assert!(agrees(&ttl));
+        }
     }
 }

@@ -67,6 +67,18 @@ impl IndexSet {
         self.0.range_at(start).map_or(start, |range| range.end().saturating_add(1))
     }
 
+    /// The number that has so many smaller ones which are not in the set, and is not in it itself.
+    pub fn absent(&self, smaller: u32) -> u32 {
+        let mut at = smaller;
+        for (first, last) in self.intervals() {
+            if first > at {
+                break;
+            }
+            at = at.saturating_add((last - first).saturating_add(1));
+        }
+        at
+    }
+
     pub fn len(&self) -> usize {
         usize::try_from(self.0.len()).unwrap_or(usize::MAX)
     }
@@ -235,6 +247,15 @@ mod tests {
 
     fn set(indexes: &[u32]) -> IndexSet {
         indexes.iter().copied().collect()
+    }
+
+    #[test]
+    fn absent_numbers_are_counted_without_those_in_the_set() {
+        let some = set(&[1, 2, 5]);
+        let absent: Vec<u32> = (0..5).map(|smaller| some.absent(smaller)).collect();
+        assert_eq!(absent, [0, 3, 4, 6, 7]);
+        assert_eq!(IndexSet::new().absent(9), 9);
+        assert_eq!(IndexSet::below(4).absent(0), 4);
     }
 
     #[test]

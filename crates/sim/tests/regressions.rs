@@ -992,7 +992,8 @@ fn a_job_waits_for_the_pods_it_is_about_to_adopt() {
             for pod in strays {
                 cluster.api.edit_pod(&pod, Actor::User, |pod| {
                     pod.controller = None;
-                    pod.tracked = false;
+                    // Without it one that has ended is nobody's to count.
+                    pod.tracked = pod.phase.is_terminal();
                 });
             }
             if running_before {

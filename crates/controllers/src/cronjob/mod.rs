@@ -132,12 +132,17 @@ impl CronJobs {
     }
 
     /// Takes a Job as it is now, and says at which revision.
-    fn job_observed(&mut self, bytes: &[u8], now: Timestamp) -> Option<Revision> {
+    fn job_observed(
+        &mut self,
+        bytes: &[u8],
+        take: fn(&mut Mirror<Child>, Child) -> Seen<Child>,
+        now: Timestamp,
+    ) -> Option<Revision> {
         match Child::read(bytes) {
             Ok(child) => {
                 let revision = child.meta.revision();
                 let (owner, place) = (child.owner.clone(), (child.meta.namespace.clone(), child.meta.name.clone()));
-                if let Seen::Changed(before) = self.jobs.observe(child)
+                if let Seen::Changed(before) = take(&mut self.jobs, child)
                     && before.owner != owner
                 {
                     self.unlink(&before, now);
@@ -159,7 +164,7 @@ impl CronJobs {
     fn job_answered(&mut self, bytes: &[u8], child: &Child, now: Timestamp) -> bool {
         let news = child.meta.revision() > self.jobs_at;
         if news {
-            self.job_observed(bytes, now);
+            self.job_observed(bytes, Mirror::hear, now);
         }
         news || self
             .jobs
@@ -186,8 +191,8 @@ impl CronJobs {
         self.arm(&child.owner.clone(), Some(now));
     }
 
-    fn jobs_listed(&mut self, now: Timestamp) {
-        for child in self.jobs.list_ends() {
+    fn jobs_listed(&mut self, at: Revision, now: Timestamp) {
+        for child in self.jobs.list_ends(at) {
             self.unlink(&child, now);
         }
         let all: Vec<Uid> = self.crons.keys().cloned().collect();
@@ -536,7 +541,7 @@ impl Controller for CronJobs {
             Input::Listed(Kind::CRON_JOB, _) => self.crons_listed(),
             Input::Listing(Kind::JOB) => self.jobs.list_begins(),
             Input::Observed(Kind::JOB, bytes) => {
-                let at = self.job_observed(bytes, now);
+                let at = self.job_observed(bytes, Mirror::observe, now);
                 // A list is in the order of names: its revisions say nothing.
                 if self.jobs.is_complete() {
                     self.jobs_at = self.jobs_at.max(at.unwrap_or_default());
@@ -550,7 +555,7 @@ impl Controller for CronJobs {
             }
             Input::Listed(Kind::JOB, at) => {
                 self.jobs_at = self.jobs_at.max(at);
-                self.jobs_listed(now);
+                self.jobs_listed(at, now);
             }
             Input::Reached(Kind::JOB, at) => self.jobs_at = self.jobs_at.max(at),
             Input::Answered { request, reply, .. } => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tally_core::ids::{JobUid, PodUid};
-use tally_core::ledger::StatusWrite;
+use tally_core::ledger::{News, StatusWrite};
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
@@ -89,18 +89,21 @@ impl<S: Soundness> JobMachine<S> {
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
             Pending::Adopt { job, pod } => {
                 let slot = self.slot_of(&job);
-                if let Some(tracked) = slot.and_then(|slot| self.tracked_mut(slot)) {
-                    tracked.adoptions = tracked.adoptions.saturating_sub(1);
-                }
+                let waiting = slot.and_then(|slot| self.tracked_mut(slot)).and_then(|it| it.adoptions.get_mut(&pod));
                 match answer {
                     Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
                     Answer::Gone => self.stray_gone(&pod, now, out),
-                    // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13).
-                    _ => {
+                    // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13). The Job waits: what it
+                    // made meanwhile would be too much.
+                    answer => {
+                        if let Some(since) = waiting {
+                            *since = since.filter(|_| matches!(answer, Answer::Refused { .. }));
+                        }
                         self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                     }
                 }
                 if let Some(slot) = slot {
+                    self.settle_adoptions(slot);
                     self.plan(slot, now, out);
                 }
             }
@@ -111,9 +114,10 @@ impl<S: Soundness> JobMachine<S> {
                     self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                 }
             },
-            Pending::OrphanRelease { pod } => {
-                self.orphan_answered(&pod, answer, now, out);
+            Pending::OrphanRelease { pod, revision } => {
+                self.orphan_answered(&pod, revision, answer, now, out);
             }
+            Pending::OrphanLook { pod, revision } => self.orphan_seen(&pod, revision, answer, now, out),
         }
     }
 
@@ -122,7 +126,7 @@ impl<S: Soundness> JobMachine<S> {
         if let Some((slot, ledger)) = self.ledger_mut(job)
             && ledger.knows_at(&pod.uid).is_some()
         {
-            ledger.observe_pod(pod, now);
+            ledger.take_in(pod, News::Answer, now);
             self.pod_owner.insert(pod_key(&pod.uid), slot);
         }
     }
@@ -315,7 +319,7 @@ impl<S: Soundness> JobMachine<S> {
                 };
                 tracked.refreshing = false;
                 let stale = tracked.stale_write.take().filter(|_| retries_stale);
-                self.observe_job(fresh.clone(), now, out);
+                self.take_in_job(fresh.clone(), News::Answer, now, out);
                 if let Some(mut write) = stale.filter(|_| !fresh.status.is_finished()) {
                     write.base = fresh.revision;
                     let view = fresh;
@@ -324,7 +328,10 @@ impl<S: Soundness> JobMachine<S> {
             }
             Answer::Done(_) | Answer::Gone => {
                 // Replaced or deleted. The stream says the same sooner or later; nothing to wait for.
-                self.buried_jobs.insert(job.clone(), self.epoch);
+                if let Some(tracked) = self.tracked(slot) {
+                    let burial = (tracked.epoch, tracked.view.revision);
+                    self.buried_jobs.insert(job.clone(), burial);
+                }
                 self.job_gone(job, now, out);
             }
             _ => {
@@ -349,8 +356,10 @@ impl<S: Soundness> JobMachine<S> {
             return;
         };
         let selector = tracked.view.spec.selector.clone();
-        let (ours, others): (Vec<_>, Vec<_>) =
-            pods.into_iter().filter(|pod| pod.job() == Some(job)).partition(|pod| selector.matches(&pod.labels));
+        let (ours, others): (Vec<_>, Vec<_>) = pods
+            .into_iter()
+            .filter(|pod| pod.job() == Some(job) && !self.strays.knows_newer(pod))
+            .partition(|pod| selector.matches(&pod.labels));
         // Pods that the Job controls and does not select find their place first: they are not gone.
         for pod in others {
             self.hear_of_pod(pod, now, out);
@@ -361,7 +370,7 @@ impl<S: Soundness> JobMachine<S> {
         };
         ledger.pods_listed(&ours, at, pods_at, now);
         for pod in &ours {
-            self.pod_owner.insert(pod_key(&pod.uid), slot);
+            self.placed(&pod.uid, slot);
         }
         self.plan(slot, now, out);
     }
@@ -377,13 +386,14 @@ impl<S: Soundness> JobMachine<S> {
         let view = tracked.view.clone();
         let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);
         if !confirmed {
-            for uid in pods.into_keys() {
-                self.timers.insert((now + GET_RETRY, Chore::Reconsider(uid)));
-            }
+            tracked.adoptions.extend(pods.keys().map(|uid| (uid.clone(), None)));
+            self.timers.extend(pods.into_keys().map(|uid| (now + GET_RETRY, Chore::Reconsider(uid))));
             self.plan(slot, now, out);
             return;
         }
-        tracked.adoptions += pods.len();
+        for uid in pods.keys() {
+            tracked.adoptions.entry(uid.clone()).or_default().get_or_insert(now);
+        }
         for (uid, (name, revision)) in pods {
             let change = PodChange::Adopt { job: job.clone(), job_name: view.name.clone() };
             let action = Action::PatchPod {
@@ -395,5 +405,6 @@ impl<S: Soundness> JobMachine<S> {
             };
             self.send(out, Pending::Adopt { job: job.clone(), pod: uid }, action);
         }
+        self.plan(slot, now, out);
     }
 }

@@ -17,7 +17,7 @@ use compact_str::CompactString;
 use tally_core::blueprint::pod_body;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView, RESERVED_MANAGER};
-use tally_core::ledger::{Ledger, Limits, Plan, Removal, Sight, StatusWrite};
+use tally_core::ledger::{Ledger, Limits, News, Plan, Removal, Sight, StatusWrite};
 use tally_core::mutation::{Bug, Sound, Soundness};
 use tally_core::status_rules;
 use tally_core::time::{Span, Timestamp};
@@ -33,8 +33,8 @@ type FixedState = foldhash::fast::FixedState;
 
 /// How long the gate may stay closed before the Pods of that one Job are listed.
 const GATE_PATIENCE: Span = Span::from_seconds(1);
-/// How long a Job waits for Pods it is about to adopt before it goes on without them. Requests end by themselves, so
-/// this is for a server that hardly answers: the Pods made meanwhile would be too many.
+/// How long a Job waits for an adoption that is not answered, or that the server refuses, before it goes on without that
+/// Pod. What fails otherwise is tried until it is known what became of it: the Pods made meanwhile would be too many.
 const ADOPTION_PATIENCE: Span = Span::from_seconds(10);
 /// How long to wait before asking again for a Job that could not be read.
 const GET_RETRY: Span = Span::from_seconds(1);
@@ -65,8 +65,8 @@ pub struct JobMachine<S = Sound> {
     by_uid: HashMap<JobUid, JobSlot, FixedState>,
     by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
     /// Jobs the API said are gone, until the stream says so too: older events must not bring them back. With each, the
-    /// list that still showed it.
-    buried_jobs: BTreeMap<JobUid, u32>,
+    /// latest list that showed it, and the newest revision that was known of it.
+    buried_jobs: BTreeMap<JobUid, (u32, Revision)>,
     /// In whose ledger a Pod is, by a hash of its UID. A hint: the ledger itself has the last word.
     pod_owner: HashMap<u64, JobSlot, FixedState>,
     strays: Strays,
@@ -113,9 +113,9 @@ struct Tracked<S> {
     gate_closed_at: Option<Timestamp>,
     /// Pods to adopt once the Job is known to be still there.
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
-    /// Adoptions asked for and not answered.
-    adoptions: usize,
-    adopting_since: Option<Timestamp>,
+    /// Adoptions asked for and not settled. With each, since when it has been unanswered or refused; None if it has failed
+    /// and is to be tried again.
+    adoptions: BTreeMap<PodUid, Option<Timestamp>>,
     warned_unknown_mode: bool,
     planned_at: Option<Timestamp>,
     /// For the mutant that sends a stale status again.
@@ -178,6 +178,12 @@ enum Pending {
     },
     OrphanRelease {
         pod: PodUid,
+        revision: Revision,
+    },
+    /// What an orphan is by now that could not be let go as what it was.
+    OrphanLook {
+        pod: PodUid,
+        revision: Revision,
     },
     Doubt {
         job: JobUid,
@@ -292,19 +298,28 @@ impl<S: Soundness> JobMachine<S> {
     // ---- Jobs ----
 
     fn observe_job(&mut self, job: Arc<JobView>, now: Timestamp, out: &mut Outbox) {
-        if let Some(seen_in) = self.buried_jobs.get_mut(&job.uid) {
-            *seen_in = self.epoch;
+        self.take_in_job(job, News::Stream, now, out);
+    }
+
+    /// A Job as the stream or an answer shows it. An answer is in no list.
+    fn take_in_job(&mut self, job: Arc<JobView>, news: News, now: Timestamp, out: &mut Outbox) {
+        let epoch = self.epoch;
+        if let Some((seen_in, _)) = self.buried_jobs.get_mut(&job.uid) {
+            if news == News::Stream {
+                *seen_in = epoch;
+            }
             return;
         }
         let slot = match self.slot_of(&job.uid) {
             Some(slot) => slot,
             None => self.add_job(job.clone(), out),
         };
-        let epoch = self.epoch;
         let Some(tracked) = self.tracked_mut(slot) else {
             return;
         };
-        tracked.epoch = epoch;
+        if news == News::Stream {
+            tracked.epoch = epoch;
+        }
         if job.revision > tracked.view.revision {
             tracked.view = job.clone();
             tracked.refreshing = false;
@@ -338,8 +353,7 @@ impl<S: Soundness> JobMachine<S> {
             list_retry_at: None,
             gate_closed_at: None,
             adopting: BTreeMap::new(),
-            adoptions: 0,
-            adopting_since: None,
+            adoptions: BTreeMap::new(),
             warned_unknown_mode: false,
             planned_at: None,
             stale_write: None,
@@ -369,24 +383,28 @@ impl<S: Soundness> JobMachine<S> {
             }
         } else if tracked.ledger.is_none() {
             let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.soundness));
-            let (ours, others): (Vec<_>, Vec<_>) =
-                self.strays.take_job(&view.uid).into_iter().partition(|pod| view.spec.selector.matches(&pod.labels));
-            for pod in ours {
-                self.pod_owner.insert(pod_key(&pod.uid), slot);
-                ledger.observe_pod(&pod, now);
+            let (ours, others): (Vec<_>, Vec<_>) = self
+                .strays
+                .take_news_of(&view.uid)
+                .into_iter()
+                .partition(|(pod, _)| view.spec.selector.matches(&pod.labels));
+            for (pod, news) in ours {
+                self.placed(&pod.uid, slot);
+                ledger.take_in(&pod, news, now);
             }
             if let Some(tracked) = self.tracked_mut(slot) {
                 tracked.ledger = Some(ledger);
             }
             // All of them first: while one finds its place the ledger may plan, and must know of the others.
-            for pod in &others {
-                self.strays.insert(pod.clone());
+            for (pod, news) in &others {
+                self.strays.insert(pod.clone(), *news);
             }
-            for pod in others {
-                self.observe_pod(pod, now, out);
+            for (pod, news) in others {
+                self.take_in(pod, news, now, out);
             }
             self.consider_adoptions(slot, out);
         }
+        self.settle_adoptions(slot);
         self.plan(slot, now, out);
     }
 
@@ -413,7 +431,8 @@ impl<S: Soundness> JobMachine<S> {
             for pod in ledger.pods() {
                 self.pod_owner.remove(&pod_key(pod.uid));
                 if pod.tracked && sweeps {
-                    self.strays.orphan_named(pod.uid.clone(), tracked.view.namespace.clone(), pod.name.clone());
+                    let place = (tracked.view.namespace.clone(), pod.name.clone());
+                    self.strays.orphan_named(pod.uid.clone(), place, pod.revision, Some(uid.clone()));
                 }
             }
         }
@@ -452,7 +471,9 @@ impl<S: Soundness> JobMachine<S> {
                 );
                 out.events.push(event);
             }
-            return;
+            if !tracked.view.deleting {
+                return;
+            }
         }
         // A list in progress shows a mixture; wait for its end.
         if listing_pods {
@@ -460,15 +481,17 @@ impl<S: Soundness> JobMachine<S> {
         }
         tracked.planned_at = Some(now);
         // A Job must not make Pods, or up its mind, without those it is about to adopt.
-        if tracked.adopting.is_empty() && tracked.adoptions == 0 {
-            tracked.adopting_since = None;
-        } else {
-            let since = *tracked.adopting_since.get_or_insert(now);
-            // A clock that stepped back must not freeze the Job.
-            if (since..since + ADOPTION_PATIENCE).contains(&now) {
-                self.set_timer(slot, Some(since + ADOPTION_PATIENCE));
-                return;
+        // A clock that stepped back must not freeze the Job.
+        let patience_ends = |since: &Option<Timestamp>| match since {
+            Some(since) => {
+                Some(*since + ADOPTION_PATIENCE).filter(|_| (*since..*since + ADOPTION_PATIENCE).contains(&now))
             }
+            None => Some(now + GET_RETRY),
+        };
+        let proposed = Some(now + GET_RETRY).filter(|_| !tracked.adopting.is_empty());
+        if let Some(at) = tracked.adoptions.values().filter_map(patience_ends).chain(proposed).min() {
+            self.set_timer(slot, Some(at.min(now + GET_RETRY)));
+            return;
         }
         let view = ledger.job().clone();
         let plan = ledger.plan(now, Sight { pods_at, jobs_at, elsewhere: &self.strays });
@@ -683,7 +706,7 @@ impl<S: Soundness> JobMachine<S> {
                 for uid in missing {
                     self.job_gone(&uid, now, out);
                 }
-                self.buried_jobs.retain(|_, seen_in| *seen_in == epoch);
+                self.buried_jobs.retain(|_, (seen_in, known_at)| *seen_in == epoch || *known_at > at);
                 self.jobs_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.jobs_at.max(at) };
                 self.jobs_reached(now, out);
             }
@@ -751,6 +774,7 @@ impl<S: Soundness> JobMachine<S> {
                     if let Some(tracked) = self.tracked_mut(slot) {
                         tracked.timer = None;
                     }
+                    self.settle_adoptions(slot);
                     self.plan(slot, now, out);
                 }
                 Chore::Refresh(uid) => {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::job::JobView;
+use tally_core::ledger::News;
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
@@ -39,6 +41,10 @@ pub(super) struct Strays {
 struct Orphan {
     namespace: CompactString,
     name: CompactString,
+    /// What it was when it was found to be nobody's. It is let go as that, or looked at again: somebody may have adopted it.
+    revision: Revision,
+    /// The Job that is gone or has finished; None if the Pod had none.
+    job: Option<JobUid>,
     refusals: u32,
     queued: Option<Timestamp>,
 }
@@ -54,7 +60,9 @@ impl Strays {
         self.pods.len() + self.orphans.len()
     }
 
-    pub fn insert(&mut self, pod: Arc<PodView>) {
+    /// A Pod that an answer shows is in no list by that.
+    pub fn insert(&mut self, pod: Arc<PodView>, news: News) {
+        let before = self.pods.get(&pod.uid).map(|(_, seen_in)| *seen_in);
         self.remove(&pod.uid);
         if let Some(job) = pod.job() {
             self.by_job.entry(job.clone()).or_default().insert(pod.uid.clone());
@@ -62,7 +70,11 @@ impl Strays {
             self.loose.entry(pod.namespace.clone()).or_default().insert(pod.uid.clone());
         }
         self.unsettled.insert((pod.revision, pod.uid.clone()));
-        self.pods.insert(pod.uid.clone(), (pod, self.epoch));
+        let seen_in = match news {
+            News::Stream => self.epoch,
+            News::Answer => before.unwrap_or(self.epoch.wrapping_sub(1)),
+        };
+        self.pods.insert(pod.uid.clone(), (pod, seen_in));
     }
 
     /// Seen in the current list, if only in an older form.
@@ -107,8 +119,18 @@ impl Strays {
     }
 
     pub fn take_job(&mut self, job: &JobUid) -> Vec<Arc<PodView>> {
+        self.take_news_of(job).into_iter().map(|(pod, _)| pod).collect()
+    }
+
+    /// With each Pod, whether the current list has shown it.
+    pub fn take_news_of(&mut self, job: &JobUid) -> Vec<(Arc<PodView>, News)> {
         let uids = self.by_job.get(job).cloned().unwrap_or_default();
-        uids.iter().filter_map(|uid| self.remove(uid)).collect()
+        let news_of = |uid: &PodUid| match self.pods.get(uid) {
+            Some((_, seen_in)) if *seen_in == self.epoch => News::Stream,
+            _ => News::Answer,
+        };
+        let news: Vec<News> = uids.iter().map(news_of).collect();
+        uids.iter().zip(news).filter_map(|(uid, news)| Some((self.remove(uid)?, news))).collect()
     }
 
     pub fn forget_job(&mut self, job: &JobUid) {
@@ -128,27 +150,53 @@ impl Strays {
         self.by_job.contains_key(job)
     }
 
+    /// Whether the Pod, as it is known, may still become this Job's.
+    pub fn is_adoptable(&self, uid: &PodUid, job: &JobView) -> bool {
+        self.pods.get(uid).is_some_and(|(pod, _)| pod.controller.is_none() && may_adopt(job, pod))
+    }
+
+    pub fn knows_newer(&self, pod: &PodView) -> bool {
+        self.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision)
+            || self.orphan_at(&pod.uid).is_some_and(|known_at| known_at > pod.revision)
+    }
+
     fn loose_in(&self, namespace: &str) -> Vec<Arc<PodView>> {
         let uids = self.loose.get(namespace);
         uids.into_iter().flatten().filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| pod.clone()).collect()
     }
 
     pub fn orphan(&mut self, pod: &PodView) {
-        self.orphan_named(pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
+        let place = (pod.namespace.clone(), pod.name.clone());
+        self.orphan_named(pod.uid.clone(), place, pod.revision, pod.job().cloned());
     }
 
-    /// Nobody will ever count this Pod: let it go.
-    pub fn orphan_named(&mut self, uid: PodUid, namespace: CompactString, name: CompactString) {
-        if self.orphans.contains_key(&uid) {
+    /// Nobody will ever count this Pod: let it go, as it was at this revision.
+    pub fn orphan_named(
+        &mut self,
+        uid: PodUid,
+        place: (CompactString, CompactString),
+        revision: Revision,
+        job: Option<JobUid>,
+    ) {
+        if self.orphan_at(&uid).is_some_and(|known_at| known_at >= revision) {
             return;
         }
+        self.forget_orphan(&uid);
         let at = Timestamp::default();
         self.queue.insert((at, uid.clone()));
-        self.orphans.insert(uid, Orphan { namespace, name, refusals: 0, queued: Some(at) });
+        let (namespace, name) = place;
+        self.orphans.insert(uid, Orphan { namespace, name, revision, job, refusals: 0, queued: Some(at) });
     }
 
-    fn orphan_refused(&mut self, uid: &PodUid, now: Timestamp) {
-        if let Some(orphan) = self.orphans.get_mut(uid) {
+    /// At which revision a Pod was found to be nobody's.
+    fn orphan_at(&self, uid: &PodUid) -> Option<Revision> {
+        self.orphans.get(uid).map(|orphan| orphan.revision)
+    }
+
+    /// The release as of this revision failed. A newer orphan of that UID is queued by itself.
+    fn orphan_refused(&mut self, uid: &PodUid, revision: Revision, now: Timestamp) {
+        let failed = |orphan: &&mut Orphan| orphan.revision == revision && orphan.queued.is_none();
+        if let Some(orphan) = self.orphans.get_mut(uid).filter(failed) {
             let at = now + Span::from_seconds(1 << orphan.refusals.min(ORPHAN_DOUBLINGS));
             orphan.refusals += 1;
             orphan.queued = Some(at);
@@ -156,7 +204,7 @@ impl Strays {
         }
     }
 
-    fn next_orphan(&mut self, now: Timestamp) -> Option<(PodUid, CompactString, CompactString)> {
+    fn next_orphan(&mut self, now: Timestamp) -> Option<(PodUid, &Orphan)> {
         if self.in_flight >= ORPHANS_IN_FLIGHT {
             return None;
         }
@@ -168,7 +216,7 @@ impl Strays {
         let orphan = self.orphans.get_mut(&uid)?;
         orphan.queued = None;
         self.in_flight += 1;
-        Some((uid, orphan.namespace.clone(), orphan.name.clone()))
+        Some((uid, orphan))
     }
 
     pub fn next_wake(&self) -> Option<Timestamp> {
@@ -196,11 +244,29 @@ impl Strays {
     }
 }
 
+/// OWN-4, but for Pods that have ended without the finalizer: they were counted, or never will be, and with the finalizer on
+/// them again they would be counted once more.
+fn may_adopt(job: &JobView, pod: &PodView) -> bool {
+    let is_over = pod.phase.is_terminal() && !pod.tracked;
+    !job.deleting && !job.status.is_finished() && !pod.deleting() && !is_over && job.spec.selector.matches(&pod.labels)
+}
+
 impl<S: Soundness> JobMachine<S> {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
+        self.take_in(pod, News::Stream, now, out);
+    }
+
+    /// A Pod finds its place, whoever shows it.
+    pub(super) fn take_in(&mut self, pod: Arc<PodView>, news: News, now: Timestamp, out: &mut Outbox) {
         let (held_before, holds_now) = (self.holds_ended(&pod.uid), pod.tracked && pod.phase.is_terminal());
-        if self.strays.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision) {
-            self.strays.touch(&pod.uid);
+        if self.strays.knows_newer(&pod) {
+            if news == News::Stream {
+                self.strays.touch(&pod.uid);
+            }
+            return;
+        }
+        if self.orphan_changed(&pod) {
+            self.release_orphans(now, out);
             return;
         }
         let ledger = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
@@ -212,7 +278,7 @@ impl<S: Soundness> JobMachine<S> {
             if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied()
                 && let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut())
             {
-                ledger.observe_pod(&pod, now);
+                ledger.take_in(&pod, news, now);
             }
             return;
         }
@@ -221,7 +287,7 @@ impl<S: Soundness> JobMachine<S> {
         }
         let job = pod.job().and_then(|uid| self.slot_of(uid));
         let before = self.pod_owner.get(&pod_key(&pod.uid)).copied().filter(|before| Some(*before) != job);
-        self.place_pod(pod.clone(), job, now, out);
+        self.place_pod(pod.clone(), job, news, now, out);
         if let Some(before) = before {
             // It changed hands, or lost its owner. Only now that it has its new place does the old one plan: a Pod
             // that is merely elsewhere is not a released Pod.
@@ -242,14 +308,37 @@ impl<S: Soundness> JobMachine<S> {
     /// A Pod as an answer shows it, which may be older than the stream.
     pub(super) fn hear_of_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
         let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
-        let known =
-            self.strays.pods.contains_key(&pod.uid) || owner.is_some_and(|ledger| ledger.knows_at(&pod.uid).is_some());
+        let known = self.strays.pods.contains_key(&pod.uid)
+            || self.strays.orphans.contains_key(&pod.uid)
+            || owner.is_some_and(|ledger| ledger.knows_at(&pod.uid).is_some());
         if known || pod.revision > self.pods_at {
-            self.observe_pod(pod, now, out);
+            self.take_in(pod, News::Answer, now, out);
         }
     }
 
-    fn place_pod(&mut self, pod: Arc<PodView>, job: Option<JobSlot>, now: Timestamp, out: &mut Outbox) {
+    /// A newer version of an orphan. As long as it belongs to the same Job, which is gone, it is let go as what it is now, at
+    /// once. Otherwise what becomes of it is decided anew: false.
+    fn orphan_changed(&mut self, pod: &PodView) -> bool {
+        let Some(orphan) = self.strays.orphans.get(&pod.uid).filter(|orphan| orphan.revision < pod.revision) else {
+            return false;
+        };
+        let still =
+            pod.tracked && orphan.job.as_ref().is_some_and(|job| pod.job() == Some(job) && self.slot_of(job).is_none());
+        if still {
+            self.strays.orphan(pod);
+        } else {
+            self.strays.forget_orphan(&pod.uid);
+        }
+        still
+    }
+
+    /// A Pod is in a Job's ledger, and nowhere else.
+    pub(super) fn placed(&mut self, uid: &PodUid, slot: JobSlot) {
+        self.strays.bury(uid);
+        self.pod_owner.insert(pod_key(uid), slot);
+    }
+
+    fn place_pod(&mut self, pod: Arc<PodView>, job: Option<JobSlot>, news: News, now: Timestamp, out: &mut Outbox) {
         let Some(slot) = job else {
             if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
                 // Somebody else's Pod, finalizer or not (S14).
@@ -259,7 +348,7 @@ impl<S: Soundness> JobMachine<S> {
             if !pod.tracked {
                 self.strays.forget_orphan(&pod.uid);
             }
-            self.strays.insert(pod.clone());
+            self.strays.insert(pod.clone(), news);
             self.stray_changed(&pod, now, out);
             self.settle_strays(now, out);
             return;
@@ -271,7 +360,7 @@ impl<S: Soundness> JobMachine<S> {
         if !self.is_ours(&view) {
             self.strays.bury(&pod.uid);
             if pod.tracked && self.is_caretaker() {
-                self.strays.insert(pod);
+                self.strays.insert(pod, news);
             }
             return;
         }
@@ -287,7 +376,7 @@ impl<S: Soundness> JobMachine<S> {
             return;
         }
         if !view.spec.selector.matches(&pod.labels) {
-            self.strays.insert(pod.clone());
+            self.strays.insert(pod.clone(), news);
             if !view.deleting {
                 self.disown(&view.uid, &pod, out);
             } else if pod.tracked {
@@ -300,12 +389,11 @@ impl<S: Soundness> JobMachine<S> {
             self.stray_changed(&pod, now, out);
             return;
         }
-        self.strays.remove(&pod.uid);
-        self.pod_owner.insert(pod_key(&pod.uid), slot);
+        self.placed(&pod.uid, slot);
         let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut()) else {
             return;
         };
-        ledger.observe_pod(&pod, now);
+        ledger.take_in(&pod, news, now);
         self.plan(slot, now, out);
     }
 
@@ -381,7 +469,7 @@ impl<S: Soundness> JobMachine<S> {
     pub(super) fn reconsider_stray(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         // As if seen anew: it may match again, or be somebody else's by now.
         if let Some((pod, _)) = self.strays.pods.get(uid).cloned() {
-            self.observe_pod(pod, now, out);
+            self.take_in(pod, News::Answer, now, out);
         }
     }
 
@@ -391,21 +479,34 @@ impl<S: Soundness> JobMachine<S> {
             return;
         };
         let view = tracked.view.clone();
-        if tracked.ledger.is_none() || view.deleting || view.status.is_finished() {
+        if tracked.ledger.is_none() {
             return;
         }
         let candidates: Vec<Arc<PodView>> = self
             .strays
             .loose_in(&view.namespace)
             .into_iter()
-            .filter(|pod| !pod.deleting() && view.spec.selector.matches(&pod.labels))
+            .filter(|pod| may_adopt(&view, pod) && !self.is_recorded(pod))
             .collect();
         for pod in candidates {
             self.propose(slot, &pod, out);
         }
     }
 
+    /// Whether a Job has this Pod among those it counts. It is let go for that Job, and is nobody else's to count.
+    fn is_recorded(&self, pod: &PodView) -> bool {
+        let slots = self.by_namespace.get(&pod.namespace).into_iter().flatten();
+        let mut ledgers = slots.filter_map(|slot| self.tracked(*slot)?.ledger.as_ref());
+        ledgers.any(|ledger| ledger.has_recorded(&pod.uid))
+    }
+
     fn propose(&mut self, slot: JobSlot, pod: &PodView, out: &mut Outbox) {
+        let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
+        if owner.is_some_and(|ledger| ledger.knows_at(&pod.uid).is_some()) {
+            return;
+        }
+        // Whoever wants it shall have it with its finalizer.
+        self.strays.forget_orphan(&pod.uid);
         let Some(tracked) = self.tracked_mut(slot) else {
             return;
         };
@@ -418,12 +519,22 @@ impl<S: Soundness> JobMachine<S> {
         }
     }
 
+    /// Forgets adoptions that came to an end, whoever has the Pod by now.
+    pub(super) fn settle_adoptions(&mut self, slot: JobSlot) {
+        if let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::as_mut) {
+            let (strays, view) = (&self.strays, &tracked.view);
+            tracked.adoptions.retain(|uid, _| strays.is_adoptable(uid, view));
+        }
+    }
+
     /// Decides about strays which the Job stream has caught up with.
     pub(super) fn settle_strays(&mut self, now: Timestamp, out: &mut Outbox) {
         use crate::machine::Resource::{Jobs, Pods};
         if self.listing.contains(&Jobs) || self.listing.contains(&Pods) {
             return;
         }
+        // Whose these Pods were is not known. One that serves the Jobs of one manager leaves them to the others.
+        let sweeps = self.is_caretaker() && !self.soundness.has(Bug::NoOrphanSweep);
         while let Some((revision, uid)) = self.strays.unsettled.first() {
             if *revision > self.jobs_at && !self.soundness.has(Bug::OrphanWithoutGate) {
                 break;
@@ -439,13 +550,13 @@ impl<S: Soundness> JobMachine<S> {
                 Some(None) => {
                     // The Job is gone.
                     self.strays.remove(&uid);
-                    if pod.tracked && !self.soundness.has(Bug::NoOrphanSweep) {
+                    if pod.tracked && sweeps {
                         self.strays.orphan(&pod);
                     }
                 }
                 None => match self.adopter_of(&pod) {
                     Some(slot) => self.propose(slot, &pod, out),
-                    None if pod.tracked && !self.soundness.has(Bug::NoOrphanSweep) => self.strays.orphan(&pod),
+                    None if pod.tracked && sweeps => self.strays.orphan(&pod),
                     None => {}
                 },
             }
@@ -454,41 +565,73 @@ impl<S: Soundness> JobMachine<S> {
     }
 
     fn adopter_of(&self, pod: &PodView) -> Option<JobSlot> {
-        if pod.deleting() {
+        if self.is_recorded(pod) {
             return None;
         }
         self.by_namespace.get(&pod.namespace)?.iter().copied().find(|slot| {
-            self.tracked(*slot).is_some_and(|tracked| {
-                tracked.ledger.is_some()
-                    && !tracked.view.deleting
-                    && !tracked.view.status.is_finished()
-                    && tracked.view.spec.selector.matches(&pod.labels)
-            })
+            self.tracked(*slot).is_some_and(|tracked| tracked.ledger.is_some() && may_adopt(&tracked.view, pod))
         })
     }
 
     pub(super) fn release_orphans(&mut self, now: Timestamp, out: &mut Outbox) {
-        while let Some((uid, namespace, name)) = self.strays.next_orphan(now) {
-            let action = self.release(&namespace, name, uid.clone(), None);
-            self.send(out, Pending::OrphanRelease { pod: uid }, action);
+        while let Some((uid, orphan)) = self.strays.next_orphan(now) {
+            let (namespace, name, revision) = (orphan.namespace.clone(), orphan.name.clone(), orphan.revision);
+            let action = self.release(&namespace, name, uid.clone(), Some(revision));
+            self.send(out, Pending::OrphanRelease { pod: uid, revision }, action);
         }
     }
 
-    pub(super) fn orphan_answered(&mut self, uid: &PodUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
+    pub(super) fn orphan_answered(
+        &mut self,
+        uid: &PodUid,
+        revision: Revision,
+        answer: Answer,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
         self.strays.in_flight = self.strays.in_flight.saturating_sub(1);
         if let Answer::Done(Object::Pod(pod)) = &answer {
-            self.strays.forget_orphan(uid);
+            if self.strays.orphan_at(uid).is_some_and(|known_at| known_at <= pod.revision) {
+                self.strays.forget_orphan(uid);
+            }
             if let Some((known, _)) = self.strays.pods.get(uid)
                 && known.revision < pod.revision
             {
-                self.strays.insert(pod.clone());
+                self.strays.insert(pod.clone(), News::Answer);
             }
             self.stray_changed(pod, now, out);
         } else if let Answer::Gone = answer {
             self.stray_gone(uid, now, out);
+        } else if let (Answer::Conflict, Some(orphan)) = (&answer, self.strays.orphans.get(uid)) {
+            // It is another by now, perhaps somebody's. What was heard of it since has decided already; or it is looked at.
+            if orphan.revision == revision {
+                let action = Action::GetPod { namespace: orphan.namespace.clone(), name: orphan.name.clone() };
+                self.send(out, Pending::OrphanLook { pod: uid.clone(), revision }, action);
+            }
         } else {
             // Not done means not done: asked again until it is (S13).
-            self.strays.orphan_refused(uid, now);
+            self.strays.orphan_refused(uid, revision, now);
+        }
+        self.release_orphans(now, out);
+    }
+
+    /// What an orphan is by now.
+    pub(super) fn orphan_seen(
+        &mut self,
+        uid: &PodUid,
+        revision: Revision,
+        answer: Answer,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
+        match answer {
+            Answer::Done(Object::Pod(pod)) if pod.uid == *uid && pod.revision > revision => {
+                self.hear_of_pod(pod, now, out);
+            }
+            // The name is another's.
+            Answer::Done(Object::Pod(pod)) if pod.uid != *uid => self.stray_gone(uid, now, out),
+            Answer::Gone => self.stray_gone(uid, now, out),
+            _ => self.strays.orphan_refused(uid, revision, now),
         }
         self.release_orphans(now, out);
     }

@@ -409,14 +409,14 @@ impl Controller for PodGc {
                     self.forget(&pod);
                 }
             }
-            Input::Listed(Kind::NODE, _) => {
-                for node in self.nodes.list_ends() {
+            Input::Listed(Kind::NODE, at) => {
+                for node in self.nodes.list_ends(at) {
                     self.out_of_service.remove(&node.meta.name);
                 }
                 self.look_for_all(now);
             }
-            Input::Listed(..) => {
-                for pod in self.pods.list_ends() {
+            Input::Listed(_, at) => {
+                for pod in self.pods.list_ends(at) {
                     self.forget(&pod);
                 }
                 self.look_for_all(now);

@@ -385,13 +385,13 @@ impl Controller for Scheduler {
                     self.pod_gone(&pod.meta.uid, now);
                 }
             }
-            Input::Listed(Kind::NODE, _) => {
-                for node in self.nodes.list_ends() {
+            Input::Listed(Kind::NODE, at) => {
+                for node in self.nodes.list_ends(at) {
                     self.node_gone(&node.meta.name, now);
                 }
             }
-            Input::Listed(..) => {
-                for pod in self.pods.list_ends() {
+            Input::Listed(_, at) => {
+                for pod in self.pods.list_ends(at) {
                     self.pod_gone(&pod.meta.uid, now);
                 }
             }

@@ -34,9 +34,11 @@ pub(super) enum Flag {
     Releasable,
     Misfit,
     FailsJob,
+    /// In the counters of the status, or on the way there.
+    Counted,
 }
 
-const FLAGS: usize = 14;
+const FLAGS: usize = 15;
 /// How many that left a class may be listed in it, besides as many as are in it.
 const CLASS_SLACK: usize = 64;
 
@@ -284,6 +286,10 @@ impl<S: Soundness> Ledger<S> {
             return Standing::Live;
         }
         let sticky = !self.soundness.has(Bug::ClassificationNotSticky);
+        if sticky && entry.recorded.is_some() && entry.is_active() {
+            // Somebody has put a Pod that runs among those that have ended. Its end is yet to come.
+            return Standing::Live;
+        }
         if (sticky && entry.recorded.is_some()) || entry.booked {
             return Standing::Releasable;
         }
@@ -355,13 +361,16 @@ impl<S: Soundness> Ledger<S> {
         filed.set(Flag::Tracked, entry.tracked);
         filed.set(Flag::Removing, active && entry.removal);
         filed.set(Flag::InFlight, matches!(entry.busy, Busy::Deleting | Busy::Removing));
-        filed.set(Flag::Held, entry.tracked && entry.recorded.is_some());
+        filed.set(Flag::Held, entry.recorded.is_some() && (entry.tracked || active));
         filed.set(Flag::NewSucceeded, standing == Standing::Due(Outcome::Succeeded));
         filed.set(Flag::NewFailed, counted_failure || standing == Standing::Due(Outcome::Failed));
         filed.set(Flag::Due, matches!(standing, Standing::Due(_)));
         filed.set(Flag::Releasable, standing == Standing::Releasable && idle);
         filed.set(Flag::Misfit, active && misfit);
         filed.set(Flag::FailsJob, fails_job);
+        // Without the finalizer a Pod that has ended was counted, unless its failure is ignored.
+        let released = !entry.tracked && (entry.phase.is_terminal() || entry.deleting) && !entry.is_ignored();
+        filed.set(Flag::Counted, entry.recorded.is_some() || released);
         if active && idle {
             filed.class = entry.removal_class(!self.soundness.has(Bug::RemovalNotResumed));
         }

@@ -65,7 +65,7 @@ pub struct Ledger<S = Sound> {
     by_uid: HashTable<Slot>,
     by_name: HashTable<Slot>,
     /// Pods the API said are gone, until the stream says so too: older events must not bring them back.
-    buried: BTreeMap<PodUid, u32>,
+    buried: BTreeMap<PodUid, Burial>,
     /// A list of this Job's Pods alone was read at this revision: older news of unknown Pods is no news.
     listed_at: Revision,
     epoch: u32,
@@ -123,7 +123,26 @@ impl Default for Limits {
 pub struct LedgerPod<'a> {
     pub uid: &'a PodUid,
     pub name: &'a CompactString,
+    pub revision: Revision,
     pub tracked: bool,
+}
+
+/// Who shows a Pod. Only a list can say what is not in it: an answer that arrives while one comes in is no part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A list or the events after it.
+    Stream,
+    /// An answer to a request.
+    Answer,
+}
+
+/// A Pod that is gone by an answer.
+#[derive(Clone, Copy, Debug)]
+struct Burial {
+    /// The newest of it that was known.
+    revision: Revision,
+    /// The latest list that showed it.
+    seen_in: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +164,8 @@ struct Facts<'a, S> {
 impl<S: Soundness> PodFacts for Facts<'_, S> {
     fn is_tracked(&self, uid: &PodUid) -> bool {
         match self.ledger.find(uid) {
-            Some(slot) => self.ledger.entry(slot).tracked,
+            // One that runs is not released, whatever it lacks.
+            Some(slot) => self.ledger.entry(slot).tracked || self.ledger.entry(slot).is_active(),
             None => !self.unknown_is_gone || self.elsewhere.is_tracked(uid),
         }
     }
@@ -236,6 +256,11 @@ impl<S: Soundness> Ledger<S> {
     /// Whether recorded UIDs wait to be tallied.
     pub fn has_uncounted(&self) -> bool {
         !self.uncounted.is_empty()
+    }
+
+    /// Whether the status has this Pod among those to be tallied.
+    pub fn has_recorded(&self, uid: &PodUid) -> bool {
+        self.uncounted.contains_key(uid)
     }
 
     /// Recorded or due, and not yet tallied: what an operator calls the backlog.
@@ -400,8 +425,14 @@ impl<S: Soundness> Ledger<S> {
 
     // ---- Pods ----
 
-    /// A claimed Pod as a stream, a list or an answer shows it. Older news is ignored, so the view never goes back.
+    /// A claimed Pod as the stream or a list of it shows it. Older news is ignored, so the view never goes back.
     pub fn observe_pod(&mut self, pod: &PodView, now: Timestamp) {
+        self.take_in(pod, News::Stream, now);
+    }
+
+    /// A claimed Pod, whoever shows it.
+    pub fn take_in(&mut self, pod: &PodView, news: News, now: Timestamp) {
+        let in_list = news == News::Stream;
         self.newest_pod_at = self.newest_pod_at.max(pod.revision);
         if !pod.tracked && !self.uncounted.contains_key(&pod.uid) {
             self.doubt_job(pod.revision);
@@ -412,7 +443,9 @@ impl<S: Soundness> Ledger<S> {
         if let Some(slot) = self.find(&pod.uid) {
             let epoch = self.epoch;
             let known = self.entry_mut(slot);
-            known.epoch = epoch;
+            if in_list {
+                known.epoch = epoch;
+            }
             if pod.revision < known.revision {
                 return;
             }
@@ -430,8 +463,10 @@ impl<S: Soundness> Ledger<S> {
             });
             return;
         }
-        if let Some(seen_in) = self.buried.get_mut(&pod.uid) {
-            *seen_in = self.epoch;
+        if let Some(burial) = self.buried.get_mut(&pod.uid) {
+            if in_list {
+                burial.seen_in = self.epoch;
+            }
             return;
         }
         // A newer list did not show it. Without the finalizer that is the end of it; with it, the Pod may be gone or
@@ -442,7 +477,7 @@ impl<S: Soundness> Ledger<S> {
         }
         let mut entry = Entry::new(pod, &spec);
         entry.finished_at = finished_at;
-        entry.epoch = self.epoch;
+        entry.epoch = if in_list { self.epoch } else { self.epoch.wrapping_sub(1) };
         entry.limbo = limbo;
         entry.recorded = self.uncounted.get(&pod.uid).copied();
         entry.serial = self.next_serial;
@@ -469,7 +504,7 @@ impl<S: Soundness> Ledger<S> {
     /// past it has come and gone.
     pub fn hear_of_pod(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
         if pod.revision > pods_at || self.find(&pod.uid).is_some() {
-            self.observe_pod(pod, now);
+            self.take_in(pod, News::Answer, now);
         }
     }
 
@@ -486,8 +521,9 @@ impl<S: Soundness> Ledger<S> {
         if let Some(slot) = self.find(uid) {
             // Since when, nobody has said.
             let at = Revision(self.newest_pod_at.0 + 1);
+            let Entry { revision, epoch: seen_in, .. } = *self.entry(slot);
             self.lose_entry(slot, at);
-            self.buried.insert(uid.clone(), self.epoch);
+            self.buried.insert(uid.clone(), Burial { revision, seen_in });
         }
     }
 
@@ -556,8 +592,9 @@ impl<S: Soundness> Ledger<S> {
         for slot in missing {
             self.lose_entry(slot, at);
         }
-        // Absent from a complete list means no more news of it. Present means the list is older than the burial.
-        self.buried.retain(|_, seen_in| *seen_in == self.epoch);
+        // Absent from a complete list means no more news of it, unless it came to be after that list. Present means the
+        // list is older than the burial.
+        self.buried.retain(|_, burial| burial.seen_in == self.epoch || burial.revision > at);
     }
 
     /// A consistent list of this Job's Pods is asked for now: it will show every creation that got through so far.
@@ -652,7 +689,12 @@ impl<S: Soundness> Ledger<S> {
 
     /// Every Pod in the ledger.
     pub fn pods(&self) -> impl Iterator<Item = LedgerPod<'_>> {
-        self.entries.iter().map(|(_, entry)| LedgerPod { uid: &entry.uid, name: &entry.name, tracked: entry.tracked })
+        self.entries.iter().map(|(_, entry)| LedgerPod {
+            uid: &entry.uid,
+            name: &entry.name,
+            revision: entry.revision,
+            tracked: entry.tracked,
+        })
     }
 
     /// A creation succeeded: the Pod is known before the stream shows it.

@@ -118,6 +118,10 @@ impl<S: Soundness> Ledger<S> {
             return plan;
         }
         if matches!(self.job.spec.completion_mode, CompletionMode::Unknown(_)) {
+            // Nobody knows how to count its Pods. A Job on its way out must not be held up by them.
+            if self.regime.deleting {
+                self.plan_sweep(&mut plan);
+            }
             return plan;
         }
         if self.soundness.has(Bug::RefusalBlocksJob) && !self.refusals.is_empty() {
@@ -402,10 +406,14 @@ impl<S: Soundness> Ledger<S> {
                 self.begin_creation(Some(index), attempt, now, plan);
             }
         } else {
-            // Start where a leader with the same view would: after everything that has finished.
+            // Start where a leader with the same view would: at the lowest number whose Pod there has never been. Pods that
+            // were counted and are gone had numbers too, the lowest of those that are free. Numbers above them that are
+            // free are creations that are on their way, or failed: whoever sent them, they are meant.
             let status = &self.job.status;
             let finished = i64::from(status.succeeded) + i64::from(status.failed) + len(status.uncounted().len());
-            let mut from = u32::try_from(finished.rem_euclid(i64::from(ATTEMPTS))).unwrap_or(0);
+            let gone = (finished - self.counts.of(Flag::Counted)).max(0);
+            let gone = u32::try_from(gone % i64::from(ATTEMPTS)).unwrap_or(0);
+            let mut from = self.used_attempts.absent(gone);
             for _ in 0..batch {
                 let mut attempt = self.next_attempt(from);
                 if self.soundness.has(Bug::ForgetOwnCreations) {

@@ -1,5 +1,7 @@
 //! MANAGE: which Pods go, and which come.
 
+use std::collections::BTreeSet;
+
 use tally_core::accounting::Outcome;
 use tally_core::blueprint::NewPod;
 use tally_core::names::{ATTEMPTS, PodNames};
@@ -129,15 +131,22 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Names begin after all that has ended, so that two leaders with the same view mean the same Pods.
+    /// Names begin after all that there have been, so that two leaders with the same view mean the same Pods: those that are
+    /// there, and as many more as were counted and are there no longer.
     fn create_any(&self, room: usize, plan: &mut Expected) {
         let Facts { job, .. } = self.facts;
         let names = PodNames::new(&job.uid, &job.name);
         let status = &job.status;
         let ended = i64::from(status.succeeded) + i64::from(status.failed) + status.uncounted().len() as i64;
-        let from = ended.rem_euclid(ATTEMPTS.into()) as u32;
-        let free = (from..).map(|attempt| names.name(None, attempt)).filter(|name| !self.name_taken(name));
-        for name in free.take(room) {
+        let counted = |pod: &PodView| {
+            let let_go = !pod.tracked && (pod.phase.is_terminal() || pod.deleting());
+            self.recorded(pod) || (let_go && !self.ignored(pod))
+        };
+        let gone = (ended - self.pods().filter(|pod| counted(pod)).count() as i64).max(0) % i64::from(ATTEMPTS);
+        let taken: BTreeSet<u32> = self.pods().filter_map(|pod| names.attempt(None, &pod.name)).collect();
+        let free = (0..).filter(|attempt| !taken.contains(&(attempt % ATTEMPTS)));
+        for attempt in free.skip(gone as usize).take(room) {
+            let name = names.name(None, attempt);
             plan.creations.push(NewPod { name, index: None, failure_count: None, ignored_failure_count: 0 });
         }
     }

@@ -151,14 +151,15 @@ enum Fate {
 pub fn plan(facts: &Facts) -> Expected {
     let mut plan = Expected::default();
     let look = Look::at(facts);
-    if facts.job.status.is_finished() {
-        // SYNC-6, but leftovers are let go (S10, S12).
+    let unknown_mode = matches!(facts.job.spec.completion_mode, CompletionMode::Unknown(_));
+    if facts.job.status.is_finished() || (unknown_mode && facts.job.deleting) {
+        // SYNC-6, but leftovers are let go (S10, S12), also of a Job that nobody knows how to count for.
         let all = look.pods().filter(|pod| pod.tracked);
         let release = |pod: &PodView| (pod.uid.clone(), Release { revision: None, ..look.release(pod) });
         plan.releases = all.map(release).collect();
         return plan;
     }
-    if matches!(facts.job.spec.completion_mode, CompletionMode::Unknown(_)) {
+    if unknown_mode {
         return plan; // SYNC-8
     }
     if facts.pods_at < facts.job.revision {
@@ -369,7 +370,8 @@ impl<'a> Look<'a> {
             return Fate::Untracked;
         }
         if self.recorded(pod) {
-            return Fate::Release;
+            // Somebody may have put a Pod there that has not ended.
+            return if self.active(pod) { Fate::Stays } else { Fate::Release };
         }
         if pod.phase == Phase::Succeeded {
             return match self.index(pod) {
@@ -551,7 +553,7 @@ impl<'a> Look<'a> {
         let at = now.truncated();
 
         // TRACK-4: whoever no longer has the finalizer moves from the lists into the counters.
-        let held = |uid: &&PodUid| self.pods().any(|pod| pod.uid == **uid && pod.tracked);
+        let held = |uid: &&PodUid| self.pods().any(|pod| pod.uid == **uid && (pod.tracked || self.active(pod)));
         let carry = |uids: &[PodUid]| -> Vec<PodUid> { uids.iter().filter(held).cloned().collect() };
         let stored = &listed_once(old.uncounted());
         let lists = Uncounted { succeeded: carry(&stored.succeeded), failed: carry(&stored.failed) };

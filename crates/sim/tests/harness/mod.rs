@@ -440,6 +440,11 @@ impl Cluster {
         self.start_from(jobs_at, pods_at);
     }
 
+    pub fn restart_as(&mut self, manager: &str) {
+        self.replicas.clear();
+        self.start_as(manager);
+    }
+
     pub fn list(&mut self, replica: usize, resource: Resource, at: Revision) {
         self.tell(replica, Input::Listing { resource });
         let objects: Vec<Object> = match resource {
@@ -694,6 +699,10 @@ pub fn is_create(action: &Action) -> bool {
 
 pub fn is_release(action: &Action) -> bool {
     matches!(action, Action::PatchPod { change: PodChange::Release, .. })
+}
+
+pub fn is_adopt(action: &Action) -> bool {
+    matches!(action, Action::PatchPod { change: PodChange::Adopt { .. }, .. })
 }
 
 pub fn is_delete(action: &Action) -> bool {

@@ -1,0 +1,494 @@
+//! Every Pod is counted exactly once, and by its own Job, through adoption, orphans, and answers at odd moments. Each test
+//! is a fault that a review found; none of them needs luck.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that is written wrong may panic")]
+
+mod harness;
+
+use std::sync::Arc;
+
+use harness::*;
+use tally_controllers::job::{Config, JobMachine};
+use tally_controllers::machine::{Action, Answer, Input, Machine, Object, Outbox, Request, Resource};
+use tally_core::ids::Revision;
+use tally_core::job::JobView;
+use tally_core::pod::{Phase, PodView};
+use tally_core::time::Span;
+use tally_sim::api::{Actor, Hold, Propagation};
+
+const JOB_UID: &str = "3b241101-e2bb-4255-8caf-4136c566a962";
+
+fn running(job: &str, pods: &str) -> Cluster {
+    let mut cluster = Cluster::with(job, pods);
+    cluster.start();
+    cluster.settle();
+    cluster.forget_requests();
+    cluster
+}
+
+fn fate(which: fn(&Action) -> bool, fate: Fate) -> Box<dyn FnMut(&Action) -> Fate> {
+    Box::new(move |action| if which(action) { fate } else { Fate::Carried })
+}
+
+fn carried() -> Box<dyn FnMut(&Action) -> Fate> {
+    Box::new(|_| Fate::Carried)
+}
+
+// ---- answers in the middle of a list ----
+
+/// The Job `j` and one of its Pods as JSON has them, at revisions of the test's choice.
+fn job_at(revision: u64, notation: &str, status: &str) -> Arc<JobView> {
+    let text = job_text(JOB_UID, "j", "ns", notation, status)
+        .replace("\"resourceVersion\":\"1\"", &format!("\"resourceVersion\":\"{revision}\""));
+    Arc::new(JobView::from_json(text.as_bytes()).unwrap())
+}
+
+fn pod_at(revision: u64, name: &str) -> Arc<PodView> {
+    let text = format!(
+        r#"{{"metadata":{{"namespace":"ns","name":"{name}","uid":"4b241101-e2bb-4255-8caf-4136c566a962",
+        "resourceVersion":"{revision}","finalizers":["batch.kubernetes.io/job-tracking"],
+        "labels":{{"batch.kubernetes.io/controller-uid":"{JOB_UID}"}},"ownerReferences":[
+        {{"apiVersion":"batch/v1","kind":"Job","name":"j","uid":"{JOB_UID}","controller":true}}]}},
+        "status":{{"phase":"Pending"}}}}"#
+    );
+    Arc::new(PodView::from_json(text.as_bytes()).unwrap())
+}
+
+/// What a machine asks for within an hour in which both streams are quiet, and the status it leaves.
+fn an_hour(machine: &mut JobMachine, mut queue: Vec<Request>, mut job: Arc<JobView>) -> (usize, Arc<JobView>) {
+    let (mut now, mut at, mut creations) = (START, 30, 0);
+    let mut out = Outbox::default();
+    for _ in 0..3600 {
+        now = now + Span::from_seconds(1);
+        at += 1;
+        for resource in [Resource::Jobs, Resource::Pods] {
+            machine.handle(Input::Reached { resource, at: Revision(at) }, now, &mut out);
+        }
+        machine.handle(Input::Tick, now, &mut out);
+        queue.append(&mut out.requests);
+        for request in std::mem::take(&mut queue) {
+            let answer = match &request.action {
+                Action::CreatePod { .. } => {
+                    creations += 1;
+                    continue;
+                }
+                Action::GetJob { .. } => Answer::Done(Object::Job(job.clone())),
+                Action::ListPods { .. } => Answer::Pods { pods: vec![], at: Revision(at) },
+                Action::WriteJobStatus { revision, status, .. } if *revision == Some(job.revision) => {
+                    at += 1;
+                    let written = JobView { status: (**status).clone(), revision: Revision(at), ..(*job).clone() };
+                    job = Arc::new(written);
+                    Answer::Done(Object::Job(job.clone()))
+                }
+                Action::WriteJobStatus { .. } => Answer::Conflict,
+                _ => continue,
+            };
+            machine.handle(Input::Answered { request: request.id, answer, served_at: None }, now, &mut out);
+        }
+        queue.append(&mut out.requests);
+    }
+    (creations, job)
+}
+
+/// The answer to a creation comes while Pods are being listed anew; by the list the Pod has come and gone, and another
+/// leader has counted it.
+#[test]
+fn a_creation_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
+    for in_the_middle in [false, true] {
+        let mut machine = JobMachine::new(Config::default());
+        let mut out = Outbox::default();
+        let mut tell = |input: Input| machine.handle(input, START, &mut out);
+        tell(Input::Listing { resource: Resource::Jobs });
+        tell(Input::Observed(Object::Job(job_at(5, "P1 C2", "{}"))));
+        tell(Input::Listed { resource: Resource::Jobs, at: Revision(5) });
+        tell(Input::Listing { resource: Resource::Pods });
+        tell(Input::Listed { resource: Resource::Pods, at: Revision(5) });
+        let asked = std::mem::take(&mut out.requests);
+        let (id, name) = asked
+            .iter()
+            .find_map(|request| match &request.action {
+                Action::CreatePod { name, .. } => Some((request.id, name.clone())),
+                _ => None,
+            })
+            .expect("a Pod is created");
+        let answer =
+            Input::Answered { request: id, answer: Answer::Done(Object::Pod(pod_at(10, &name))), served_at: None };
+        let mut tell = |input: Input| machine.handle(input, START, &mut out);
+        tell(Input::Listing { resource: Resource::Pods });
+        if in_the_middle {
+            tell(answer.clone());
+        }
+        tell(Input::Listed { resource: Resource::Pods, at: Revision(20) });
+        if !in_the_middle {
+            tell(answer);
+        }
+        let status = r#"{"startTime":"2023-11-14T22:00:00Z","succeeded":1,"active":0,"ready":0,"terminating":0,
+            "uncountedTerminatedPods":{}}"#;
+        let job = job_at(18, "P1 C2", status);
+        tell(Input::Observed(Object::Job(job.clone())));
+        let queue = asked.into_iter().filter(|request| request.id != id).chain(out.requests).collect();
+        let (creations, job) = an_hour(&mut machine, queue, job);
+        assert_eq!((creations, job.status.active), (1, 0), "in the middle of the list: {in_the_middle}");
+    }
+}
+
+/// One leader, no meddling: the answer to a deletion comes while Pods are being listed anew, and by the list the Pod is
+/// gone.
+#[test]
+fn a_deletion_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
+    for in_the_middle in [false, true] {
+        let mut cluster = running("P2 C3", "a=R b=R");
+        cluster.edit_spec(|spec| spec.parallelism = 1);
+        cluster.hook = fate(is_delete, Fate::AnsweredLate);
+        cluster.settle();
+        cluster.replicas[0].deaf = [false, true];
+        cluster.nodes_confirm_deletions();
+        let head = cluster.api.head();
+        let pods = cluster.api.pods_at(head);
+        if !in_the_middle {
+            cluster.answer_late();
+        }
+        cluster.tell(0, Input::Listing { resource: Resource::Pods });
+        if in_the_middle {
+            cluster.answer_late();
+        }
+        for pod in pods {
+            cluster.tell(0, Input::Observed(Object::Pod(pod)));
+        }
+        cluster.tell(0, Input::Listed { resource: Resource::Pods, at: head });
+        cluster.replicas[0].cursors[Resource::Pods as usize] = cluster.api.pod_log.len();
+        cluster.replicas[0].deaf = [false, false];
+        cluster.hook = carried();
+        for _ in 0..6 {
+            cluster.pass(30);
+            cluster.start_pods();
+            cluster.pass(30);
+            cluster.end_all(Phase::Succeeded);
+        }
+        cluster.pass(600);
+        let status = cluster.status();
+        let counts = (status.succeeded, status.active, status.terminating);
+        assert_eq!(counts, (3, 0, Some(0)), "in the middle of the list: {in_the_middle}");
+        assert!(status.is_finished());
+    }
+}
+
+/// The same for a Job: a read of it is answered while Jobs are being listed anew, and by the list it is gone.
+#[test]
+fn a_job_read_in_the_middle_of_a_list_that_lacks_it_is_gone() {
+    let mut cluster = running("P1 C3", "a=R");
+    // A conflict makes the controller read the Job; that answer waits.
+    let is_read = |action: &Action| matches!(action, Action::GetJob { .. });
+    cluster.hook = Box::new(move |action| match action {
+        Action::WriteJobStatus { .. } => Fate::Unavailable,
+        action if is_read(action) => Fate::AnsweredLate,
+        _ => Fate::Carried,
+    });
+    cluster.replicas[0].deaf = [true, false];
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.settle();
+    assert!(cluster.count(is_read) > 0, "the Job is read");
+    cluster.delete_job(Propagation::Background);
+    assert!(!cluster.api.jobs.contains_key(&key("j")), "the Job is gone");
+    cluster.hook = carried();
+    let head = cluster.api.head();
+    cluster.tell(0, Input::Listing { resource: Resource::Jobs });
+    cluster.answer_late();
+    cluster.tell(0, Input::Listed { resource: Resource::Jobs, at: head });
+    cluster.replicas[0].cursors[Resource::Jobs as usize] = cluster.api.job_log.len();
+    cluster.replicas[0].deaf = [false, false];
+    cluster.pass(5);
+    assert_eq!(cluster.still_tracked(), 0, "the Pods of a Job that is gone are let go");
+    assert_eq!(cluster.replicas[0].machine.sizes()[0], 0, "no ledger is kept for it");
+}
+
+/// A Job is first heard of while its Pods are being listed anew. A Pod that an earlier list showed, and this one does
+/// not, is gone.
+#[test]
+fn a_ledger_that_begins_in_the_middle_of_a_list_takes_over_no_pods_that_the_list_lacks() {
+    let mut machine = JobMachine::new(Config::default());
+    let mut out = Outbox::default();
+    let mut tell = |input: Input| machine.handle(input, START, &mut out);
+    tell(Input::Listing { resource: Resource::Jobs });
+    tell(Input::Listed { resource: Resource::Jobs, at: Revision(4) });
+    tell(Input::Listing { resource: Resource::Pods });
+    tell(Input::Observed(Object::Pod(pod_at(8, "a"))));
+    tell(Input::Listed { resource: Resource::Pods, at: Revision(9) });
+    tell(Input::Listing { resource: Resource::Pods });
+    let job = job_at(5, "P1 C2", "{}");
+    tell(Input::Observed(Object::Job(job.clone())));
+    tell(Input::Listed { resource: Resource::Pods, at: Revision(20) });
+    let (creations, job) = an_hour(&mut machine, out.requests, job);
+    assert_eq!((creations, job.status.active), (1, 0));
+}
+
+// ---- orphans ----
+
+/// Orphans the Job `j`, as `kubectl delete --cascade=orphan` and the collector do.
+fn orphaned(cluster: &mut Cluster, names: &[&str]) {
+    cluster.delete_job(Propagation::Orphan);
+    for name in names {
+        cluster.api.edit_pod(&key(name), Actor::Collector, |pod| pod.controller = None);
+    }
+    cluster.api.unhold_job(&key("j"), Actor::Collector, Hold::Orphan);
+}
+
+fn label(pod: &mut PodView) {
+    pod.labels = [("app".into(), "x".into())].into_iter().collect();
+}
+
+/// A Job with a selector of its own and these running Pods, which the controller has seen.
+fn selecting(job: &str, pods: &[&str]) -> Cluster {
+    let words: Vec<String> = pods.iter().map(|name| format!("{name}=R")).collect();
+    let mut cluster = Cluster::with(job, &words.join(" "));
+    for name in pods {
+        cluster.api.edit_pod(&key(name), Actor::User, label);
+    }
+    cluster.start();
+    cluster.settle();
+    cluster
+}
+
+fn succeeded(cluster: &Cluster, job: &str) -> i32 {
+    cluster.api.jobs[&key(job)].view.status.succeeded
+}
+
+#[test]
+fn an_orphan_that_could_not_be_released_keeps_its_finalizer_once_it_is_adopted() {
+    let mut cluster = selecting("P1 C1 label=x", &["a"]);
+    orphaned(&mut cluster, &["a"]);
+    cluster.hook = fate(is_release, Fate::Unavailable);
+    cluster.settle();
+    cluster.hook = carried();
+    cluster.create_job("k", "P1 C1 label=x", "{}");
+    cluster.pass(5);
+    assert!(cluster.stored("a").unwrap().tracked, "the adopted Pod has its finalizer");
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.pass(5);
+    assert_eq!(succeeded(&cluster, "k"), 1);
+    assert_eq!(cluster.count(is_create), 0, "nothing is made in its place");
+}
+
+/// More orphans than are released at a time, and a Job that wants them before they are. No fault is needed.
+#[test]
+fn hundreds_of_orphans_are_adopted_with_their_finalizers() {
+    let names: Vec<String> = (0..300).map(|at| format!("o{at}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut cluster = selecting("P300 C300 label=x", &names);
+    orphaned(&mut cluster, &names);
+    cluster.create_job("k", "P300 C300 label=x", "{}");
+    cluster.pass(30);
+    let owned = |pod: &PodView| pod.controller.as_ref().is_some_and(|owner| owner.name == "k");
+    let pods: Vec<_> = cluster.api.pods.values().map(|stored| stored.view.clone()).collect();
+    assert_eq!(pods.iter().filter(|pod| owned(pod)).count(), 300);
+    assert_eq!(pods.iter().filter(|pod| !pod.tracked).count(), 0, "Pods without their finalizer");
+}
+
+#[test]
+fn a_release_of_an_orphan_under_way_does_not_strip_the_adopted_pod() {
+    let mut cluster = selecting("P1 C1 label=x", &["a"]);
+    orphaned(&mut cluster, &["a"]);
+    cluster.hook = fate(is_release, Fate::Held);
+    cluster.settle();
+    cluster.create_job("k", "P1 C1 label=x", "{}");
+    cluster.settle();
+    cluster.hook = carried();
+    cluster.pass(2);
+    assert!(cluster.stored("a").unwrap().tracked, "the adopted Pod has its finalizer");
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.pass(5);
+    assert_eq!(succeeded(&cluster, "k"), 1);
+}
+
+/// A release by what the Pod was is refused when it has changed since; then it is let go as what it is.
+#[test]
+fn an_orphan_that_changes_is_looked_at_and_let_go() {
+    let mut cluster = running("P1 C1", "a=R");
+    cluster.hook = fate(is_release, Fate::Held);
+    cluster.delete_job(Propagation::Background);
+    cluster.settle();
+    cluster.replicas[0].deaf = [false, true];
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.hook = carried();
+    cluster.settle();
+    assert_eq!(cluster.still_tracked(), 0);
+    assert_eq!(cluster.count(|action| matches!(action, Action::GetPod { .. })), 1, "it was looked at");
+}
+
+#[test]
+fn a_controller_for_one_manager_leaves_pods_alone_that_no_job_of_its_own_had() {
+    let mut cluster = Cluster::with("P1 C1 label=x", "a=R b=R");
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| {
+        label(pod);
+        pod.controller = None;
+    });
+    let replica = cluster.start_as("tally.dev/job-controller");
+    cluster.settle();
+    // A Job that it has never heard of is gone.
+    cluster.delete_job(Propagation::Background);
+    let head = cluster.api.head();
+    cluster.restart_as("tally.dev/job-controller");
+    cluster.list(replica, Resource::Jobs, head);
+    cluster.pass(5);
+    assert_eq!(cluster.count(is_release), 0);
+    assert!(cluster.stored("a").unwrap().tracked && cluster.stored("b").unwrap().tracked);
+}
+
+#[test]
+fn a_controller_for_one_manager_lets_go_of_the_pods_of_its_own_jobs() {
+    let mut cluster = Cluster::with("P1 C1 managedBy=tally.dev/job-controller", "a=R");
+    cluster.start_as("tally.dev/job-controller");
+    cluster.settle();
+    cluster.hook = fate(is_release, Fate::Held);
+    cluster.delete_job(Propagation::Background);
+    cluster.settle();
+    // It changes while it is being released.
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.settle();
+    cluster.hook = carried();
+    cluster.pass(3);
+    assert_eq!(cluster.still_tracked(), 0);
+}
+
+// ---- adoption ----
+
+#[test]
+fn a_counted_pod_that_loses_its_owner_is_not_counted_again() {
+    for (phase, code) in [(Phase::Succeeded, 0), (Phase::Failed, 1)] {
+        let mut cluster = running("P1 C3 BL6", "a=R");
+        cluster.end(&key("a"), phase, code);
+        cluster.settle();
+        for _ in 0..3 {
+            cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.controller = None);
+            cluster.pass(3);
+        }
+        let status = cluster.status();
+        assert_eq!(status.succeeded + status.failed, 1, "{phase:?}");
+        assert!(!cluster.stored("a").unwrap().tracked, "it is let alone");
+        assert_eq!(cluster.count(is_adopt), 0);
+    }
+}
+
+/// Its Job has it on record, and will tally it: another Job must not have it as well.
+#[test]
+fn a_recorded_pod_that_loses_its_owner_is_nobody_elses_to_count() {
+    let mut cluster = selecting("P1 C3 label=x", &["a"]);
+    cluster.hook = fate(is_release, Fate::Held);
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.settle();
+    assert_eq!(cluster.status().uncounted().len(), 1, "on record");
+    cluster.create_job("k", "P1 C1 label=x", "{}");
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.controller = None);
+    cluster.settle();
+    cluster.hook = carried();
+    cluster.pass(5);
+    assert_eq!((succeeded(&cluster, "j"), succeeded(&cluster, "k")), (1, 0));
+    assert!(!cluster.stored("a").unwrap().tracked);
+}
+
+/// A Job waits for Pods that it is about to adopt, however often that fails: what it made meanwhile would be too much.
+#[test]
+fn no_pod_is_made_while_an_adoption_fails() {
+    for trouble in [Fate::Unavailable, Fate::Lost, Fate::ReplyLost] {
+        let mut cluster = Cluster::with("P1 C1 label=x", "a=R");
+        cluster.api.edit_pod(&key("a"), Actor::User, |pod| {
+            label(pod);
+            pod.controller = None;
+        });
+        cluster.hook = fate(is_adopt, trouble);
+        cluster.start();
+        cluster.pass(60);
+        cluster.hook = carried();
+        cluster.pass(5);
+        cluster.end(&key("a"), Phase::Succeeded, 0);
+        cluster.pass(5);
+        assert_eq!(cluster.count(is_create), 0, "{trouble:?}");
+        assert_eq!(cluster.status().succeeded, 1, "{trouble:?}");
+    }
+}
+
+/// A definite no is not waited for: a webhook must not hold up the Job for ever (S15).
+#[test]
+fn a_job_goes_on_without_a_pod_that_it_may_not_adopt() {
+    let mut cluster = Cluster::with("P1 C1 label=x", "a=R");
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| {
+        label(pod);
+        pod.controller = None;
+    });
+    cluster.hook = fate(is_adopt, Fate::Refused);
+    cluster.start();
+    cluster.pass(60);
+    assert_eq!(cluster.count(is_create), 1);
+}
+
+// ---- statuses and modes that nobody expects ----
+
+#[test]
+fn a_running_pod_on_record_is_neither_released_nor_tallied_before_it_ends() {
+    for pod in ["a=R", "a=R-"] {
+        let lists = uncounted("a", "");
+        let status = format!(
+            r#"{{"startTime":"2023-11-14T22:00:00Z","active":1,"ready":0,"terminating":0,
+            "uncountedTerminatedPods":{lists}}}"#
+        );
+        let mut cluster = Cluster::with_status("P1 C2", &status, pod);
+        cluster.start();
+        cluster.pass(5);
+        assert_eq!(cluster.status().succeeded, 0, "{pod}");
+        assert_eq!(cluster.count(is_release), 0, "{pod}");
+        cluster.end(&key("a"), Phase::Succeeded, 0);
+        cluster.pass(5);
+        assert_eq!((cluster.status().succeeded, cluster.still_tracked()), (1, 1), "{pod}: and its successor is there");
+    }
+}
+
+#[test]
+fn a_job_of_an_unknown_completion_mode_lets_its_pods_go_when_it_is_deleted() {
+    let mut cluster = Cluster::with("P1 C1 mode=Odd", "a=R b=S");
+    cluster.start();
+    cluster.pass(5);
+    assert_eq!(cluster.still_tracked(), 2, "as long as it is not deleted nothing is touched");
+    cluster.delete_job(Propagation::Foreground);
+    for pod in ["a", "b"] {
+        cluster.api.delete_pod(&key(pod), Actor::Collector, false);
+    }
+    cluster.pass(5);
+    assert_eq!(cluster.still_tracked(), 0);
+}
+
+// ---- names ----
+
+/// Creations land out of order, what came first has been counted, and another leader takes over: it fills the gap. What the
+/// first one sent then meets a Pod of that name instead of becoming one too many.
+#[test]
+fn a_creation_still_under_way_and_the_next_leader_mean_the_same_pod() {
+    let mut cluster = Cluster::new();
+    cluster.create_job("j", "P3 C3", "{}");
+    cluster.start();
+    let mut created = Vec::new();
+    cluster.hook = Box::new(move |action| match action {
+        Action::CreatePod { name, .. } => {
+            if !created.contains(name) {
+                created.push(name.clone());
+            }
+            if created.get(1) == Some(name) { Fate::Held } else { Fate::Carried }
+        }
+        _ => Fate::Carried,
+    });
+    for _ in 0..3 {
+        cluster.deliver_all(0);
+        cluster.perform(0);
+    }
+    cluster.replicas[0].paused = true;
+    cluster.hook = carried();
+    assert_eq!((cluster.in_flight(is_create), cluster.live().len()), (1, 2), "{}", cluster.summary());
+    cluster.end_all(Phase::Succeeded);
+    cluster.start();
+    cluster.pass(5);
+    cluster.replicas[0].paused = false;
+    cluster.pass(5);
+    assert_eq!(cluster.api.pods.len(), 3, "{}", cluster.summary());
+    cluster.end_all(Phase::Succeeded);
+    cluster.pass(5);
+    assert_eq!((cluster.status().succeeded, cluster.api.pods.len()), (3, 3));
+    assert!(cluster.status().is_finished());
+}
