@@ -81,7 +81,7 @@ fn a_404_of_a_proxy_to_a_read_of_the_job_releases_no_pods() {
     assert_eq!(cluster.status().succeeded, 2, "{}", cluster.summary());
 }
 
-/// Was: 500 meant that there is no Pod, and another was created beside it.
+/// The Pod is found again by its name, and no other is created beside it.
 #[test]
 fn a_creation_that_is_applied_and_answered_500_makes_no_pod_beyond_parallelism() {
     let mut cluster = Cluster::new();

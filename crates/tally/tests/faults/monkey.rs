@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cluster::{JOBS, PODS, ask, patch};
 use crate::support::client::{Api, Call};
 use crate::truth::Truth;
-use crate::workload::{KINDS, Kind, Made, WIDEST, job};
+use crate::workload::{KINDS, Kind, Made, WIDEST, heir_of, job};
 
 /// Jobs that are not finished, kept up as long as there are kills to come.
 const AT_WORK: usize = 20;
@@ -132,6 +132,14 @@ impl Monkey {
                 let spec = json!({"parallelism": size, "completions": size});
                 patch(&self.api, &made.name, &json!({"spec": spec})).await;
             }
+            // Not before there are Pods to hand over.
+            Kind::Orphaning if self.has_live_pods(&made) && self.rng().u32(0..3) == 0 => {
+                self.delete_as(at, "Orphan").await;
+                // One command right after the other, or with a pause between them.
+                let pause = self.rng().u64(0..400).saturating_sub(200);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                self.make(Kind::Adopting, heir_of(&made.name)).await;
+            }
             Kind::Deleted if self.rng().u32(0..4) == 0 => {
                 self.delete(at).await;
                 if self.rng().bool() {
@@ -169,8 +177,16 @@ impl Monkey {
         }
     }
 
+    fn has_live_pods(&self, made: &Made) -> bool {
+        self.truth.told().pods_of(&made.uid).any(|pod| !pod.gone && !pod.ended())
+    }
+
     async fn delete(&self, at: usize) {
         let policy = ["Background", "Foreground", "Orphan"][self.rng().usize(0..3)];
+        self.delete_as(at, policy).await;
+    }
+
+    async fn delete_as(&self, at: usize, policy: &str) {
         let made = self.made()[at].clone();
         let options = json!({
             "kind": "DeleteOptions", "apiVersion": "v1",

@@ -2,7 +2,8 @@
 //!
 //! The bound on Pods, stated: one controller never has more than `parallelism` of a Job's Pods alive, however often it is
 //! killed. Two that both believe they lead never have more than twice that, and never let more than `parallelism` Pods
-//! succeed beyond `completions`.
+//! succeed beyond `completions`. A Job that adopts Pods may have as many more as it adopts, because it may be at work before
+//! they are without an owner.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -81,9 +82,9 @@ async fn storm(storm: Storm) {
     );
     println!("storm {}: requests {}", storm.name, listed(&fleet.proxy.thrown()));
     println!(
-        "storm {}: {jobs} Jobs, {pods} Pods: {} succeeded, {} failed, {} removed, {} ignored, {} late, {} unsure; at \
-         most {} beyond parallelism",
-        storm.name, sum.succeeded, sum.failed, sum.removed, sum.ignored, sum.late, sum.unsure, sum.excess
+        "storm {}: {jobs} Jobs, {pods} Pods: {} succeeded, {} failed, {} removed, {} ignored, {} adopted, {} late, {} \
+         unsure; at most {} beyond parallelism",
+        storm.name, sum.succeeded, sum.failed, sum.removed, sum.ignored, sum.adopted, sum.late, sum.unsure, sum.excess
     );
     if !wrongs.is_empty() {
         let said = fleet.said();
@@ -265,6 +266,14 @@ fn sum(told: &Told, made: &[Made], instances: usize) -> (Verdict, Vec<String>) {
         sum.ignored += verdict.ignored;
         sum.unsure += verdict.unsure;
         sum.late += verdict.late;
+        sum.adopted += verdict.adopted;
+        if !verdict.wrongs.is_empty() {
+            // Whose fault it is shows in what became of those that changed hands.
+            let met_at = job.criteria_met_at;
+            wrongs.extend(told.pods_of(&made.uid).filter(|pod| pod.adopted).map(|pod| {
+                format!("{}: adopted {}, criteria met at {met_at:?}: {:?}", made.name, pod.name, pod.released)
+            }));
+        }
         wrongs.extend(verdict.wrongs);
         if job.finished() && !job.condition(made.kind.ends_as()) {
             wrongs.push(format!("{} is not {}: {}", made.name, made.kind.ends_as(), job.object["status"]));

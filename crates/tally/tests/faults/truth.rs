@@ -16,8 +16,10 @@ const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 #[derive(Clone, Debug, Default)]
 pub struct PodStory {
     pub name: String,
-    /// UID of the Job.
+    /// UID of the Job: the one that controls it, or did so last.
     pub job: String,
+    /// It was another Job's before.
+    pub adopted: bool,
     pub index: Option<u32>,
     /// Earlier failures of its index, as the controller wrote them into it.
     pub failures_before: u32,
@@ -51,7 +53,7 @@ impl PodStory {
     }
 }
 
-fn is_terminal(phase: &str) -> bool {
+pub fn is_terminal(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
 }
 
@@ -191,13 +193,19 @@ impl Told {
         let pod = self.pods.entry(text(&metadata["uid"])).or_default();
         let (was_live, was_active) = (pod.live() && pod.revision > 0, pod.live() && !pod.deleting && pod.revision > 0);
         let annotation = |name: &str| metadata["annotations"][format!("batch.kubernetes.io/{name}")].as_str();
+        let owners = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
+        let owner = owners.iter().find(|owner| owner["controller"] == true).map(|owner| text(&owner["uid"]));
+        let before = pod.job.clone();
         if pod.revision == 0 {
             pod.name = text(&metadata["name"]);
-            let owners = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
-            let owner = owners.iter().find(|owner| owner["controller"] == true);
-            pod.job = owner.map(|owner| text(&owner["uid"])).unwrap_or_default();
             pod.index = annotation("job-completion-index").and_then(|text| text.parse().ok());
             pod.failures_before = annotation("job-index-failure-count").map_or(0, |text| text.parse().unwrap());
+        }
+        if let Some(owner) = owner.filter(|owner| *owner != pod.job) {
+            pod.adopted = pod.revision > 0;
+            // What its former Job did to it does not count here.
+            pod.released = None;
+            pod.job = owner;
         }
         pod.revision = revision(object);
         pod.gone = gone;
@@ -217,10 +225,15 @@ impl Told {
         pod.ever_tracked |= tracked;
         let (live, active) = (pod.live(), pod.live() && !pod.deleting);
         let job = pod.job.clone();
+        if !before.is_empty() {
+            let job = self.jobs.entry(before).or_default();
+            job.alive -= usize::from(was_live);
+            job.active -= usize::from(was_active);
+        }
         if !job.is_empty() {
             let job = self.jobs.entry(job).or_default();
-            job.alive = job.alive + usize::from(live) - usize::from(was_live);
-            job.active = job.active + usize::from(active) - usize::from(was_active);
+            job.alive += usize::from(live);
+            job.active += usize::from(active);
             job.most_alive = job.most_alive.max(job.alive);
             job.most_active = job.most_active.max(job.active);
         }

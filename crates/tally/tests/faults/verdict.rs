@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::truth::{JobStory, PodStory};
+use crate::truth::{JobStory, PodStory, is_terminal};
 
 /// What is known of a Job beside its object.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Terms {
     pub ignores: Vec<i64>,
     /// It was never scaled below what it had: its indexes are what they were.
     pub fixed_indexes: bool,
+    /// It takes over Pods of another Job.
+    pub adopts: bool,
 }
 
 /// What a Job came to. The numbers are summed up over many.
@@ -40,6 +42,7 @@ pub struct Verdict {
     pub late: usize,
     /// Alive beyond `parallelism`, at the worst moment.
     pub excess: usize,
+    pub adopted: usize,
 }
 
 /// What a Pod may count as.
@@ -64,7 +67,14 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
         *range = range.start() + least..=range.end() + most;
     };
     for pod in pods {
-        verdict.created += 1;
+        verdict.created += usize::from(!pod.adopted);
+        verdict.adopted += usize::from(pod.adopted);
+        // A Job that has room for all its Pods lets none of them go, unless it was about to be deleted.
+        let crowded = job.most_active > terms.parallelism;
+        let let_go = pod.released.as_ref().is_some_and(|release| !is_terminal(&release.phase) && !release.deleting);
+        if terms.adopts && let_go && !crowded && pod.ended() && !pod.deleted_alive {
+            verdict.wrongs.push(format!("{} lost its finalizer while it ran, and was not counted", pod.name));
+        }
         if pod.tracked {
             verdict.wrongs.push(format!("{} keeps its finalizer: {}", pod.name, pod.phase));
             continue;
@@ -92,6 +102,7 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
         }
     }
     (verdict.succeeded, verdict.failed) = (*successes.start(), *failures.start());
+    let adopted = verdict.adopted;
     let mut require = |holds: bool, wrong: String| {
         if !holds {
             verdict.wrongs.push(wrong);
@@ -140,11 +151,12 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
     // The bound: every controller that is at work may fill `parallelism` once, and no more.
     let waits = spec["podReplacementPolicy"] == "Failed";
     let most = if waits { job.most_alive } else { job.most_active };
-    let bound = terms.parallelism * terms.instances;
+    // Pods that were there before the Job come on top: the Job may be seen before they are without an owner.
+    let bound = terms.parallelism * terms.instances + adopted;
     require(most <= bound, format!("{most} Pods were alive at once, with parallelism {}", terms.parallelism));
     verdict.excess = most.saturating_sub(terms.parallelism);
     if let (Some(completions), false) = (completions, indexed) {
-        let bound = completions + (terms.instances - 1) * terms.parallelism;
+        let bound = completions + (terms.instances - 1) * terms.parallelism + adopted;
         let most = successes.end();
         require(*most <= bound, format!("{most} Pods succeeded, and {completions} were wanted"));
     }
@@ -159,7 +171,8 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
 fn worth(job: &JobStory, pod: &PodStory, terms: &Terms, verdict: &mut Verdict) -> Counts {
     let Some(release) = &pod.released else { return Counts::Nothing };
     if job.finished_at.is_some_and(|finished| release.at > finished) {
-        verdict.late += 1;
+        // An adoption whose answer was lost may come after the finish.
+        verdict.late += usize::from(!pod.adopted);
         return Counts::Nothing;
     }
     if release.phase == "Succeeded" {
@@ -215,7 +228,7 @@ mod tests {
     }
 
     fn wrongs(job: &JobStory, pods: &[PodStory], instances: usize) -> Vec<String> {
-        let terms = Terms { parallelism: 2, instances, ignores: vec![143], fixed_indexes: true };
+        let terms = Terms { parallelism: 2, instances, ignores: vec![143], fixed_indexes: true, adopts: false };
         judge(job, pods.iter(), &terms).wrongs
     }
 
@@ -297,5 +310,21 @@ mod tests {
         let pods = [ignored, pod("b", "Succeeded", 2)];
         assert_eq!(wrongs(&job(json!({"completions": 1}), json!({"succeeded": 1})), &pods, 1), [""; 0]);
         assert_ne!(wrongs(&job(json!({"completions": 1}), json!({"succeeded": 1, "failed": 1})), &pods, 1), [""; 0]);
+    }
+
+    /// What a release that comes after the adoption does.
+    #[test]
+    fn an_adopted_pod_that_loses_its_finalizer_while_it_runs_is_seen() {
+        let release = Some(Release { at: 1, phase: "Running".to_owned(), deleting: false });
+        let lost = PodStory { adopted: true, released: release, ..pod("a", "Succeeded", 1) };
+        let pods = [lost, pod("b", "Succeeded", 2)];
+        let done = job(json!({"completions": 1}), json!({"succeeded": 1}));
+        let terms = Terms { parallelism: 2, instances: 1, adopts: true, ..Terms::default() };
+        let wrongs = |job: &JobStory, pods: &[PodStory]| judge(job, pods.iter(), &terms).wrongs;
+        assert_eq!(wrongs(&done, &pods), ["j: a lost its finalizer while it ran, and was not counted"]);
+        let crowded = JobStory { most_active: 3, ..done.clone() };
+        assert_eq!(wrongs(&crowded, &pods), [""; 0], "one had to go");
+        let deleted = PodStory { deleted_alive: true, ..pods[0].clone() };
+        assert_eq!(wrongs(&done, &[deleted, pods[1].clone()]), [""; 0], "it was on its way out");
     }
 }

@@ -36,9 +36,14 @@ pub enum Kind {
     Deleted,
     /// Deleted by the TTL controller when it has ended.
     Short,
+    /// Deleted without its Pods, which another Job with the same selector takes over.
+    Orphaning,
+    /// That other Job.
+    Adopting,
 }
 
-pub const KINDS: [Kind; 17] = [
+/// All but `Adopting`, which is made in the place of another.
+pub const KINDS: [Kind; 18] = [
     Kind::Plain,
     Kind::Indexed,
     Kind::PerIndex,
@@ -56,7 +61,15 @@ pub const KINDS: [Kind; 17] = [
     Kind::Late,
     Kind::Deleted,
     Kind::Short,
+    Kind::Orphaning,
 ];
+
+const HEIR: &str = "-heir";
+
+/// Of the Job that adopts the Pods of this one.
+pub fn heir_of(name: &str) -> String {
+    format!("{name}{HEIR}")
+}
 
 /// Of Jobs whose size changes.
 pub const WIDEST: u64 = 8;
@@ -124,6 +137,7 @@ impl Made {
             instances,
             ignores: if self.kind == Kind::Ignoring { vec![143] } else { Vec::new() },
             fixed_indexes: self.kind != Kind::Elastic,
+            adopts: self.kind == Kind::Adopting,
         }
     }
 }
@@ -174,10 +188,19 @@ pub fn job(kind: Kind, name: &str, rng: &mut fastrand::Rng) -> Value {
             annotations["hollow.tally.dev/run-for"] = format!("{}ms", rng.u32(500..900)).into();
         }
         Kind::Short => spec["ttlSecondsAfterFinished"] = rng.u64(0..2).into(),
+        // Long enough for some to run while they change hands, and room for all of them in the other Job.
+        Kind::Orphaning => annotations["hollow.tally.dev/run-for"] = format!("{}ms", rng.u32(200..1500)).into(),
+        Kind::Adopting => spec["parallelism"] = rng.u64(15..20).into(),
         _ => {}
     }
+    let mut labels = json!({});
+    if matches!(kind, Kind::Orphaning | Kind::Adopting) {
+        labels["storm"] = name.trim_end_matches(HEIR).into();
+        spec["manualSelector"] = true.into();
+        spec["selector"] = json!({"matchLabels": labels});
+    }
     spec["template"] = json!({
-        "metadata": {"annotations": annotations},
+        "metadata": {"annotations": annotations, "labels": labels},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
     });
     json!({"metadata": {"name": name}, "spec": spec})
