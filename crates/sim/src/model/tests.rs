@@ -62,10 +62,10 @@ row_tests! {
     without_bookmarks_the_gate_on_accounting_stays_closed: "accounting gate without bookmarks";
     production_survives_two_restarts_with_stale_lists:
         "production: 1 Pod, 2 controllers, 2 restarts, stale lists; fine steps";
-    production_survives_edits: "production: 1 Pod created late, 2 controllers, a crash, 3 edits";
+    production_survives_edits: "production: 1 Pod created late, 2 controllers, a crash, 2 edits";
     production_survives_an_adopted_pod:
-        "production: 1 Pod adopted, 2 controllers, a crash, a loss, an edit; fine steps";
-    production_survives_two_adopted_pods: "production: 2 Pods adopted, 2 controllers, a crash";
+        "production: 1 Pod adopted, 2 controllers, crash, loss, edit; fine steps";
+    production_survives_two_adopted_pods: "production: 2 Pods adopted, 2 controllers, a loss";
     production_survives_each_fault_in_fine_steps:
         "production: 1 Pod, 2 controllers, a crash, a loss, an edit; fine steps";
     production_survives_a_pod_created_late:
