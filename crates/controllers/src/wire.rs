@@ -43,10 +43,10 @@ pub enum Action {
         namespace: CompactString,
         name: CompactString,
     },
-    /// The Pods of one Job, read consistently.
+    /// The Pods with these labels, read consistently; of all namespaces if none is named.
     ListPods {
         namespace: CompactString,
-        job: JobUid,
+        selector: String,
     },
     GetJob {
         namespace: CompactString,
@@ -121,7 +121,9 @@ pub fn call(action: &Action) -> Call {
             "preconditions": uid.as_ref().map(|uid| json!({"uid": uid.to_string()})),
         })),
         Action::GetPod { namespace, name } => pods(Verb::Get, namespace, name),
-        Action::ListPods { namespace, .. } => pods(Verb::List, namespace, ""),
+        Action::ListPods { namespace, selector } => {
+            Call { label_selector: selector.clone(), ..pods(Verb::List, namespace, "") }
+        }
         Action::GetJob { namespace, name } => jobs(Verb::Get, namespace, name),
         Action::WriteJobStatus { namespace, name, uid, revision, status } => {
             let body = status_patch(uid, *revision, status);

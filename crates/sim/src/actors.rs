@@ -355,7 +355,8 @@ impl<S: Soundness> World<S> {
         let uid = self.api.new_uid();
         let mut pod = plain_pod(uid, NAMESPACE, &format!("hand-made-{uid}"));
         let word = self.fates.get(&job.uid).and_then(|setup| setup.manual_selector);
-        pod.labels = word.map_or_else(|| labels_of(&job.uid), |word| [("app".into(), word.into())].into_iter().collect());
+        pod.labels =
+            word.map_or_else(|| labels_of(&job.uid), |word| [("app".into(), word.into())].into_iter().collect());
         pod.tracked = self.choices.one_in(3);
         pod.index = job.spec.is_indexed().then(|| self.choices.below(9) as u32);
         self.trace.say(|| format!("user makes a Pod for {}", key.1));

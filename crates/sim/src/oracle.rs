@@ -626,7 +626,8 @@ impl Oracle {
                 continue;
             }
             // A Job of a manager who is not there may adopt it yet.
-            let waits = |job: &JobView| !ours(job) && !job.status.is_finished() && job.spec.selector.matches(&pod.labels);
+            let waits =
+                |job: &JobView| !ours(job) && !job.status.is_finished() && job.spec.selector.matches(&pod.labels);
             if pod.controller.is_none() && api.jobs.values().any(|stored| waits(&stored.view)) {
                 continue;
             }

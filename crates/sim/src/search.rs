@@ -51,7 +51,9 @@ impl<'a> Search<'a> {
         }
         for line in lines {
             let mut words = line.split_whitespace();
-            let (Some(name), Some(schedules), Some(steps)) = (words.next(), words.next(), words.next()) else { continue };
+            let (Some(name), Some(schedules), Some(steps)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
             let scenario = self.scenarios.iter().find(|scenario| scenario.name == name);
             if let (Some(scenario), Ok(schedules), Ok(steps)) = (scenario, schedules.parse(), steps.parse()) {
                 self.done.insert(scenario.name, Done { schedules, steps });
