@@ -10,6 +10,7 @@ mod flaws;
 mod heal;
 mod hosted;
 mod judge;
+mod laws;
 pub mod model;
 pub mod mutants;
 pub mod oracle;

@@ -99,7 +99,7 @@ impl<S: Soundness> World<S> {
             choices,
             api: Api::starting_at(BEGINNING),
             flights: Vec::new(),
-            oracle: Oracle::new(setup.limits.uncounted),
+            oracle: Oracle::new(setup.limits.uncounted, setup.instances),
             counters: Counters::default(),
             trace: Trace { hash: 0, lines: traced.then(Vec::new) },
             fates: BTreeMap::new(),
@@ -266,6 +266,7 @@ impl<S: Soundness> World<S> {
             jobs_at: instance.streams[0].seen,
             clocks_sane: self.clocks_sane,
             incarnations: self.incarnations,
+            step: self.steps,
         };
         let incarnation = instance.incarnation;
         let behind = context.pods_at < self.api.pod_log.last().map_or(Revision(0), |entry| entry.at);
@@ -597,6 +598,10 @@ impl<S: Soundness> World<S> {
             let (to, action) = (flight.instance, describe_action(&flight.request.action));
             format!("c{to} hears of {action}: {}", describe_answer(&answer))
         });
+        if let (Action::WriteJobStatus { .. }, Answer::Done(Object::Job(job))) = (&flight.request.action, &answer) {
+            let actor = Actor::Controller { instance: flight.instance, incarnation: flight.incarnation };
+            self.oracle.laws.told_of_job(&job.uid, job.revision, actor, self.steps);
+        }
         let now = self.now_of(flight.instance);
         let served_at = Some(self.api.now);
         let input = Input::Answered { request: flight.request.id, answer, served_at };

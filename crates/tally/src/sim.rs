@@ -11,7 +11,7 @@ use tally_sim::mutants;
 use tally_sim::run::{self, Campaign};
 use tally_sim::scenarios::{self, SCENARIOS, Scenario};
 
-/// How many schedules a mutant gets before it counts as having survived.
+/// How many schedules a mutant gets, from a seed drawn at random, before it counts as having survived.
 const MUTANT_BUDGET: u64 = 20_000;
 /// How much of a trace is worth reading.
 const TRACE_LINES: usize = 80;
@@ -30,7 +30,8 @@ macro_rules! say {
   tally sim --seed 4711              one seed, with its trace and trace hash
   tally sim --scenario two-leaders   one kind of trouble
   tally sim --scenario cluster-faults   all controllers together
-  tally sim --mutants                put known bugs back and find each of them
+  tally sim --mutants                put known bugs back and find each of them, from a random seed on
+  tally sim --mutants --from 4711    the same search again
 
 Exit code 0: no invariant was violated and everything that must happen sometimes happened; 1 otherwise.")]
 pub struct Args {
@@ -46,6 +47,9 @@ pub struct Args {
     /// Put known bugs back one at a time; each must be found
     #[arg(long)]
     mutants: bool,
+    /// Where the search for each known bug starts, instead of at random
+    #[arg(long, value_name = "N", requires = "mutants")]
+    from: Option<u64>,
     /// Run with this one known bug, e.g. NoGate
     #[arg(long, value_name = "BUG", conflicts_with = "mutants")]
     mutant: Option<String>,
@@ -75,7 +79,7 @@ pub fn run(args: &Args) -> Result<bool> {
         .ok_or_else(|| anyhow!("no scenario is called {:?}; `--scenario list` shows them", args.scenario))?;
     let bug = args.mutant.as_deref().map(find_bug).transpose()?;
     if args.mutants {
-        return Ok(run_mutants());
+        return Ok(run_mutants(args.from.unwrap_or_else(any_seed)));
     }
     if let Some(seed) = args.seed {
         return Ok(run_seed(seed, bug, scenario, args.full));
@@ -176,16 +180,23 @@ fn run_seeds(range: Range<u64>, bug: Option<Bug>, scenario: &Scenario) -> bool {
     never.is_empty()
 }
 
-fn run_mutants() -> bool {
+/// Somewhere in a range that nobody has tuned anything to.
+fn any_seed() -> u64 {
+    let drawn = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
+    std::hash::Hasher::finish(&drawn) % 1_000_000_000
+}
+
+fn run_mutants(from: u64) -> bool {
+    say!("each search starts at seed {from}: tally sim --mutants --from {from}");
     let mut survivors = Vec::new();
     for bug in BUGS {
         let home = scenarios::find(mutants::scenario_for(*bug)).unwrap_or(&SCENARIOS[0]);
         let started = Instant::now();
-        let campaign = run::seeds(0..MUTANT_BUDGET, Some(*bug), home, |_| {});
+        let campaign = run::seeds(from..from + MUTANT_BUDGET, Some(*bug), home, |_| {});
         let label = mutants::label(*bug);
         match campaign.failed {
             Some((seed, violation)) => say!(
-                "found     {label:<34} {:<4} seed {seed:<6} after {} schedules, {} steps, {:.1} s ({})",
+                "found     {label:<66} {:<4} seed {seed:<10} after {} schedules, {} steps, {:.1} s ({})",
                 violation.invariant,
                 campaign.schedules,
                 campaign.steps,
@@ -193,7 +204,7 @@ fn run_mutants() -> bool {
                 replay_command(seed, Some(*bug), home),
             ),
             None => {
-                say!("SURVIVED  {label:<34} {} schedules of {}", campaign.schedules, home.name);
+                say!("SURVIVED  {label:<66} {} schedules of {}", campaign.schedules, home.name);
                 survivors.push(label);
             }
         }
