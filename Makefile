@@ -51,7 +51,8 @@ golden:
 sim: tools
 	$(CARGO) build --release --locked
 	$(CARGO) test --release --locked -p tally-sim
-	$(TALLY) sim --seeds 0..5000
+	$(TALLY) sim --seeds today+4000
+	$(TALLY) sim --scenario all --seeds today+100
 	$(TALLY) sim --scenario cluster-faults --seeds 0..500
 	$(TALLY) sim --mutants
 	$(TALLY) model

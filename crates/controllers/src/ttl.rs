@@ -73,8 +73,18 @@ impl<S: Soundness> TtlController<S> {
         }
     }
 
+    /// When a Job expires; for mutants, at some other time.
+    fn expires_at(&self, job: &JobView) -> Option<Timestamp> {
+        let expires_at = expires_at(job)?;
+        if self.soundness.has(Bug::TtlFromCreation) {
+            return job.status.terminal_condition()?.last_transition_time.map(|at| expires_at - (at - job.created_at));
+        }
+        let early = i64::from(self.soundness.has(Bug::TtlEarly));
+        Some(expires_at + Span::from_seconds(120 * i64::from(self.soundness.has(Bug::TtlLate)) - early))
+    }
+
     fn observe(&mut self, job: &Arc<JobView>) {
-        let Some(expires_at) = expires_at(job) else {
+        let Some(expires_at) = self.expires_at(job) else {
             self.forget(&job.uid);
             return;
         };
@@ -160,7 +170,7 @@ impl<S: Soundness> TtlController<S> {
     ) {
         match (step, answer) {
             (Step::Look, Answer::Done(Object::Job(job))) if job.uid == *uid => {
-                let Some(expires_at) = expires_at(&job) else {
+                let Some(expires_at) = self.expires_at(&job) else {
                     self.forget(uid);
                     return;
                 };

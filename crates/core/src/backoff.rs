@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::ids::PodUid;
+use crate::mutation::{Bug, Soundness};
 use crate::time::{Span, Timestamp};
 
 /// The first delay, and the longest (CONST-2).
@@ -12,12 +13,14 @@ const LIMIT_SECONDS: i64 = 600;
 const SATURATED: usize = 7;
 
 /// BACKOFF-4: 10, 20, 40, 80, 160, 320, 600, 600 ... seconds after that many failures in a row.
-pub fn delay_after(failures: u32) -> Span {
+pub fn delay_after(soundness: impl Soundness, failures: u32) -> Span {
     if failures == 0 {
         return Span::ZERO;
     }
     let doublings = (failures - 1).min(16);
-    Span::from_seconds((BASE_SECONDS << doublings).min(LIMIT_SECONDS))
+    let limit = if soundness.has(Bug::BackoffUncapped) { i64::MAX } else { LIMIT_SECONDS };
+    let base = if soundness.has(Bug::BackoffHalved) { BASE_SECONDS / 2 } else { BASE_SECONDS };
+    Span::from_seconds((base << doublings).min(limit))
 }
 
 /// The latest failures and the latest success of a Job's Pods. A fold over observations: order does not matter, and
@@ -60,10 +63,11 @@ impl FailureHistory {
     }
 
     /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
-    pub fn retry_at(&self) -> Option<Timestamp> {
+    pub fn retry_at(&self, soundness: impl Soundness) -> Option<Timestamp> {
         let count = self.failures.iter().filter(|failure| self.is_news(failure)).count();
         let last = self.failures.last().filter(|_| count > 0)?;
-        Some(last.at + delay_after(u32::try_from(count).unwrap_or(u32::MAX)))
+        let last_at = if soundness.has(Bug::BackoffFromCreation) { last.created_at } else { last.at };
+        Some(last_at + delay_after(soundness, u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
     /// Whether a failure came after the last success. Times are whole seconds: of two Pods that ended in the same one,
@@ -77,6 +81,7 @@ impl FailureHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutation::Sound;
 
     fn history(success_at: Option<i64>, failures_at: &[i64]) -> FailureHistory {
         let mut history = FailureHistory::default();
@@ -103,7 +108,7 @@ mod tests {
             (Some(500), &[100, 200], None),
         ] {
             assert_eq!(
-                history(success_at, failures_at).retry_at(),
+                history(success_at, failures_at).retry_at(Sound),
                 retry_at.map(Timestamp::from_seconds),
                 "{success_at:?} {failures_at:?}"
             );
@@ -117,7 +122,7 @@ mod tests {
         history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(200));
         assert_eq!(history, before);
         history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(400));
-        assert_eq!(history.retry_at(), Some(Timestamp::from_seconds(440)));
+        assert_eq!(history.retry_at(Sound), Some(Timestamp::from_seconds(440)));
     }
 
     #[test]
@@ -127,7 +132,7 @@ mod tests {
             let mut history = FailureHistory::default();
             history.succeeded(at(100));
             history.failed(&PodUid::from_u128(1), at(created_at), at(100));
-            assert_eq!(history.retry_at(), retry_at, "created at {created_at}");
+            assert_eq!(history.retry_at(Sound), retry_at, "created at {created_at}");
         }
     }
 
@@ -138,6 +143,6 @@ mod tests {
             all.failed(&PodUid::from_u128(at), Timestamp::from_seconds(0), Timestamp::from_seconds(at as i64));
         }
         assert_eq!(all.failures.len(), SATURATED);
-        assert_eq!(all.retry_at(), Some(Timestamp::from_seconds(999 + 600)));
+        assert_eq!(all.retry_at(Sound), Some(Timestamp::from_seconds(999 + 600)));
     }
 }

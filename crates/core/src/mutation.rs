@@ -87,6 +87,97 @@ pub enum Bug {
     CertificateNotRepaired,
     /// G7: a Job is started by an old view of its CronJob.
     CronTrustsItsView,
+    // From here on: wrong verdicts, wrong times, off by one.
+    /// A Job is complete one success short.
+    CompleteOneShort,
+    /// An Indexed Job is complete though an index is missing.
+    CompleteIndexMissing,
+    /// A Job is complete while Pods of it run.
+    CompleteWhileActive,
+    /// A success policy is met one index short of its count.
+    SuccessCountOneShort,
+    /// A success policy is met by any of its indexes, not all.
+    SuccessByAnyIndex,
+    /// A success policy is never looked at.
+    SuccessPolicyForgotten,
+    /// A success policy that is met outweighs a failure.
+    SuccessBeatsFailure,
+    /// A failure that is to be ignored counts.
+    IgnoreCounts,
+    /// A failure that a rule says counts is ignored.
+    CountIgnores,
+    /// A failure that is to fail its index merely counts.
+    FailIndexCounts,
+    /// A failure that is to fail the Job merely counts.
+    FailJobCounts,
+    /// `In` means the exit codes that are not listed.
+    ExitCodesInverted,
+    /// Of several rules that match the last decides.
+    LastRuleWins,
+    /// A rule for a condition matches whatever its status is.
+    ConditionStatusIgnored,
+    /// A Job fails one failure too early.
+    BackoffLimitEarly,
+    /// A Job fails one failure too late.
+    BackoffLimitLate,
+    /// A Job fails one restart of a container too late.
+    RestartsOneLate,
+    /// An index fails one failure too early.
+    IndexLimitEarly,
+    /// An index fails one failure too late.
+    IndexLimitLate,
+    /// As many failed indexes as are allowed are too many.
+    MaxFailedIndexesReached,
+    /// A Job fails by its indexes before all of them are done.
+    FailedIndexesTooSoon,
+    /// A Job completes although indexes have failed.
+    FailedIndexesForgiven,
+    /// The replacement of a failed Pod is told of no failures.
+    RetryCountsLost,
+    /// The replacement takes failures for ignored ones, and the other way round.
+    RetryCountsMixed,
+    /// A deadline is a second early.
+    DeadlineEarly,
+    /// A deadline is five seconds late.
+    DeadlineLate,
+    /// A deadline counts from the creation of the Job.
+    DeadlineFromCreation,
+    /// A deadline runs while the Job is suspended.
+    DeadlineWhileSuspended,
+    /// A Job that was active for too long fails for another reason.
+    WrongReason,
+    /// A suspended Job keeps its startTime.
+    SuspendKeepsStart,
+    /// A TTL is a second early.
+    TtlEarly,
+    /// A TTL is two minutes late.
+    TtlLate,
+    /// A TTL counts from the creation of the Job.
+    TtlFromCreation,
+    /// A back-off is half as long as it should be.
+    BackoffHalved,
+    /// A back-off grows without limit.
+    BackoffUncapped,
+    /// A back-off counts from the creation of the failed Pod.
+    BackoffFromCreation,
+    /// An index is tried again at once.
+    IndexBackoffSkipped,
+    /// Pods are managed as before though the Job is decided.
+    CreatesAfterVerdict,
+    /// A Job that is being deleted makes Pods.
+    DeletedJobCreates,
+    /// A suspended Job makes Pods.
+    SuspendedJobRuns,
+    /// A work queue makes Pods after the first success.
+    WorkQueueGoesOn,
+    /// One Pod too many is wanted.
+    WantsOneMore,
+    /// A scale-down removes one Pod too many.
+    RemovesOneMore,
+    /// Pods with an index out of range are counted.
+    MisfitsCounted,
+    /// A failed Job has a completionTime.
+    FailureHasCompletionTime,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -129,6 +220,51 @@ pub const BUGS: &[Bug] = &[
     Bug::AccountMadeOnce,
     Bug::CertificateNotRepaired,
     Bug::CronTrustsItsView,
+    Bug::CompleteOneShort,
+    Bug::CompleteIndexMissing,
+    Bug::CompleteWhileActive,
+    Bug::SuccessCountOneShort,
+    Bug::SuccessByAnyIndex,
+    Bug::SuccessPolicyForgotten,
+    Bug::SuccessBeatsFailure,
+    Bug::IgnoreCounts,
+    Bug::CountIgnores,
+    Bug::FailIndexCounts,
+    Bug::FailJobCounts,
+    Bug::ExitCodesInverted,
+    Bug::LastRuleWins,
+    Bug::ConditionStatusIgnored,
+    Bug::BackoffLimitEarly,
+    Bug::BackoffLimitLate,
+    Bug::RestartsOneLate,
+    Bug::IndexLimitEarly,
+    Bug::IndexLimitLate,
+    Bug::MaxFailedIndexesReached,
+    Bug::FailedIndexesTooSoon,
+    Bug::FailedIndexesForgiven,
+    Bug::RetryCountsLost,
+    Bug::RetryCountsMixed,
+    Bug::DeadlineEarly,
+    Bug::DeadlineLate,
+    Bug::DeadlineFromCreation,
+    Bug::DeadlineWhileSuspended,
+    Bug::WrongReason,
+    Bug::SuspendKeepsStart,
+    Bug::TtlEarly,
+    Bug::TtlLate,
+    Bug::TtlFromCreation,
+    Bug::BackoffHalved,
+    Bug::BackoffUncapped,
+    Bug::BackoffFromCreation,
+    Bug::IndexBackoffSkipped,
+    Bug::CreatesAfterVerdict,
+    Bug::DeletedJobCreates,
+    Bug::SuspendedJobRuns,
+    Bug::WorkQueueGoesOn,
+    Bug::WantsOneMore,
+    Bug::RemovesOneMore,
+    Bug::MisfitsCounted,
+    Bug::FailureHasCompletionTime,
 ];
 
 /// Whether the code is as it should be.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use compact_str::CompactString;
 use futures_util::FutureExt;
 use serde::Deserialize;
@@ -75,11 +76,11 @@ pub struct LogEntry<T> {
     pub gone: bool,
 }
 
-/// One committed write.
+/// One committed write: when, the object as it is stored (or last was), and what was made of it.
 #[derive(Clone, Debug)]
 pub enum Change {
-    Job { before: Option<Arc<JobView>>, after: Arc<JobView>, gone: bool, actor: Actor },
-    Pod { before: Option<Arc<PodView>>, after: Arc<PodView>, gone: bool, actor: Actor },
+    Job { at: Revision, json: Bytes, before: Option<Arc<JobView>>, after: Arc<JobView>, gone: bool, actor: Actor },
+    Pod { at: Revision, json: Bytes, before: Option<Arc<PodView>>, after: Arc<PodView>, gone: bool, actor: Actor },
 }
 
 /// What keeps a Job that is being deleted.
@@ -268,7 +269,8 @@ impl Api {
             let held = finalizers.len() > usize::from(foreground) + usize::from(orphan);
             self.jobs.insert(key, StoredJob { view: view.clone(), foreground, orphan, held });
         }
-        self.changes.push(Change::Job { before, after: view, gone: event.deleted, actor });
+        let json = event.entry.value.clone();
+        self.changes.push(Change::Job { at, json, before, after: view, gone: event.deleted, actor });
     }
 
     fn note_pod(&mut self, event: &Event, actor: Actor, answer: Option<&Object>) {
@@ -293,7 +295,8 @@ impl Api {
             self.pods.insert(key, StoredPod { view, awaits_node, refuses });
         }
         let before = before.map(|before| before.view);
-        self.changes.push(Change::Pod { before, after, gone: event.deleted, actor });
+        let (at, json) = (Revision(event.revision), event.entry.value.clone());
+        self.changes.push(Change::Pod { at, json, before, after, gone: event.deleted, actor });
     }
 
     // ---- creating ----

@@ -24,6 +24,7 @@ impl<S: Soundness> World<S> {
         self.end_elections();
         self.users_make_up();
         self.cluster_makes_up();
+        self.oracle.laws.heals(self.api.now);
         let mut quiet = false;
         for _ in 0..HEAL_STEPS {
             self.steps += 1;
@@ -33,7 +34,9 @@ impl<S: Soundness> World<S> {
             if self.calm_step() {
                 continue;
             }
-            match self.next_wake() {
+            let wake_at = self.next_wake();
+            self.oracle.check_waits(self.api.now, wake_at, self.clocks_sane);
+            match wake_at {
                 Some(at) => {
                     let by = (at - self.api.now).max(Span::from_millis(1));
                     self.pass(by);

@@ -19,9 +19,10 @@ use tally_controllers::driver::limit::Limit;
 use tally_controllers::driver::reflector::{Next, Reflector, Word};
 use tally_controllers::driver::requests::Requests;
 use tally_controllers::job::JobController;
+use tally_controllers::kit::Meta;
 use tally_controllers::lease::Change;
 use tally_controllers::response::{Interpreted, interpret};
-use tally_core::ids::Revision;
+use tally_core::ids::{JobUid, Revision};
 use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
 
@@ -301,6 +302,7 @@ impl<S: Soundness> World<S> {
             jobs_at: host.streams.first().map_or(Revision(0), |followed| followed.seen),
             clocks_sane: self.clocks_sane,
             incarnations: self.incarnations,
+            step: self.steps,
         };
         let (incarnation, role) = (host.incarnation, host.role);
         let asking = (!role.counts()).then(|| Asking {
@@ -746,6 +748,13 @@ impl<S: Soundness> World<S> {
         let (role, now) = (self.hosts[host].role, self.driver_now());
         if !role.counts() {
             self.judge.heard((host, incarnation), role, &request.call, &response.reply);
+        }
+        if let (Role::Job, Kind::JOB, Verb::MergePatch, Reply::Done(job)) =
+            (role, request.call.kind, request.call.verb, &response.reply)
+            && let Some(job) = Meta::of(job)
+        {
+            let actor = Actor::Controller { instance: host, incarnation };
+            self.oracle.laws.told_of_job(&JobUid::new(&job.uid), job.revision(), actor, self.steps);
         }
         self.heard_of(host, request.id, response, now);
     }

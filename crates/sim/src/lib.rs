@@ -12,6 +12,7 @@ mod flaws;
 mod heal;
 mod host;
 mod judge;
+mod laws;
 pub mod model;
 pub mod mutants;
 pub mod oracle;

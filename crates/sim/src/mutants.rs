@@ -7,7 +7,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
     match bug {
         Bug::NoGate | Bug::OrphanWithoutGate => "stale-views",
         Bug::GateIgnoresCounters | Bug::GateIgnoresUncounted => "two-leaders",
-        Bug::StaleJobJudges => "job-monkey",
+        Bug::StaleJobJudges | Bug::MisfitsCounted => "elastic",
         Bug::StaleJobCreates => "two-leaders",
         Bug::RetryStaleStatus | Bug::UnconditionalStatus => "two-leaders",
         Bug::TallyBeforeRelease | Bug::FinishWithBacklog => "limits",
@@ -29,6 +29,49 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::RemovesUntold | Bug::NodeNotLookedFor => "lost-node",
         Bug::NamespaceTooSoon => "namespace-deletion",
         Bug::CronTrustsItsView => "cron",
+        Bug::CompleteOneShort
+        | Bug::CompleteIndexMissing
+        | Bug::CompleteWhileActive
+        | Bug::SuccessCountOneShort
+        | Bug::SuccessByAnyIndex
+        | Bug::SuccessPolicyForgotten
+        | Bug::SuccessBeatsFailure
+        | Bug::IgnoreCounts
+        | Bug::CountIgnores
+        | Bug::FailIndexCounts
+        | Bug::FailJobCounts
+        | Bug::ExitCodesInverted
+        | Bug::LastRuleWins
+        | Bug::ConditionStatusIgnored
+        | Bug::BackoffLimitEarly
+        | Bug::BackoffLimitLate
+        | Bug::RestartsOneLate
+        | Bug::IndexLimitEarly
+        | Bug::IndexLimitLate
+        | Bug::MaxFailedIndexesReached
+        | Bug::FailedIndexesTooSoon
+        | Bug::FailedIndexesForgiven
+        | Bug::RetryCountsLost
+        | Bug::RetryCountsMixed
+        | Bug::CreatesAfterVerdict
+        | Bug::WorkQueueGoesOn
+        | Bug::FailureHasCompletionTime => "verdicts",
+        Bug::DeadlineEarly
+        | Bug::DeadlineLate
+        | Bug::DeadlineFromCreation
+        | Bug::DeadlineWhileSuspended
+        | Bug::WrongReason
+        | Bug::SuspendKeepsStart
+        | Bug::TtlEarly
+        | Bug::TtlLate
+        | Bug::TtlFromCreation
+        | Bug::BackoffHalved
+        | Bug::BackoffUncapped
+        | Bug::BackoffFromCreation
+        | Bug::IndexBackoffSkipped => "times",
+        Bug::DeletedJobCreates | Bug::SuspendedJobRuns => "job-monkey",
+        Bug::WantsOneMore => "calm",
+        Bug::RemovesOneMore => "scale-down",
     }
 }
 
@@ -74,5 +117,50 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::AccountMadeOnce => "G6 account not made again",
         Bug::CertificateNotRepaired => "G6 certificate not repaired",
         Bug::CronTrustsItsView => "G7 CronJob not read afresh",
+        Bug::CompleteOneShort => "a Job is complete one success short",
+        Bug::CompleteIndexMissing => "an Indexed Job is complete though an index is missing",
+        Bug::CompleteWhileActive => "a Job is complete while Pods of it run",
+        Bug::SuccessCountOneShort => "a success policy is met one index short of its count",
+        Bug::SuccessByAnyIndex => "a success policy is met by any of its indexes, not all",
+        Bug::SuccessPolicyForgotten => "a success policy is never looked at",
+        Bug::SuccessBeatsFailure => "a success policy that is met outweighs a failure",
+        Bug::IgnoreCounts => "a failure that is to be ignored counts",
+        Bug::CountIgnores => "a failure that a rule says counts is ignored",
+        Bug::FailIndexCounts => "a failure that is to fail its index merely counts",
+        Bug::FailJobCounts => "a failure that is to fail the Job merely counts",
+        Bug::ExitCodesInverted => "`In` means the exit codes that are not listed",
+        Bug::LastRuleWins => "of several rules that match the last decides",
+        Bug::ConditionStatusIgnored => "a rule for a condition matches whatever its status is",
+        Bug::BackoffLimitEarly => "a Job fails one failure too early",
+        Bug::BackoffLimitLate => "a Job fails one failure too late",
+        Bug::RestartsOneLate => "a Job fails one restart of a container too late",
+        Bug::IndexLimitEarly => "an index fails one failure too early",
+        Bug::IndexLimitLate => "an index fails one failure too late",
+        Bug::MaxFailedIndexesReached => "as many failed indexes as are allowed are too many",
+        Bug::FailedIndexesTooSoon => "a Job fails by its indexes before all of them are done",
+        Bug::FailedIndexesForgiven => "a Job completes although indexes have failed",
+        Bug::RetryCountsLost => "the replacement of a failed Pod is told of no failures",
+        Bug::RetryCountsMixed => "the replacement takes failures for ignored ones, and the other way round",
+        Bug::DeadlineEarly => "a deadline is a second early",
+        Bug::DeadlineLate => "a deadline is five seconds late",
+        Bug::DeadlineFromCreation => "a deadline counts from the creation of the Job",
+        Bug::DeadlineWhileSuspended => "a deadline runs while the Job is suspended",
+        Bug::WrongReason => "a Job that was active for too long fails for another reason",
+        Bug::SuspendKeepsStart => "a suspended Job keeps its startTime",
+        Bug::TtlEarly => "a TTL is a second early",
+        Bug::TtlLate => "a TTL is two minutes late",
+        Bug::TtlFromCreation => "a TTL counts from the creation of the Job",
+        Bug::BackoffHalved => "a back-off is half as long as it should be",
+        Bug::BackoffUncapped => "a back-off grows without limit",
+        Bug::BackoffFromCreation => "a back-off counts from the creation of the failed Pod",
+        Bug::IndexBackoffSkipped => "an index is tried again at once",
+        Bug::CreatesAfterVerdict => "pods are managed as before though the Job is decided",
+        Bug::DeletedJobCreates => "a Job that is being deleted makes Pods",
+        Bug::SuspendedJobRuns => "a suspended Job makes Pods",
+        Bug::WorkQueueGoesOn => "a work queue makes Pods after the first success",
+        Bug::WantsOneMore => "one Pod too many is wanted",
+        Bug::RemovesOneMore => "a scale-down removes one Pod too many",
+        Bug::MisfitsCounted => "pods with an index out of range are counted",
+        Bug::FailureHasCompletionTime => "a failed Job has a completionTime",
     }
 }

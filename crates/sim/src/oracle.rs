@@ -1,17 +1,16 @@
-//! The ghost ledger: what really happened, kept outside the store, and the invariants I1-I14 held against every write.
+//! The ghost ledger: what really happened, kept outside the store, and the invariants I1-I14 held against every write; I15 and on
+//! are in `laws`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tally_core::backoff::delay_after;
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::indexes::IndexSet;
 use tally_core::job::{JobView, condition};
 use tally_core::pod::{Phase, PodView};
-use tally_core::policy::FailureAction;
 use tally_core::time::{Span, Timestamp};
 
 use crate::api::{Actor, Api, Change};
 use crate::counters::{Counters, Sometimes};
+use crate::laws::{Laws, indexes};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -27,6 +26,8 @@ pub struct Context {
     pub jobs_at: Revision,
     pub clocks_sane: bool,
     pub incarnations: usize,
+    /// In which step of the world.
+    pub step: usize,
 }
 
 #[derive(Debug)]
@@ -79,6 +80,7 @@ pub struct Oracle {
     pub uncounted_limit: usize,
     /// The most Pods beyond `parallelism` ever live at once.
     pub excess: usize,
+    pub(crate) laws: Laws,
 }
 
 macro_rules! require {
@@ -90,8 +92,8 @@ macro_rules! require {
 }
 
 impl Oracle {
-    pub fn new(uncounted_limit: usize) -> Self {
-        Self { uncounted_limit, ..Self::default() }
+    pub fn new(uncounted_limit: usize, instances: usize) -> Self {
+        Self { uncounted_limit, laws: Laws::new(instances), ..Self::default() }
     }
 
     pub fn fail(&mut self, invariant: &'static str, text: String) {
@@ -101,14 +103,28 @@ impl Oracle {
     }
 
     pub fn observe(&mut self, change: &Change, context: Context, api: &Api, counters: &mut Counters) {
+        self.laws.observe(change, context, api.now);
         match change {
-            Change::Job { before, after, gone, actor } => {
+            Change::Job { before, after, gone, actor, .. } => {
                 self.job_changed(before.as_deref(), after, *gone, *actor, context, api, counters);
             }
-            Change::Pod { before, after, gone, actor } => {
+            Change::Pod { before, after, gone, actor, .. } => {
                 self.pod_changed(before.as_deref(), after, *gone, *actor, context, api, counters);
             }
         }
+        self.ask_laws();
+    }
+
+    fn ask_laws(&mut self) {
+        if let Some(violation) = self.laws.take_violation() {
+            self.violation.get_or_insert(violation);
+        }
+    }
+
+    /// I20, when a healed world has nothing to do but wait.
+    pub fn check_waits(&mut self, now: Timestamp, wake_at: Option<Timestamp>, clocks_sane: bool) {
+        self.laws.check_waits(now, wake_at, clocks_sane);
+        self.ask_laws();
     }
 
     // ---- Jobs ----
@@ -145,16 +161,6 @@ impl Oracle {
             }
             return;
         };
-        if after.deleting && !before.deleting {
-            let expires_at = tally_controllers::ttl::expires_at(before);
-            require!(
-                self,
-                expires_at.is_some_and(|expires_at| api.now >= expires_at),
-                "I11",
-                "{}: deleted before its TTL ran out by the server's clock",
-                after.name
-            );
-        }
         if before.status == after.status {
             return;
         }
@@ -258,7 +264,7 @@ impl Oracle {
             return;
         }
         let limit = after.spec.index_limit();
-        let read = |text: &str| IndexSet::read_strict(text, limit);
+        let read = |text: &str| indexes::read_own(text, limit);
         let failed_text = after.status.failed_indexes.as_deref().unwrap_or_default();
         let (completed, failed) = match (read(&after.status.completed_indexes), read(failed_text)) {
             (Ok(completed), Ok(failed)) => (completed, failed),
@@ -269,7 +275,7 @@ impl Oracle {
         };
         require!(
             self,
-            completed.intersection(&failed).is_empty(),
+            completed.is_disjoint(&failed),
             "I8",
             "{}: completed {} and failed {failed_text} overlap",
             after.name,
@@ -292,11 +298,11 @@ impl Oracle {
             .filter(|ghost| ghost.job.as_ref() == Some(&after.uid) && ghost.ever_succeeded)
             .filter_map(|ghost| ghost.index)
             .collect();
-        for index in completed.iter() {
-            require!(self, succeeded.contains(&index), "I8", "{}: index {index} never succeeded", after.name);
+        for index in &completed {
+            require!(self, succeeded.contains(index), "I8", "{}: index {index} never succeeded", after.name);
         }
         if let Some(ghost) = self.jobs.get_mut(&after.uid) {
-            ghost.completed_ever.extend(completed.iter());
+            ghost.completed_ever.extend(completed);
         }
     }
 
@@ -456,7 +462,9 @@ impl Oracle {
     }
 
     /// I14: work is done once. As long as no Pod of a Job has failed, gone or been changed by others, and the Job wants as
-    /// much as at first, there are never more Pods than completions, however many lead and whatever they know.
+    /// much as at first, controllers never make more Pods than completions, however many lead and whatever they know.
+    /// Pods that others made and a Job adopts come on top of that, each at most once: a leader may make one while another
+    /// adopts one.
     fn check_work(&mut self, job: &JobView) {
         let Some(completions) = job.spec.completions else { return };
         let Some(ghost) = self.jobs.get(&job.uid) else { return };
@@ -464,13 +472,9 @@ impl Oracle {
             return;
         }
         let pods = || self.pods.values().filter(|pod| pod.job.as_ref() == Some(&job.uid));
-        let plain = pods().all(|pod| {
-            !pod.ever_failed
-                && !pod.meddled
-                && pod.forgiven.is_none()
-                && matches!(pod.created_by, Actor::Controller { .. })
-        });
-        let made = pods().count();
+        let made = |pod: &&PodGhost| matches!(pod.created_by, Actor::Controller { .. });
+        let plain = pods().all(|pod| !pod.ever_failed && pod.forgiven.is_none() && !(made(&pod) && pod.meddled));
+        let made = pods().filter(made).count();
         let enough = i64::try_from(made).is_ok_and(|made| made <= i64::from(completions));
         require!(self, !plain || enough, "I14", "{}: {made} Pods were made for {completions} completions", job.name);
     }
@@ -497,7 +501,7 @@ impl Oracle {
         if job.spec.limits_each_index() || !context.clocks_sane || !current {
             return;
         }
-        if let Some(retry_at) = self.retry_at(api, &job, context.pods_at) {
+        if let Some(retry_at) = self.laws.retry_at(&job.uid, context.pods_at) {
             counters.hit(Sometimes::BackoffWaited);
             require!(
                 self,
@@ -577,19 +581,15 @@ impl Oracle {
                 }
                 Some(index) => {
                     let failed = job.status.failed_indexes.as_deref().unwrap_or_default();
-                    let failed = IndexSet::read_tolerant(failed, u32::MAX);
+                    let failed = indexes::read(failed, job.spec.index_limit());
                     let succeeded = self.pods.get(&pod.uid).is_some_and(|ghost| ghost.ever_succeeded);
-                    if succeeded && failed.contains(index) {
+                    if succeeded && failed.contains(&index) {
                         return Some("its index has failed");
                     }
                 }
             }
         }
-        if let Some(policy) = &job.spec.pod_failure_policy
-            && let Some(verdict) = policy.judge(pod)
-            && verdict.action == FailureAction::Ignore
-            && !pod.is_active()
-        {
+        if self.laws.is_ignored(&job.uid, &pod.uid) && !pod.is_active() {
             counters.hit(Sometimes::FailureIgnored);
             return Some("ignored by policy");
         }
@@ -657,41 +657,5 @@ impl Oracle {
                 self.violation.get_or_insert(Violation { invariant: "I2", text });
             }
         }
-    }
-
-    /// When the next Pod may be created, from the Pods as they were at `at`: BACKOFF-3 to BACKOFF-6 once more, plainly.
-    fn retry_at(&self, api: &Api, job: &JobView, at: Revision) -> Option<Timestamp> {
-        let waits = job.spec.waits_for_terminal_phase();
-        let pods: Vec<_> = api.pods_ever(at).into_values().filter(|(pod, _)| pod.job() == Some(&job.uid)).collect();
-        let feeds = |pod: &PodView| {
-            (pod.tracked || !pod.deleting())
-                && (!job.spec.is_indexed() || pod.index.is_some_and(|index| index < job.spec.index_limit()))
-        };
-        // A success counts once seen, also if the Pod flipped or went away since; a failure need only be remembered while
-        // its Pod is there.
-        let succeeded = api.pod_log.iter().map(|entry| &entry.object).filter(|pod| pod.phase == Phase::Succeeded);
-        let belonged =
-            |pod: &PodView| self.pods.get(&pod.uid).is_some_and(|ghost| ghost.job.as_ref() == Some(&job.uid));
-        let success_at = succeeded.filter(|pod| belonged(pod)).map(|pod| pod.finished_at).max();
-        let failures: Vec<Timestamp> = pods
-            .iter()
-            .filter(|(pod, gone)| {
-                let failed = pod.phase == Phase::Failed || (!waits && pod.deleting() && pod.phase != Phase::Succeeded);
-                let removed = self.pods.get(&pod.uid).is_some_and(|ghost| ghost.removed_by.is_some());
-                // Known by an answer newer than the stream, it may have lost the finalizer already.
-                let key = (pod.namespace.clone(), pod.name.clone());
-                let still = api.pods.get(&key).is_some_and(|now| {
-                    now.view.uid == pod.uid
-                        && now.view.job() == Some(&job.uid)
-                        && job.spec.selector.matches(&now.view.labels)
-                        && feeds(&now.view)
-                });
-                !gone && !removed && failed && feeds(pod) && still && job.spec.selector.matches(&pod.labels)
-            })
-            .map(|(pod, _)| pod.finished_at)
-            .filter(|at| success_at.is_none_or(|success_at| *at > success_at))
-            .collect();
-        let last = failures.iter().max()?;
-        Some(*last + delay_after(failures.len() as u32))
     }
 }

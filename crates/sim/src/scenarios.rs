@@ -54,6 +54,8 @@ fn plain(job: &mut JobSetup) {
         replace_when_failed: job.replace_when_failed,
         failure_policy: FailurePolicyKind::None,
         success_count: None,
+        failure_rules: None,
+        success_rules: None,
         managed_elsewhere: false,
         manual_selector: job.manual_selector,
         on_failure: false,
@@ -61,6 +63,74 @@ fn plain(job: &mut JobSetup) {
         hangs: false,
         held: false,
     };
+}
+
+/// Several rules that match the same Pods, so that their order matters.
+const RULES: &str = r#"[
+    {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]},
+    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    {"action": "Count", "onExitCodes": {"operator": "In", "values": [1, 137, 143]}},
+    {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [3]}},
+    {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [137, 143]}}
+]"#;
+/// The same for a Job that limits each index.
+const INDEX_RULES: &str = r#"[
+    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+    {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [3]}},
+    {"action": "Count", "onExitCodes": {"operator": "NotIn", "values": [42]}},
+    {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}}
+]"#;
+const SUCCESS_RULES: &str = r#"[{"succeededIndexes": "1,3"}, {"succeededIndexes": "0-2", "succeededCount": 2}]"#;
+
+/// One Job for every way to end.
+fn ends(setup: &mut Setup) {
+    let at = setup.chaos_steps;
+    for (number, job) in setup.jobs.iter_mut().enumerate() {
+        plain(job);
+        job.completions = Some(4);
+        job.parallelism = job.parallelism.max(2);
+        job.fail_percent = 40;
+        let kind = (at + 5 * number) % 12;
+        job.indexed = kind >= 5;
+        match kind {
+            0 => job.backoff_limit = 1,
+            1 => job.completions = None,
+            2 => (job.on_failure, job.backoff_limit) = (true, 1),
+            3 => job.failure_rules = Some(RULES),
+            4 => job.backoff_limit = 2,
+            5 => job.backoff_limit = 3,
+            6 => job.success_rules = Some(SUCCESS_RULES),
+            7 => job.success_count = Some(2),
+            _ => {
+                job.per_index = Some((at / 12 % 3) as i32);
+                job.backoff_limit = i32::MAX;
+                job.max_failed_indexes = [None, Some(1), Some(2), None][kind - 8];
+                job.failure_rules = (kind % 2 == 0).then_some(INDEX_RULES);
+                job.success_rules = (kind == 11).then_some(SUCCESS_RULES);
+            }
+        }
+    }
+}
+
+/// One Job for everything that has its time.
+fn due(setup: &mut Setup) {
+    let at = setup.chaos_steps;
+    for (number, job) in setup.jobs.iter_mut().enumerate() {
+        plain(job);
+        job.completions = Some(2);
+        job.parallelism = 2;
+        match (at + 3 * number) % 6 {
+            0 => (job.hangs, job.deadline) = (true, Some(30)),
+            1 => (job.hangs, job.deadline, job.suspend) = (true, Some(30), true),
+            2 => job.ttl = Some(20),
+            3 => (job.fail_percent, job.backoff_limit) = (100, 12),
+            4 => {
+                (job.indexed, job.per_index) = (true, Some(3));
+                (job.backoff_limit, job.fail_percent) = (i32::MAX, 60);
+            }
+            _ => (job.ttl, job.deadline, job.fail_percent) = (Some(300), Some(600), 40),
+        }
+    }
 }
 
 /// All controllers in place of models, and users who make work for them.
@@ -288,6 +358,24 @@ pub const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "elastic",
+        about: "ELASTIC: Indexed Jobs that get more indexes and fewer, seen late",
+        tune: |setup| {
+            calm(setup);
+            setup.only_scales = true;
+            setup.weights.job_monkey = 12;
+            setup.weights.deliver = 24;
+            setup.weights.node = 24;
+            setup.weights.crash = 1;
+            each_job(setup, |job| {
+                plain(job);
+                job.indexed = true;
+                job.completions = Some(4);
+                job.parallelism = 4;
+            });
+        },
+    },
+    Scenario {
         name: "replacement",
         about: "S26 S27 S28 S29: slow termination with both replacement policies",
         tune: |setup| {
@@ -322,6 +410,30 @@ pub const SCENARIOS: &[Scenario] = &[
                 job.hangs = true;
                 job.deadline = Some(30);
             });
+        },
+    },
+    Scenario {
+        name: "verdicts",
+        about: "I15-I18 I21: every way in which a Job may end, with limits that are met",
+        tune: |setup| {
+            let monkeys = u32::from(setup.chaos_steps.is_multiple_of(3));
+            calm(setup);
+            setup.weights.crash = 1;
+            setup.weights.time = 8;
+            setup.weights.pod_monkey = monkeys;
+            ends(setup);
+        },
+    },
+    Scenario {
+        name: "times",
+        about: "I11 I19 I20 S34: deadlines, TTLs and back-offs, suspended and resumed meanwhile",
+        tune: |setup| {
+            let monkeys = u32::from(setup.chaos_steps.is_multiple_of(2));
+            calm(setup);
+            setup.weights.time = 16;
+            setup.weights.crash = 1;
+            setup.weights.job_monkey = monkeys;
+            due(setup);
         },
     },
     Scenario {

@@ -98,6 +98,9 @@ pub struct JobSetup {
     pub replace_when_failed: bool,
     pub failure_policy: FailurePolicyKind,
     pub success_count: Option<i32>,
+    /// Rules instead of those above, as JSON.
+    pub failure_rules: Option<&'static str>,
+    pub success_rules: Option<&'static str>,
     pub managed_elsewhere: bool,
     /// Its selector is the user's, and so are its labels: Jobs of the same word select each other's Pods.
     pub manual_selector: Option<&'static str>,
@@ -224,6 +227,8 @@ impl JobSetup {
             suspend: choices.one_in(8),
             replace_when_failed: choices.one_in(3),
             failure_policy,
+            failure_rules: None,
+            success_rules: None,
             success_count: (indexed && choices.one_in(5)).then(|| most.min(1 + choices.below(2) as i32)),
             managed_elsewhere: choices.one_in(25),
             manual_selector: choices.one_in(12).then_some("a"),
@@ -238,7 +243,16 @@ impl JobSetup {
     pub fn job(&self, number: usize) -> Value {
         let codes = json!({"operator": "In", "values": [3]});
         let rule = |action: &str| json!({"rules": [{"action": action, "onExitCodes": codes}]});
+        let rules = |text: &str| match serde_json::from_str::<Value>(text) {
+            Ok(rules) => json!({"rules": rules}),
+            Err(error) => unreachable!("rules of a scenario: {error}: {text}"),
+        };
+        let success_policy = match self.success_rules {
+            Some(text) => rules(text),
+            None => self.success_count.map_or(Value::Null, |count| json!({"rules": [{"succeededCount": count}]})),
+        };
         let failure_policy = match self.failure_policy {
+            _ if self.failure_rules.is_some() => self.failure_rules.map_or(Value::Null, rules),
             FailurePolicyKind::None => Value::Null,
             FailurePolicyKind::FailJob => rule("FailJob"),
             FailurePolicyKind::FailIndex => rule("FailIndex"),
@@ -270,7 +284,7 @@ impl JobSetup {
                 "managedBy": self.managed_elsewhere.then_some(OTHER_MANAGER),
                 "manualSelector": self.manual_selector.map(|_| true),
                 "selector": self.manual_selector.map(|word| json!({"matchLabels": {"app": word}})),
-                "successPolicy": self.success_count.map(|count| json!({"rules": [{"succeededCount": count}]})),
+                "successPolicy": success_policy,
                 "podFailurePolicy": failure_policy,
                 "template": {"metadata": {"labels": self.manual_selector.map(|word| json!({"app": word}))}, "spec": {
                     "restartPolicy": if self.on_failure { "OnFailure" } else { "Never" },

@@ -67,7 +67,7 @@ impl<S: Soundness> World<S> {
             soundness,
             choices,
             api: Api::starting_at(BEGINNING),
-            oracle: Oracle::new(setup.limits.uncounted),
+            oracle: Oracle::new(setup.limits.uncounted, setup.instances),
             counters: Counters::default(),
             trace: Trace { hash: 0, lines: traced.then(Vec::new) },
             fates: BTreeMap::new(),

@@ -44,6 +44,57 @@ fn tracked_at(cluster: &Cluster, at: Revision) -> usize {
 
 // ---- counted twice, or extra work ----
 
+/// A creation of unknown outcome is asked for again only while the Pod is wanted; else a list says what became of it (I25).
+#[test]
+fn s05_a_creation_nobody_knows_of_is_not_repeated_once_the_pod_is_not_wanted() {
+    let mut cluster = Cluster::with("P1 C9", "");
+    cluster.hook = fate(is_create, Fate::Lost);
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.count(is_create), 1);
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.edit_spec(|spec| spec.parallelism = 0);
+    cluster.forget_requests();
+    cluster.pass(30);
+    assert_eq!(cluster.count(is_create), 0, "asked: {}", cluster.asked());
+    cluster.edit_spec(|spec| spec.parallelism = 1);
+    cluster.pass(3);
+    assert_eq!(cluster.count(is_create), 1, "it is wanted again");
+}
+
+/// The same for an index that is in back-off by now: the unknown creation does not go around it (S34).
+#[test]
+fn s05_a_creation_nobody_knows_of_waits_for_the_back_off_of_its_index() {
+    let mut cluster = Cluster::with("P1 C1 indexed BLPI2", "");
+    cluster.hook = fate(is_create, Fate::Lost);
+    cluster.start();
+    cluster.settle();
+    // Another leader has made a Pod for the index, and it fails.
+    cluster.pods("j", "other=0:Ft0");
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.forget_requests();
+    cluster.pass(8);
+    assert_eq!(cluster.count(is_create), 0, "asked: {}", cluster.asked());
+    cluster.pass(8);
+    assert_eq!(cluster.count(is_create), 1, "asked: {}", cluster.asked());
+}
+
+/// The same for a work queue, of which the first success says that there is no work left.
+#[test]
+fn s05_a_creation_nobody_knows_of_is_not_repeated_once_the_work_queue_is_empty() {
+    let mut cluster = Cluster::with("P2 C-", "a=R");
+    cluster.hook = fate(is_create, Fate::Lost);
+    cluster.start();
+    cluster.settle();
+    assert_eq!(cluster.count(is_create), 1);
+    cluster.hook = Box::new(|_| Fate::Carried);
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.forget_requests();
+    cluster.pass(30);
+    assert_eq!(cluster.count(is_create), 0, "asked: {}", cluster.asked());
+    assert!(cluster.summary().ends_with(&format!("succeeded 1; {COMPLETE}")), "{}", cluster.summary());
+}
+
 #[test]
 fn s01_pods_older_than_the_job_are_not_counted_again_k8s_105200() {
     let mut cluster = Cluster::with("P1 C2", "a=S");
@@ -451,6 +502,33 @@ fn s19_pod_that_flips_from_succeeded_to_failed_is_counted_once_k8s_125410() {
             let status = cluster.status();
             assert_eq!((status.succeeded, status.failed), (1, 0), "{job}, restarted {restarts}");
             assert!(status.failed_indexes.as_deref().is_none_or(str::is_empty));
+            assert_eq!(cluster.still_tracked(), 0);
+        }
+    }
+}
+
+/// The write that completes its index is on its way when the Pod flips: the first verdict stands there too (I22).
+#[test]
+fn s19_a_flip_while_its_index_is_being_written_counts_nothing_more() {
+    for job in ["P0 C9 indexed", "P0 C9 indexed BLPI0"] {
+        for stream_first in [false, true] {
+            let mut cluster = Cluster::with(job, "a=3:S");
+            cluster.hook = fate(is_status, Fate::AnsweredLate);
+            cluster.start();
+            cluster.settle();
+            assert_eq!(&*cluster.status().completed_indexes, "3", "carried out, not answered");
+            cluster.end(&key("a"), Phase::Failed, 1);
+            if stream_first {
+                cluster.deliver_all(0);
+            } else {
+                while cluster.deliver(0, Resource::Pods) {}
+            }
+            cluster.hook = Box::new(|_| Fate::Carried);
+            cluster.answer_late();
+            cluster.pass(64);
+            let status = cluster.status();
+            assert_eq!((status.succeeded, status.failed), (1, 0), "{job}, stream first {stream_first}");
+            assert!(status.uncounted().is_empty());
             assert_eq!(cluster.still_tracked(), 0);
         }
     }

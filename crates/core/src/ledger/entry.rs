@@ -6,6 +6,7 @@ use super::filing::Flag;
 use crate::accounting::Outcome;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::JobSpec;
+use crate::mutation::Soundness;
 use crate::pod::{Phase, PodView, Restarts};
 use crate::policy::{FailureAction, Verdict};
 use crate::time::Timestamp;
@@ -105,7 +106,7 @@ impl Regime {
 }
 
 impl Entry {
-    pub fn new(pod: &PodView, spec: &JobSpec) -> Self {
+    pub fn new(pod: &PodView, spec: &JobSpec, soundness: impl Soundness) -> Self {
         let mut entry = Self {
             uid: pod.uid.clone(),
             name: pod.name.clone(),
@@ -139,12 +140,12 @@ impl Entry {
             queued_due: false,
             queued_release: false,
         };
-        entry.update(pod, spec);
+        entry.update(pod, spec, soundness);
         entry
     }
 
     /// Takes over what was observed; what this process knows beyond that stays.
-    pub fn update(&mut self, pod: &PodView, spec: &JobSpec) {
+    pub fn update(&mut self, pod: &PodView, spec: &JobSpec, soundness: impl Soundness) {
         self.revision = pod.revision;
         self.created_at = pod.created_at;
         self.finished_at = pod.finished_at;
@@ -161,7 +162,7 @@ impl Entry {
         self.verdict = match &spec.pod_failure_policy {
             // Judged in its final state only (S31), or when the end of the Job ended it.
             Some(policy) if pod.phase == Phase::Failed || (pod.deleting() && pod.phase != Phase::Succeeded) => {
-                policy.judge(pod).map(Box::new)
+                policy.judge(soundness, pod).map(Box::new)
             }
             _ => None,
         };

@@ -297,7 +297,7 @@ impl<S: Soundness> Ledger<S> {
             return Standing::Releasable;
         }
         let ended_by_job = entry.deleting && !entry.phase.is_terminal() && regime.decided();
-        let misfit = regime.indexed && entry.valid_index(regime).is_none();
+        let misfit = regime.indexed && entry.valid_index(regime).is_none() && !self.soundness.has(Bug::MisfitsCounted);
         if entry.phase == Phase::Succeeded {
             return match entry.valid_index(regime) {
                 _ if misfit => Standing::Releasable,

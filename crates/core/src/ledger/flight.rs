@@ -1,6 +1,6 @@
 //! What has been asked for and not been answered, and how soon to write again.
 
-use crate::ids::CompletionIndex;
+use crate::ids::{CompletionIndex, PodUid};
 use crate::time::{Span, Timestamp};
 
 /// How long a write of live counts alone waits for creations in flight, which would change them at once.
@@ -34,6 +34,8 @@ pub(super) struct StatusInFlight {
     /// Indexes this write books, so that its commit need not compare whole sets.
     pub completed: Vec<CompletionIndex>,
     pub failed: Vec<CompletionIndex>,
+    /// The Pods whose success it books by their index. That stands, whatever they turn out to be before the answer.
+    pub succeeded: Vec<PodUid>,
     /// It ends the Job, or begins to. Until its fate is known nothing may be created or removed, whatever a clock that
     /// stepped back would have us think.
     pub decides: bool,

@@ -7,7 +7,7 @@ use super::entry::{Entry, Slot};
 use crate::backoff::delay_after;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
-use crate::mutation::Soundness;
+use crate::mutation::{Bug, Soundness};
 use crate::pod::Phase;
 use crate::policy::FailureAction;
 use crate::time::Timestamp;
@@ -136,7 +136,9 @@ impl<S: Soundness> Ledger<S> {
             let Some(limit) = limit else { continue };
             // Ended with the Job: that says nothing about its index.
             if entry.is_failed(regime) && !(regime.decided() && entry.deleting) {
-                let spent = i64::from(entry.failure_count) >= i64::from(limit);
+                let late = i64::from(self.soundness.has(Bug::IndexLimitLate));
+                let early = i64::from(self.soundness.has(Bug::IndexLimitEarly));
+                let spent = i64::from(entry.failure_count) + early >= i64::from(limit) + late;
                 fails |= entry.action() == Some(FailureAction::FailIndex) || (!entry.is_ignored() && spent);
                 let better = |(_, best): (Slot, &Entry)| {
                     (entry.failures_of_index(), entry.finished_at, &entry.uid)
@@ -156,15 +158,15 @@ impl<S: Soundness> Ledger<S> {
         let keeps = !done && active == 0 && !regime.decided() && !regime.deleting;
         let kept = candidate
             .filter(|_| keeps)
-            .map(|(slot, entry)| (slot, entry.finished_at + delay_after(entry.failures_of_index())));
+            .map(|(slot, entry)| (slot, entry.finished_at + delay_after(self.soundness, entry.failures_of_index())));
 
         let state = IndexState {
-            free: !done && !occupied && kept.is_none(),
+            free: !done && !occupied && (kept.is_none() || self.soundness.has(Bug::IndexBackoffSkipped)),
             completes,
             fails,
             crowded: active > 1,
             kept: kept.map(|(slot, _)| slot),
-            retry_at: kept.map(|(_, retry_at)| retry_at).filter(|_| !occupied),
+            retry_at: kept.map(|(_, at)| at).filter(|_| !occupied && !self.soundness.has(Bug::IndexBackoffSkipped)),
         };
         // Indexes in back-off, and those without Pods, are few or rare enough to be filed every time.
         let plain = state.kept.is_none() && state.retry_at.is_none();

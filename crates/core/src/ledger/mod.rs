@@ -306,6 +306,11 @@ impl<S: Soundness> Ledger<S> {
     pub fn status_written(&mut self, job: Arc<JobView>, now: Timestamp) {
         let flight = self.flight.status.take();
         self.flight.written(now);
+        for uid in flight.iter().flat_map(|flight| &flight.succeeded) {
+            if let Some(slot) = self.find(uid) {
+                self.refile(slot, |entry| entry.booked = true);
+            }
+        }
         // Conditional, so nobody had changed the Job by then.
         self.current_at = self.current_at.max(job.revision);
         self.confirmed = true;
@@ -464,7 +469,7 @@ impl<S: Soundness> Ledger<S> {
         if !pod.tracked && !self.uncounted.contains_key(&pod.uid) {
             self.doubt_job(pod.revision);
         }
-        let spec = self.job.spec.clone();
+        let (spec, soundness) = (self.job.spec.clone(), self.soundness);
         // A finish in the future must not extend the back-off without bound (DEFECT-25).
         let finished_at = pod.finished_at.min(now);
         if let Some(slot) = self.find(&pod.uid) {
@@ -480,7 +485,7 @@ impl<S: Soundness> Ledger<S> {
             self.refile(slot, |entry| {
                 let news = entry.revision < pod.revision;
                 entry.limbo &= pod.revision <= listed_at;
-                entry.update(pod, &spec);
+                entry.update(pod, &spec, soundness);
                 entry.finished_at = finished_at;
                 if news && entry.busy == Busy::Refused {
                     // What was refused may be granted now.
@@ -502,7 +507,7 @@ impl<S: Soundness> Ledger<S> {
         if limbo && !pod.tracked {
             return;
         }
-        let mut entry = Entry::new(pod, &spec);
+        let mut entry = Entry::new(pod, &spec, soundness);
         entry.finished_at = finished_at;
         entry.epoch = if in_list { self.epoch } else { self.epoch.wrapping_sub(1) };
         entry.limbo = limbo;

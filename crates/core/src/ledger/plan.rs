@@ -8,6 +8,7 @@ use super::entry::{Busy, Slot};
 use super::filing::Flag;
 use super::flight::InFlightCreation;
 use crate::accounting::PodFacts;
+use crate::backoff::delay_after;
 use crate::blueprint::NewPod;
 use crate::conditions::Decision;
 use crate::ids::{CompletionIndex, PodUid, Revision};
@@ -140,10 +141,10 @@ impl<S: Soundness> Ledger<S> {
         self.index.advance(now);
         let decision = self.decide(now, &mut plan);
         let mut waiting = false;
-        if self.regime.decided() {
+        if self.regime.decided() && !self.soundness.has(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
-        } else if decision.is_none()
-            && !self.regime.deleting
+        } else if (decision.is_none() || self.soundness.has(Bug::CreatesAfterVerdict))
+            && (!self.regime.deleting || self.soundness.has(Bug::DeletedJobCreates))
             && !self.flight.status.as_ref().is_some_and(|flight| flight.decides)
         {
             waiting = self.manage(now, &mut plan);
@@ -189,6 +190,11 @@ impl<S: Soundness> Ledger<S> {
                 });
             }
         }
+        if self.soundness.has(Bug::SuccessBeatsFailure)
+            && let Some(success) = self.succeeds_by_policy()
+        {
+            return Some(success);
+        }
         if let Some((_, slot)) = self.fail_job.first()
             && let Some(message) = self.entry(*slot).verdict.as_ref().and_then(|verdict| verdict.message.as_deref())
         {
@@ -197,11 +203,15 @@ impl<S: Soundness> Ledger<S> {
         if self.backoff_limit_exceeded() {
             return Some(Decision::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
         }
-        if let (Some(deadline), false) = (spec.active_deadline_seconds, spec.suspend) {
+        let suspended = spec.suspend && !self.soundness.has(Bug::DeadlineWhileSuspended);
+        if let (Some(deadline), false) = (spec.active_deadline_seconds, suspended) {
             // A Job that has not started starts now; with a deadline of 0 it ends now as well (DEADLINE-5).
-            let ends_at = status.start_time.unwrap_or(now) + Span::from_seconds(deadline);
+            let from_creation = self.soundness.has(Bug::DeadlineFromCreation);
+            let start_at = if from_creation { Some(self.job.created_at) } else { status.start_time };
+            let ends_at = start_at.unwrap_or(now) + Span::from_seconds(deadline + self.bent_deadline());
             if now >= ends_at {
-                return Some(Decision::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
+                let reason = if self.soundness.has(Bug::WrongReason) { "FailedIndexes" } else { "DeadlineExceeded" };
+                return Some(Decision::failure(reason, "Job was active longer than specified deadline"));
             }
             if status.start_time.is_some() && !self.soundness.has(Bug::NoDeadlineTimer) {
                 plan.wake(ends_at);
@@ -210,44 +220,62 @@ impl<S: Soundness> Ledger<S> {
         if self.regime.indexed {
             let failed = len(self.failed_indexes.len()) + len(self.index.failed.len());
             if spec.limits_each_index() && failed > 0 {
-                if spec.max_failed_indexes.is_some_and(|limit| failed > i64::from(limit)) {
+                let reached = i64::from(self.soundness.has(Bug::MaxFailedIndexesReached));
+                if spec.max_failed_indexes.is_some_and(|limit| failed + reached > i64::from(limit)) {
                     return Some(Decision::failure(
                         "MaxFailedIndexesExceeded",
                         "Job has exceeded the specified maximal number of failed indexes",
                     ));
                 }
-                if failed + self.succeeded() >= i64::from(self.regime.index_limit) {
+                let all = failed + self.succeeded() >= i64::from(self.regime.index_limit);
+                if all && self.soundness.has(Bug::FailedIndexesForgiven) {
+                    return Some(Decision::success("CompletionsReached", "Reached expected number of succeeded pods"));
+                }
+                if all || self.soundness.has(Bug::FailedIndexesTooSoon) {
                     return Some(Decision::failure("FailedIndexes", "Job has failed indexes"));
                 }
             }
-            if let Some(policy) = &spec.success_policy
-                && let Some(rule) =
-                    policy.matched_rule(&self.completed.union(&self.index.completed), self.regime.index_limit)
-            {
-                return Some(Decision::success("SuccessPolicy", &format!("Matched rules at index {rule}")));
+            if !self.soundness.has(Bug::SuccessPolicyForgotten) {
+                return self.succeeds_by_policy();
             }
         }
         None
     }
 
+    /// FIN-1 case 8.
+    fn succeeds_by_policy(&self) -> Option<Decision> {
+        let policy = self.job.spec.success_policy.as_ref().filter(|_| self.regime.indexed)?;
+        let completed = self.completed.union(&self.index.completed);
+        let rule = policy.matched_rule(self.soundness, &completed, self.regime.index_limit)?;
+        Some(Decision::success("SuccessPolicy", &format!("Matched rules at index {rule}")))
+    }
+
+    /// By how many seconds a mutant's deadline is off.
+    fn bent_deadline(&self) -> i64 {
+        5 * i64::from(self.soundness.has(Bug::DeadlineLate)) - i64::from(self.soundness.has(Bug::DeadlineEarly))
+    }
+
     /// FIN-1 case 4. With OnFailure the restarts inside Pods count against the same limit (BACKOFF-9).
     fn backoff_limit_exceeded(&self) -> bool {
         let limit = i64::from(self.job.spec.backoff_limit);
-        if self.failed() > limit {
+        let late = i64::from(self.soundness.has(Bug::BackoffLimitLate));
+        if self.failed() + i64::from(self.soundness.has(Bug::BackoffLimitEarly)) > limit + late {
             return true;
         }
-        let restarts = self.counts.restarts;
+        let restarts = self.counts.restarts - i64::from(self.soundness.has(Bug::RestartsOneLate));
         self.job.spec.restart_policy_on_failure && if limit == 0 { restarts > 0 } else { restarts >= limit }
     }
 
     /// FIN-5. Creations whose outcome is open count as Pods: finishing now would leave them behind (S09).
     pub(super) fn completed_all(&self) -> bool {
-        let succeeded = self.succeeded();
+        let short = if self.regime.indexed { Bug::CompleteIndexMissing } else { Bug::CompleteOneShort };
+        let succeeded = self.succeeded() + i64::from(self.succeeded() > 0 && self.soundness.has(short));
         let enough = match self.job.spec.completions {
             None => succeeded > 0,
             Some(completions) => succeeded >= i64::from(completions),
         };
-        enough && self.counts.of(Flag::Active) == 0 && self.creations.is_empty()
+        let ended = self.counts.of(Flag::Active) == 0 || self.soundness.has(Bug::CompleteWhileActive);
+        enough && ended && self.creations.is_empty()
     }
 
     // ---- wanted and actual Pods ----
@@ -270,7 +298,7 @@ impl<S: Soundness> Ledger<S> {
     /// MANAGE. Returns whether creations wait for a back-off.
     fn manage(&mut self, now: Timestamp, plan: &mut Plan) -> bool {
         let spec = self.job.spec.clone();
-        if spec.suspend {
+        if spec.suspend && !self.soundness.has(Bug::SuspendedJobRuns) {
             self.remove_surplus(usize::MAX, plan);
             return false;
         }
@@ -278,13 +306,17 @@ impl<S: Soundness> Ledger<S> {
         let parallelism = i64::from(spec.parallelism.max(0));
         let in_creation = len(self.creations.len());
         let wanted = match spec.completions {
-            None if self.succeeded() > 0 => active + in_creation,
+            // What is on its way is let be; what is unknown is not asked for again.
+            None if self.succeeded() > 0 && !self.soundness.has(Bug::WorkQueueGoesOn) => {
+                active + len(self.flight.creations)
+            }
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
-        };
+        } + i64::from(self.soundness.has(Bug::WantsOneMore));
         let misfits = self.remove_misfits(plan);
         let surplus = (active - len(misfits) - wanted).max(0);
-        self.remove_surplus(usize::try_from(surplus).unwrap_or(0), plan);
+        let extra = usize::from(surplus > 0 && self.soundness.has(Bug::RemovesOneMore));
+        self.remove_surplus(usize::try_from(surplus).unwrap_or(0) + extra, plan);
         if !plan.removals.is_empty() || plan.needs_job || self.counts.of(Flag::Removing) > 0 {
             return false;
         }
@@ -301,11 +333,15 @@ impl<S: Soundness> Ledger<S> {
             self.creation_blocked_until = None;
         }
         if !spec.limits_each_index()
-            && let Some(retry_at) = self.history.retry_at()
+            && let Some(retry_at) = self.history.retry_at(self.soundness)
             && now < retry_at
         {
             plan.wake(retry_at);
             return missing > 0;
+        }
+        if self.creations.len() > self.flight.creations && self.unwanted_creation(missing, now) {
+            plan.needs_list = true;
+            return false;
         }
         self.retry_unknown_creations(now, plan);
         // A batch is answered before the next is sent, so that a quota stops at most one batch (MANAGE-8).
@@ -458,10 +494,12 @@ impl<S: Soundness> Ledger<S> {
         let mut creation = NewPod { name, index, failure_count: None, ignored_failure_count: 0 };
         if self.job.spec.limits_each_index() {
             let kept = index.and_then(|index| self.index.kept.get(&index)).map(|slot| self.entry(*slot));
-            let counts = kept.map_or((0, 0), |kept| match kept.is_ignored() {
-                true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
-                false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
-            });
+            let kept = kept.filter(|_| !self.soundness.has(Bug::RetryCountsLost));
+            let counts =
+                kept.map_or((0, 0), |kept| match kept.is_ignored() != self.soundness.has(Bug::RetryCountsMixed) {
+                    true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
+                    false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
+                });
             creation.failure_count = Some(counts.0);
             creation.ignored_failure_count = counts.1;
         }
@@ -491,6 +529,20 @@ impl<S: Soundness> Ledger<S> {
             plan.creations.push(creation);
             self.flight.creations_since = now;
         }
+    }
+
+    /// Whether a creation of unknown outcome is for a Pod that is no longer wanted, or not yet: asking again would make it.
+    fn unwanted_creation(&self, missing: i64, now: Timestamp) -> bool {
+        let unwanted = |index: CompletionIndex| {
+            let done = [&self.completed, &self.failed_indexes, &self.index.completed, &self.index.failed];
+            let kept = self.index.kept.get(&index).map(|slot| self.entry(*slot));
+            let retry_at = kept.map(|kept| kept.finished_at + delay_after(self.soundness, kept.failures_of_index()));
+            index >= self.regime.index_limit
+                || done.iter().any(|set| set.contains(index))
+                || retry_at.is_some_and(|retry_at| now < retry_at)
+        };
+        let mut unknown = self.creations.values().filter(|creation| creation.retry_at.is_some());
+        missing < 0 || unknown.any(|creation| creation.index.is_some_and(unwanted))
     }
 
     fn retry_refused(&mut self, now: Timestamp, plan: &mut Plan) {

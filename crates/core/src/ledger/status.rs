@@ -237,6 +237,9 @@ impl<S: Soundness> Ledger<S> {
             let completed = self.completed.union(&self.index.completed);
             status.completed_indexes = completed.text().into();
             flight.completed = self.index.completed.iter().collect();
+            let pods = flight.completed.iter().flat_map(|index| self.pods_of(*index)).map(|(_, entry)| entry);
+            let booked = pods.filter(|entry| entry.tracked && self.standing(entry) == Standing::IndexDue);
+            flight.succeeded = booked.map(|entry| entry.uid.clone()).collect();
         }
         status.succeeded = self.indexed_successes();
         if mends || !self.index.failed.is_empty() {
@@ -254,7 +257,7 @@ impl<S: Soundness> Ledger<S> {
         let was_suspended = self.job.status.is_true(condition::SUSPENDED);
         let (value, (reason, message)) = self.wanted_suspended();
         conditions::set(status, conditions::new(condition::SUSPENDED, value, reason, message, at));
-        if self.job.spec.suspend {
+        if self.job.spec.suspend && !self.soundness.has(Bug::SuspendKeepsStart) {
             status.start_time = None;
         } else if was_suspended {
             // The clock of the deadline starts anew. From a condition that is neither True nor False this is not a
@@ -286,7 +289,7 @@ impl<S: Soundness> Ledger<S> {
         }
         let kind = if decision.success { condition::COMPLETE } else { condition::FAILED };
         conditions::set(status, conditions::new(kind, "True", &decision.reason, &decision.message, at));
-        if decision.success {
+        if decision.success || self.soundness.has(Bug::FailureHasCompletionTime) {
             status.completion_time = Some(at);
         }
     }

@@ -1,0 +1,131 @@
+//! I18 and I22: which indexes are complete, which have failed, and that no Pod is both.
+
+use tally_core::ids::PodUid;
+
+use super::history::{PodLife, counts, fails, judged};
+use super::indexes::{Indexes, read};
+use super::policy::Action;
+use super::read::{Job, Phase, Pod};
+use super::{Laws, StatusWrite};
+
+impl Laws {
+    /// Takes down what the lists say of each Pod, and holds I22: a Pod whose success made its index complete is no failure.
+    /// Exception, at most once for each Pod that flips: whoever did not see it succeed may count it as failed as well. A
+    /// success of an Indexed Job is recorded by its index and not by a UID.
+    pub(super) fn note_records(&mut self, write: &StatusWrite<'_>) {
+        let lists = &write.after.status.uncounted_terminated_pods;
+        let before = &write.before.status.uncounted_terminated_pods;
+        let failed: Vec<PodUid> = lists.failed.iter().filter(|uid| !before.failed.contains(uid)).cloned().collect();
+        for uid in &failed {
+            let completed = self.completes(write.before, uid);
+            let by = completed.and_then(|index| {
+                let job = self.history.jobs.get(&write.before.metadata.uid)?;
+                job.completed_by.get(&index).copied()
+            });
+            let counted = self.may_count(write, uid);
+            self.require(counted, "I18", || {
+                format!("{}: {uid} is counted as a failure, and is none that counts", write.after.metadata.name)
+            });
+            self.require(by != Some(write.actor), "I22", || {
+                format!("{}: {uid} is a failure and completed index {completed:?}", write.after.metadata.name)
+            });
+        }
+        // TRACK-7: a success of an Indexed Job is its index.
+        let by_index = !write.after.indexed() || lists.succeeded.iter().all(|uid| before.succeeded.contains(uid));
+        self.require(by_index, "I18", || format!("{}: a success has no index", write.after.metadata.name));
+        let failed = failed.iter().map(|uid| (uid, false));
+        let succeeded = lists.succeeded.iter().filter(|uid| !before.succeeded.contains(uid)).map(|uid| (uid, true));
+        for (uid, succeeded) in failed.chain(succeeded) {
+            if let Some(life) = self.history.pods.get_mut(uid) {
+                life.recorded.get_or_insert(succeeded);
+            }
+        }
+    }
+
+    /// Whether a Pod has ever failed in a way that is to be counted: not ignored, with an index that there was. With a Job
+    /// that has failed, what runs has failed (TRACK-8).
+    fn may_count(&self, write: &StatusWrite<'_>, uid: &PodUid) -> bool {
+        let job = write.before;
+        let Some(life) = self.history.pods.get(uid) else { return false };
+        let limit = self.history.jobs.get(&job.metadata.uid).map_or(0, |life| life.max_limit);
+        let failing = job.verdict().is_some_and(|verdict| !verdict.success);
+        life.ever().any(|pod| {
+            let in_range = !job.indexed() || pod.index.is_some_and(|index| index < limit);
+            let ended =
+                fails(job, pod) || (failing && pod.tracked() && pod.deleting() && pod.phase != Phase::Succeeded);
+            in_range && ended && judged(job, pod) != Action::Ignore
+        })
+    }
+
+    /// The index that is complete by this Pod alone.
+    fn completes(&self, job: &Job, uid: &PodUid) -> Option<u32> {
+        let index = self.history.pods.get(uid).and_then(|life| success_of(life, job))?;
+        let complete = read(&job.status.completed_indexes, job.index_limit()).contains(&index);
+        let of_index = |(_, life): &(&PodUid, &PodLife)| success_of(life, job) == Some(index);
+        let alone = self.history.pods_of(&job.metadata.uid).filter(of_index).count() == 1;
+        (complete && alone).then_some(index)
+    }
+
+    /// I22: an index becomes complete by a Pod that succeeded and was not recorded as failed.
+    pub(super) fn check_completed_indexes(&mut self, write: &StatusWrite<'_>) {
+        let job = write.after;
+        if !job.indexed() {
+            return;
+        }
+        let limit = job.index_limit();
+        let old = read(&write.before.status.completed_indexes, limit);
+        let new: Indexes = read(&job.status.completed_indexes, limit).difference(&old).copied().collect();
+        for index in new {
+            let proven = self
+                .history
+                .pods_of(&job.metadata.uid)
+                .any(|(_, life)| life.recorded != Some(false) && success_of(life, job) == Some(index));
+            self.require(proven, "I22", || format!("{}: index {index} is complete by no Pod", job.metadata.name));
+            if let Some(life) = self.history.jobs.get_mut(&job.metadata.uid) {
+                life.completed_by.insert(index, write.actor);
+            }
+        }
+    }
+
+    /// I18: an index has failed if its failures exceed its limit, or one of them was to fail it at once; it was never
+    /// complete before. What the replacement of a failed Pod is told is checked with its creation.
+    pub(super) fn check_failed_indexes(&mut self, write: &StatusWrite<'_>) {
+        let (before, job) = (write.before, write.after);
+        let (limit, name) = (job.index_limit(), &job.metadata.name);
+        let text = job.status.failed_indexes.as_deref();
+        let told = job.limit_per_index().is_some() == text.is_some();
+        self.require(told, "I18", || format!("{name}: failedIndexes is {text:?}"));
+        let Some(allowed) = job.limit_per_index() else { return };
+        let old = read(before.status.failed_indexes.as_deref().unwrap_or_default(), limit);
+        let new: Indexes = read(text.unwrap_or_default(), limit).difference(&old).copied().collect();
+        let complete = read(&before.status.completed_indexes, limit);
+        for index in new {
+            let failures = self.failures_of(job, index);
+            let at_once = self.history.pods_of(&job.metadata.uid).any(|(_, life)| {
+                let doomed = |pod: &Pod| fails(job, pod) && judged(job, pod) == Action::FailIndex;
+                life.ever().any(|pod| pod.index == Some(index) && doomed(pod))
+            });
+            let failed = at_once || failures.0 > allowed;
+            self.require(failed && !complete.contains(&index), "I18", || {
+                format!("{name}: index {index} has failed after {failures:?} failures and ignored ones of {allowed}")
+            });
+        }
+    }
+
+    /// How many Pods of an index failed, and how many in a way that is ignored.
+    pub(super) fn failures_of(&self, job: &Job, index: u32) -> (i64, i64) {
+        let mut failures = (0, 0);
+        for (_, life) in self.history.pods_of(&job.metadata.uid) {
+            let of_index = || life.ever().filter(|pod| pod.index == Some(index));
+            failures.0 += i64::from(of_index().any(|pod| counts(job, pod)));
+            failures.1 += i64::from(of_index().any(|pod| fails(job, pod) && judged(job, pod) == Action::Ignore));
+        }
+        failures
+    }
+}
+
+/// The index of a Pod that succeeded while it was to be counted.
+fn success_of(life: &PodLife, job: &Job) -> Option<u32> {
+    let succeeds = |pod: &&Pod| pod.tracked() && pod.phase == Phase::Succeeded && pod.job() == Some(&job.metadata.uid);
+    life.ever().find(succeeds).and_then(|pod| pod.index)
+}

@@ -1,0 +1,119 @@
+//! The laws of verdicts and times, held against what really happened. They are fed with every committed write and share
+//! no code with what they judge: they read the stored JSON themselves (`read`), and have their own index sets, policies,
+//! back-off and expiry (`indexes`, `policy`, `times`), smaller and slower, written from the specification.
+//!
+//! What a writer knew is not what was: a law that says "too early" looks at all that had happened by the commit, and one
+//! that says "too late" only at Pods that had not changed since the writer's stream showed them.
+
+mod creations;
+mod failures;
+mod history;
+pub(crate) mod indexes;
+mod policy;
+mod read;
+mod releases;
+mod stamps;
+mod times;
+mod verdicts;
+mod waits;
+
+use std::sync::Arc;
+
+use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::time::Timestamp;
+
+use crate::api::{Actor, Change};
+use crate::oracle::{Context, Violation};
+use history::{History, JobLife, judged};
+use policy::Action;
+use read::{Job, Pod};
+
+#[derive(Default)]
+pub(crate) struct Laws {
+    history: History,
+    violation: Option<Violation>,
+    healed_at: Option<Timestamp>,
+    /// How many instances there are at a time.
+    instances: usize,
+}
+
+/// One write of a Job's status by a controller.
+struct StatusWrite<'a> {
+    before: &'a Job,
+    after: &'a Job,
+    actor: Actor,
+    context: Context,
+}
+
+impl Laws {
+    pub(crate) fn new(instances: usize) -> Self {
+        Self { instances, ..Self::default() }
+    }
+
+    pub(crate) fn take_violation(&mut self) -> Option<Violation> {
+        self.violation.take()
+    }
+
+    fn require(&mut self, holds: bool, invariant: &'static str, text: impl FnOnce() -> String) {
+        if !holds && self.violation.is_none() {
+            self.violation = Some(Violation { invariant, text: text() });
+        }
+    }
+
+    pub(crate) fn observe(&mut self, change: &Change, context: Context, now: Timestamp) {
+        match change {
+            Change::Job { at, json, gone, actor, .. } => {
+                let job = Arc::new(Job::read(json));
+                let Some(before) = self.history.add_job(*at, job.clone(), *gone) else { return };
+                if !matches!(actor, Actor::Controller { .. }) {
+                    return;
+                }
+                if job.deleting() && !before.deleting() {
+                    self.check_expiry(&before, now);
+                }
+                if before.status != job.status {
+                    let write = StatusWrite { before: &before, after: &job, actor: *actor, context };
+                    self.check_status(&write);
+                }
+            }
+            Change::Pod { at, json, before, gone, actor, .. } => {
+                let mut pod = Pod::read(json);
+                if *gone {
+                    pod.lose_finalizer();
+                }
+                let controlled = matches!(actor, Actor::Controller { .. });
+                let uid = pod.metadata.uid.clone();
+                self.history.add_pod(*at, pod, *gone, *actor, context.step);
+                if controlled && before.is_none() {
+                    self.check_creation(&uid, *actor, context);
+                } else if controlled {
+                    self.check_release(&uid, *actor, context);
+                }
+            }
+        }
+    }
+
+    fn check_status(&mut self, write: &StatusWrite<'_>) {
+        self.note_records(write);
+        self.check_completed_indexes(write);
+        self.check_failed_indexes(write);
+        self.check_verdict(write);
+        self.check_terminal(write);
+        self.check_stamps(write);
+    }
+
+    /// Whether the failure policy of its Job says that this Pod's failure is to be ignored.
+    pub(crate) fn is_ignored(&self, job: &JobUid, pod: &PodUid) -> bool {
+        let job = self.history.jobs.get(job).and_then(|life| life.now());
+        let pod = self.history.pods.get(pod).and_then(|life| life.versions.last());
+        job.zip(pod).is_some_and(|(job, version)| judged(job, &version.pod) == Action::Ignore)
+    }
+
+    /// An instance hears what its write has made of a Job.
+    pub(crate) fn told_of_job(&mut self, job: &JobUid, at: Revision, actor: Actor, step: usize) {
+        let decided = |life: &&mut JobLife| life.decided_at.is_some_and(|decided_at| at >= decided_at);
+        if let Some(life) = self.history.jobs.get_mut(job).filter(decided) {
+            life.told.entry(actor).or_insert(step);
+        }
+    }
+}

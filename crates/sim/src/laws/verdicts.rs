@@ -1,0 +1,198 @@
+//! I15 to I17: how a Job ends, and why.
+
+use super::history::{History, counts, fails, judged};
+use super::indexes::{Indexes, read};
+use super::policy::{Action, succeeds};
+use super::read::{Job, Phase, Verdict};
+use super::times::deadline;
+use super::{Laws, StatusWrite};
+
+/// FIN-1: what may end a Job, in the order in which it is looked at.
+const CAUSES: [&str; 7] = [
+    "PodFailurePolicy",
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
+    "MaxFailedIndexesExceeded",
+    "FailedIndexes",
+    "SuccessPolicy",
+    "CompletionsReached",
+];
+
+/// The index lists of a status.
+struct Lists {
+    completed: Indexes,
+    failed: Indexes,
+}
+
+impl Lists {
+    fn of(job: &Job) -> Self {
+        let limit = job.index_limit();
+        let failed = job.status.failed_indexes.as_deref().unwrap_or_default();
+        Self { completed: read(&job.status.completed_indexes, limit), failed: read(failed, limit) }
+    }
+}
+
+impl Laws {
+    /// I15, I16: a Job is decided for a cause that was really there, by the first of several in the order of FIN-1, and
+    /// once only. I17: a write whose writer must know of a cause carries the decision.
+    pub(super) fn check_verdict(&mut self, write: &StatusWrite<'_>) {
+        let (before, after) = (write.before, write.after);
+        let name = &after.metadata.name;
+        if let Some(old) = before.verdict() {
+            let same = after.verdict() == Some(old.clone());
+            self.require(same, "I16", || format!("{name} was {old:?} and is {:?}", after.verdict()));
+            return;
+        }
+        let called = (0..CAUSES.len() - 1).find(|cause| self.calls(CAUSES[*cause], write));
+        let Some(verdict) = after.verdict() else {
+            self.require(called.is_none(), "I17", || {
+                format!("{name}: a write that knows of {} decides nothing", CAUSES[called.unwrap_or(0)])
+            });
+            return;
+        };
+        let law = if verdict.success { "I15" } else { "I16" };
+        let cause = CAUSES.iter().position(|cause| *cause == verdict.reason);
+        let rank = cause.unwrap_or(CAUSES.len());
+        self.require(cause.is_some(), law, || format!("{name} ended by {}", verdict.reason));
+        self.require(verdict.success == (rank >= 5), law, || format!("{name}: {verdict:?}"));
+        self.require(called.is_none_or(|called| rank <= called), law, || {
+            format!("{name} ended by {}, and {} comes first", verdict.reason, CAUSES[called.unwrap_or(0)])
+        });
+        if let Err(why) = self.evidence(&verdict, write) {
+            self.require(false, law, || format!("{name} ended by {}: {why}", verdict.reason));
+        }
+    }
+
+    /// Whether a cause is there for everybody who knows as little as the writer must know.
+    fn calls(&self, cause: &str, write: &StatusWrite<'_>) -> bool {
+        let (job, known_at) = (write.before, write.context.pods_at);
+        match cause {
+            "PodFailurePolicy" => self
+                .history
+                .known_to(job, known_at)
+                .any(|(_, _, pod)| fails(job, pod) && judged(job, pod) == Action::FailJob),
+            "BackoffLimitExceeded" => {
+                let fresh = self.history.known_to(job, known_at).filter(|(_, life, pod)| {
+                    let in_range = !job.indexed() || pod.index.is_some_and(|index| index < job.index_limit());
+                    counts(job, pod) && life.recorded.is_none() && !life.ever_succeeded() && in_range
+                });
+                let restarts = self.history.known_to(job, known_at).map(|(_, _, pod)| pod.restarts()).sum();
+                over_limit(job, failures_told(write.after) + fresh.count() as i64, restarts)
+            }
+            "DeadlineExceeded" => {
+                let at_once = job.status.start_time.is_none() && !job.spec.suspend;
+                deadline(job).is_some_and(|due_at| write.context.asked_at >= due_at)
+                    || (at_once && job.spec.active_deadline_seconds == Some(0))
+            }
+            _ => by_indexes(cause, write.after),
+        }
+    }
+
+    /// Whether what really happened bears a verdict out.
+    fn evidence(&self, verdict: &Verdict, write: &StatusWrite<'_>) -> Result<(), String> {
+        let (job, known_at) = (write.before, write.context.pods_at);
+        let pods = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
+        match verdict.reason.as_str() {
+            "PodFailurePolicy" => {
+                let condemned =
+                    pods().any(|life| life.ever().any(|pod| fails(job, pod) && judged(job, pod) == Action::FailJob));
+                condemned.then_some(()).ok_or_else(|| "no Pod ever failed in such a way".to_owned())
+            }
+            "BackoffLimitExceeded" => {
+                let failures = true_failures(&self.history, job);
+                let restarts =
+                    |life: &super::history::PodLife| life.since(known_at).map(|pod| pod.restarts()).max().unwrap_or(0);
+                let restarts = pods().map(restarts).sum();
+                let text =
+                    || format!("{failures} failures and {restarts} restarts, {} allowed", job.spec.backoff_limit);
+                over_limit(job, failures, restarts).then_some(()).ok_or_else(text)
+            }
+            "CompletionsReached" => self.all_done(write),
+            cause => self.calls(cause, write).then_some(()).ok_or_else(|| "it was not so".to_owned()),
+        }
+    }
+
+    /// FIN-5: as many successes as were asked for, and nothing that still runs.
+    fn all_done(&self, write: &StatusWrite<'_>) -> Result<(), String> {
+        let job = write.after;
+        let succeeded = if job.indexed() {
+            Lists::of(job).completed.len()
+        } else {
+            let succeeds = |pod: &super::read::Pod| {
+                pod.tracked() && pod.phase == Phase::Succeeded && pod.job() == Some(&job.metadata.uid)
+            };
+            self.history.pods_of(&job.metadata.uid).filter(|(_, life)| life.ever().any(succeeds)).count()
+        } as i64;
+        if succeeded < job.spec.completions.unwrap_or(1) {
+            return Err(format!("{succeeded} successes of {:?}", job.spec.completions));
+        }
+        let runs = self.history.known_to(job, write.context.pods_at).find(|(_, _, pod)| pod.active());
+        runs.map_or(Ok(()), |(_, _, pod)| Err(format!("{} still runs", pod.metadata.name)))
+    }
+
+    /// I15, I16: Complete and Failed say what was decided, and only once every Pod that the writer knows of has ended and
+    /// is counted (FIN-6, FIN-11).
+    pub(super) fn check_terminal(&mut self, write: &StatusWrite<'_>) {
+        let job = write.after;
+        let (None, Some(terminal)) = (write.before.terminal(), job.terminal()) else { return };
+        let success = terminal.kind == "Complete";
+        let law = if success { "I15" } else { "I16" };
+        let verdict = Verdict { success, reason: terminal.reason.clone() };
+        let decided = job.verdict() == Some(verdict);
+        let name = &job.metadata.name;
+        self.require(decided, law, || format!("{name} is {}, and was {:?}", terminal.reason, job.verdict()));
+        let status = &job.status;
+        let idle = status.active == 0 && status.terminating == 0 && status.ready == 0;
+        let counted = status.uncounted_terminated_pods == Default::default();
+        self.require(idle && counted, law, || format!("{name} has ended, and not everything has: {status:?}"));
+        // A success may be lost before it is recorded: the Pod flips, or somebody takes its finalizer. And the number of indexes
+        // may have been raised since the decision.
+        let lost = self.history.pods_of(&job.metadata.uid).filter(|(_, life)| life.recorded != Some(true));
+        let lost = lost.filter(|(_, life)| life.ever_succeeded()).count() as i64;
+        let enough = terminal.reason != "CompletionsReached"
+            || job.indexed()
+            || status.succeeded + lost >= job.spec.completions.unwrap_or(1);
+        self.require(enough, law, || format!("{name} is complete with {} successes", status.succeeded));
+        let left = self
+            .history
+            .known_to(job, write.context.pods_at)
+            .find(|(_, _, pod)| !pod.ended() || pod.tracked())
+            .map(|(_, _, pod)| pod.metadata.name.clone());
+        self.require(left.is_none(), law, || format!("{name} has ended, and {left:?} has not or is not counted"));
+    }
+}
+
+/// Failures that the status tells of.
+fn failures_told(job: &Job) -> i64 {
+    job.status.failed + job.status.uncounted_terminated_pods.failed.len() as i64
+}
+
+/// Every Pod that ever failed in a way that counts. An index need only have been in range at some time.
+fn true_failures(history: &History, job: &Job) -> i64 {
+    let limit = history.jobs.get(&job.metadata.uid).map_or(0, |life| life.max_limit);
+    let in_range = |index: Option<u32>| !job.indexed() || index.is_some_and(|index| index < limit);
+    let pods = history.pods_of(&job.metadata.uid);
+    pods.filter(|(_, life)| life.ever().any(|pod| counts(job, pod) && in_range(pod.index))).count() as i64
+}
+
+/// FIN-1 case 4, BACKOFF-9.
+fn over_limit(job: &Job, failures: i64, restarts: i64) -> bool {
+    let limit = job.spec.backoff_limit;
+    failures > limit || (job.restarts_count() && restarts > 0 && restarts >= limit)
+}
+
+/// Causes that the index lists of the status alone bear out: FIN-1 cases 6 to 8.
+fn by_indexes(cause: &str, job: &Job) -> bool {
+    let Lists { completed, failed } = Lists::of(job);
+    let limited = job.limit_per_index().is_some() && !failed.is_empty();
+    match cause {
+        "MaxFailedIndexesExceeded" => {
+            limited && job.spec.max_failed_indexes.is_some_and(|most| failed.len() as i64 > most)
+        }
+        "FailedIndexes" => limited && failed.len() + completed.len() >= job.index_limit() as usize,
+        _ => {
+            let policy = job.spec.success_policy.as_ref().filter(|_| job.indexed());
+            policy.is_some_and(|policy| succeeds(&policy.rules, &completed, job.index_limit()))
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! I20: in a healed world nothing is late.
+
+use tally_core::time::{Span, Timestamp};
+
+use super::Laws;
+use super::read::Job;
+use super::times::{deadline, delay, expiry};
+
+/// What a refusal during the chaos may still cost: the longest wait before the next try, and the try itself.
+const REFUSED: Span = Span::from_seconds(70);
+/// How late anything may be besides.
+const LATE: Span = Span::from_seconds(2);
+
+impl Laws {
+    pub(crate) fn heals(&mut self, now: Timestamp) {
+        self.healed_at = Some(now);
+    }
+
+    /// I20: when all streams are read and all requests answered, and there is nothing to do but wait, somebody wakes in time
+    /// for every deadline, expiry and end of a back-off, at most two seconds late. What was refused before the world was
+    /// healed may be waited for a little over a minute first. Who set a timer by a wrong clock may be late by as much as the
+    /// clock was wrong, but for a deadline, which is a time and not a wait.
+    pub(crate) fn check_waits(&mut self, now: Timestamp, wake_at: Option<Timestamp>, clocks_sane: bool) {
+        let Some(healed_at) = self.healed_at else { return };
+        let late = |due_at: Timestamp| wake_at.is_none_or(|at| at > due_at.max(now).max(healed_at + REFUSED) + LATE);
+        let mut found = None;
+        for life in self.history.jobs.values() {
+            let Some(job) = life.now().filter(|job| !job.deleting()) else { continue };
+            let open = job.ours() && job.verdict().is_none();
+            let end = deadline(job).filter(|_| open).map(|at| (at, "deadline"));
+            let expires = expiry(job).filter(|_| clocks_sane).map(|at| (at, "expiry"));
+            let retry =
+                self.next_try(job, now).filter(|_| open && clocks_sane && !job.spec.suspend).map(|at| (at, "next Pod"));
+            let due = [end, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
+            found = found.or(due.map(|due| (job.metadata.name.clone(), due)));
+        }
+        self.require(found.is_none(), "I20", || {
+            let Some((name, (due_at, what))) = found else { return String::new() };
+            let (due_at, now) = (due_at.seconds(), now.seconds());
+            format!("{name}: nobody wakes for its {what} at {due_at}, it is {now}, next wake {wake_at:?}")
+        });
+    }
+
+    /// When a Pod that is wanted and not there may be made.
+    fn next_try(&self, job: &Job, now: Timestamp) -> Option<Timestamp> {
+        let all = self.history.pods_of(&job.metadata.uid).filter_map(|(_, life)| life.now().map(|pod| (life, pod)));
+        let pods: Vec<_> = all.filter(|(_, pod)| job.claims(pod)).collect();
+        let live = |pod: &super::read::Pod| !pod.ended() && (!pod.deleting() || job.waits_for_the_end());
+        let wanted = match job.spec.completions {
+            None if job.status.succeeded > 0 => 0,
+            None => job.spec.parallelism,
+            Some(completions) => (completions - job.status.succeeded).clamp(0, job.spec.parallelism.max(0)),
+        };
+        if pods.iter().filter(|(_, pod)| live(pod)).count() as i64 >= wanted {
+            return None;
+        }
+        if job.limit_per_index().is_none() {
+            return Some(self.retry_at_last(job).unwrap_or(now));
+        }
+        let limit = job.index_limit();
+        let failed = job.status.failed_indexes.as_deref().unwrap_or_default();
+        let done: super::indexes::Indexes = super::indexes::read(&job.status.completed_indexes, limit)
+            .union(&super::indexes::read(failed, limit))
+            .copied()
+            .collect();
+        let idle = (0..limit).filter(|index| {
+            !done.contains(index) && !pods.iter().any(|(_, pod)| pod.index == Some(*index) && live(pod))
+        });
+        let retry = |index: u32| {
+            let kept = pods.iter().filter(|(life, pod)| {
+                pod.index == Some(index) && pod.tracked() && pod.failed(job) && life.recorded.is_none()
+            });
+            let sum = |pod: &super::read::Pod| pod.failures_before().0 + pod.failures_before().1 + 1;
+            kept.map(|(_, pod)| (sum(pod), pod.finished_at))
+                .max()
+                .map_or(now, |(failures, at)| at + delay(failures as usize))
+        };
+        idle.map(retry).min()
+    }
+}
