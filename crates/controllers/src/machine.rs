@@ -105,10 +105,10 @@ pub enum Action {
         namespace: CompactString,
         name: CompactString,
     },
-    /// The Pods of one Job, read consistently.
+    /// The Pods with these labels, read consistently; of all namespaces if none is named.
     ListPods {
         namespace: CompactString,
-        job: JobUid,
+        selector: String,
     },
     GetJob {
         namespace: CompactString,

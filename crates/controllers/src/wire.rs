@@ -30,7 +30,9 @@ pub fn call(action: &Action) -> Call {
             "preconditions": uid.as_ref().map(|uid| json!({"uid": uid.to_string()})),
         })),
         Action::GetPod { namespace, name } => pods(Verb::Get, namespace, name),
-        Action::ListPods { namespace, .. } => pods(Verb::List, namespace, ""),
+        Action::ListPods { namespace, selector } => {
+            Call { label_selector: selector.clone(), ..pods(Verb::List, namespace, "") }
+        }
         Action::GetJob { namespace, name } => jobs(Verb::Get, namespace, name),
         Action::WriteJobStatus { namespace, name, uid, revision, status } => {
             let body = status_patch(uid, *revision, status);

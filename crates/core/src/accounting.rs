@@ -4,12 +4,13 @@
 //! s >= r, every release that preceded a tally visible in that Job is visible in the Pods. So a Pod that still
 //! shows the finalizer at s was not tallied at r, and a recorded UID whose Pod shows none was really released. The
 //! conditional write means nobody changed the ledger in between. Revisions this process wrote itself need no
-//! catching up: it knows what it released, and believes its own answers before the stream repeats them.
+//! catching up: it knows what it released, and believes its own answers before the stream repeats them. Nor do
+//! revisions that left the accounting alone: what they show was tallied and recorded by an earlier one.
 
 use std::collections::BTreeSet;
 
 use crate::ids::{PodUid, Revision};
-use crate::job::Uncounted;
+use crate::job::{JobView, Uncounted, condition};
 
 /// How many UIDs may wait in `status.uncountedTerminatedPods`: about 20 KB of status (CONST-3).
 pub const UNCOUNTED_LIMIT: usize = 500;
@@ -24,6 +25,66 @@ pub enum Outcome {
 pub trait PodFacts {
     /// Whether the Pod still carries the tracking finalizer. Absent Pods do not.
     fn is_tracked(&self, uid: &PodUid) -> bool;
+}
+
+/// A part of the accounting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// `succeeded` and `failed`.
+    Counters,
+    /// `uncountedTerminatedPods`.
+    Uncounted,
+    /// `completedIndexes` and `failedIndexes`.
+    Indexes,
+    /// Whether the Job ends or has ended, and how.
+    Verdict,
+    /// Whether the Job is being deleted: Pods that still run are then let go uncounted.
+    Deletion,
+}
+
+/// What of a Job says which of its Pods were counted, and how the others are to be. Spec and metadata are not in it, nor
+/// is what a leader merely observed (`active`, `ready`, `terminating`, `startTime`, Suspended): a decision made from
+/// Pods older than such a change is one that might as well have been made before it.
+#[derive(Clone, Copy, Debug)]
+pub struct Accounting<'a> {
+    pub counters: (i32, i32),
+    pub uncounted: &'a Uncounted,
+    pub indexes: (&'a str, &'a str),
+    pub verdict: [bool; 4],
+    pub deleting: bool,
+}
+
+impl<'a> Accounting<'a> {
+    pub fn of(job: &'a JobView) -> Self {
+        let status = &job.status;
+        Self {
+            counters: (status.succeeded, status.failed),
+            uncounted: status.uncounted(),
+            indexes: (&status.completed_indexes, status.failed_indexes.as_deref().unwrap_or_default()),
+            verdict: [
+                condition::SUCCESS_CRITERIA_MET,
+                condition::FAILURE_TARGET,
+                condition::COMPLETE,
+                condition::FAILED,
+            ]
+            .map(|kind| status.is_true(kind)),
+            deleting: job.deleting,
+        }
+    }
+
+    /// Whether a change from the one to the other moves the gate. `ignored` says of a field whether it is overlooked:
+    /// never in production, once each where the model and the simulator show that none may be.
+    pub fn differs(&self, other: &Self, ignored: impl Fn(Field) -> bool) -> bool {
+        [
+            (Field::Counters, self.counters != other.counters),
+            (Field::Uncounted, self.uncounted != other.uncounted),
+            (Field::Indexes, self.indexes != other.indexes),
+            (Field::Verdict, self.verdict != other.verdict),
+            (Field::Deletion, self.deleting != other.deleting),
+        ]
+        .into_iter()
+        .any(|(field, changed)| changed && !ignored(field))
+    }
 }
 
 /// A Job's ledger and the Pods, seen in an order in which accounting is safe. There is no other way to
@@ -43,8 +104,8 @@ pub struct Tally {
 }
 
 impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
-    /// The gate. `pods_at` is how far the Pods have been observed; `foreign_job_at` is the newest revision of this
-    /// Job that this process did not write itself.
+    /// The gate. `pods_at` is how far the Pods have been observed; `foreign_job_at` is the newest revision at which
+    /// somebody other than this process changed the [`Accounting`] of this Job.
     pub fn take(uncounted: &'a Uncounted, pods: &'a F, pods_at: Revision, foreign_job_at: Revision) -> Option<Self> {
         (pods_at >= foreign_job_at).then_some(Self { uncounted, pods })
     }

@@ -15,6 +15,10 @@ use crate::view::{ViewError, null_default, required_uid, revision};
 
 /// `spec.managedBy` of Jobs that are ours although they carry the field.
 pub const RESERVED_MANAGER: &str = "kubernetes.io/job-controller";
+/// The label by which a Job selects its Pods, unless a selector was given for it.
+pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+/// That, and its name in older releases.
+const CONTROLLER_UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"];
 /// Retries when `backoffLimit` is not given (DEFAULT-2).
 pub const DEFAULT_BACKOFF_LIMIT: i32 = 6;
 
@@ -219,6 +223,23 @@ impl JobView {
             (Some(manager), Some(own)) => manager == own,
             _ => false,
         }
+    }
+
+    /// Whether nobody has accounted for this Job, edited its spec or told it to go: there are no Pods but those that a
+    /// controller makes of this very spec. A selector that the Job did not make for itself may match older ones.
+    pub fn is_untouched(&self) -> bool {
+        self.generation <= 1
+            && !self.deleting
+            && self.status == JobStatus::default()
+            && CONTROLLER_UID_LABELS.iter().any(|label| self.selects_itself_by(label))
+    }
+
+    /// Whether the selector is the one that the API gives a Job, under this label.
+    pub fn selects_itself_by(&self, label: &str) -> bool {
+        let Selector { match_labels, match_expressions } = &self.spec.selector;
+        match_expressions.is_empty()
+            && match_labels.len() == 1
+            && match_labels.get(label).is_some_and(|uid| JobUid::new(uid) == self.uid)
     }
 
     /// Decodes a `batch/v1` Job as JSON.

@@ -10,6 +10,10 @@ use std::fmt::Debug;
 pub enum Bug {
     /// S01: act on a Job that is newer than the Pods.
     NoGate,
+    /// The gate does not notice that another leader has counted Pods, if it has recorded none since.
+    GateIgnoresCounters,
+    /// The gate does not notice that another leader has recorded Pods.
+    GateIgnoresUncounted,
     /// S02: after a conflict, send the stale ledger again with the new resourceVersion.
     RetryStaleStatus,
     /// S03: tally a recorded Pod although its finalizer is still there.
@@ -87,6 +91,8 @@ pub enum Bug {
 
 pub const BUGS: &[Bug] = &[
     Bug::NoGate,
+    Bug::GateIgnoresCounters,
+    Bug::GateIgnoresUncounted,
     Bug::RetryStaleStatus,
     Bug::TallyBeforeRelease,
     Bug::ForgetOwnCreations,

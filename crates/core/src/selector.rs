@@ -1,6 +1,7 @@
 //! Label selectors, as far as claiming Pods needs them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use compact_str::CompactString;
 use serde::Deserialize;
@@ -65,6 +66,24 @@ impl Selector {
     }
 }
 
+/// As a list takes it. An operator that the API does not know is left out: the list shows more then.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels = self.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let expressions = self.match_expressions.iter().filter_map(|Requirement { key, operator, values }| {
+            let values = values.join(",");
+            match operator.as_str() {
+                "In" => Some(format!("{key} in ({values})")),
+                "NotIn" => Some(format!("{key} notin ({values})")),
+                "Exists" => Some(key.to_string()),
+                "DoesNotExist" => Some(format!("!{key}")),
+                _ => None,
+            }
+        });
+        f.write_str(&labels.chain(expressions).collect::<Vec<_>>().join(","))
+    }
+}
+
 impl Requirement {
     fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
@@ -101,5 +120,14 @@ mod tests {
             let parsed: Selector = serde_json::from_str(selector).unwrap();
             assert_eq!(parsed.matches(&labels), expected, "{selector}");
         }
+    }
+
+    #[test]
+    fn a_selector_is_told_as_a_list_takes_it() {
+        let selector = r#"{"matchLabels":{"app":"x"},"matchExpressions":[
+            {"key":"a","operator":"In","values":["b","c"]}, {"key":"d","operator":"NotIn","values":["e"]},
+            {"key":"f","operator":"Exists"}, {"key":"g","operator":"DoesNotExist"}, {"key":"h","operator":"Near"}]}"#;
+        let parsed: Selector = serde_json::from_str(selector).unwrap();
+        assert_eq!(parsed.to_string(), "app=x,a in (b,c),d notin (e),f,!g");
     }
 }

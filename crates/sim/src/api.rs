@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
-use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
+use tally_api::options::{DeleteOptions, Format, PatchKind, ReadAt, WriteOptions};
 use tally_controllers::controller::{Call, Reply, Verb};
 use tally_controllers::machine::{Action, Answer};
 use tally_controllers::wire;
@@ -533,9 +533,6 @@ impl Api {
         if self.webhook_denies(action) {
             return refused("denied the request: policy");
         }
-        if let Action::ListPods { namespace, job } = action {
-            return self.list_pods(namespace, job);
-        }
         let call = wire::call(action);
         if call.verb == Verb::Create {
             self.ensure_namespace(&call.namespace);
@@ -570,17 +567,6 @@ impl Api {
                 && uid.as_ref().is_none_or(|uid| *uid == stored.view.uid)
                 && revision.is_none_or(|revision| revision == stored.view.revision)
         })
-    }
-
-    fn list_pods(&self, namespace: &str, job: &JobUid) -> Answer {
-        let target = Target::new(pods(), namespace, "");
-        let listing = match self.door().list(target, &ListOptions::default()) {
-            Ok(listing) => listing,
-            Err(failure) => unreachable!("a list was refused: {}", failure.message),
-        };
-        let views = listing.items.iter().filter_map(|object| PodView::from_json(&object.bytes).ok());
-        let pods = views.filter(|pod| pod.job() == Some(job)).map(Arc::new).collect();
-        Answer::Pods { pods, at: Revision(listing.revision) }
     }
 
     // ---- reading the past ----

@@ -6,6 +6,7 @@ use tally_core::mutation::Bug;
 pub fn scenario_for(bug: Bug) -> &'static str {
     match bug {
         Bug::NoGate | Bug::OrphanWithoutGate => "stale-views",
+        Bug::GateIgnoresCounters | Bug::GateIgnoresUncounted => "two-leaders",
         Bug::StaleJobJudges => "job-monkey",
         Bug::StaleJobCreates => "two-leaders",
         Bug::RetryStaleStatus | Bug::UnconditionalStatus => "two-leaders",
@@ -35,6 +36,8 @@ pub fn scenario_for(bug: Bug) -> &'static str {
 pub fn label(bug: Bug) -> &'static str {
     match bug {
         Bug::NoGate => "S01 no gate",
+        Bug::GateIgnoresCounters => "S01 gate ignores counters",
+        Bug::GateIgnoresUncounted => "S01 gate ignores lists",
         Bug::RetryStaleStatus => "S02 stale status sent again",
         Bug::TallyBeforeRelease => "S03 tally before release",
         Bug::ForgetOwnCreations => "S05 own creations forgotten",

@@ -108,7 +108,7 @@ pub(crate) fn describe_action(action: &Action) -> String {
         }
         Action::DeletePod { name, .. } => format!("delete Pod {name}"),
         Action::GetPod { name, .. } => format!("get Pod {name}"),
-        Action::ListPods { .. } => "list the Job's Pods".into(),
+        Action::ListPods { selector, .. } => format!("list Pods with {selector}"),
         Action::GetJob { name, .. } => format!("get Job {name}"),
         Action::WriteJobStatus { name, revision, status, .. } => {
             let lists = status.uncounted();

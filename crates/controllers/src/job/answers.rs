@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tally_core::ids::{JobUid, PodUid};
+use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::ledger::StatusWrite;
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
@@ -85,7 +85,7 @@ impl<S: Soundness> JobMachine<S> {
             }
             Pending::RefreshJob { job } => self.job_refreshed(&job, answer, now, out),
             Pending::Doubt { job } => self.doubt_answered(&job, &answer, now, out),
-            Pending::ListPods { job } => self.pods_listed(&job, answer, now, out),
+            Pending::ListPods { jobs } => self.list_answered(jobs, answer, now, out),
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
             Pending::Adopt { job, pod } => {
                 let slot = self.slot_of(&job);
@@ -333,19 +333,18 @@ impl<S: Soundness> JobMachine<S> {
         }
     }
 
-    fn pods_listed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
+    pub(super) fn pods_listed(
+        &mut self,
+        job: &JobUid,
+        pods: Vec<Arc<PodView>>,
+        at: Revision,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
         let Some(slot) = self.slot_of(job) else {
             return;
         };
         let Some(tracked) = self.tracked_mut(slot) else {
-            return;
-        };
-        tracked.listing = false;
-        let Answer::Pods { pods, at } = answer else {
-            // Patience begins anew.
-            tracked.gate_closed_at = tracked.gate_closed_at.map(|_| now);
-            tracked.list_retry_at = Some(now + GET_RETRY);
-            self.plan(slot, now, out);
             return;
         };
         let selector = tracked.view.spec.selector.clone();

@@ -7,6 +7,7 @@
 mod answers;
 mod effects;
 mod external;
+mod lists;
 mod strays;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,8 +32,6 @@ use strays::Strays;
 
 type FixedState = foldhash::fast::FixedState;
 
-/// How long the gate may stay closed before the Pods of that one Job are listed.
-const GATE_PATIENCE: Span = Span::from_seconds(1);
 /// How long a Job waits for Pods it is about to adopt before it goes on without them. Requests end by themselves, so
 /// this is for a server that hardly answers: the Pods made meanwhile would be too many.
 const ADOPTION_PATIENCE: Span = Span::from_seconds(10);
@@ -72,6 +71,8 @@ pub struct JobMachine<S = Sound> {
     strays: Strays,
     jobs_at: Revision,
     pods_at: Revision,
+    /// All Pods there are have been seen once. Before that nothing is planned: a Job that nobody has touched has no gate.
+    pods_synced: bool,
     listing: BTreeSet<Resource>,
     /// The number of the current list of Jobs.
     epoch: u32,
@@ -80,6 +81,12 @@ pub struct JobMachine<S = Sound> {
     timers: BTreeSet<(Timestamp, Chore)>,
     /// Jobs whose gate is closed, by the revision that opens it.
     gated: BTreeSet<(Revision, JobSlot)>,
+    /// Jobs whose Pods are to be listed, in the order of their tickets.
+    to_list: BTreeMap<u64, JobUid>,
+    next_list_ticket: u64,
+    list_under_way: bool,
+    /// Lists that failed in a row.
+    list_failures: u32,
     /// Jobs that must not judge newer Pods until they are known to be current.
     unconfirmed: BTreeSet<JobSlot>,
     /// Jobs of other managers that nobody has touched.
@@ -108,9 +115,12 @@ struct Tracked<S> {
     /// A fresh view was asked for after a conflict; planning from the old one would only conflict again.
     refreshing: bool,
     confirming: bool,
+    /// Its place among those whose Pods are to be listed.
+    list_ticket: Option<u64>,
+    /// Its Pods are being listed.
     listing: bool,
     list_retry_at: Option<Timestamp>,
-    gate_closed_at: Option<Timestamp>,
+    gate_closed: bool,
     /// Pods to adopt once the Job is known to be still there.
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
     /// Adoptions asked for and not answered.
@@ -164,7 +174,7 @@ enum Pending {
         pods_at: Revision,
     },
     ListPods {
-        job: JobUid,
+        jobs: Vec<JobUid>,
     },
     ConfirmAdopter {
         job: JobUid,
@@ -208,12 +218,17 @@ impl<S: Soundness> JobMachine<S> {
             strays: Strays::default(),
             jobs_at: Revision(0),
             pods_at: Revision(0),
+            pods_synced: false,
             listing: BTreeSet::new(),
             epoch: 0,
             requests: HashMap::default(),
             next_request: 0,
             timers: BTreeSet::new(),
             gated: BTreeSet::new(),
+            to_list: BTreeMap::new(),
+            next_list_ticket: 0,
+            list_under_way: false,
+            list_failures: 0,
             unconfirmed: BTreeSet::new(),
             unserved: BTreeMap::new(),
         }
@@ -334,9 +349,10 @@ impl<S: Soundness> JobMachine<S> {
             timer: None,
             refreshing: false,
             confirming: false,
+            list_ticket: None,
             listing: false,
             list_retry_at: None,
-            gate_closed_at: None,
+            gate_closed: false,
             adopting: BTreeMap::new(),
             adoptions: 0,
             adopting_since: None,
@@ -395,6 +411,7 @@ impl<S: Soundness> JobMachine<S> {
             return;
         };
         self.set_timer(slot, None);
+        self.want_no_list(slot);
         let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::take) else {
             return;
         };
@@ -432,7 +449,7 @@ impl<S: Soundness> JobMachine<S> {
 
     fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
         let (pods_at, jobs_at) = (self.pods_at, self.jobs_at);
-        let listing_pods = self.listing.contains(&Resource::Pods);
+        let listing_pods = self.listing.contains(&Resource::Pods) || !self.pods_synced;
         let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::as_mut) else {
             return;
         };
@@ -475,6 +492,7 @@ impl<S: Soundness> JobMachine<S> {
         if view.status.is_finished() && !ledger.has_tracked_pods() {
             tracked.ledger = None;
             self.set_timer(slot, None);
+            self.want_no_list(slot);
             return;
         }
         self.carry_out(slot, &view, plan, now, out);
@@ -524,32 +542,26 @@ impl<S: Soundness> JobMachine<S> {
             }
         }
         let mut wake_at = plan.wake_at;
-        if plan.gate_closed {
-            let foreign_at = self.tracked(slot).and_then(|tracked| tracked.ledger.as_ref()).map(|l| l.foreign_at());
-            if let Some(foreign_at) = foreign_at {
-                self.gated.insert((foreign_at, slot));
+        let pods_at = self.pods_at;
+        let mut writing = false;
+        let mut opened_by_list = None;
+        if let Some(tracked) = self.tracked_mut(slot) {
+            if plan.gate_closed && !tracked.gate_closed {
+                out.metrics.push(Metric::GateClosed);
             }
-            if let Some(tracked) = self.tracked_mut(slot) {
-                if tracked.gate_closed_at.is_none() {
-                    out.metrics.push(Metric::GateClosed);
-                }
-                let patience_ends = *tracked.gate_closed_at.get_or_insert(now) + GATE_PATIENCE;
-                wake_at = Some(wake_at.map_or(patience_ends, |at| at.min(patience_ends)));
-                if now >= patience_ends {
-                    self.list_pods(slot, now, out);
-                }
-            }
-        } else if let Some(tracked) = self.tracked_mut(slot) {
-            tracked.gate_closed_at = None;
+            tracked.gate_closed = plan.gate_closed;
+            writing = tracked.ledger.as_ref().is_some_and(|ledger| ledger.is_writing());
             // Open by a list alone: what the list cannot show waits for the stream.
             let foreign_at = tracked.ledger.as_ref().map(|ledger| ledger.foreign_at());
-            self.gated.extend(foreign_at.filter(|at| *at > self.pods_at).map(|at| (at, slot)));
+            opened_by_list = foreign_at.filter(|at| *at > pods_at);
         }
-        if plan.needs_list {
-            match self.tracked(slot).and_then(|tracked| tracked.list_retry_at).filter(|retry_at| *retry_at > now) {
-                Some(retry_at) => wake_at = Some(wake_at.map_or(retry_at, |at| at.min(retry_at))),
-                None => self.list_pods(slot, now, out),
-            }
+        self.gated.extend(plan.waits_for_pods.or(opened_by_list).map(|at| (at, slot)));
+        // While a write is under way the stream may have shown that very write, and its answer opens the gate.
+        if plan.needs_list || plan.waits_for_pods.is_some() && !writing {
+            let wait_until = self.want_list(slot, now);
+            wake_at = wake_at.into_iter().chain(wait_until).min();
+        } else {
+            self.want_no_list(slot);
         }
         if plan.needs_job {
             self.unconfirmed.insert(slot);
@@ -627,21 +639,6 @@ impl<S: Soundness> JobMachine<S> {
         self.send(out, pending, action);
     }
 
-    fn list_pods(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
-        let Some(tracked) = self.tracked_mut(slot) else {
-            return;
-        };
-        if std::mem::replace(&mut tracked.listing, true) {
-            return;
-        }
-        if let Some(ledger) = &mut tracked.ledger {
-            ledger.list_begins();
-        }
-        tracked.gate_closed_at = tracked.gate_closed_at.map(|_| now);
-        let (job, namespace) = (tracked.view.uid.clone(), tracked.view.namespace.clone());
-        self.send(out, Pending::ListPods { job: job.clone() }, Action::ListPods { namespace, job });
-    }
-
     fn refresh_job(&mut self, slot: JobSlot, out: &mut Outbox) {
         let Some(tracked) = self.tracked_mut(slot) else {
             return;
@@ -694,6 +691,7 @@ impl<S: Soundness> JobMachine<S> {
                     }
                 }
                 self.strays.relist_ends(at);
+                self.pods_synced = true;
                 self.pods_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.pods_at.max(at) };
                 self.rebuild_pod_owners();
                 // First who is to be adopted, then who is missing.
@@ -822,6 +820,7 @@ impl<S: Soundness> Machine for JobMachine<S> {
             }
             Input::Tick => self.tick(now, out),
         }
+        self.ask_for_list(out);
         let timer = self.timers.first().map(|(at, _)| *at);
         out.wake_at = timer.into_iter().chain(self.strays.next_wake()).min();
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hashbrown::HashTable;
 
-use crate::accounting::{Outcome, PodFacts, UNCOUNTED_LIMIT};
+use crate::accounting::{Accounting, Field, Outcome, PodFacts, UNCOUNTED_LIMIT};
 use crate::backoff::FailureHistory;
 use crate::ids::{PodUid, Revision};
 use crate::indexes::IndexSet;
@@ -47,8 +47,11 @@ pub struct Ledger<S = Sound> {
     soundness: S,
     limits: Limits,
     job: Arc<JobView>,
-    /// The newest revision of the Job that somebody else wrote: what the gate compares with.
+    /// The newest revision of the Job at which somebody else changed its accounting: what the gate compares with.
     foreign_at: Revision,
+    /// The newest revision of the Job that somebody else wrote, whatever they changed: what the end of the Job compares
+    /// with. Another leader may say that Pods run, and they must not outlive the Job because we have not seen them.
+    edited_at: Revision,
     /// The view of the Job was current at this revision: a write of ours or a read confirmed it.
     current_at: Revision,
     /// The view of the Job has been current at some time since this ledger began, with the Pods then known.
@@ -57,8 +60,9 @@ pub struct Ledger<S = Sound> {
     newest_pod_at: Revision,
     /// When somebody else let a Pod go of which the Job, as we see it, says nothing.
     unexplained_at: Revision,
-    /// `foreign_at` before the newest observation, in case that turns out to be our own write.
+    /// `foreign_at` and `edited_at` before they last moved, in case that turns out to be our own write.
     foreign_before: Revision,
+    edited_before: Revision,
     regime: Regime,
     names: PodNames,
 
@@ -163,11 +167,16 @@ impl PodFacts for Nowhere {
 
 impl<S: Soundness> Ledger<S> {
     pub fn new(job: Arc<JobView>, limits: Limits, soundness: S) -> Self {
+        // Nothing can have been counted of a Job that nobody has touched, and the Pods that another leader may have made
+        // of it have the names that ours would get.
+        let seen_at = if job.is_untouched() { Revision(0) } else { job.revision };
         let mut ledger = Self {
             soundness,
             limits,
-            foreign_at: job.revision,
-            foreign_before: job.revision,
+            foreign_at: seen_at,
+            edited_at: seen_at,
+            foreign_before: seen_at,
+            edited_before: seen_at,
             current_at: job.revision,
             confirmed: false,
             newest_pod_at: Revision(0),
@@ -220,6 +229,11 @@ impl<S: Soundness> Ledger<S> {
         self.foreign_at
     }
 
+    /// Whether a status write is under way. What the stream shows meanwhile may be that very write.
+    pub fn is_writing(&self) -> bool {
+        self.flight.status.is_some()
+    }
+
     /// Pods in the ledger.
     pub fn len(&self) -> usize {
         self.by_uid.len()
@@ -251,8 +265,16 @@ impl<S: Soundness> Ledger<S> {
         if job.revision <= self.job.revision {
             return;
         }
-        self.foreign_before = self.foreign_at;
-        self.foreign_at = job.revision;
+        let soundness = self.soundness;
+        let ignored = |field| match field {
+            Field::Counters => soundness.has(Bug::GateIgnoresCounters),
+            Field::Uncounted => soundness.has(Bug::GateIgnoresUncounted),
+            Field::Indexes | Field::Verdict | Field::Deletion => false,
+        };
+        if Accounting::of(&self.job).differs(&Accounting::of(&job), ignored) {
+            self.foreign_before = std::mem::replace(&mut self.foreign_at, job.revision);
+        }
+        self.edited_before = std::mem::replace(&mut self.edited_at, job.revision);
         self.adopt(job, None);
     }
 
@@ -263,11 +285,16 @@ impl<S: Soundness> Ledger<S> {
         // Conditional, so nobody had changed the Job by then.
         self.current_at = self.current_at.max(job.revision);
         self.confirmed = true;
-        match job.revision.cmp(&self.job.revision) {
-            std::cmp::Ordering::Greater => self.adopt(job, flight),
-            // The stream was faster than the answer, and what it showed was ours.
-            std::cmp::Ordering::Equal if self.foreign_at == job.revision => self.foreign_at = self.foreign_before,
-            _ => {}
+        if job.revision > self.job.revision {
+            self.adopt(job, flight);
+            return;
+        }
+        // The stream was faster than the answer, and what it showed was ours.
+        if self.foreign_at == job.revision {
+            self.foreign_at = self.foreign_before;
+        }
+        if self.edited_at == job.revision {
+            self.edited_at = self.edited_before;
         }
     }
 

@@ -26,8 +26,10 @@ pub struct Plan {
     pub creations: Vec<NewPod>,
     /// When to plan again if nothing happens before.
     pub wake_at: Option<Timestamp>,
-    /// The Pods are older than the Job: nothing can be done until they catch up.
+    /// The Pods are older than the accounting of the Job: nothing can be done until they catch up.
     pub gate_closed: bool,
+    /// Something waits until the Pods are known up to here: everything, or only the end of the Job.
+    pub waits_for_pods: Option<Revision>,
     /// Creations of unknown outcome are no longer wanted: a consistent list of the Job's Pods must settle them.
     pub needs_list: bool,
     /// Pods are to be let go uncounted, and the Job may have changed since they did: read it again first.
@@ -128,6 +130,7 @@ impl<S: Soundness> Ledger<S> {
         let pods_at = pods_at.max(self.listed_at);
         if pods_at < foreign_at {
             plan.gate_closed = true;
+            plan.waits_for_pods = Some(foreign_at);
             return plan;
         }
         self.index.advance(now);

@@ -41,10 +41,19 @@ impl<S: Soundness> Ledger<S> {
             self.completed_all()
                 .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
         });
-        let managed = decision.is_none() && !self.regime.deleting && !self.suspends_later(plan);
+        // What cannot be taken back is said of Pods as new as the Job: those of another leader may be among them.
+        let behind = sight.pods_at < self.edited_at && !self.soundness.has(Bug::NoGate);
+        let finishes = decision.is_some() && self.may_finish();
+        let pauses = self.job.spec.suspend && decision.is_none() && self.suspended_condition_differs();
+        if behind && (finishes || pauses && !self.suspends_later(plan)) {
+            plan.waits_for_pods = Some(self.edited_at);
+        }
+        if behind && finishes {
+            return;
+        }
+        let managed = decision.is_none() && !self.regime.deleting && !self.suspends_later(plan) && !(behind && pauses);
         let news = self.accounting_news();
         let decides = decision.as_ref().is_some_and(|decision| !decision.stored);
-        let finishes = decision.is_some() && self.may_finish();
         let suspends = managed && self.suspended_condition_differs();
         let urgent = news > 0 || decides || finishes || suspends;
         if !urgent && !self.live_counts_differ(waiting) {

@@ -11,7 +11,7 @@
 //! The store has one revision counter and remembers what happened at each revision (`world.rs`). A controller has a
 //! cursor into the Job's revisions and one into the Pods', which advance independently; it knows its own releases
 //! before the stream shows them, tells its own writes of the Job from others', and has at most one status write and
-//! any number of releases under way. A crash takes all of that; the new process starts from lists of any age, each on
+//! any number of releases under way. Pods that are nobody's are adopted once seen. A crash takes all of that; the new process starts from lists of any age, each on
 //! its own, and what the old one had asked for may still be carried out later. Pods are created, finish, change their
 //! outcome and are deleted; somebody else may write the Job; requests and answers get lost.
 //!
@@ -36,7 +36,7 @@
 //! - States are compared in full, 64 bytes each; hashes only say where to look.
 //! - Two controllers that follow the same rule may change places.
 //! - Once no crash or rewind can happen any more, history that every cursor has passed is folded into one first state,
-//!   and an open gate stays open until the next foreign write, whichever revision it stood at.
+//!   and an open gate stays open until somebody else's write moves it, whichever revision it stood at.
 //! - A restart with the oldest lists, followed by reading, passes all restarts with newer ones.
 //! - A conditional write that can only conflict is as good as a conflict.
 //! - [`Grain::Coarse`], in the large rows: a request is carried out when it is asked for. What the sender learns in
@@ -49,9 +49,12 @@
 //! # What it leaves out
 //!
 //! - The ledger around the functions: files, batches, patience, back-off, finishing a Job and the sweep after it,
-//!   removal of unwanted Pods, orphans. The bookkeeping of the foreign revision and of the overlay is repeated here in
-//!   a few lines, not called. The simulator runs the real machines.
-//! - Indexed Jobs: their successes go into a set, which cannot count twice.
+//!   removal of unwanted Pods, orphans. Which writes move the gate is production's own function; the bookkeeping of the
+//!   revision and of the overlay is repeated here in a few lines. The simulator runs the real machines.
+//! - Indexed Jobs: their successes go into a set, which cannot count twice. Verdicts, and so the part of the gate that
+//!   is about them.
+//! - What a process learns from the answer to its own adoption: here the stream tells. Pods that finish before they are
+//!   adopted, which production does not count.
 //! - Pods that lose the finalizer by another hand, UIDs that come back, a Job that is deleted or replaced.
 //! - Several API servers, except as stale lists and, where a row says so, a view that goes back. Reading one Job again
 //!   after a conflict is taken to be consistent and instant. A consistent list of one Job's Pods is the same as reading

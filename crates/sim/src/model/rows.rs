@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tally_core::accounting::Field;
+
 use super::rules::{Gate, Grain, Overlay, Setup};
 use super::steps::Breach;
 use super::world::Faults;
@@ -78,6 +80,21 @@ const fn late(pods: usize, controllers: usize, faults: Faults) -> Setup {
     Setup { creation: true, faults, ..Setup::production(pods, controllers) }
 }
 
+/// Every write of somebody else moves the gate.
+const fn foreign(setup: Setup) -> Setup {
+    Setup { gate: Gate::Foreign, ..setup }
+}
+
+/// Pods are nobody's at first.
+const fn adopted(setup: Setup) -> Setup {
+    Setup { adoption: true, ..setup }
+}
+
+/// A bad rule that might stop at a lesser breach must show that it counts twice.
+const fn counted(gate: Gate, setup: Setup) -> Setup {
+    Setup { gate, at_most_once_only: true, ..setup }
+}
+
 /// So that a batch is full with the first Pod.
 const fn short_lists(setup: Setup) -> Setup {
     Setup { uncounted_limit: 1, ..setup }
@@ -120,20 +137,20 @@ pub const TABLE: [Row; 10] = [
         )
     },
     Row {
-        quick: Some(Setup { faults: Faults { crashes: 2, ..NONE }, ..Setup::production(1, 2) }),
-        ..good("foreign gate and own releases overlaid, same", fine(1, 2, Faults { crashes: 2, ..NONE }))
+        quick: Some(foreign(Setup { faults: Faults { crashes: 2, ..NONE }, ..Setup::production(1, 2) })),
+        ..good("foreign gate and own releases overlaid, same", foreign(fine(1, 2, Faults { crashes: 2, ..NONE })))
     },
     Row {
-        quick: Some(large(2, 1, Faults { crashes: 1, ..NONE })),
+        quick: Some(foreign(large(2, 1, Faults { crashes: 1, ..NONE }))),
         ..good(
             "foreign gate and own releases overlaid, 2 Pods, 2 controllers, 1 crash",
-            large(2, 2, Faults { crashes: 1, ..NONE }),
+            foreign(large(2, 2, Faults { crashes: 1, ..NONE })),
         )
     },
     bad(
         "foreign gate without the overlay of own releases",
         Verdict::CountsTwice,
-        Setup { overlay: Overlay::UntilTallied, ..fine(1, 1, NONE) },
+        Setup { overlay: Overlay::UntilTallied, ..foreign(fine(1, 1, NONE)) },
     ),
     bad(
         "strict gate, but status written unconditionally",
@@ -143,7 +160,7 @@ pub const TABLE: [Row; 10] = [
     bad(
         "foreign gate, 2 Pods, the Pod view may go back within one process",
         Verdict::CountsTwice,
-        fine(2, 1, Faults { rewinds: 1, ..NONE }),
+        foreign(fine(2, 1, Faults { rewinds: 1, ..NONE })),
     ),
     Row {
         quick: Some(Setup { gate: Gate::Strict, ..large(2, 1, Faults { rewinds: 1, ..NONE }) }),
@@ -153,20 +170,20 @@ pub const TABLE: [Row; 10] = [
 
 /// What the table does not ask: the controls that show where a hole is, the holes that are not double counting, and
 /// the rule of production in larger and rougher worlds.
-pub const FURTHER: [Row; 13] = [
+pub const FURTHER: [Row; 22] = [
     good("in-memory expectations, no restart", Setup { gate: Gate::Open, ..fine(1, 1, Faults { losses: 1, ..NONE }) }),
     good(
         "expectations, read your own writes, consistent list; 1 controller",
         Setup { gate: Gate::OwnReleases, stale_lists: false, ..fine(1, 1, Faults { crashes: 2, losses: 1, ..NONE }) },
     ),
     Row {
-        quick: Some(Setup { overlay: Overlay::Never, at_most_once_only: true, ..fine(1, 2, NONE) }),
+        quick: Some(Setup { overlay: Overlay::Never, at_most_once_only: true, ..foreign(fine(1, 2, NONE)) }),
         ..good(
             "foreign gate, answers to releases ignored (at most once only)",
             Setup {
                 overlay: Overlay::Never,
                 at_most_once_only: true,
-                ..fine(1, 2, Faults { crashes: 1, losses: 1, ..NONE })
+                ..foreign(fine(1, 2, Faults { crashes: 1, losses: 1, ..NONE }))
             },
         )
     },
@@ -178,8 +195,58 @@ pub const FURTHER: [Row; 13] = [
     bad(
         "foreign gate without bookmarks",
         Verdict::GetsStuck,
+        Setup { bookmarks: false, ..foreign(fine(1, 1, Faults { crashes: 1, ..NONE })) },
+    ),
+    bad(
+        "accounting gate that overlooks the counters, 2 controllers",
+        Verdict::CountsTwice,
+        counted(Gate::Overlooks(Field::Counters), fine(1, 2, NONE)),
+    ),
+    bad(
+        "accounting gate that overlooks the lists, 1 Pod created late, 2 controllers",
+        Verdict::CountsTwice,
+        counted(Gate::Overlooks(Field::Uncounted), late(1, 2, NONE)),
+    ),
+    bad(
+        "accounting gate that overlooks the lists, 1 Pod adopted, 2 controllers",
+        Verdict::CountsTwice,
+        counted(Gate::Overlooks(Field::Uncounted), adopted(fine(1, 2, NONE))),
+    ),
+    bad(
+        "accounting gate, none for what was accounted before a restart",
+        Verdict::CountsTwice,
+        counted(Gate::SinceStart, fine(1, 1, Faults { crashes: 1, ..NONE })),
+    ),
+    bad(
+        "accounting gate without bookmarks",
+        Verdict::GetsStuck,
         Setup { bookmarks: false, ..fine(1, 1, Faults { crashes: 1, ..NONE }) },
     ),
+    Row {
+        quick: Some(Setup { faults: Faults { crashes: 2, ..NONE }, ..Setup::production(1, 2) }),
+        ..good(
+            "production: 1 Pod, 2 controllers, 2 restarts, stale lists; fine steps",
+            fine(1, 2, Faults { crashes: 2, ..NONE }),
+        )
+    },
+    Row {
+        quick: Some(late(1, 2, Faults { edits: 2, ..NONE })),
+        ..good(
+            "production: 1 Pod created late, 2 controllers, a crash, 2 edits",
+            late(1, 2, Faults { crashes: 1, edits: 2, ..NONE }),
+        )
+    },
+    Row {
+        quick: Some(adopted(fine(1, 1, Faults { crashes: 1, losses: 1, edits: 1, ..NONE }))),
+        ..good(
+            "production: 1 Pod adopted, 2 controllers, crash, loss, edit; fine steps",
+            adopted(fine(1, 2, Faults { crashes: 1, losses: 1, edits: 1, ..NONE })),
+        )
+    },
+    Row {
+        quick: Some(adopted(large(2, 1, Faults { crashes: 1, ..NONE }))),
+        ..good("production: 2 Pods adopted, 2 controllers, a loss", adopted(large(2, 2, Faults { losses: 1, ..NONE })))
+    },
     Row {
         quick: Some(fine(1, 1, Faults { crashes: 1, losses: 1, edits: 1, ..NONE })),
         ..good(

@@ -3,8 +3,9 @@
 
 use std::cmp::Ordering;
 
-use tally_core::accounting::{CausalSnapshot, PodFacts};
+use tally_core::accounting::{Accounting, CausalSnapshot, Field, PodFacts};
 use tally_core::ids::{PodUid, Revision};
+use tally_core::job::Uncounted;
 
 use super::world::{Books, Controller, Faults, MAX_PODS, PodMask, Pods, Status, UIDS, World, Write};
 
@@ -15,8 +16,15 @@ pub enum Gate {
     Open,
     /// Up to the revision of the Job, whoever wrote it.
     Strict,
-    /// Up to the newest revision of the Job that somebody else wrote. Production.
+    /// Up to the newest revision of the Job that somebody else wrote, whatever they changed.
     Foreign,
+    /// Up to the newest revision at which somebody else changed the accounting; not at all for a Job that was never
+    /// accounted. Production, which is stricter with Jobs that it sees for the first time.
+    Accounting,
+    /// The same, but changes of this field are overlooked.
+    Overlooks(Field),
+    /// The same, but whatever was accounted before a process started counts as its own.
+    SinceStart,
     /// Up to the newest own release: "read your own writes".
     OwnReleases,
 }
@@ -59,6 +67,8 @@ pub struct Setup {
     pub write_ahead: bool,
     /// Pods are created during the run, so that a stale view may not have them yet.
     pub creation: bool,
+    /// Pods are nobody's at first, without the finalizer, and must be adopted before they finish.
+    pub adoption: bool,
     /// Finished Pods without the finalizer may be deleted, so that a view may have them no longer.
     pub deletion: bool,
     /// How many UIDs may wait in the lists.
@@ -77,13 +87,14 @@ impl Setup {
         Self {
             pods,
             controllers,
-            gate: Gate::Foreign,
+            gate: Gate::Accounting,
             overlay: Overlay::UntilSeen,
             conditional: true,
             stale_lists: true,
             bookmarks: true,
             write_ahead: true,
             creation: false,
+            adoption: false,
             deletion: true,
             uncounted_limit: MAX_PODS,
             faults: Faults { crashes: 0, losses: 0, edits: 0, flips: 0, rewinds: 0 },
@@ -113,6 +124,7 @@ impl PodFacts for Sight {
 pub(super) struct Plan {
     pub write: Option<Write>,
     pub releases: PodMask,
+    pub adoptions: PodMask,
     /// The write would list a UID twice (I4).
     pub lists_twice: bool,
 }
@@ -124,6 +136,11 @@ pub(super) fn plan(setup: &Setup, world: &World, controller: &Controller) -> Pla
     let sight = Sight { pods: world.pods_at(controller.pods_at), released: controller.released };
     let pods_at = Revision(controller.pods_at.into());
     let gate_at = Revision(controller.gate_at.into());
+
+    // Conditional on the Pod being as it was seen: nothing happens to one that is nobody's but that it is adopted.
+    for pod in (0..setup.pods).filter(|pod| sight.pods.is_loose(*pod) && world.pods().is_loose(*pod)) {
+        plan.adoptions |= 1 << pod;
+    }
 
     let committed = books.uncounted();
     if let Status::Idle = controller.status
@@ -167,12 +184,35 @@ pub(super) fn plan(setup: &Setup, world: &World, controller: &Controller) -> Pla
     plan
 }
 
+impl Gate {
+    /// Whether an observed Job moves the gate, by the function that production calls.
+    fn moves(self, before: Books, after: Books) -> bool {
+        fn accounting(books: Books, uncounted: &Uncounted) -> Accounting<'_> {
+            let counters = (books.succeeded().into(), books.failed().into());
+            Accounting { counters, uncounted, indexes: ("", ""), verdict: [false; 4], deleting: false }
+        }
+        let overlooked = match self {
+            Gate::Open | Gate::Strict | Gate::OwnReleases => return false,
+            Gate::Foreign => return true,
+            Gate::Accounting | Gate::SinceStart => None,
+            Gate::Overlooks(field) => Some(field),
+        };
+        let (old, new) = (before.uncounted(), after.uncounted());
+        accounting(before, &old).differs(&accounting(after, &new), |field| overlooked == Some(field))
+    }
+}
+
 /// How a process takes in what it learns. Mirrors what the production ledger does with the same news.
 impl Controller {
     /// A process that has just listed Jobs and Pods.
     pub fn started(setup: &Setup, world: &World, job_at: u8, pods_at: u8) -> Self {
         let mut controller = Self { pods_at, ..Self::default() };
-        controller.observe_job(setup, world, job_at);
+        controller.adopt_job(setup, world, job_at);
+        controller.gate_at = match setup.gate {
+            Gate::Accounting | Gate::Overlooks(_) if world.books_at(job_at) == Books::default() => 0,
+            Gate::Open | Gate::OwnReleases | Gate::SinceStart => 0,
+            Gate::Strict | Gate::Foreign | Gate::Accounting | Gate::Overlooks(_) => job_at,
+        };
         controller
     }
 
@@ -181,7 +221,7 @@ impl Controller {
         if job_at < self.job_at {
             return;
         }
-        if setup.gate == Gate::Foreign && job_at > self.job_at {
+        if job_at > self.job_at && setup.gate.moves(world.books_at(self.job_at), world.books_at(job_at)) {
             let answer_will_claim_it = self.status == Status::Stored(job_at);
             self.gate_before = if answer_will_claim_it { self.gate_at } else { 0 };
             self.gate_at = job_at;
@@ -195,7 +235,7 @@ impl Controller {
         let gate_before = std::mem::take(&mut self.gate_before);
         match written_at.cmp(&self.job_at) {
             Ordering::Greater => self.adopt_job(setup, world, written_at),
-            Ordering::Equal if setup.gate == Gate::Foreign && self.gate_at == written_at => self.gate_at = gate_before,
+            _ if setup.gate != Gate::Strict && self.gate_at == written_at => self.gate_at = gate_before,
             _ => {}
         }
     }

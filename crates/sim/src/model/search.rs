@@ -26,8 +26,12 @@ pub(super) struct Counterexample {
 }
 
 fn first(setup: &Setup) -> World {
-    let pods = if setup.creation { 0 } else { setup.pods };
-    World::new(Pods::running(pods), setup.faults)
+    let pods = match (setup.creation, setup.adoption) {
+        (true, _) => Pods::default(),
+        (false, true) => Pods::loose(setup.pods),
+        (false, false) => Pods::running(setup.pods),
+    };
+    World::new(pods, setup.faults)
 }
 
 fn reached(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {

@@ -20,6 +20,8 @@ pub(super) enum Step {
     // A controller asks for something.
     SendStatus { who: u8, write: Write },
     SendRelease { who: u8, pod: u8 },
+    // Carried out at once: nothing else happens to a Pod that is nobody's, so that later is as good.
+    Adopt { who: u8, pod: u8 },
     // The same, carried out at once.
     WriteStatus { who: u8, write: Write },
     Release { who: u8, pod: u8 },
@@ -98,6 +100,7 @@ impl Step {
             | Step::ReleaseAnswered { .. }
             | Step::SendStatus { .. }
             | Step::SendRelease { .. }
+            | Step::Adopt { .. }
             | Step::WriteStatus { .. }
             | Step::Release { .. }
             | Step::StoreStatus { .. }
@@ -142,6 +145,7 @@ fn environment_steps(setup: &Setup, world: &World, out: &mut Vec<Step>) {
     for (index, pod) in (0..setup.pods).zip(0..) {
         match (pods.exists(index), pods.is_finished(index)) {
             (false, false) => out.push(Step::Create { pod }),
+            (true, false) if pods.is_loose(index) => {}
             (true, false) => out.push(Step::Finish { pod }),
             (true, true) if world.faults.flips > 0 => out.push(Step::Flip { pod }),
             _ => {}
@@ -173,6 +177,7 @@ fn controller_steps(setup: &Setup, world: &World, who: u8, controller: &Controll
     }
     out.extend(each(controller.releasing).map(|pod| Step::StoreRelease { who, pod }));
     out.extend(each(controller.release_done).map(|pod| Step::ReleaseAnswered { who, pod }));
+    out.extend(each(plan.adoptions).map(|pod| Step::Adopt { who, pod }));
     match setup.grain {
         Grain::Fine => {
             out.extend(plan.write.map(|write| Step::SendStatus { who, write }));
@@ -255,6 +260,7 @@ pub(super) fn after(setup: &Setup, world: &World, step: Step) -> Result<World, B
         | Step::ReleaseAnswered { who, .. }
         | Step::SendStatus { who, .. }
         | Step::SendRelease { who, .. }
+        | Step::Adopt { who, .. }
         | Step::WriteStatus { who, .. }
         | Step::Release { who, .. }
         | Step::StoreStatus { who }
@@ -296,6 +302,7 @@ fn step_of_controller(setup: &Setup, world: &mut World, controller: &mut Control
             controller.status = if will_conflict { Status::Refreshing } else { Status::Sent(write) };
         }
         Step::SendRelease { pod, .. } => controller.releasing |= 1 << pod,
+        Step::Adopt { pod, .. } => world.push_pod(PodEvent::Adopted, pod.into())?,
         Step::WriteStatus { write, .. } => {
             store_status(setup, world, write)?;
             controller.status = Status::Stored(world.head());

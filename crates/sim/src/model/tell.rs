@@ -66,6 +66,7 @@ impl fmt::Display for Told<'_> {
             }
             Step::Release { who, pod } => write!(f, "{} releases Pod {pod} (revision {at})", name(who)),
             Step::SendRelease { who, pod } => write!(f, "{} asks to release Pod {pod}", name(who)),
+            Step::Adopt { who, pod } => write!(f, "{} adopts Pod {pod} (revision {at})", name(who)),
             Step::StoreStatus { who } => write!(f, "the status of {} is stored (revision {at})", name(who)),
             Step::StoreRelease { pod, .. } if !world.pods().is_tracked(pod.into()) => {
                 write!(f, "the release of Pod {pod} finds nothing to do")

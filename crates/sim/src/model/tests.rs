@@ -53,6 +53,19 @@ row_tests! {
         "foreign gate, answers to releases ignored (at most once only)";
     releasing_before_the_record_is_committed_loses_a_pod: "finalizer released before the record is committed";
     without_bookmarks_the_gate_stays_closed: "foreign gate without bookmarks";
+    overlooked_counters_count_twice: "accounting gate that overlooks the counters, 2 controllers";
+    overlooked_lists_count_a_new_pod_twice:
+        "accounting gate that overlooks the lists, 1 Pod created late, 2 controllers";
+    overlooked_lists_count_an_adopted_pod_twice:
+        "accounting gate that overlooks the lists, 1 Pod adopted, 2 controllers";
+    no_gate_at_first_sight_counts_twice: "accounting gate, none for what was accounted before a restart";
+    without_bookmarks_the_gate_on_accounting_stays_closed: "accounting gate without bookmarks";
+    production_survives_two_restarts_with_stale_lists:
+        "production: 1 Pod, 2 controllers, 2 restarts, stale lists; fine steps";
+    production_survives_edits: "production: 1 Pod created late, 2 controllers, a crash, 2 edits";
+    production_survives_an_adopted_pod:
+        "production: 1 Pod adopted, 2 controllers, crash, loss, edit; fine steps";
+    production_survives_two_adopted_pods: "production: 2 Pods adopted, 2 controllers, a loss";
     production_survives_each_fault_in_fine_steps:
         "production: 1 Pod, 2 controllers, a crash, a loss, an edit; fine steps";
     production_survives_a_pod_created_late:
@@ -82,6 +95,7 @@ fn check_reductions(setup: Setup) {
 fn check_reductions_of_every_rule(setup: Setup) {
     for setup in [
         setup,
+        Setup { gate: Gate::Foreign, ..setup },
         Setup { gate: Gate::Strict, overlay: Overlay::UntilTallied, ..setup },
         Setup { gate: Gate::Open, ..setup },
         Setup { gate: Gate::OwnReleases, ..setup },
@@ -106,6 +120,7 @@ fn reductions_change_neither_verdicts_nor_rests_in_larger_worlds() {
     let faults = Faults { crashes: 1, ..Faults::default() };
     check_reductions_of_every_rule(Setup { faults, ..Setup::production(1, 2) });
     check_reductions_of_every_rule(Setup { deletion: false, faults, ..Setup::production(2, 1) });
+    check_reductions_of_every_rule(Setup { adoption: true, faults, ..Setup::production(1, 2) });
     let faults = Faults { losses: 1, rewinds: 1, ..Faults::default() };
     check_reductions_of_every_rule(Setup { faults, ..Setup::production(1, 1) });
 }
@@ -117,9 +132,11 @@ fn every_kind_of_step_is_taken() {
         let mut seen = HashSet::new();
         let mut taken = BTreeSet::new();
         let quiet = Faults::default();
-        for faults in [Faults { edits: 1, flips: 1, ..quiet }, Faults { crashes: 1, losses: 1, rewinds: 1, ..quiet }] {
-            let creation = faults.flips > 0;
-            search(&Setup { gate: Gate::Strict, creation, faults, grain, ..Setup::production(1, 1) }, |step| {
+        let some =
+            [Faults { edits: 1, flips: 1, ..quiet }, Faults { crashes: 1, losses: 1, rewinds: 1, ..quiet }, quiet];
+        for (faults, (creation, adoption)) in some.into_iter().zip([(true, false), (false, false), (false, true)]) {
+            let setup = Setup { gate: Gate::Strict, creation, adoption, faults, grain, ..Setup::production(1, 1) };
+            search(&setup, |step| {
                 if seen.insert(std::mem::discriminant(&step)) {
                     taken.insert(format!("{step:?}").split(' ').next().unwrap_or_default().to_owned());
                 }
@@ -129,13 +146,13 @@ fn every_kind_of_step_is_taken() {
     };
     assert_eq!(
         kinds(Grain::Fine),
-        "Create Delete Edit Finish Flip LateRelease LateReleaseLost LateStatus LateStatusLost LoseRelease LoseStatus \
+        "Adopt Create Delete Edit Finish Flip LateRelease LateReleaseLost LateStatus LateStatusLost LoseRelease LoseStatus \
          Refresh ReleaseAnswered Restart Rewind SeeJob SeePods SendRelease SendStatus StatusAnswered StoreRelease \
          StoreStatus"
     );
     assert_eq!(
         kinds(Grain::Coarse),
-        "Create Delete Edit Finish Flip LateRelease LateReleaseLost LateStatus LateStatusLost LoseRelease LoseStatus \
+        "Adopt Create Delete Edit Finish Flip LateRelease LateReleaseLost LateStatus LateStatusLost LoseRelease LoseStatus \
          Release ReleaseAnswered Restart Rewind SeeJob SeePods StatusAnswered WriteStatus"
     );
 }

@@ -13,7 +13,7 @@ pub(super) use packed::Packed;
 
 pub(super) const MAX_PODS: usize = 3;
 pub(super) const MAX_CONTROLLERS: usize = 2;
-/// Each Pod is created, finishes, flips, is released and deleted, and costs two status writes at most; the largest
+/// Each Pod is created or adopted, finishes, flips, is released and deleted, and costs two status writes at most; the largest
 /// setup stays below this. A run that does not is reported, not cut.
 pub(super) const MAX_EVENTS: usize = 18;
 /// Requests whose sender no longer listens.
@@ -121,6 +121,11 @@ impl Pods {
         (0..pods).fold(Self(0), |all, pod| all.after(PodEvent::Created, pod))
     }
 
+    /// Pods that run and are nobody's.
+    pub fn loose(pods: usize) -> Self {
+        Self(Self::running(pods).0 & !Self::TRACKED)
+    }
+
     pub fn after(self, event: PodEvent, pod: usize) -> Self {
         let only = |bits: u16| bits & 0xf << (4 * pod);
         Self(match event {
@@ -129,6 +134,7 @@ impl Pods {
             PodEvent::Failed => self.0 | only(Self::FINISHED | Self::FAILED),
             PodEvent::Released => self.0 & !only(Self::TRACKED),
             PodEvent::Deleted => self.0 & !only(Self::EXISTS),
+            PodEvent::Adopted => self.0 | only(Self::TRACKED),
         })
     }
 
@@ -138,6 +144,11 @@ impl Pods {
 
     pub fn exists(self, pod: usize) -> bool {
         self.has(Self::EXISTS, pod)
+    }
+
+    /// Nobody's: not released, because only finished Pods are.
+    pub fn is_loose(self, pod: usize) -> bool {
+        self.exists(pod) && !self.is_tracked(pod) && !self.is_finished(pod)
     }
 
     /// Absent Pods carry nothing.
@@ -167,6 +178,7 @@ pub(super) enum PodEvent {
     Failed,
     Released,
     Deleted,
+    Adopted,
 }
 
 /// What happened at one revision.
@@ -195,6 +207,7 @@ impl Event {
             2 => PodEvent::Failed,
             3 => PodEvent::Released,
             4 => PodEvent::Deleted,
+            5 => PodEvent::Adopted,
             _ => return None,
         };
         Some((event, usize::from(self.0 & 3)))
@@ -221,8 +234,8 @@ pub(super) enum Status {
 pub(super) struct Controller {
     /// The revision of the Job in its view.
     pub job_at: u8,
-    /// How far the Pods must have been observed: in production the newest revision of the Job that this process did
-    /// not write itself, in other variants something else.
+    /// How far the Pods must have been observed: in production the newest revision at which another process changed
+    /// the accounting of the Job, in other variants something else.
     pub gate_at: u8,
     /// `gate_at` before the newest observation, in case that turns out to be an own write. Kept only while the answer
     /// that may say so is under way.

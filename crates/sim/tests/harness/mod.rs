@@ -153,6 +153,7 @@ pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: 
             spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{value}}}]}}"));
         } else if let Some(value) = text("label=") {
             label = format!("\"app\":\"{value}\"");
+            spec.push("\"manualSelector\":true".to_owned());
         } else {
             match token {
                 "indexed" => spec.push("\"completionMode\":\"Indexed\"".to_owned()),

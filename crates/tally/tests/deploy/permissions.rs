@@ -37,7 +37,7 @@ fn after(action: Option<&Action>) -> Option<Action> {
         },
         Some(Action::PatchPod { .. }) => Action::DeletePod { namespace: namespace(), name: name(), uid: None },
         Some(Action::DeletePod { .. }) => Action::GetPod { namespace: namespace(), name: name() },
-        Some(Action::GetPod { .. }) => Action::ListPods { namespace: namespace(), job: uid() },
+        Some(Action::GetPod { .. }) => Action::ListPods { namespace: namespace(), selector: String::new() },
         Some(Action::ListPods { .. }) => Action::GetJob { namespace: namespace(), name: name() },
         Some(Action::GetJob { .. }) => Action::WriteJobStatus {
             namespace: namespace(),
