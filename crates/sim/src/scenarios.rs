@@ -105,7 +105,7 @@ fn ends(setup: &mut Setup) {
                 job.per_index = Some((at / 12 % 3) as i32);
                 job.backoff_limit = i32::MAX;
                 job.max_failed_indexes = [None, Some(1), Some(2), None][kind - 8];
-                job.failure_rules = (kind % 2 == 0).then_some(INDEX_RULES);
+                job.failure_rules = kind.is_multiple_of(2).then_some(INDEX_RULES);
                 job.success_rules = (kind == 11).then_some(SUCCESS_RULES);
             }
         }
@@ -477,11 +477,9 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.instances = 2;
             setup.side_by_side = true;
             setup.lease = false;
-            let mut number = 0;
             setup.jobs.push(setup.jobs[0].clone());
-            for job in &mut setup.jobs {
+            for (number, job) in setup.jobs.iter_mut().enumerate() {
                 job.managed_elsewhere = number % 2 == 1;
-                number += 1;
             }
             setup.weights.pod_monkey = 3;
             setup.weights.job_monkey = 3;

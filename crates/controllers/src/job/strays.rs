@@ -547,7 +547,7 @@ impl<S: Soundness> JobController<S> {
     fn propose(&mut self, slot: JobSlot, pod: &PodView, out: &mut Outbox) {
         let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
         // It has an owner after all. One that is about to lose it knows it only as it was.
-        if owner.and_then(|ledger| ledger.knows_at(&pod.uid)).is_some_and(|known_at| known_at > pod.revision) {
+        if owner.and_then(|ledger| ledger.knows_at(&pod.uid)).is_some_and(|known_at| known_at >= pod.revision) {
             return;
         }
         // Whoever wants it shall have it with its finalizer.

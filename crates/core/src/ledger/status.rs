@@ -51,7 +51,8 @@ impl<S: Soundness> Ledger<S> {
         if behind && finishes {
             return;
         }
-        let managed = decision.is_none() && !self.regime.deleting && !self.suspends_later(plan) && !(behind && pauses);
+        let waits = behind && pauses;
+        let managed = decision.is_none() && !self.regime.deleting && !self.suspends_later(plan) && !waits;
         let news = self.accounting_news();
         let decides = decision.as_ref().is_some_and(|decision| !decision.stored);
         let suspends = managed && self.suspended_condition_differs();
