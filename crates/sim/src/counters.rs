@@ -35,7 +35,6 @@ sometimes! {
     StreamResumed => "a watch went on where it was",
     StreamStalled => "a watch stood still",
     ListInterrupted => "a list was cut before it was complete",
-    OlderState => "a server sent an older state than one that was seen",
     CarriedOutLate => "a request was carried out after its sender had given it up",
     Misanswered => "a request was answered by somebody who knows nothing of it",
     SentAgain => "a request was sent again when the server had said",
@@ -76,12 +75,13 @@ sometimes! {
     TtlDeleted => "a TTL ran out",
     ManagedElsewhere => "a Job was managed by somebody else",
     OwnerRemoved => "a Pod lost its owner",
-    RestedSuspended => "a Job was suspended, or without parallelism, to the end",
+    // From here on: of scenarios of their own.
+    StatusEdited => "a user edited a status",
+    OlderState => "a server sent an older state than one that was seen",
     LeaseTaken => "an instance took the lease",
     LeaseLost => "an instance lost the lease",
     EventCounted => "an event was counted up",
-    // From here on: of scenarios of their own.
-    StatusEdited => "a user edited a status",
+    RestedSuspended => "a Job was suspended, or without parallelism, to the end",
     // From here on: of a whole cluster.
     HostCrashed => "a controller other than those of Jobs crashed",
     OwnerLookedFor => "an owner was looked for, and was not there",
