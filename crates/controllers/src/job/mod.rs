@@ -144,7 +144,7 @@ struct Tracked<S> {
     gate_closed: bool,
     /// Pods to adopt once the Job is known to be still there.
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
-    /// Adoptions asked for, or to be decided about, and not settled. With each, since when it has been unanswered or
+    /// Adoptions asked for and not settled. With each, since when it has been unanswered or
     /// refused; None if it has failed and is to be tried again.
     adoptions: BTreeMap<PodUid, Option<Timestamp>>,
     warned_unknown_mode: bool,

@@ -357,7 +357,6 @@ impl<S: Soundness> JobController<S> {
                 self.strays.forget_orphan(&pod.uid);
             }
             self.strays.insert(pod.clone(), news);
-            self.await_adoption(&pod, now);
             self.stray_changed(&pod, now, out);
             self.settle_strays(now, out);
             return;
@@ -531,19 +530,6 @@ impl<S: Soundness> JobController<S> {
             })
     }
 
-    /// Jobs that may adopt a Pod wait for that to be decided before they make another in its place.
-    fn await_adoption(&mut self, pod: &PodView, now: Timestamp) {
-        if self.is_recorded(pod) {
-            return;
-        }
-        for slot in self.by_namespace.get(&pod.namespace).into_iter().flatten() {
-            let tracked = self.jobs.get_mut(*slot as usize).and_then(Option::as_mut);
-            if let Some(tracked) = tracked.filter(|tracked| tracked.ledger.is_some() && may_adopt(&tracked.view, pod)) {
-                tracked.adoptions.entry(pod.uid.clone()).or_insert(Some(now));
-            }
-        }
-    }
-
     fn propose(&mut self, slot: JobSlot, pod: &PodView, out: &mut Outbox) {
         let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
         // It has an owner after all. One that is about to lose it knows it only as it was.
@@ -555,6 +541,10 @@ impl<S: Soundness> JobController<S> {
         let Some(tracked) = self.tracked_mut(slot) else {
             return;
         };
+        if tracked.adoptions.get(&pod.uid).is_some_and(Option::is_some) {
+            // Asked for already.
+            return;
+        }
         let first = tracked.adopting.is_empty();
         tracked.adopting.insert(pod.uid.clone(), (pod.name.clone(), pod.revision));
         if first {
