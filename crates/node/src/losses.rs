@@ -3,7 +3,7 @@
 //! Such a Pod is taken out of its Job's account (`Options::release_lost`), and the Job makes another in its place. Without
 //! a limit, a Pod that brings the node down would do so for ever. So the node counts: what a Pod did not survive is put
 //! on record before the Pod is released, and the one that takes its place goes on from there. The Pod that does not
-//! survive the last time stays and has failed.
+//! survive the last time stays and has failed. An orderly stop is asked for by a person and is not counted.
 //!
 //! The record is an annotation of the Node object: it lives as long as the Pods, and in the same store. Which Pod takes
 //! the place of which is known for an index; without indexes Pods of a Job are alike, and the next one goes on from the

@@ -32,9 +32,6 @@ pub struct Options {
     /// killed. False: they have failed, as on any node. True: they are taken out of their Job's account and removed, as
     /// when it is scaled down; so they neither cost a try nor delay the next one. Not without end: see `losses`.
     pub release_lost: bool,
-    /// Whether an orderly stop is a restart too that a Pod did not survive. True where the node is started again by itself:
-    /// a Pod may be what stops it. False where it is a person who stops it and starts it again.
-    pub count_stops: bool,
 }
 
 impl Options {
@@ -57,7 +54,6 @@ impl Options {
             version: env!("CARGO_PKG_VERSION").into(),
             report_after: Span::from_millis(200),
             release_lost: false,
-            count_stops: true,
         }
     }
 }

@@ -49,14 +49,11 @@ pub struct ThisNode {
 
 impl ThisNode {
     /// Starts the shim on its directory and the controller on the registry.
-    ///
-    /// `by_hand`: a person stops it and starts it again.
     pub async fn start(
         root: PathBuf,
         registry: Arc<Registry>,
         observer: Arc<dyn Observer>,
         driven: driver::Options,
-        by_hand: bool,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the program that is running")?;
         let config = Config::new(program, root.clone());
@@ -68,7 +65,7 @@ impl ThisNode {
             let mailbox = mailbox.clone();
             async move { carry(&mailbox, deeds, reports).await }
         });
-        let node = Node::new(Options { count_stops: !by_hand, ..options(&root)? }, mailbox.clone());
+        let node = Node::new(options(&root)?, mailbox.clone());
         let controller = Running::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper, notes })
     }

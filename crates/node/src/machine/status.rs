@@ -216,10 +216,9 @@ impl Machine {
     /// Why it is not the Pod's fault that it failed, if that is so: a Job can be told not to count it.
     fn disruption(&self, node: &Options) -> Option<(&'static str, String)> {
         let why = self.ending?.why;
-        let lost = || self.is_lost() || self.was_stopped();
-        if node.release_lost && self.is_given_up(node) && why != Why::Deadline && lost() {
+        if node.release_lost && self.is_given_up() && why != Why::Deadline && self.is_lost() {
             let message = format!(
-                "The node was stopped or killed {} times while this Pod or one that it replaced was running; \
+                "The node was killed {} times while this Pod or one that it replaced was running; \
                  the Pod may be the cause, and is not run again",
                 losses::MOST
             );

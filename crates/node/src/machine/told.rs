@@ -166,14 +166,14 @@ impl Machine {
         self.lives.on_record
     }
 
-    /// Whether its end is a restart that it did not survive.
-    fn counts(&self, node: &Options) -> bool {
-        node.count_stops || !self.was_stopped()
+    /// Whether its end is a restart that it did not survive. An orderly stop is none: a person asks for it.
+    fn counts(&self) -> bool {
+        !self.was_stopped()
     }
 
     /// The restarts to be put on record before it is released. None: it is not to be released.
     pub fn to_be_counted(&self, node: &Options) -> Option<u32> {
-        let restarts = if self.counts(node) { self.lives.before? + 1 } else { 0 };
+        let restarts = if self.counts() { self.lives.before? + 1 } else { 0 };
         self.is_to_be_released(node).then_some(restarts)
     }
 
@@ -184,12 +184,12 @@ impl Machine {
     }
 
     /// It has not survived too many restarts: it is not released.
-    pub(super) fn is_given_up(&self, node: &Options) -> bool {
-        self.counts(node) && self.lives.before.is_some_and(|before| before + 1 >= losses::MOST)
+    pub(super) fn is_given_up(&self) -> bool {
+        self.counts() && self.lives.before.is_some_and(|before| before + 1 >= losses::MOST)
     }
 
     fn is_to_be_released(&self, node: &Options) -> bool {
-        self.ended_with_the_node(node) && !self.is_given_up(node)
+        self.ended_with_the_node(node) && !self.is_given_up()
     }
 
     /// The node itself has ended it, or nobody saw its end, and that is to cost its Job nothing. A Pod that carries the

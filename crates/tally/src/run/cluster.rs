@@ -130,7 +130,7 @@ impl Node {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(Silent));
         if hollow == 0 {
             let root = cluster.directory.join("node");
-            return Ok(Self::This(ThisNode::start(root, registry, observer, cluster.driven(), true).await?));
+            return Ok(Self::This(ThisNode::start(root, registry, observer, cluster.driven()).await?));
         }
         Ok(Self::Hollow(Running::drive(vec![Box::new(Hollow::new(hollow))], registry, observer, cluster.driven())))
     }

@@ -220,7 +220,7 @@ async fn prepare(
     let pki = Pki::open(&keys, listen.ip())?;
     let registry = place::begin(store).await?;
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), metrics, driver::Options::default(), false).await?),
+        true => Some(ThisNode::start(pods, registry.clone(), metrics, driver::Options::default()).await?),
         false => None,
     };
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {

@@ -252,7 +252,7 @@ async fn a_pod_that_kills_the_cluster_has_failed_after_three_times() {
     let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
     assert_eq!((&target["status"], &target["reason"]), (&"True".into(), &"TerminationByKubelet".into()));
     let message = target["message"].as_str().unwrap();
-    assert!(message.contains("stopped or killed 3 times"), "{message}");
+    assert!(message.contains("killed 3 times"), "{message}");
     assert_eq!(lines(&here.join("began")).len(), 3, "it is not run again");
     eventually("the record is closed", || {
         let node = &kubectl.json("get nodes -o json")["items"][0];

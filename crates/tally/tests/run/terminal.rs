@@ -7,17 +7,22 @@ use crate::tool::{directory, file, job, text};
 
 const CTRL_C: &str = "\u{3}";
 
-/// `tally run` of a file, with nothing in the environment that says what a terminal can do.
+/// `tally run` of a file on a hollow node.
 fn on_terminal(job: &str, env: &[(&str, &str)], columns: u16) -> (Terminal, tempfile::TempDir) {
     let directory = directory();
     let path = file(directory.path(), "j.yaml", job);
+    (started(&["--hollow", "1", "-f", text(&path)], env, columns), directory)
+}
+
+/// `tally run` with nothing in the environment that says what a terminal can do.
+fn started(args: &[&str], env: &[(&str, &str)], columns: u16) -> Terminal {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
-    command.args(["run", "--hollow", "1", "-f", text(&path)]);
+    command.arg("run").args(args);
     for name in ["NO_COLOR", "CLICOLOR", "LC_ALL", "LC_CTYPE", "LANG"] {
         command.env_remove(name);
     }
     command.env("TERM", "xterm-256color").envs(env.iter().copied());
-    (Terminal::start(command, columns, 24), directory)
+    Terminal::start(command, columns, 24)
 }
 
 /// Index 1 fails at once and for good, the others run for ever.
@@ -76,11 +81,22 @@ fn ctrl_c_ends_everything_in_order() {
 
 #[test]
 fn a_second_ctrl_c_ends_it_at_once() {
-    // These would take an hour to end in order, and have a grace period as long.
-    let stubborn = job("sum", "", &[("run-for", "1h"), ("hang", "true")])
-        .replace("restartPolicy: Never", "restartPolicy: Never\n      terminationGracePeriodSeconds: 3600");
-    let (terminal, _directory) = on_terminal(&stubborn, &[], 100);
+    let directory = directory();
+    let trapped = directory.path().join("trapped");
+    let script = format!("trap '' TERM; touch {}; while :; do sleep 1; done", text(&trapped));
+    let stubborn = serde_json::json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "sum"},
+        "spec": {"template": {"spec": {
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 3600,
+            "containers": [{"name": "c", "image": "process", "command": ["sh", "-c", script]}],
+        }}},
+    });
+    let path = file(directory.path(), "j.json", &stubborn.to_string());
+    let terminal = started(&["-f", text(&path)], &[], 100);
     terminal.await_text("1 active");
+    while !trapped.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     terminal.type_in(CTRL_C);
     terminal.await_text("Ctrl-C again kills them at once");
     terminal.type_in(CTRL_C);
