@@ -1050,13 +1050,20 @@ impl<S: Soundness> World<S> {
             }
             return true;
         }
-        for at in 0..self.hosts.len() {
-            for stream in 0..self.hosts[at].streams.len() {
+        // In turns: with two leaders the streams of the first could otherwise keep the second from ever reading its own.
+        let hosts = self.hosts.len();
+        for host in 0..hosts {
+            let at = (self.calm_turn + host) % hosts;
+            let streams = self.hosts[at].streams.len();
+            for stream in 0..streams {
+                let stream = (self.calm_turn / hosts + stream) % streams;
                 if self.hear(at, stream, usize::MAX) || self.bookmark(at, stream) {
+                    self.calm_turn += 1;
                     return true;
                 }
             }
             if self.tick(at) {
+                self.calm_turn += 1;
                 return true;
             }
         }

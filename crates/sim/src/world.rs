@@ -35,6 +35,8 @@ pub struct World<S: Soundness> {
     /// The Job controller of each instance, the TTL controller of each, then those of the rest of a cluster.
     pub(crate) hosts: Vec<Host<S>>,
     pub(crate) sent: Vec<Sent>,
+    /// Whose turn it is in a world without faults.
+    pub(crate) calm_turn: usize,
     pub(crate) oracle: Oracle,
     pub counters: Counters,
     pub(crate) trace: Trace,
@@ -80,6 +82,7 @@ impl<S: Soundness> World<S> {
             healing: false,
             hosts: Vec::new(),
             sent: Vec::new(),
+            calm_turn: 0,
             judge: Judge::default(),
             asking: None,
             told: 0,

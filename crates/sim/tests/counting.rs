@@ -311,6 +311,73 @@ fn a_release_of_an_orphan_under_way_does_not_strip_the_adopted_pod() {
     assert_eq!(succeeded(&cluster, "k"), 1);
 }
 
+/// The Pod is adopted and loses its owner again before the controller hears of the first adoption.
+#[test]
+fn a_pod_that_loses_its_owner_while_its_adoption_is_unanswered_is_adopted_again() {
+    let mut cluster = selecting("P1 C1 label=x", &["a"]);
+    let adopted = |cluster: &Cluster| cluster.stored("a").unwrap().controller.is_some();
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.controller = None);
+    cluster.hook = fate(is_adopt, Fate::AnsweredLate);
+    cluster.settle();
+    assert!(adopted(&cluster));
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.controller = None);
+    cluster.hook = carried();
+    cluster.settle();
+    cluster.answer_late();
+    cluster.pass(3);
+    assert!(adopted(&cluster), "it is adopted again");
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.pass(3);
+    assert_eq!((succeeded(&cluster, "j"), cluster.still_tracked()), (1, 0));
+}
+
+/// A refusal is not an adoption in flight: it is tried again.
+#[test]
+fn an_adoption_that_was_refused_is_asked_for_again() {
+    let mut cluster = selecting("P1 C1 label=x", &["a"]);
+    cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.controller = None);
+    cluster.hook = fate(is_adopt, Fate::Refused);
+    cluster.settle();
+    cluster.hook = carried();
+    cluster.pass(3);
+    assert!(cluster.stored("a").unwrap().controller.is_some());
+}
+
+/// A Job counts successes by index: once the Pod is orphaned, nothing says that it was this Pod. Another Job that took it
+/// over would count it again.
+#[test]
+fn a_pod_that_succeeded_with_an_index_is_not_taken_over_by_another_job() {
+    let mut cluster = Cluster::with("P1 C1 indexed label=x", "a=0:R");
+    cluster.api.edit_pod(&key("a"), Actor::User, label);
+    cluster.start();
+    cluster.settle();
+    cluster.hook = fate(is_status, Fate::Held);
+    cluster.end(&key("a"), Phase::Succeeded, 0);
+    cluster.settle();
+    cluster.create_job("k", "P1 C1 label=x", "{}");
+    cluster.delete_job(Propagation::Orphan);
+    cluster.api.edit_pod(&key("a"), Actor::Collector, |pod| pod.controller = None);
+    cluster.settle();
+    cluster.hook = carried();
+    cluster.pass(5);
+    assert_eq!(succeeded(&cluster, "k"), 0, "the Pod is the other Job's to count");
+    assert!(cluster.stored("a").unwrap().controller.is_none() && !cluster.stored("a").unwrap().tracked);
+}
+
+/// The stream has not shown it yet: the response to a deletion is the first to show that the Pod has no owner any more.
+#[test]
+fn a_response_that_shows_a_pod_without_its_owner_counts_nothing() {
+    let mut cluster = running("P2 C2 indexed FailJob=3", "a=0:R b=1:R");
+    cluster.replicas[0].deaf = [false, true];
+    cluster.api.edit_pod(&key("b"), Actor::User, |pod| pod.controller = None);
+    cluster.end(&key("b"), Phase::Succeeded, 0);
+    cluster.edit_spec(|spec| spec.active_deadline_seconds = Some(1));
+    cluster.pass(5);
+    assert!(cluster.count(is_delete) > 0, "the deadline ends the Pods");
+    let status = cluster.status();
+    assert_eq!((status.succeeded, &*status.completed_indexes), (0, ""));
+}
+
 /// A release by what the Pod was is refused when it has changed since; then it is let go as what it is.
 #[test]
 fn an_orphan_that_changes_is_looked_at_and_let_go() {

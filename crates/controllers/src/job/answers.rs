@@ -8,7 +8,7 @@ use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
-use super::{Chore, GET_RETRY, JobController, Pending, effects, pod_key};
+use super::{Adoption, Chore, GET_RETRY, JobController, Pending, effects, pod_key};
 use crate::controller::{Metric, Outbox};
 use crate::wire::{Action, Answer, Object, PodChange};
 
@@ -30,7 +30,7 @@ impl<S: Soundness> JobController<S> {
             Pending::Release { job, pod, ignored } => self.release_answered(&job, &pod, ignored, answer, now, out),
             Pending::RemovalRelease { job, pod, name, revision } => match answer {
                 Answer::Done(Object::Pod(stored)) => {
-                    self.believe(&job, &stored, now);
+                    self.believe(&job, &stored, now, out);
                     let Some((slot, ledger)) = self.ledger_mut(&job) else {
                         return;
                     };
@@ -93,15 +93,24 @@ impl<S: Soundness> JobController<S> {
             Pending::Adopt { job, pod } => {
                 let slot = self.slot_of(&job);
                 let waiting = slot.and_then(|slot| self.tracked_mut(slot)).and_then(|it| it.adoptions.get_mut(&pod));
+                if let Some(adoption) = waiting {
+                    adoption.in_flight = false;
+                    adoption.since = adoption.since.filter(|_| matches!(answer, Answer::Refused { .. }));
+                }
                 match answer {
-                    Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
+                    Answer::Done(Object::Pod(stored)) => {
+                        self.hear_of_pod(stored, now, out);
+                        // The stream was ahead of the response: the Pod was adopted and has lost its owner since. While the
+                        // adoption was in flight it was not asked for again.
+                        let tracked = slot.and_then(|slot| self.tracked(slot));
+                        if tracked.is_some_and(|tracked| self.strays.is_adoptable(&pod, &tracked.view)) {
+                            self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
+                        }
+                    }
                     Answer::Gone => self.stray_gone(&pod, now, out),
                     // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13). The Job waits: what it
                     // made meanwhile would be too much.
-                    answer => {
-                        if let Some(since) = waiting {
-                            *since = since.filter(|_| matches!(answer, Answer::Refused { .. }));
-                        }
+                    _ => {
                         self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                     }
                 }
@@ -125,10 +134,14 @@ impl<S: Soundness> JobController<S> {
     }
 
     /// Takes an answer for true before the stream repeats it: the overlay of own writes.
-    fn believe(&mut self, job: &JobUid, pod: &Arc<PodView>, now: Timestamp) {
-        if let Some((slot, ledger)) = self.ledger_mut(job)
-            && ledger.knows_at(&pod.uid).is_some()
-        {
+    fn believe(&mut self, job: &JobUid, pod: &Arc<PodView>, now: Timestamp, out: &mut Outbox) {
+        let Some((slot, ledger)) = self.ledger_mut(job) else {
+            return;
+        };
+        if pod.job() != Some(job) || !ledger.job().spec.selector.matches(&pod.labels) {
+            // The response shows that the Pod is no longer this Job's: it leaves the ledger before the next plan.
+            self.hear_of_pod(pod.clone(), now, out);
+        } else if ledger.knows_at(&pod.uid).is_some() {
             ledger.take_in(pod, News::Answer, now);
             self.pod_owner.insert(pod_key(&pod.uid), slot);
         }
@@ -210,7 +223,7 @@ impl<S: Soundness> JobController<S> {
     fn pod_answered(&mut self, job: &JobUid, pod: &PodUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
         let held_before = self.holds_ended(pod);
         if let Answer::Done(Object::Pod(stored)) = &answer {
-            self.believe(job, stored, now);
+            self.believe(job, stored, now, out);
         }
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             self.leftover_answered(pod, &answer);
@@ -388,13 +401,15 @@ impl<S: Soundness> JobController<S> {
         let view = tracked.view.clone();
         let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);
         if !confirmed {
-            tracked.adoptions.extend(pods.keys().map(|uid| (uid.clone(), None)));
+            tracked.adoptions.extend(pods.keys().map(|uid| (uid.clone(), Adoption::default())));
             self.timers.extend(pods.into_keys().map(|uid| (now + GET_RETRY, Chore::Reconsider(uid))));
             self.plan(slot, now, out);
             return;
         }
         for uid in pods.keys() {
-            tracked.adoptions.entry(uid.clone()).or_default().get_or_insert(now);
+            let adoption = tracked.adoptions.entry(uid.clone()).or_default();
+            adoption.in_flight = true;
+            adoption.since.get_or_insert(now);
         }
         for (uid, (name, revision)) in pods {
             let change = PodChange::Adopt { job: job.clone(), job_name: view.name.clone() };

@@ -144,13 +144,19 @@ struct Tracked<S> {
     gate_closed: bool,
     /// Pods to adopt once the Job is known to be still there.
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
-    /// Adoptions asked for and not settled. With each, since when it has been unanswered or
-    /// refused; None if it has failed and is to be tried again.
-    adoptions: BTreeMap<PodUid, Option<Timestamp>>,
+    /// Adoptions asked for and not settled.
+    adoptions: BTreeMap<PodUid, Adoption>,
     warned_unknown_mode: bool,
     planned_at: Option<Timestamp>,
     /// For the mutant that sends a stale status again.
     stale_write: Option<Box<StatusWrite>>,
+}
+
+#[derive(Default)]
+struct Adoption {
+    in_flight: bool,
+    /// Since when it has been unanswered or refused. None: it has failed and is to be tried again.
+    since: Option<Timestamp>,
 }
 
 /// What an answer will be about.
@@ -528,7 +534,7 @@ impl<S: Soundness> JobController<S> {
         tracked.planned_at = Some(now);
         // A Job must not make Pods, or up its mind, without those it is about to adopt.
         // A clock that stepped back must not freeze the Job.
-        let patience_ends = |since: &Option<Timestamp>| match since {
+        let patience_ends = |adoption: &Adoption| match &adoption.since {
             Some(since) => {
                 Some(*since + ADOPTION_PATIENCE).filter(|_| (*since..*since + ADOPTION_PATIENCE).contains(&now))
             }

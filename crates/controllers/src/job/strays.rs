@@ -12,7 +12,7 @@ use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
 use tally_core::ledger::News;
 use tally_core::mutation::{Bug, Soundness};
-use tally_core::pod::PodView;
+use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
 use super::{FixedState, JobController, JobSlot, Pending, pod_key};
@@ -252,11 +252,14 @@ impl Strays {
     }
 }
 
-/// OWN-4, but for Pods that have ended without the finalizer: they were counted, or never will be, and with the finalizer on
-/// them again they would be counted once more.
+/// OWN-4, except for Pods that may have been counted before: with the finalizer on them they would be counted once more.
+/// A finished Pod without the finalizer is one. So is a Pod that has succeeded with an index: the Job it belonged to counts
+/// it by its index, and nothing says which Pod that was.
 fn may_adopt(job: &JobView, pod: &PodView) -> bool {
-    let is_over = pod.phase.is_terminal() && !pod.tracked;
-    !job.deleting && !job.status.is_finished() && !pod.deleting() && !is_over && job.spec.selector.matches(&pod.labels)
+    let may_be_counted =
+        pod.phase.is_terminal() && (!pod.tracked || pod.phase == Phase::Succeeded && pod.index.is_some());
+    let is_open = !job.deleting && !job.status.is_finished();
+    is_open && !pod.deleting() && !may_be_counted && job.spec.selector.matches(&pod.labels)
 }
 
 impl<S: Soundness> JobController<S> {
@@ -541,8 +544,8 @@ impl<S: Soundness> JobController<S> {
         let Some(tracked) = self.tracked_mut(slot) else {
             return;
         };
-        if tracked.adoptions.get(&pod.uid).is_some_and(Option::is_some) {
-            // Asked for already.
+        if tracked.adoptions.get(&pod.uid).is_some_and(|adoption| adoption.in_flight) {
+            // Its response decides whether it is asked for again.
             return;
         }
         let first = tracked.adopting.is_empty();

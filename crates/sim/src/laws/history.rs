@@ -129,6 +129,9 @@ impl History {
         let ran = |before: &Pod| before.tracked() && before.active() && before.job() == pod.job();
         if life.now().is_some_and(ran) && !pod.tracked() && matches!(actor, Actor::Controller { .. }) {
             life.removed_by = Some((actor, step));
+        } else if life.now().is_some_and(|before| !before.tracked()) && pod.tracked() {
+            // It was adopted.
+            life.removed_by = None;
         }
         life.versions.push(PodVersion { at, pod, gone });
     }
