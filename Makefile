@@ -8,6 +8,7 @@
 
 CARGO ?= cargo
 TALLY = $(CARGO) run --release --locked --quiet --
+SIM = $(CARGO) run --release --locked --quiet -p tally-sim --
 FUZZ_SECONDS ?= 60
 # In each of three storms.
 FAULT_KILLS ?= 80
@@ -49,13 +50,12 @@ golden:
 
 # Optimised: the simulator runs on the production registry, and its tests make hundreds of thousands of writes.
 sim: tools
-	$(CARGO) build --release --locked
 	$(CARGO) test --release --locked -p tally-sim
-	$(TALLY) sim --seeds today+4000
-	$(TALLY) sim --scenario all --seeds today+100
-	$(TALLY) sim --scenario cluster-faults --seeds 0..500
-	$(TALLY) sim --mutants
-	$(TALLY) model
+	$(SIM) seeds today+4000
+	$(SIM) seeds today+100 --scenario all
+	$(SIM) seeds 0..500 --scenario cluster-faults
+	$(SIM) mutants
+	$(SIM) model
 
 # The short version is part of make test. One after the other: each has processes of its own to keep busy.
 faults:

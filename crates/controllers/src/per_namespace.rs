@@ -10,8 +10,8 @@ use serde_json::Value;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
-use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use crate::kit::{Asked, Meta, Mirror, Seen, View, retry_at};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::kit::{Asked, Meta, Mirror, Seen, View, retry_at};
 
 /// Requests at a time: thousands of namespaces must not crowd out everybody else's requests at the start.
 const MOST_UNDER_WAY: usize = 16;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::controller::{Kind, Stream};
+use tally_runtime::controller::{Kind, Stream};
 use crate::per_namespace::{PerNamespace, Rule};
 
 const DESCRIPTION: &str = "kubernetes.io/description";
@@ -78,7 +78,7 @@ impl Rule for RootCa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Probe, done, refused};
+    use tally_runtime::testing::{Probe, done, refused};
 
     fn right() -> Value {
         let mut object = RootCa { pem: "PEM".to_owned() }.wanted();

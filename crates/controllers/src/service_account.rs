@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::controller::{Kind, Stream};
+use tally_runtime::controller::{Kind, Stream};
 use crate::per_namespace::{PerNamespace, Rule};
 
 pub struct DefaultServiceAccount;
@@ -29,7 +29,7 @@ impl Rule for DefaultServiceAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Probe, done, refused};
+    use tally_runtime::testing::{Probe, done, refused};
 
     fn namespace(name: &str, revision: u64) -> Value {
         json!({"metadata": {"name": name, "uid": format!("ns-{name}"), "resourceVersion": revision.to_string()}})

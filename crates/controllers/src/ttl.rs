@@ -12,8 +12,8 @@ use tally_core::job::JobView;
 use tally_core::mutation::{Bug, Sound, Soundness};
 use tally_core::time::{Span, Timestamp};
 
-use crate::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
-use crate::kit::Meta;
+use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
+use tally_runtime::kit::Meta;
 use crate::wire::{self, Action, Answer, Object};
 
 /// A failed look or delete is repeated after 1, 2, 4 ... 64 seconds.
@@ -261,8 +261,8 @@ mod tests {
     use tally_core::ids::Revision;
 
     use super::*;
-    use crate::controller::Reply;
-    use crate::testing::{done, refused};
+    use tally_runtime::controller::Reply;
+    use tally_runtime::testing::{done, refused};
 
     const NOW: Timestamp = Timestamp::from_seconds(1_800_000_000);
 

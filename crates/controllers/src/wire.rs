@@ -11,7 +11,7 @@ use tally_core::job::{JobStatus, JobView};
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
 
-use crate::controller::{Call, Kind, Refusal, Reply, Verb};
+use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 
 #[derive(Clone, Debug)]
 pub enum Object {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_api::options::WatchOptions;
-use tally_controllers::controller::{Call, Stream};
-use tally_controllers::driver::api::{Api, Events, Heard, Response, Start, Trouble};
+use tally_runtime::controller::{Call, Stream};
+use tally_runtime::driver::api::{Api, Events, Heard, Response, Start, Trouble};
 use tally_core::ids::Revision;
 use tally_registry::{Registry, Target, WatchEvent, WatchStream};
 

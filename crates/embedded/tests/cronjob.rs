@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_controllers::controller::{Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use support::{Cluster, kinds};
-use tally_controllers::controller::{Kind, Refusal, Reply};
+use tally_runtime::controller::{Kind, Refusal, Reply};
 use tally_controllers::gc::GarbageCollector;
 
 fn started() -> Cluster {

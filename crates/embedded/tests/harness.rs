@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::json;
 use support::{Cluster, kinds};
-use tally_controllers::controller::{Call, Controller, Input, Kind, Outbox, Request, RequestId, Stream, Verb};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Request, RequestId, Stream, Verb};
 use tally_core::time::{Span, Timestamp};
 
 /// Copies every ConfigMap `x` to `x-copy`, a minute after it sees it.

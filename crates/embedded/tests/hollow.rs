@@ -6,7 +6,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_controllers::controller::{Controller, Kind};
+use tally_runtime::controller::{Controller, Kind};
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
 

@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::{Cluster, kinds};
-use tally_controllers::controller::{Controller, Kind, Refusal, Reply};
+use tally_runtime::controller::{Controller, Kind, Refusal, Reply};
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::namespace::Namespaces;
 use tally_controllers::service_account;

@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_controllers::controller::{Kind, Refusal, Reply, Verb};
+use tally_runtime::controller::{Kind, Refusal, Reply, Verb};
 use tally_controllers::{root_ca, service_account};
 
 const ACCOUNT: (Kind, &str) = (Kind::SERVICE_ACCOUNT, "default");

@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_controllers::controller::{Call, Controller, Kind, Verb};
+use tally_runtime::controller::{Call, Controller, Kind, Verb};
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::pod_gc::{Options, PodGc};
 

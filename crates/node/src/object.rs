@@ -3,8 +3,8 @@
 use compact_str::CompactString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tally_controllers::controller::{Call, Kind, Reply, Verb};
-use tally_controllers::kit::retry_at;
+use tally_runtime::controller::{Call, Kind, Reply, Verb};
+use tally_runtime::kit::retry_at;
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
 

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use compact_str::CompactString;
 use serde_json::Value;
-use tally_controllers::controller::Kind;
+use tally_runtime::controller::Kind;
 
 use crate::pod::Pod;
 

@@ -18,7 +18,7 @@ use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, PatchKind, ReadAt, WriteOptions};
-use tally_controllers::controller::{Call, Kind, Refusal, Reply, Verb};
+use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobSpec, JobView};
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};

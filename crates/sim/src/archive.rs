@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::{Value, json};
-use tally_controllers::controller::Kind;
+use tally_runtime::controller::Kind;
 use tally_core::ids::Revision;
 use tally_store::{Event, Watcher};
 

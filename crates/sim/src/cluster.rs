@@ -2,7 +2,7 @@
 //! They take the place of the models of a node and of a garbage collector.
 
 use serde_json::{Value, json};
-use tally_controllers::controller::{Call, Controller, Kind, Reply, Verb};
+use tally_runtime::controller::{Call, Controller, Kind, Reply, Verb};
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::{Hollow, PREFIX};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tally_controllers::controller::{Input, Outbox, Request, RequestId};
-use tally_controllers::lease::{Change, Config, Elector, Step};
+use tally_runtime::controller::{Input, Outbox, Request, RequestId};
+use tally_runtime::lease::{Change, Config, Elector, Step};
 use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
 

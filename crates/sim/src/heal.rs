@@ -1,6 +1,6 @@
 //! After the chaos: faults stop, and the world must settle, finish every Job and come to rest.
 
-use tally_controllers::controller::Kind;
+use tally_runtime::controller::Kind;
 use tally_core::job::JobView;
 use tally_core::mutation::Soundness;
 use tally_core::pod::Phase;

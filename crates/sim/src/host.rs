@@ -10,18 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::Value;
-use tally_controllers::controller::{
+use tally_runtime::controller::{
     Call, Controller, Input, Kind, Metric, Outbox, Refusal, Reply, Request, RequestId, Stream, Verb,
 };
-use tally_controllers::driver::api::{Heard, Response, Start, Trouble};
-use tally_controllers::driver::events::Mailbox;
-use tally_controllers::driver::limit::Limit;
-use tally_controllers::driver::reflector::{Next, Reflector, Word};
-use tally_controllers::driver::requests::Requests;
+use tally_runtime::driver::api::{Heard, Response, Start, Trouble};
+use tally_runtime::driver::events::Mailbox;
+use tally_runtime::driver::limit::Limit;
+use tally_runtime::driver::reflector::{Next, Reflector, Word};
+use tally_runtime::driver::requests::Requests;
 use tally_controllers::job::JobController;
-use tally_controllers::kit::Meta;
-use tally_controllers::lease::Change;
-use tally_controllers::response::{Interpreted, interpret};
+use tally_runtime::kit::Meta;
+use tally_runtime::lease::Change;
+use tally_runtime::response::{Interpreted, interpret};
 use tally_core::ids::{JobUid, Revision};
 use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};

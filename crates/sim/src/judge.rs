@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::Value;
-use tally_controllers::controller::{Call, Kind, Reply, Verb};
+use tally_runtime::controller::{Call, Kind, Reply, Verb};
 use tally_core::ids::Revision;
 use tally_core::quantity::Quantity;
 use tally_core::time::Timestamp;

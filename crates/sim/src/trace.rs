@@ -2,8 +2,8 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use tally_controllers::controller::{Call, Kind, Reply};
-use tally_controllers::kit::Meta;
+use tally_runtime::controller::{Call, Kind, Reply};
+use tally_runtime::kit::Meta;
 use tally_core::job::JobView;
 use tally_core::pod::PodView;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use compact_str::CompactString;
-use tally_controllers::driver::events::Recorder;
+use tally_runtime::driver::events::Recorder;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 use tally_core::ids::{JobUid, PodUid};

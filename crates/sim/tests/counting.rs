@@ -6,7 +6,7 @@ mod harness;
 
 use harness::*;
 use serde_json::{Value, json};
-use tally_controllers::controller::{Controller, Input, Kind, Outbox, Refusal, Reply, Request};
+use tally_runtime::controller::{Controller, Input, Kind, Outbox, Refusal, Reply, Request};
 use tally_controllers::job::{Config, JobController};
 use tally_core::ids::Revision;
 use tally_core::pod::{Phase, PodView};

@@ -5,7 +5,7 @@
 mod harness;
 
 use harness::*;
-use tally_controllers::controller::{Controller, Input, Kind, Outbox};
+use tally_runtime::controller::{Controller, Input, Kind, Outbox};
 use tally_controllers::job::{Config, JobController};
 use tally_core::pod::Phase;
 use tally_core::time::Span;

@@ -8,7 +8,7 @@ mod harness;
 use std::collections::BTreeSet;
 
 use harness::*;
-use tally_controllers::controller::Metric;
+use tally_runtime::controller::Metric;
 use tally_core::ids::Revision;
 use tally_core::job::{JobStatus, JobView, PodReplacementPolicy};
 use tally_core::ledger::Limits;

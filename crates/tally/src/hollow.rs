@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use tally_controllers::driver::{self, Silent};
+use tally_runtime::driver::{self, Silent};
 use tally_controllers::hollow::Hollow;
 
 use crate::controller::remote::{Remote, connect};

@@ -5,12 +5,10 @@ mod client;
 mod controller;
 mod hollow;
 mod metrics;
-mod model;
 mod node;
 mod place;
 mod run;
 mod signals;
-mod sim;
 mod up;
 
 use std::io::Write;
@@ -49,10 +47,6 @@ enum Command {
     Hollow(hollow::Args),
     /// Load an API server and print what it does, one line of figures a case
     Bench(bench::Args),
-    /// Run the deterministic simulator: controllers under faults, judged by an oracle at every write
-    Sim(sim::Args),
-    /// Search every interleaving of a small world: the counting rule must be safe, its rivals must be found wanting
-    Model(model::Args),
     /// Print the completions of a shell: tally completion bash > /etc/bash_completion.d/tally
     Completion { shell: clap_complete::Shell },
     /// Print the manual page, of tally or of one of its commands: tally man run | man -l -
@@ -74,8 +68,6 @@ fn main() -> std::process::ExitCode {
         Command::Controller(args) => controller::run(&args),
         Command::Hollow(args) => hollow::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Model(args) => model::run(&args),
         Command::Completion { shell } => Ok(print(&completion(shell))),
         Command::Man { command } => man(command.as_deref()).map(|page| print(&page)),
     };

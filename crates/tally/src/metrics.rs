@@ -14,10 +14,10 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use tally_controllers::controller::{Call, Metric, Reply, Stream, Verb};
-use tally_controllers::driver::Observer;
-use tally_controllers::driver::api::Trouble;
-use tally_controllers::metric::SyncAction;
+use tally_runtime::controller::{Call, Metric, Reply, Stream, Verb};
+use tally_runtime::driver::Observer;
+use tally_runtime::driver::api::Trouble;
+use tally_runtime::metric::SyncAction;
 
 /// Values of a label that users choose. Beyond this many they are all `other`: a cluster must not be able to fill the
 /// memory of whoever watches it.
@@ -393,7 +393,7 @@ fn cpu_seconds() -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use tally_controllers::controller::{Kind, Refusal};
+    use tally_runtime::controller::{Kind, Refusal};
 
     use super::*;
 

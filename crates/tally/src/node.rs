@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures_util::stream;
-use tally_controllers::driver::{self, Observer};
+use tally_runtime::driver::{self, Observer};
 use tally_core::ids::PodUid;
 use tally_core::time::Span;
 use tally_node::logs;

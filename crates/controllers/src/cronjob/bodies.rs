@@ -12,7 +12,7 @@ use tally_core::time::Timestamp;
 
 use super::plan::job_name;
 use super::view::{CronJob, SCHEDULED_AT, Status};
-use crate::controller::{Call, Kind, Verb};
+use tally_runtime::controller::{Call, Kind, Verb};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

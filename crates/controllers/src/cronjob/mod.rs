@@ -17,8 +17,8 @@ use compact_str::CompactString;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
-use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
-use crate::kit::{Asked, Meta, Mirror, Seen, retry_at};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
+use tally_runtime::kit::{Asked, Meta, Mirror, Seen, retry_at};
 use plan::{Memory, Note, Timing};
 use view::{Child, CronJob, Policy};
 

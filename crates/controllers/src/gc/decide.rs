@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tally_core::ids::ObjectUid;
 
 use super::graph::{Claim, FOREGROUND, Graph, Node, ORPHAN, Owned, Place, Policy, Standing};
-use crate::controller::{Call, Event, Reference, Verb};
+use tally_runtime::controller::{Call, Event, Reference, Verb};
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tally_core::ids::{ObjectUid, Revision};
 use tally_core::time::{Span, Timestamp};
 
-use crate::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
-use crate::kit::{Asked, Meta, retry_at};
+use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
+use tally_runtime::kit::{Asked, Meta, retry_at};
 use decide::{Decision, call, decide, misplaced_owner};
 use graph::{Effect, Graph, Look, Place};
 

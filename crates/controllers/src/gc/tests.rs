@@ -7,8 +7,8 @@ use tally_core::ids::Revision;
 
 use super::graph::{FOREGROUND, ORPHAN};
 use super::*;
-use crate::controller::Kind;
-use crate::testing::{Probe, done, refused};
+use tally_runtime::controller::Kind;
+use tally_runtime::testing::{Probe, done, refused};
 
 const KINDS: [Kind; 4] = [Kind::CONFIG_MAP, Kind::JOB, Kind::NODE, Kind::POD];
 

@@ -40,8 +40,8 @@ use serde_json::json;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
 
-use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use crate::kit::{Asked, retry_at};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::kit::{Asked, retry_at};
 use plan::{Step, plan};
 use pod::{Container, Pod};
 use report::Facts;

@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
 
-use crate::controller::{Call, Kind, Verb};
+use tally_runtime::controller::{Call, Kind, Verb};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 

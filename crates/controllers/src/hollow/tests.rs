@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
 use super::*;
-use crate::testing::{Probe, done, refused};
+use tally_runtime::testing::{Probe, done, refused};
 
 fn node(number: u32, revision: u64) -> Value {
     json!({

@@ -9,7 +9,7 @@ use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
 use super::{Adoption, Chore, GET_RETRY, JobController, Pending, effects, pod_key};
-use crate::controller::{Metric, Outbox};
+use tally_runtime::controller::{Metric, Outbox};
 use crate::wire::{Action, Answer, Object, PodChange};
 
 impl<S: Soundness> JobController<S> {
@@ -187,7 +187,7 @@ impl<S: Soundness> JobController<S> {
             }
             _ => {
                 ledger.status_unwritten();
-                out.metrics.push(Metric::Sync { indexed, action: crate::metric::SyncAction::Tracking, error: true });
+                out.metrics.push(Metric::Sync { indexed, action: tally_runtime::metric::SyncAction::Tracking, error: true });
                 if let Some(tracked) = self.tracked_mut(slot) {
                     tracked.refreshing = true;
                 }

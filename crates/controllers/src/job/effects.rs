@@ -3,7 +3,7 @@
 
 use tally_core::job::{Condition, JobView, PodReplacementPolicy, condition};
 
-use crate::controller::{Event, Kind, Metric, Outbox, Reference};
+use tally_runtime::controller::{Event, Kind, Metric, Outbox, Reference};
 
 pub(super) fn event(job: &JobView, warning: bool, reason: &str, message: &str) -> Event {
     let about = Reference {
@@ -104,9 +104,9 @@ mod tests {
     use tally_core::pod::TRACKING_FINALIZER;
 
     use super::*;
-    use crate::controller::{Input, Reply};
+    use tally_runtime::controller::{Input, Reply};
     use crate::job::{Config, JobController};
-    use crate::testing::{Probe, done};
+    use tally_runtime::testing::{Probe, done};
 
     fn job() -> Value {
         json!({

@@ -11,7 +11,7 @@ use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
 
 use super::{Chore, JobController, Pending, effects};
-use crate::controller::Outbox;
+use tally_runtime::controller::Outbox;
 use crate::wire::{Action, Answer, Object};
 
 /// How long nothing may happen to a Job before its manager counts as missing. Any controller that runs has seen the Job

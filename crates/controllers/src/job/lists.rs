@@ -15,8 +15,8 @@ use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use super::{FixedState, JobController, JobSlot, Pending};
-use crate::controller::Outbox;
-use crate::kit;
+use tally_runtime::controller::Outbox;
+use tally_runtime::kit;
 use crate::wire::{Action, Answer};
 
 /// How many Jobs one list is for: a request line of two kilobytes passes every proxy.

@@ -24,9 +24,9 @@ use tally_core::pod::PodView;
 use tally_core::status_rules;
 use tally_core::time::{Span, Timestamp};
 
-use crate::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
-use crate::kit::Meta;
-use crate::metric::SyncAction;
+use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
+use tally_runtime::kit::Meta;
+use tally_runtime::metric::SyncAction;
 use crate::wire::{self, Action, Object, PodChange};
 pub use external::UNSERVED_AFTER;
 use external::Unserved;

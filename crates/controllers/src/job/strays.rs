@@ -16,7 +16,7 @@ use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
 use super::{FixedState, JobController, JobSlot, Pending, pod_key};
-use crate::controller::{Metric, Outbox};
+use tally_runtime::controller::{Metric, Outbox};
 use crate::wire::{Action, Answer, Object, PodChange};
 
 /// Orphan releases in flight at a time: ten thousand orphans must not crowd out the Jobs that run (S16).

@@ -7,7 +7,7 @@ use compact_str::CompactString;
 use serde_json::{Value, json};
 use tally_core::time::Timestamp;
 
-use crate::controller::Kind;
+use tally_runtime::controller::Kind;
 
 /// What a pass over the kinds found.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{Probe, done, refused};
+use tally_runtime::testing::{Probe, done, refused};
 
 const KINDS: [Kind; 4] = [Kind::CONFIG_MAP, Kind::POD, Kind::NODE, Kind::JOB];
 const NOTHING: [&str; 0] = [];
@@ -256,7 +256,7 @@ fn trouble_is_told_and_does_not_stop_the_rest() {
     let mut probe = started(&[namespace("a", "u", 3)]);
     let forbidden = || {
         let Reply::Refused(refusal) = refused(403, "Forbidden") else { unreachable!() };
-        Reply::Refused(crate::controller::Refusal { message: "you may not".to_owned(), ..refusal })
+        Reply::Refused(tally_runtime::controller::Refusal { message: "you may not".to_owned(), ..refusal })
     };
     goes(
         &mut probe,

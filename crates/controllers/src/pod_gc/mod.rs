@@ -17,8 +17,8 @@ use compact_str::CompactString;
 use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
-use crate::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use crate::kit::{Asked, Meta, Mirror, Seen, with_condition};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::kit::{Asked, Meta, Mirror, Seen, with_condition};
 use view::{Node, Pod, read_node, read_pod};
 
 /// Pods and nodes dealt with at a time. The loss of a large node must not crowd out everybody else's requests.

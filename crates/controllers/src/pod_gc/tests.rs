@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{Probe, done, refused};
+use tally_runtime::testing::{Probe, done, refused};
 
 const NOTHING: [&str; 0] = [];
 const DELETED: &str = "2026-01-01T00:00:00Z";

@@ -20,8 +20,8 @@ use compact_str::CompactString;
 use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
-use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
-use crate::kit::{Asked, Meta, Mirror, Seen, View, retry_at, with_condition};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
+use tally_runtime::kit::{Asked, Meta, Mirror, Seen, View, retry_at, with_condition};
 use node::{Node, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};

@@ -10,7 +10,7 @@ use tally_core::time::Timestamp;
 
 use super::amounts::{Amounts, PODS, Written};
 use super::node::{Node, Taint};
-use crate::kit::{Meta, View};
+use tally_runtime::kit::{Meta, View};
 
 /// The name of the scheduler that Pods get who ask for none.
 const OURS: &str = "default-scheduler";

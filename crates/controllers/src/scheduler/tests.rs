@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{Probe, done, refused};
+use tally_runtime::testing::{Probe, done, refused};
 
 const NOTHING: [&str; 0] = [];
 

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::options::WatchOptions;
-use tally_controllers::controller::{Call, Controller, Event, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 use tally_embedded::{perform, resource};

@@ -1,6 +1,6 @@
 //! One container: its runs, one after the other.
 
-use tally_controllers::kit::retry_at;
+use tally_runtime::kit::retry_at;
 use tally_core::time::{Span, Timestamp};
 
 use super::checks::{Hook, Probes};

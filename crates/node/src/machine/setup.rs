@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tally_controllers::kit::retry_at;
+use tally_runtime::kit::retry_at;
 use tally_core::time::{Span, Timestamp};
 
 use super::container::State;

@@ -5,8 +5,8 @@
 use std::hash::BuildHasher;
 
 use serde_json::{Value, json};
-use tally_controllers::controller::{Call, Kind, Verb};
-use tally_controllers::kit::retry_at;
+use tally_runtime::controller::{Call, Kind, Verb};
+use tally_runtime::kit::retry_at;
 use tally_core::ids::Revision;
 use tally_core::pod::{
     FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, Phase, TRACKING_FINALIZER,

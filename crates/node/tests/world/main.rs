@@ -14,7 +14,7 @@ use fastrand::Rng;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tally_api::options::WatchOptions;
-use tally_controllers::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
 use tally_embedded::{perform, resource};

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use tally_controllers::controller::{Call, Controller, Event, Input, Kind, Metric, Outbox, Refusal, Reply, Request};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Metric, Outbox, Refusal, Reply, Request};
 use tally_controllers::job::{Config, JobController};
-use tally_controllers::response::interpret;
+use tally_runtime::response::interpret;
 use tally_controllers::ttl::TtlController;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::indexes::IndexSet;

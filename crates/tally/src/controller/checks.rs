@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tally_controllers::controller::Kind;
+use tally_runtime::controller::Kind;
 
 use super::flags::Name;
 use super::remote::{Answer, Remote, request};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tally_controllers::controller::Controller;
+use tally_runtime::controller::Controller;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 

@@ -13,9 +13,9 @@ use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tally_controllers::controller::{Call, Controller, Metric, Reply, Stream};
-use tally_controllers::driver::Observer;
-use tally_controllers::driver::api::Trouble;
+use tally_runtime::controller::{Call, Controller, Metric, Reply, Stream};
+use tally_runtime::driver::Observer;
+use tally_runtime::driver::api::Trouble;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 

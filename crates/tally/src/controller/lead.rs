@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tally_controllers::controller::{Call, Reply};
-use tally_controllers::driver::api::Api;
-use tally_controllers::driver::{Observer, wall_clock};
-use tally_controllers::lease::{Change, Config, Elector, Step};
+use tally_runtime::controller::{Call, Reply};
+use tally_runtime::driver::api::Api;
+use tally_runtime::driver::{Observer, wall_clock};
+use tally_runtime::lease::{Change, Config, Elector, Step};
 use tokio::sync::watch;
 
 /// A request about the lease that takes longer than this is given up: by then another one is due.

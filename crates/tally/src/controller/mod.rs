@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use tally_controllers::driver;
-use tally_controllers::lease;
+use tally_runtime::driver;
+use tally_runtime::lease;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tally_controllers::controller::Kind;
+use tally_runtime::controller::Kind;
 use tally_core::ids::Revision;
 
 use super::remote::{Remote, request};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use tally_controllers::driver::{self, Silent};
+use tally_runtime::driver::{self, Silent};
 use tally_controllers::hollow::Hollow;
 use tally_core::time::Span;
 use tally_node::notes::Notes;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use tally_controllers::driver::wall_clock;
+use tally_runtime::driver::wall_clock;
 
 use super::model::{Failure, Job, Model, State, Stuck};
 use super::report;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use tally_controllers::controller::Controller;
+use tally_runtime::controller::Controller;
 use tally_controllers::cronjob::CronJobs;
-use tally_controllers::driver;
+use tally_runtime::driver;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
-use tally_controllers::driver;
+use tally_runtime::driver;
 use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_server::{Pki, Server, kubeconfig};

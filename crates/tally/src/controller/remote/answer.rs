@@ -7,9 +7,9 @@ use hyper::HeaderMap;
 use hyper::header::{DATE, RETRY_AFTER};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tally_controllers::controller::{Call, Refusal, Reply};
-use tally_controllers::driver::api::{Response, Trouble};
-use tally_controllers::response::{Interpreted, Status, interpret, interpret_refusal};
+use tally_runtime::controller::{Call, Refusal, Reply};
+use tally_runtime::driver::api::{Response, Trouble};
+use tally_runtime::response::{Interpreted, Status, interpret, interpret_refusal};
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
@@ -116,7 +116,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use hyper::header::HeaderValue;
-    use tally_controllers::controller::{Kind, Verb};
+    use tally_runtime::controller::{Kind, Verb};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tally_controllers::driver::api::{Heard, Trouble};
+use tally_runtime::driver::api::{Heard, Trouble};
 use tally_core::ids::Revision;
 
 use super::answer;

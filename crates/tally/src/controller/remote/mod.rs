@@ -18,8 +18,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::HeaderMap;
 use hyper::body::Incoming;
-use tally_controllers::controller::{Call, Refusal, Reply, Stream, Verb};
-use tally_controllers::driver::api::{Api, Response, Start, Trouble};
+use tally_runtime::controller::{Call, Refusal, Reply, Stream, Verb};
+use tally_runtime::driver::api::{Api, Response, Start, Trouble};
 use tally_core::ids::Revision;
 use tower::ServiceExt;
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use hyper::{Method, Request};
-use tally_controllers::controller::{Call, Kind, Stream, Verb};
+use tally_runtime::controller::{Call, Kind, Stream, Verb};
 use tally_core::ids::Revision;
 
 pub type Outgoing = Request<Full<Bytes>>;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use tally_controllers::controller::{Call, Kind, Reply, Stream, Verb};
-use tally_controllers::driver::api::{Api, Events, Heard, Start, Trouble};
+use tally_runtime::controller::{Call, Kind, Reply, Stream, Verb};
+use tally_runtime::driver::api::{Api, Events, Heard, Start, Trouble};
 use tally_core::ids::Revision;
 use tokio::net::TcpListener;
 

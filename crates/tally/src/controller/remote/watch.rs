@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tally_controllers::controller::{Call, Reply, Stream, Verb};
-use tally_controllers::driver::api::{Events, Heard, Response, Start, Trouble};
+use tally_runtime::controller::{Call, Reply, Stream, Verb};
+use tally_runtime::driver::api::{Events, Heard, Response, Start, Trouble};
 use tokio::time::Instant;
 
 use super::answer::{self, Page};

@@ -6,7 +6,7 @@ use tally_core::time::{Span, Timestamp};
 
 use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 
-pub(crate) struct Probe<C> {
+pub struct Probe<C> {
     pub controller: C,
     pub now: Timestamp,
     pub out: Outbox,
@@ -14,11 +14,11 @@ pub(crate) struct Probe<C> {
     asked: Vec<Request>,
 }
 
-pub(crate) fn done(object: Value) -> Reply {
+pub fn done(object: Value) -> Reply {
     Reply::Done(object.to_string().into())
 }
 
-pub(crate) fn refused(code: u16, reason: &str) -> Reply {
+pub fn refused(code: u16, reason: &str) -> Reply {
     Reply::Refused(Refusal { code, reason: reason.to_owned(), ..Refusal::default() })
 }
 

@@ -1,9 +1,9 @@
-//! The binary as a person meets it: exit codes, messages, and that a seed is a seed.
+//! The simulator's command line: exit codes, messages, and that a seed always gives the same trace.
 
 use std::process::{Command, Output};
 
-fn tally(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tally")).args(arguments).output().unwrap_or_else(|error| {
+fn tally_sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tally-sim")).args(arguments).output().unwrap_or_else(|error| {
         panic!("the binary under test does not start: {error}");
     })
 }
@@ -14,22 +14,22 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn the_same_seed_gives_the_same_trace_twice() {
-    let runs = [0, 1].map(|_| tally(&["sim", "--seed", "4711", "--full"]));
+    let runs = [0, 1].map(|_| tally_sim(&["seed", "4711", "--full"]));
     assert!(runs[0].status.success(), "{}", text(&runs[0]));
     assert_eq!(text(&runs[0]), text(&runs[1]));
     assert!(text(&runs[0]).contains("trace hash"), "{}", text(&runs[0]));
-    let other = tally(&["sim", "--seed", "4712", "--full"]);
+    let other = tally_sim(&["seed", "4712", "--full"]);
     assert_ne!(text(&runs[0]), text(&other), "another seed is another schedule");
 }
 
 #[test]
 fn a_known_bug_is_found_shrunk_and_can_be_replayed() {
-    let found = tally(&["sim", "--seeds", "0..200", "--scenario", "stale-views", "--mutant", "NoGate"]);
+    let found = tally_sim(&["seeds", "0..200", "--scenario", "stale-views", "--mutant", "NoGate"]);
     assert_eq!(found.status.code(), Some(1), "{}", text(&found));
     let said = text(&found);
     assert!(said.contains("VIOLATION of I1"), "{said}");
-    let command = said.lines().find_map(|line| line.strip_prefix("replay: tally ")).unwrap_or_default().to_owned();
-    let replayed = tally(&command.split(' ').collect::<Vec<_>>());
+    let command = said.lines().find_map(|line| line.strip_prefix("replay: tally-sim ")).unwrap_or_default().to_owned();
+    let replayed = tally_sim(&command.split(' ').collect::<Vec<_>>());
     assert_eq!(replayed.status.code(), Some(1), "{command}: {}", text(&replayed));
     assert!(text(&replayed).contains("VIOLATION of I1"), "{}", text(&replayed));
 }
@@ -37,13 +37,14 @@ fn a_known_bug_is_found_shrunk_and_can_be_replayed() {
 #[test]
 fn bad_usage_says_what_to_do_and_exits_with_2() {
     for (arguments, hint) in [
-        (&["sim", "--seeds", "5"][..], "0..5000"),
-        (&["sim", "--seeds", "9..9"], "no seeds"),
-        (&["sim", "--scenario", "nonsense"], "--scenario list"),
-        (&["sim", "--mutant", "nonsense"], "NoGate"),
+        (&["seeds", "5"][..], "0..5000"),
+        (&["seeds", "9..9"], "no seeds"),
+        (&["seeds", "0..9", "--resume", "file"], "--scenario all"),
+        (&["seeds", "--scenario", "nonsense"], "tally-sim scenarios"),
+        (&["seed", "1", "--mutant", "nonsense"], "NoGate"),
         (&["walk"], "--help"),
     ] {
-        let output = tally(arguments);
+        let output = tally_sim(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
         assert!(text(&output).contains(hint), "{arguments:?}: {}", text(&output));
     }
@@ -51,16 +52,14 @@ fn bad_usage_says_what_to_do_and_exits_with_2() {
 
 #[test]
 fn help_shows_examples() {
-    for command in ["sim", "model"] {
-        let output = tally(&[command, "--help"]);
-        assert!(output.status.success());
-        assert!(text(&output).contains("Examples:"), "{}", text(&output));
-    }
+    let output = tally_sim(&["--help"]);
+    assert!(output.status.success());
+    assert!(text(&output).contains("Examples:"), "{}", text(&output));
 }
 
 #[test]
 fn the_model_holds_in_small_worlds() {
-    let output = tally(&["model", "--quick"]);
+    let output = tally_sim(&["model", "--quick"]);
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("all rows are as expected"), "{}", text(&output));
 }

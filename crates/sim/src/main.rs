@@ -1,18 +1,20 @@
-//! `tally sim`: the simulator from the command line.
+//! The simulator and the exhaustive model from the command line.
 
 use std::io::{IsTerminal, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
-use tally_controllers::driver::wall_clock;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Parser, Subcommand};
 use tally_core::mutation::{BUGS, Bug};
+use tally_runtime::driver::wall_clock;
 use tally_sim::choices::Tape;
-use tally_sim::mutants;
 use tally_sim::run::{self, Campaign};
 use tally_sim::scenarios::{self, SCENARIOS, Scenario};
 use tally_sim::search::Search;
+use tally_sim::{model, mutants};
 
 /// How many schedules a mutant gets, from a seed drawn at random, before it counts as having survived.
 const MUTANT_BUDGET: u64 = 20_000;
@@ -21,51 +23,87 @@ const SEEDS_A_DAY: u64 = 1_000_000;
 /// How much of a trace is worth reading.
 const TRACE_LINES: usize = 80;
 
-/// Prints a line. Whoever closes the pipe has seen enough; that is no reason to panic.
+/// Prints a line. A reader that closes the pipe early is not an error.
 macro_rules! say {
     ($($words:tt)*) => {{
         let _ = writeln!(std::io::stdout(), $($words)*);
     }};
 }
 
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  tally sim                          1,000 seeds, every kind of fault
-  tally sim --seeds 0..5000          a range of seeds
-  tally sim --seeds today+5000       5,000 seeds that nobody has run before today; which, is printed
-  tally sim --scenario all --seeds 50000000..50016000 --resume search.txt
-                                     a search of hours, in all scenarios, which can be interrupted
-  tally sim --seed 4711              one seed, with its trace and trace hash
-  tally sim --scenario two-leaders   one kind of trouble
-  tally sim --scenario cluster-faults   all controllers together
-  tally sim --mutants                put known bugs back and find each of them, from a random seed on
-  tally sim --mutants --from 4711    the same search again
+/// Deterministic simulation of Tally's controllers, and the exhaustive model of its counting rule
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Examples:
+  tally-sim seeds 0..5000                        a range of seeds, every kind of fault
+  tally-sim seeds today+5000                     seeds that change with the date; the range is printed
+  tally-sim seeds 0..500 --scenario two-leaders  one scenario
+  tally-sim seeds 50000000..50016000 --scenario all --resume search.txt
+                                                 a search of hours in all scenarios, which can be interrupted
+  tally-sim seed 4711                            one seed, with its trace and trace hash
+  tally-sim mutants                              put known bugs back and find each of them, from a random seed on
+  tally-sim model                                every interleaving of a small world
 
-Exit code 0: no invariant was violated and everything that must happen sometimes happened; 1 otherwise.")]
-pub struct Args {
-    /// Seeds to run, first (included) to last (excluded)
-    #[arg(long, value_name = "A..B|today+N", value_parser = parse_range, conflicts_with_all = ["seed", "mutants"])]
-    seeds: Option<Range<u64>>,
-    /// Where to keep how far the search has come; it goes on from there (with --scenario all)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "mutants", "mutant"])]
-    resume: Option<PathBuf>,
-    /// One seed, traced
-    #[arg(long, value_name = "N", conflicts_with = "mutants")]
-    seed: Option<u64>,
-    /// A named world; `--scenario list` shows them
+Exit code 0: no invariant was violated, every mutant was found, every row of the model is as expected; 1 otherwise."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a range of seeds: controllers under faults, judged by an oracle at every write
+    Seeds(Seeds),
+    /// Run one seed and print its trace
+    Seed(Seed),
+    /// Put known bugs back one at a time; each must be found
+    Mutants {
+        /// The seed at which each search starts, instead of a random one
+        #[arg(long, value_name = "N")]
+        from: Option<u64>,
+    },
+    /// List the scenarios
+    Scenarios,
+    /// Explore every interleaving of small worlds: the counting rule is safe, every weaker rule yields a counterexample
+    Model {
+        /// Smaller worlds: a few seconds instead of two minutes
+        #[arg(long)]
+        quick: bool,
+        /// Show the shortest counterexample of each unsafe rule
+        #[arg(long)]
+        trace: bool,
+    },
+}
+
+#[derive(clap::Args)]
+struct Seeds {
+    /// First seed (included) to last (excluded)
+    #[arg(value_name = "A..B|today+N", value_parser = parse_range, default_value = "0..1000")]
+    range: Range<u64>,
+    /// A scenario, or `all` of them in turns; `tally-sim scenarios` lists them
     #[arg(long, value_name = "NAME", default_value = "any")]
     scenario: String,
-    /// Put known bugs back one at a time; each must be found
-    #[arg(long)]
-    mutants: bool,
-    /// Where the search for each known bug starts, instead of at random
-    #[arg(long, value_name = "N", requires = "mutants")]
-    from: Option<u64>,
-    /// Run with this one known bug, e.g. NoGate
-    #[arg(long, value_name = "BUG", conflicts_with = "mutants")]
+    /// Where to store the progress of a search, which continues from there (with --scenario all)
+    #[arg(long, value_name = "FILE", conflicts_with = "mutant")]
+    resume: Option<PathBuf>,
+    /// Run with this known bug, e.g. NoGate
+    #[arg(long, value_name = "BUG")]
     mutant: Option<String>,
-    /// Print the whole trace of --seed, not only its end
-    #[arg(long, requires = "seed")]
+}
+
+#[derive(clap::Args)]
+struct Seed {
+    #[arg(value_name = "N")]
+    seed: u64,
+    /// A scenario; `tally-sim scenarios` lists them
+    #[arg(long, value_name = "NAME", default_value = "any")]
+    scenario: String,
+    /// Run with this known bug, e.g. NoGate
+    #[arg(long, value_name = "BUG")]
+    mutant: Option<String>,
+    /// Print the whole trace, not only its end
+    #[arg(long)]
     full: bool,
 }
 
@@ -84,29 +122,49 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
     Ok(range)
 }
 
-pub fn run(args: &Args) -> Result<bool> {
-    if args.scenario == "list" {
-        for scenario in SCENARIOS {
-            say!("{:<16} {}", scenario.name, scenario.about);
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("tally-sim: {error:#}");
+            ExitCode::from(2)
         }
-        return Ok(true);
     }
-    if args.scenario == "all" {
-        return run_all(args.seeds.clone().unwrap_or(0..100), args.resume.as_deref());
+}
+
+fn run(command: Command) -> Result<bool> {
+    match command {
+        Command::Seeds(args) if args.scenario == "all" && args.mutant.is_none() => {
+            run_all(args.range, args.resume.as_deref())
+        }
+        Command::Seeds(args) => {
+            if args.resume.is_some() {
+                bail!("--resume is for a search in all scenarios: add --scenario all");
+            }
+            let bug = args.mutant.as_deref().map(find_bug).transpose()?;
+            Ok(run_seeds(args.range, bug, find_scenario(&args.scenario)?))
+        }
+        Command::Seed(args) => {
+            let bug = args.mutant.as_deref().map(find_bug).transpose()?;
+            Ok(run_seed(args.seed, bug, find_scenario(&args.scenario)?, args.full))
+        }
+        Command::Mutants { from } => Ok(run_mutants(from.unwrap_or_else(any_seed))),
+        Command::Scenarios => {
+            for scenario in SCENARIOS {
+                say!("{:<20} {}", scenario.name, scenario.about);
+            }
+            Ok(true)
+        }
+        Command::Model { quick, trace } => {
+            model::run(&model::Options { quick, trace }, &mut std::io::stdout().lock())
+                .context("cannot print the results of the model")
+        }
     }
-    if args.resume.is_some() {
-        bail!("--resume is for a search in all scenarios: add --scenario all");
-    }
-    let scenario = scenarios::find(&args.scenario)
-        .ok_or_else(|| anyhow!("no scenario is called {:?}; `--scenario list` shows them", args.scenario))?;
-    let bug = args.mutant.as_deref().map(find_bug).transpose()?;
-    if args.mutants {
-        return Ok(run_mutants(args.from.unwrap_or_else(any_seed)));
-    }
-    if let Some(seed) = args.seed {
-        return Ok(run_seed(seed, bug, scenario, args.full));
-    }
-    Ok(run_seeds(args.seeds.clone().unwrap_or(0..1_000), bug, scenario))
+}
+
+fn find_scenario(name: &str) -> Result<&'static Scenario> {
+    scenarios::find(name).ok_or_else(|| anyhow!("no scenario is called {name:?}; `tally-sim scenarios` lists them"))
 }
 
 fn find_bug(name: &str) -> Result<Bug> {
@@ -120,7 +178,7 @@ fn find_bug(name: &str) -> Result<Bug> {
 }
 
 fn replay_command(seed: u64, bug: Option<Bug>, scenario: &Scenario) -> String {
-    let mut command = format!("tally sim --seed {seed}");
+    let mut command = format!("tally-sim seed {seed}");
     if scenario.name != "any" {
         command += &format!(" --scenario {}", scenario.name);
     }
@@ -239,14 +297,14 @@ fn run_seeds(range: Range<u64>, bug: Option<Bug>, scenario: &Scenario) -> bool {
     never.is_empty()
 }
 
-/// Somewhere in a range that nobody has tuned anything to.
+/// A random seed: the put-back bugs are not tuned to it.
 fn any_seed() -> u64 {
     let drawn = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
     std::hash::Hasher::finish(&drawn) % 1_000_000_000
 }
 
 fn run_mutants(from: u64) -> bool {
-    say!("each search starts at seed {from}: tally sim --mutants --from {from}");
+    say!("each search starts at seed {from}: tally-sim mutants --from {from}");
     let mut survivors = Vec::new();
     for bug in BUGS {
         let home = scenarios::find(mutants::scenario_for(*bug)).unwrap_or(&SCENARIOS[0]);
@@ -272,7 +330,7 @@ fn run_mutants(from: u64) -> bool {
     survivors.is_empty()
 }
 
-/// A line of progress on a terminal; nothing where nobody watches.
+/// A line of progress on a terminal; nothing elsewhere.
 struct Progress {
     total: u64,
     shown: Instant,
