@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use tally_runtime::controller::{Kind, Stream};
 use crate::per_namespace::{PerNamespace, Rule};
+use tally_runtime::controller::{Kind, Stream};
 
 const DESCRIPTION: &str = "kubernetes.io/description";
 /// As every cluster has it.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use tally_runtime::controller::{Kind, Stream};
 use crate::per_namespace::{PerNamespace, Rule};
+use tally_runtime::controller::{Kind, Stream};
 
 pub struct DefaultServiceAccount;
 

@@ -12,9 +12,9 @@ use tally_core::job::JobView;
 use tally_core::mutation::{Bug, Sound, Soundness};
 use tally_core::time::{Span, Timestamp};
 
+use crate::wire::{self, Action, Answer, Object};
 use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
 use tally_runtime::kit::Meta;
-use crate::wire::{self, Action, Answer, Object};
 
 /// A failed look or delete is repeated after 1, 2, 4 ... 64 seconds.
 const RETRY_DOUBLINGS: u32 = 6;
@@ -227,12 +227,14 @@ impl<S: Soundness> Controller for TtlController<S> {
             }
             Input::Listed(Kind::JOB, _) => {
                 let epoch = self.epoch;
-                let gone: Vec<JobUid> = self
+                #[allow(clippy::disallowed_methods, reason = "sorted below")]
+                let mut gone: Vec<JobUid> = self
                     .jobs
                     .iter()
                     .filter(|(_, waiting)| waiting.epoch != epoch)
                     .map(|(uid, _)| uid.clone())
                     .collect();
+                gone.sort_unstable();
                 for uid in gone {
                     self.forget(&uid);
                 }
@@ -256,6 +258,7 @@ impl<S: Soundness> Controller for TtlController<S> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests count, in any order")]
 mod tests {
     use serde_json::{Value, json};
     use tally_core::ids::Revision;

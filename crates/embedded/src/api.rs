@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_api::options::WatchOptions;
-use tally_runtime::controller::{Call, Stream};
-use tally_runtime::driver::api::{Api, Events, Heard, Response, Start, Trouble};
 use tally_core::ids::Revision;
 use tally_registry::{Registry, Target, WatchEvent, WatchStream};
+use tally_runtime::controller::{Call, Stream};
+use tally_runtime::driver::api::{Api, Events, Heard, Response, Start, Trouble};
 
 use crate::{perform, refusal, resource};
 

@@ -7,9 +7,9 @@ use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
-use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_core::ids::Revision;
 use tally_registry::{Deleted, Registry, Target};
+use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 
 pub use api::Embedded;
 

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
 use tally_core::time::Timestamp;
+use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 
 fn crons() -> Box<dyn Controller> {
     Box::new(CronJobs::default())

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use support::{Cluster, kinds};
-use tally_runtime::controller::{Kind, Refusal, Reply};
 use tally_controllers::gc::GarbageCollector;
+use tally_runtime::controller::{Kind, Refusal, Reply};
 
 fn started() -> Cluster {
     Cluster::new(vec![Box::new(GarbageCollector::new(kinds()))])

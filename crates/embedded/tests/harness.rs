@@ -5,8 +5,8 @@ mod support;
 
 use serde_json::json;
 use support::{Cluster, kinds};
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Request, RequestId, Stream, Verb};
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Request, RequestId, Stream, Verb};
 
 /// Copies every ConfigMap `x` to `x-copy`, a minute after it sees it.
 #[derive(Default)]

@@ -6,9 +6,9 @@ mod support;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_runtime::controller::{Controller, Kind};
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
+use tally_runtime::controller::{Controller, Kind};
 
 fn jobs() -> Box<dyn Controller> {
     Box::new(JobController::new(Config::default()))

@@ -5,10 +5,10 @@ mod support;
 
 use serde_json::{Value, json};
 use support::{Cluster, kinds};
-use tally_runtime::controller::{Controller, Kind, Refusal, Reply};
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::namespace::Namespaces;
 use tally_controllers::service_account;
+use tally_runtime::controller::{Controller, Kind, Refusal, Reply};
 
 /// All content, Events included.
 fn content() -> Vec<Kind> {

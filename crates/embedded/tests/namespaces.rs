@@ -5,8 +5,8 @@ mod support;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_runtime::controller::{Kind, Refusal, Reply, Verb};
 use tally_controllers::{root_ca, service_account};
+use tally_runtime::controller::{Kind, Refusal, Reply, Verb};
 
 const ACCOUNT: (Kind, &str) = (Kind::SERVICE_ACCOUNT, "default");
 const MAP: (Kind, &str) = (Kind::CONFIG_MAP, "kube-root-ca.crt");

@@ -5,9 +5,9 @@ mod support;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_runtime::controller::{Call, Controller, Kind, Verb};
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::pod_gc::{Options, PodGc};
+use tally_runtime::controller::{Call, Controller, Kind, Verb};
 
 fn jobs() -> Box<dyn Controller> {
     Box::new(JobController::new(Config::default()))

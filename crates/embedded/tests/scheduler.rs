@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use support::Cluster;
-use tally_runtime::controller::{Call, Controller, Kind, Refusal, Reply, Verb};
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::scheduler::Scheduler;
+use tally_runtime::controller::{Call, Controller, Kind, Refusal, Reply, Verb};
 
 fn jobs() -> Box<dyn Controller> {
     Box::new(JobController::new(Config::default()))

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde::Deserialize;
-use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
-use tally_runtime::kit::Asked;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
+use tally_runtime::kit::Asked;
 use tokio::sync::Notify;
 
 use crate::losses::Losses;

@@ -3,10 +3,10 @@
 use compact_str::CompactString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tally_runtime::controller::{Call, Kind, Reply, Verb};
-use tally_runtime::kit::retry_at;
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::controller::{Call, Kind, Reply, Verb};
+use tally_runtime::kit::retry_at;
 
 use crate::losses;
 use crate::options::Options;

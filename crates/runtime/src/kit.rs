@@ -63,6 +63,12 @@ pub trait View {
     fn meta(&self) -> &Meta;
 }
 
+impl<V: View> View for std::sync::Arc<V> {
+    fn meta(&self) -> &Meta {
+        (**self).meta()
+    }
+}
+
 /// The objects of one stream, by namespace and name.
 #[derive(Debug)]
 pub struct Mirror<V> {

@@ -11,4 +11,5 @@ pub mod lease;
 pub mod metric;
 pub mod response;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, reason = "a test that is written wrong may panic")]
 pub mod testing;

@@ -3,10 +3,10 @@
 
 use compact_str::CompactString;
 use serde_json::Value;
-use tally_runtime::controller::{Call, Kind, Verb};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobStatus;
 use tally_core::pod::TRACKING_FINALIZER;
+use tally_runtime::controller::{Call, Kind, Verb};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {

@@ -18,12 +18,12 @@ use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, PatchKind, ReadAt, WriteOptions};
-use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobSpec, JobView};
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
 use tally_registry::{Object, Registry, Target};
+use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_store::{Change as StoreChange, Event, Expect, Options, Store, Watcher, Write};
 
 pub use tally_api::options::Propagation;

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::{Value, json};
-use tally_runtime::controller::Kind;
 use tally_core::ids::Revision;
+use tally_runtime::controller::Kind;
 use tally_store::{Event, Watcher};
 
 use crate::api::Actor;

@@ -2,7 +2,6 @@
 //! They take the place of the models of a node and of a garbage collector.
 
 use serde_json::{Value, json};
-use tally_runtime::controller::{Call, Controller, Kind, Reply, Verb};
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::{Hollow, PREFIX};
@@ -11,6 +10,7 @@ use tally_controllers::pod_gc::PodGc;
 use tally_controllers::scheduler::Scheduler;
 use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
 use tally_core::mutation::Soundness;
+use tally_runtime::controller::{Call, Controller, Kind, Reply, Verb};
 
 use crate::api::Actor;
 use crate::archive::{Archive, Version};

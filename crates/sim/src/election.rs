@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use tally_runtime::controller::{Input, Outbox, Request, RequestId};
-use tally_runtime::lease::{Change, Config, Elector, Step};
 use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::controller::{Input, Outbox, Request, RequestId};
+use tally_runtime::lease::{Change, Config, Elector, Step};
 
 use crate::counters::Sometimes;
 use crate::world::World;

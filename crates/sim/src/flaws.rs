@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::Value;
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Stream, Verb};
 use tally_core::ids::Revision;
 use tally_core::mutation::{Bug, Soundness};
 use tally_core::time::Timestamp;
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Stream, Verb};
 
 use crate::cluster::Role;
 

@@ -1,10 +1,10 @@
 //! After the chaos: faults stop, and the world must settle, finish every Job and come to rest.
 
-use tally_runtime::controller::Kind;
 use tally_core::job::JobView;
 use tally_core::mutation::Soundness;
 use tally_core::pod::Phase;
 use tally_core::time::Span;
+use tally_runtime::controller::Kind;
 
 use crate::counters::Sometimes;
 use crate::oracle::Violation;

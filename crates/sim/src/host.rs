@@ -10,6 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::Value;
+use tally_controllers::job::JobController;
+use tally_core::ids::{JobUid, Revision};
+use tally_core::mutation::Soundness;
+use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::{
     Call, Controller, Input, Kind, Metric, Outbox, Refusal, Reply, Request, RequestId, Stream, Verb,
 };
@@ -18,13 +22,9 @@ use tally_runtime::driver::events::Mailbox;
 use tally_runtime::driver::limit::Limit;
 use tally_runtime::driver::reflector::{Next, Reflector, Word};
 use tally_runtime::driver::requests::Requests;
-use tally_controllers::job::JobController;
 use tally_runtime::kit::Meta;
 use tally_runtime::lease::Change;
 use tally_runtime::response::{Interpreted, interpret};
-use tally_core::ids::{JobUid, Revision};
-use tally_core::mutation::Soundness;
-use tally_core::time::{Span, Timestamp};
 
 use crate::action::{Action, PodChange};
 use crate::api::Actor;

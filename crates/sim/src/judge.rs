@@ -17,10 +17,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::Value;
-use tally_runtime::controller::{Call, Kind, Reply, Verb};
 use tally_core::ids::Revision;
 use tally_core::quantity::Quantity;
 use tally_core::time::Timestamp;
+use tally_runtime::controller::{Call, Kind, Reply, Verb};
 
 use crate::api::Actor;
 use crate::archive::{Archive, Version, Written};

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use compact_str::CompactString;
-use tally_runtime::driver::events::Recorder;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
 use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::driver::events::Recorder;
 
 use crate::api::{Actor, Api, Change, Key};
 use crate::choices::{Choices, Tape};

@@ -6,11 +6,11 @@ mod harness;
 
 use harness::*;
 use serde_json::{Value, json};
-use tally_runtime::controller::{Controller, Input, Kind, Outbox, Refusal, Reply, Request};
 use tally_controllers::job::{Config, JobController};
 use tally_core::ids::Revision;
 use tally_core::pod::{Phase, PodView};
 use tally_core::time::Span;
+use tally_runtime::controller::{Controller, Input, Kind, Outbox, Refusal, Reply, Request};
 use tally_sim::action::Action;
 use tally_sim::api::{Actor, Hold, Propagation};
 

@@ -5,10 +5,10 @@
 mod harness;
 
 use harness::*;
-use tally_runtime::controller::{Controller, Input, Kind, Outbox};
 use tally_controllers::job::{Config, JobController};
 use tally_core::pod::Phase;
 use tally_core::time::Span;
+use tally_runtime::controller::{Controller, Input, Kind, Outbox};
 use tally_sim::action::Action;
 use tally_sim::api::{Actor, plain_pod};
 

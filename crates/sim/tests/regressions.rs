@@ -8,12 +8,12 @@ mod harness;
 use std::collections::BTreeSet;
 
 use harness::*;
-use tally_runtime::controller::Metric;
 use tally_core::ids::Revision;
 use tally_core::job::{JobStatus, JobView, PodReplacementPolicy};
 use tally_core::ledger::Limits;
 use tally_core::pod::Phase;
 use tally_core::time::Span;
+use tally_runtime::controller::Metric;
 use tally_sim::action::{Action, PodChange};
 use tally_sim::api::{Actor, Propagation};
 use tally_sim::{run, scenarios};

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use tally_runtime::driver::{self, Silent};
 use tally_controllers::hollow::Hollow;
+use tally_runtime::driver::{self, Silent};
 
-use crate::controller::remote::{Remote, connect};
+use tally_remote::{Remote, connect};
 
 #[derive(clap::Args)]
 pub struct Args {

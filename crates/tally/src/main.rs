@@ -1,7 +1,6 @@
 //! Tally: runs Kubernetes Jobs and counts every Pod exactly once.
 
 mod bench;
-mod client;
 mod controller;
 mod hollow;
 mod metrics;

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures_util::stream;
-use tally_runtime::driver::{self, Observer};
 use tally_core::ids::PodUid;
 use tally_core::time::Span;
 use tally_node::logs;
@@ -22,6 +21,7 @@ use tally_node::options::Options;
 use tally_node::port::Attempt;
 use tally_node::runtime::{Config, Runtime};
 use tally_registry::Registry;
+use tally_runtime::driver::{self, Observer};
 use tally_server::{Log, Logs, Over, Wanted};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

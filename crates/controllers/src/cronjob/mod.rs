@@ -17,9 +17,9 @@ use compact_str::CompactString;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
+use plan::{Memory, Note, Timing};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
 use tally_runtime::kit::{Asked, Meta, Mirror, Seen, retry_at};
-use plan::{Memory, Note, Timing};
 use view::{Child, CronJob, Policy};
 
 /// Requests under way at once, and so CronJobs in work.

@@ -224,6 +224,7 @@ impl Graph {
         stream.listing = false;
         stream.reached = stream.reached.max(Some(at));
         let epoch = stream.epoch;
+        #[allow(clippy::disallowed_methods, reason = "sorted below")]
         let missing = self.nodes.iter().filter(|(_, node)| node.kind == kind && node.seen != epoch);
         let mut missing: Vec<_> = missing.map(|(uid, _)| uid.clone()).collect();
         missing.sort_unstable();

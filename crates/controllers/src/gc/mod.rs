@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tally_core::ids::{ObjectUid, Revision};
 use tally_core::time::{Span, Timestamp};
 
-use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
-use tally_runtime::kit::{Asked, Meta, retry_at};
 use decide::{Decision, call, decide, misplaced_owner};
 use graph::{Effect, Graph, Look, Place};
+use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
+use tally_runtime::kit::{Asked, Meta, retry_at};
 
 /// Requests under way at once. The dependents of one owner can be a hundred thousand: they wait here, as UIDs, not as
 /// requests.

@@ -40,11 +40,11 @@ use serde_json::json;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
 
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use tally_runtime::kit::{Asked, retry_at};
 use plan::{Step, plan};
 use pod::{Container, Pod};
 use report::Facts;
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::kit::{Asked, retry_at};
 
 pub use script::PREFIX;
 
@@ -288,8 +288,10 @@ impl Hollow {
 
     fn pods_listed(&mut self) {
         let epoch = self.pod_epoch;
+        #[allow(clippy::disallowed_methods, reason = "sorted below")]
         let missing = self.pods.iter().filter(|(_, live)| live.epoch != epoch);
-        let missing: Vec<PodUid> = missing.map(|(uid, _)| uid.clone()).collect();
+        let mut missing: Vec<PodUid> = missing.map(|(uid, _)| uid.clone()).collect();
+        missing.sort_unstable();
         for uid in missing {
             self.forget(&uid);
         }

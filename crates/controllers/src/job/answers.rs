@@ -9,8 +9,8 @@ use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
 use super::{Adoption, Chore, GET_RETRY, JobController, Pending, effects, pod_key};
-use tally_runtime::controller::{Metric, Outbox};
 use crate::wire::{Action, Answer, Object, PodChange};
+use tally_runtime::controller::{Metric, Outbox};
 
 impl<S: Soundness> JobController<S> {
     pub(super) fn answered(&mut self, pending: Pending, answer: Answer, now: Timestamp, out: &mut Outbox) {
@@ -187,7 +187,11 @@ impl<S: Soundness> JobController<S> {
             }
             _ => {
                 ledger.status_unwritten();
-                out.metrics.push(Metric::Sync { indexed, action: tally_runtime::metric::SyncAction::Tracking, error: true });
+                out.metrics.push(Metric::Sync {
+                    indexed,
+                    action: tally_runtime::metric::SyncAction::Tracking,
+                    error: true,
+                });
                 if let Some(tracked) = self.tracked_mut(slot) {
                     tracked.refreshing = true;
                 }

@@ -104,8 +104,8 @@ mod tests {
     use tally_core::pod::TRACKING_FINALIZER;
 
     use super::*;
-    use tally_runtime::controller::{Input, Reply};
     use crate::job::{Config, JobController};
+    use tally_runtime::controller::{Input, Reply};
     use tally_runtime::testing::{Probe, done};
 
     fn job() -> Value {

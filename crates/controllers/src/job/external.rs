@@ -11,8 +11,8 @@ use tally_core::mutation::Soundness;
 use tally_core::time::{Span, Timestamp};
 
 use super::{Chore, JobController, Pending, effects};
-use tally_runtime::controller::Outbox;
 use crate::wire::{Action, Answer, Object};
+use tally_runtime::controller::Outbox;
 
 /// How long nothing may happen to a Job before its manager counts as missing. Any controller that runs has seen the Job
 /// by then, and has had the time to say that it has.

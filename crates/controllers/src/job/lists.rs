@@ -15,9 +15,9 @@ use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use super::{FixedState, JobController, JobSlot, Pending};
+use crate::wire::{Action, Answer};
 use tally_runtime::controller::Outbox;
 use tally_runtime::kit;
-use crate::wire::{Action, Answer};
 
 /// How many Jobs one list is for: a request line of two kilobytes passes every proxy.
 const LIST_JOBS: usize = 50;

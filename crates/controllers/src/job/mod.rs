@@ -24,13 +24,13 @@ use tally_core::pod::PodView;
 use tally_core::status_rules;
 use tally_core::time::{Span, Timestamp};
 
-use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
-use tally_runtime::kit::Meta;
-use tally_runtime::metric::SyncAction;
 use crate::wire::{self, Action, Object, PodChange};
 pub use external::UNSERVED_AFTER;
 use external::Unserved;
 use strays::Strays;
+use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
+use tally_runtime::kit::Meta;
+use tally_runtime::metric::SyncAction;
 
 type FixedState = foldhash::fast::FixedState;
 

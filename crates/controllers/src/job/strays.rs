@@ -16,8 +16,8 @@ use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
 use super::{FixedState, JobController, JobSlot, Pending, pod_key};
-use tally_runtime::controller::{Metric, Outbox};
 use crate::wire::{Action, Answer, Object, PodChange};
+use tally_runtime::controller::{Metric, Outbox};
 
 /// Orphan releases in flight at a time: ten thousand orphans must not crowd out the Jobs that run (S16).
 const ORPHANS_IN_FLIGHT: usize = 100;
@@ -240,12 +240,14 @@ impl Strays {
 
     pub fn relist_ends(&mut self, at: Revision) {
         let epoch = self.epoch;
-        let missing: Vec<PodUid> = self
+        #[allow(clippy::disallowed_methods, reason = "sorted below")]
+        let mut missing: Vec<PodUid> = self
             .pods
             .iter()
             .filter(|(_, (pod, seen_in))| *seen_in != epoch && pod.revision <= at)
             .map(|(uid, _)| uid.clone())
             .collect();
+        missing.sort_unstable();
         for uid in missing {
             self.remove(&uid);
         }
@@ -522,6 +524,7 @@ impl<S: Soundness> JobController<S> {
     }
 
     /// Whether a status that records this Pod is in flight.
+    #[allow(clippy::disallowed_methods, reason = "`any` is the same in every order")]
     fn is_being_recorded(&self, pod: &PodView) -> bool {
         pod.phase.is_terminal()
             && self.requests.values().any(|(pending, _)| match pending {

@@ -25,9 +25,9 @@ use tally_core::ids::{ObjectUid, Revision};
 use tally_core::pod::TRACKING_FINALIZER;
 use tally_core::time::{Span, Timestamp};
 
+use conditions::{Found, changed};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_runtime::kit::{Asked, Meta, retry_at};
-use conditions::{Found, changed};
 
 /// Namespaces worked on at once, with one request each. Emptying one is a burst of requests, and there is no hurry.
 pub const MOST_UNDER_WAY: usize = 16;

@@ -20,11 +20,11 @@ use compact_str::CompactString;
 use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
-use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
-use tally_runtime::kit::{Asked, Meta, Mirror, Seen, View, retry_at, with_condition};
 use node::{Node, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
+use tally_runtime::kit::{Asked, Meta, Mirror, Seen, View, retry_at, with_condition};
 
 /// Status writes at a time. They must not stand in the way of bindings.
 const MOST_TOLD_AT_ONCE: usize = 8;

@@ -21,7 +21,7 @@ pub(super) struct Node {
     allocatable: Amounts,
 }
 
-impl View for Arc<Node> {
+impl View for Node {
     fn meta(&self) -> &Meta {
         &self.meta
     }

@@ -11,11 +11,11 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::options::WatchOptions;
-use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 use tally_embedded::{perform, resource};
 use tally_registry::{Registry, Target, WatchEvent, WatchStream, World};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_store::{Options, Store};
 
 /// Rounds of inputs in which nothing comes to rest mean a controller that talks to itself.

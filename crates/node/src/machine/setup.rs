@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tally_runtime::kit::retry_at;
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::kit::retry_at;
 
 use super::container::State;
 use super::{Effects, Machine};

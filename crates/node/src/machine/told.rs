@@ -5,13 +5,13 @@
 use std::hash::BuildHasher;
 
 use serde_json::{Value, json};
-use tally_runtime::controller::{Call, Kind, Verb};
-use tally_runtime::kit::retry_at;
 use tally_core::ids::Revision;
 use tally_core::pod::{
     FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, Phase, TRACKING_FINALIZER,
 };
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::controller::{Call, Kind, Verb};
+use tally_runtime::kit::retry_at;
 
 use super::{Machine, Why};
 use crate::losses::{self, Slot};

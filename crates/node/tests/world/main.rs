@@ -14,7 +14,6 @@ use fastrand::Rng;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tally_api::options::WatchOptions;
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
 use tally_embedded::{perform, resource};
@@ -23,6 +22,7 @@ use tally_node::node::Node;
 use tally_node::options::Options;
 use tally_node::port::{Attempt, Deed, Exit, Failure, Found, Report, Signal};
 use tally_registry::{Registry, Target, WatchEvent, WatchStream, World as Surroundings};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 use tally_store::{Options as StoreOptions, Store};
 
 const NODE: &str = "here";

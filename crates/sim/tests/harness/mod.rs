@@ -10,9 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Metric, Outbox, Refusal, Reply, Request};
 use tally_controllers::job::{Config, JobController};
-use tally_runtime::response::interpret;
 use tally_controllers::ttl::TtlController;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::indexes::IndexSet;
@@ -21,6 +19,8 @@ use tally_core::ledger::Limits;
 use tally_core::mutation::Sound;
 use tally_core::pod::{ControllerRef, Exit, Phase, PodView};
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Metric, Outbox, Refusal, Reply, Request};
+use tally_runtime::response::interpret;
 use tally_sim::action::{Action, PodChange};
 use tally_sim::api::{Actor, Api, Key, Propagation, plain_pod};
 

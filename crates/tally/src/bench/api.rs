@@ -10,8 +10,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args as ClapArgs;
 use http_body_util::BodyExt;
 
-use super::server::Server;
-use crate::client::{Api, Call, Connection};
+use tally_runtime::controller::{Call, Kind, Verb};
+
+use super::server::{Api, Client, Server};
 
 #[derive(ClapArgs)]
 pub struct Args {
@@ -48,33 +49,32 @@ async fn measure(args: &Args) -> Result<()> {
     };
     let api = match (&own, &args.kubeconfig) {
         (Some(server), _) => server.api.clone(),
-        (None, Some(path)) => Api::from_kubeconfig(path)
-            .with_context(|| format!("{} is not a kubeconfig with a client certificate", path.display()))?,
+        (None, Some(path)) => Api::of(path).await?,
         (None, None) => bail!("no server"),
     };
     let memory = || own.as_ref().and_then(Server::memory);
     let (clients, pods) = (usize::from(args.clients), args.pods as usize);
-    let namespace = Call::new("POST", "/api/v1/namespaces").body(&serde_json::json!({"metadata": {"name": "bench"}}));
-    let made = api.connection().call(&namespace).await?;
+    let namespace = serde_json::json!({"metadata": {"name": "bench"}});
+    let made = api.connection()?.call(&Call::new(Verb::Create, Kind::NAMESPACE, "", "").body(&namespace)).await?;
     if !matches!(made.code, 201 | 409) {
-        bail!("cannot make the namespace bench: {} {}", made.code, made.text);
+        bail!("cannot make the namespace bench: {} {}", made.code, String::from_utf8_lossy(&made.body));
     }
     let load = Load { api: &api, clients, server: own.as_ref() };
-    println!("{clients} clients, {pods} Pods, {} watchers, HTTP/1.1 over TLS", args.watchers);
+    println!("{clients} clients, {pods} Pods, {} watchers, HTTP/2 over TLS", args.watchers);
 
     let before = memory();
-    load.run("create", pods, 201, |number| Call::new("POST", COLLECTION).body(&pod(number))).await?;
+    load.run("create", pods, 201, |number| about(Verb::Create, "").body(&pod(number))).await?;
     if let (Some(before), Some(after)) = (before, memory()) {
         let each = after.saturating_sub(before) / pods as u64;
         println!("memory    {each} bytes per Pod ({} MB with {pods} Pods)", after / 1_000_000);
     }
-    load.run("get", pods, 200, |number| Call::get(format!("{COLLECTION}/p{number}"))).await?;
+    load.run("get", pods, 200, |number| about(Verb::Get, &format!("p{number}"))).await?;
     load.run("update", pods, 200, |number| status(number, "Running")).await?;
     list(&api, pods).await?;
     watch(&load, usize::from(args.watchers), pods.min(5_000)).await?;
     load.run("delete", pods, 200, |number| {
         let now = serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
-        Call::new("DELETE", format!("{COLLECTION}/p{number}")).body(&now)
+        about(Verb::Delete, &format!("p{number}")).body(&now)
     })
     .await?;
     Ok(())
@@ -95,9 +95,13 @@ fn pod(number: usize) -> serde_json::Value {
     })
 }
 
+fn about(verb: Verb, pod: &str) -> Call {
+    Call::new(verb, Kind::POD, "bench", pod)
+}
+
 fn status(number: usize, phase: &str) -> Call {
-    Call::new("PATCH", format!("{COLLECTION}/p{number}/status"))
-        .header("content-type", "application/merge-patch+json")
+    about(Verb::MergePatch, &format!("p{number}"))
+        .subresource("status")
         .body(&serde_json::json!({"status": {"phase": phase}}))
 }
 
@@ -114,7 +118,7 @@ impl Load<'_> {
         let cpu = self.server.and_then(Server::cpu);
         let began = Instant::now();
         let client = || async {
-            let mut connection = self.api.connection();
+            let connection = self.api.connection()?;
             let mut took = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +128,7 @@ impl Load<'_> {
                 let asked = Instant::now();
                 let answer = connection.call(&call(number)).await?;
                 if answer.code != expected {
-                    bail!("{name} {number}: {} {} {}", answer.code, answer.text, answer.warnings.join("; "));
+                    bail!("{name} {number}: {} {}", answer.code, String::from_utf8_lossy(&answer.body));
                 }
                 took.push(asked.elapsed());
             }
@@ -149,16 +153,16 @@ async fn all<T, F: Future<Output = Result<T>>>(futures: impl Iterator<Item = F>)
 }
 
 async fn list(api: &Api, pods: usize) -> Result<()> {
-    let mut connection = api.connection();
+    let connection = api.connection()?;
     let mut took = Vec::new();
     let mut size = 0;
     for _ in 0..5 {
         let asked = Instant::now();
-        let answer = connection.call(&Call::get(COLLECTION)).await?;
+        let answer = connection.get(COLLECTION).await?;
         took.push(asked.elapsed());
-        size = answer.text.len();
+        size = answer.body.len();
         if answer.code != 200 {
-            bail!("list: {} {}", answer.code, answer.text);
+            bail!("list: {} {}", answer.code, String::from_utf8_lossy(&answer.body));
         }
     }
     took.sort_unstable();
@@ -171,17 +175,17 @@ async fn list(api: &Api, pods: usize) -> Result<()> {
 async fn watch(load: &Load<'_>, watchers: usize, changes: usize) -> Result<()> {
     let mut streams = Vec::new();
     for _ in 0..watchers {
-        let mut connection = load.api.connection();
-        let newest = connection.call(&Call::get(format!("{COLLECTION}?limit=1"))).await?.value();
+        let connection = load.api.connection()?;
+        let newest = connection.get(&format!("{COLLECTION}?limit=1")).await?.body;
+        let newest: serde_json::Value = serde_json::from_slice(&newest).context("a list that is not JSON")?;
         let at = newest["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        let call = Call::get(format!("{COLLECTION}?watch=true&resourceVersion={at}"));
-        streams.push((connection, call));
+        streams.push((connection, format!("{COLLECTION}?watch=true&resourceVersion={at}")));
     }
     let delivered = Arc::new(AtomicUsize::new(0));
     let mut readers = Vec::new();
-    for (mut connection, call) in streams {
+    for (connection, path) in streams {
         let delivered = delivered.clone();
-        readers.push(tokio::spawn(async move { read(&mut connection, &call, changes, &delivered).await }));
+        readers.push(tokio::spawn(async move { read(&connection, &path, changes, &delivered).await }));
     }
     let began = Instant::now();
     load.run("change", changes, 200, |number| status(number, "Succeeded")).await?;
@@ -194,8 +198,8 @@ async fn watch(load: &Load<'_>, watchers: usize, changes: usize) -> Result<()> {
     Ok(())
 }
 
-async fn read(connection: &mut Connection, call: &Call, changes: usize, delivered: &AtomicUsize) -> Result<()> {
-    let mut body = connection.open(call).await?.into_body();
+async fn read(connection: &Client, path: &str, changes: usize, delivered: &AtomicUsize) -> Result<()> {
+    let mut body = connection.watch(path).await?;
     let mut seen = 0;
     while seen < changes {
         let frame = body.frame().await.context("the stream ended early")??;

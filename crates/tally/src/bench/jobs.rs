@@ -10,8 +10,9 @@ use clap::Args as ClapArgs;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::server::{Process, Server};
-use crate::client::{Api, Call};
+use tally_runtime::controller::{Call, Kind, Verb};
+
+use super::server::{Api, Process, Server};
 
 #[derive(ClapArgs)]
 pub struct Args {
@@ -67,15 +68,15 @@ fn job(name: &str, completions: u32, parallelism: u32, indexed: bool) -> Value {
 /// Creates a Job and waits, on a watch that was open before, until it is finished. Its last state.
 async fn finish(api: &Api, body: &Value) -> Result<(Duration, Value)> {
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
-    let watch = Call::get(format!("{JOBS}?watch=true&fieldSelector=metadata.name%3D{name}"));
-    let mut stream = api.connection().open(&watch).await?.into_body();
-    let mut connection = api.connection();
+    let watch = format!("{JOBS}?watch=true&fieldSelector=metadata.name%3D{name}");
+    let mut stream = api.connection()?.watch(&watch).await?;
+    let connection = api.connection()?;
     // The connection stands before the clock runs.
-    connection.call(&Call::get("/readyz")).await?;
+    connection.get("/readyz").await?;
     let began = Instant::now();
-    let made = connection.call(&Call::new("POST", JOBS).body(body)).await?;
+    let made = connection.call(&Call::new(Verb::Create, Kind::JOB, "default", "").body(body)).await?;
     if made.code != 201 {
-        bail!("cannot create the Job {name}: {} {}", made.code, made.text);
+        bail!("cannot create the Job {name}: {} {}", made.code, String::from_utf8_lossy(&made.body));
     }
     let mut text = Vec::new();
     loop {
@@ -166,7 +167,8 @@ async fn whole(args: &Args, directory: &std::path::Path, completions: u32, index
 
 /// How often the server was asked for what, watches aside: only requests over HTTP, so not those of its own controllers.
 async fn requests(api: &Api) -> Result<BTreeMap<String, u64>> {
-    let page = api.connection().call(&Call::get("/metrics")).await?.text;
+    let page = api.connection()?.get("/metrics").await?.body;
+    let page = String::from_utf8_lossy(&page);
     let mut counts = BTreeMap::new();
     for line in page.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
         let (labels, count) = line.rsplit_once("} ").context("a figure without a value")?;

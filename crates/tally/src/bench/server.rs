@@ -6,9 +6,50 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::client::{Api, Call};
+use hyper::Method;
+use hyper::body::Incoming;
+use tally_remote::{Answer, Remote, connect, request};
+use tally_runtime::controller::Call;
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// How to reach the server under load.
+#[derive(Clone)]
+pub struct Api(kube::Config);
+
+/// A client with connections of its own.
+pub struct Client(Remote);
+
+impl Api {
+    pub async fn of(kubeconfig: &Path) -> Result<Api> {
+        let place = connect::Place { kubeconfig: Some(kubeconfig.to_owned()), context: None };
+        Ok(Api(connect::config(&place).await?))
+    }
+
+    pub fn connection(&self) -> Result<Client> {
+        Ok(Client(Remote::new(connect::service(&self.0)?)))
+    }
+}
+
+impl Client {
+    pub async fn call(&self, call: &Call) -> Result<Answer> {
+        answered(self.0.ask(request::of_call(call)?).await)
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Answer> {
+        answered(self.0.ask(request::plain(Method::GET, path, Default::default())?).await)
+    }
+
+    /// The body of a watch.
+    pub async fn watch(&self, path: &str) -> Result<Incoming> {
+        let opened = self.0.open(request::plain(Method::GET, path, Default::default())?).await;
+        Ok(answered(opened)?.into_body())
+    }
+}
+
+fn answered<T>(outcome: Result<T, tally_remote::Failure>) -> Result<T> {
+    outcome.map_err(|failure| anyhow::Error::msg(failure.why))
+}
 
 /// Ends, and takes its directory along, when dropped.
 pub struct Server {
@@ -30,8 +71,8 @@ impl Server {
         let mut process = Process::start(command)?;
         let until = Instant::now() + READY_WITHIN;
         loop {
-            if let Some(api) = Api::from_kubeconfig(&kubeconfig)
-                && let Ok(answer) = api.connection().call(&Call::get("/readyz")).await
+            if let Ok(api) = Api::of(&kubeconfig).await
+                && let Ok(answer) = api.connection()?.get("/readyz").await
                 && answer.code == 200
             {
                 return Ok(Server { process, directory, api });

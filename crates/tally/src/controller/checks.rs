@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tally_runtime::controller::Kind;
 
 use super::flags::Name;
-use super::remote::{Answer, Remote, request};
 use super::revisions::{self, RevisionError};
+use tally_remote::{Answer, Remote, request};
 
 /// Older ones lack fields of the Job's status that are written.
 const OLDEST_MINOR: u32 = 30;

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tally_runtime::controller::Controller;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
+use tally_runtime::controller::Controller;
 
 /// What `tally controller` runs. The rest of a cluster's controllers are part of its own controller manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -19,8 +19,8 @@ use tally_runtime::driver::api::Trouble;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use super::remote::Remote;
 use crate::metrics::Metrics;
+use tally_remote::Remote;
 
 /// Those who ask at once; others wait.
 const CONNECTIONS: usize = 64;

@@ -8,7 +8,6 @@ mod flags;
 mod health;
 mod lead;
 mod log;
-pub mod remote;
 mod revisions;
 
 use std::net::SocketAddr;
@@ -25,7 +24,7 @@ use tokio::sync::watch;
 use flags::{Name, Names};
 use health::Health;
 use lead::{Candidate, Outcome};
-use remote::{Remote, connect};
+use tally_remote::{Remote, connect};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

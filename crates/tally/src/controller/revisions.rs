@@ -8,10 +8,10 @@
 
 use std::time::Duration;
 
-use tally_runtime::controller::Kind;
 use tally_core::ids::Revision;
+use tally_runtime::controller::Kind;
 
-use super::remote::{Remote, request};
+use tally_remote::{Remote, request};
 
 /// While running. The servers may be told to keep Pods elsewhere at any time.
 const EVERY: Duration = Duration::from_secs(180);
@@ -94,13 +94,13 @@ async fn newest(remote: &Remote, kind: Kind) -> Result<Revision, RevisionError> 
     if answer.code != 200 {
         return Err(RevisionError::Unread(format!("the server answers {} to a list of {}", answer.code, kind.plural)));
     }
-    super::remote::list_revision(&answer.body).map_err(RevisionError::Unread)
+    tally_remote::list_revision(&answer.body).map_err(RevisionError::Unread)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::remote::fake::server;
     use super::*;
+    use tally_remote::fake::server;
 
     #[test]
     fn three_lists_of_one_etcd_do_not_go_back() {

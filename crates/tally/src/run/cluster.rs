@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use tally_runtime::driver::{self, Silent};
 use tally_controllers::hollow::Hollow;
 use tally_core::time::Span;
 use tally_node::notes::Notes;
 use tally_registry::Registry;
+use tally_runtime::driver::{self, Silent};
 use tally_store::{Options, Store};
 
 use super::logs::{HollowLogs, Logs, ProcessLogs};

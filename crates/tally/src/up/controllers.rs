@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use tally_runtime::controller::Controller;
 use tally_controllers::cronjob::CronJobs;
-use tally_runtime::driver;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
@@ -16,6 +14,8 @@ use tally_controllers::ttl::TtlController;
 use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
 use tally_embedded::Embedded;
 use tally_registry::Registry;
+use tally_runtime::controller::Controller;
+use tally_runtime::driver;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
-use tally_runtime::driver;
 use tally_core::time::Span;
 use tally_registry::Registry;
+use tally_runtime::driver;
 use tally_server::{Pki, Server, kubeconfig};
 use tally_store::{Options, Store};
 use tokio::signal::unix::SignalKind;

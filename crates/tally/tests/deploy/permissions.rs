@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tally_runtime::controller::{Call, Event, Kind, Reference, Refusal, Reply, Verb};
-use tally_runtime::driver::Correlator;
-use tally_runtime::lease::{self, Elector, Step};
 use tally_controllers::wire::{self, Action, PodChange};
 use tally_core::ids::{JobUid, Revision};
 use tally_core::time::Timestamp;
+use tally_runtime::controller::{Call, Event, Kind, Reference, Refusal, Reply, Verb};
+use tally_runtime::driver::Correlator;
+use tally_runtime::lease::{self, Elector, Step};
 
 use super::renderings;
 

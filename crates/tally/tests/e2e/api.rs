@@ -1,10 +1,5 @@
 //! One client of the cluster, with whatever credentials its kubeconfig has.
 
-// Shared with the controller: all of kubeconfig works, and nothing is sent twice behind our back.
-#[allow(dead_code, reason = "the controller uses more of it")]
-#[path = "../../src/controller/remote/connect.rs"]
-mod connect;
-
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +8,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use serde_json::Value;
+// All of kubeconfig works, as for the controller, and nothing is sent twice.
+use tally_remote::connect;
 use tower::ServiceExt;
 
 const MERGE: &str = "application/merge-patch+json";

@@ -6,7 +6,6 @@
 // Every test binary uses a part of this.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-#[path = "../../src/client.rs"]
 pub mod client;
 pub mod kubectl;
 pub mod server;

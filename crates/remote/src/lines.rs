@@ -3,10 +3,10 @@
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tally_runtime::driver::api::{Heard, Trouble};
 use tally_core::ids::Revision;
+use tally_runtime::driver::api::{Heard, Trouble};
 
-use super::answer;
+use crate::answer;
 
 /// No object of a Kubernetes API is near this long: etcd takes 1.5 MB. Without a limit, a stream that is no watch would
 /// be collected for ever.

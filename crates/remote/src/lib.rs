@@ -2,7 +2,8 @@
 
 mod answer;
 pub mod connect;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test that is written wrong may panic")]
 pub mod fake;
 mod lines;
 pub mod request;
@@ -18,9 +19,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::HeaderMap;
 use hyper::body::Incoming;
+use tally_core::ids::Revision;
 use tally_runtime::controller::{Call, Refusal, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Response, Start, Trouble};
-use tally_core::ids::Revision;
 use tower::ServiceExt;
 
 use answer::Page;
@@ -92,7 +93,7 @@ impl Remote {
     /// One request, answered within the time there is.
     pub async fn ask(&self, request: Outgoing) -> Result<Answer, Failure> {
         let asked = async {
-            let (head, body) = self.send(request).await?.into_parts();
+            let (head, body) = self.open(request).await?.into_parts();
             let body = collect(body).await;
             let body = match body {
                 Ok(body) => body,
@@ -108,8 +109,8 @@ impl Remote {
         }
     }
 
-    /// The head of an answer.
-    async fn send(&self, request: Outgoing) -> Result<hyper::Response<Incoming>, Failure> {
+    /// Sends a request and returns the head of the response; the caller reads the body. A watch, for example.
+    pub async fn open(&self, request: Outgoing) -> Result<hyper::Response<Incoming>, Failure> {
         match self.0.service.clone().oneshot(request).await {
             Ok(response) => {
                 self.0.reach.answered();

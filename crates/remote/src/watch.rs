@@ -11,9 +11,9 @@ use tally_runtime::controller::{Call, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Events, Heard, Response, Start, Trouble};
 use tokio::time::Instant;
 
-use super::answer::{self, Page};
-use super::lines::Lines;
-use super::{Remote, request};
+use crate::answer::{self, Page};
+use crate::lines::Lines;
+use crate::{Remote, request};
 
 /// Servers end watches after a while; ours end after five to ten minutes, so that a server that was restarted gets its
 /// share of streams again, and not all at once.
@@ -154,7 +154,7 @@ impl Events for Watch {
 async fn open(remote: Remote, stream: Stream, from: request::From) -> Result<Incoming, Trouble> {
     let seconds = fastrand::u32(SECONDS);
     let request = request::watch(stream, from, seconds).map_err(|error| Trouble::Broken(error.to_string()))?;
-    let response = tokio::time::timeout(OPEN_WITHIN, remote.send(request)).await;
+    let response = tokio::time::timeout(OPEN_WITHIN, remote.open(request)).await;
     let response = response.map_err(|_| no_answer())?.map_err(|failure| Trouble::Broken(failure.why))?;
     let code = response.status().as_u16();
     if code == 200 {

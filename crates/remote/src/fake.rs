@@ -9,7 +9,7 @@ use hyper::{Request, Response as Answer};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use super::{Remote, connect};
+use crate::{Remote, connect};
 
 /// What was asked: path, query and what kind of answer would do.
 pub type Asked = Arc<Mutex<Vec<String>>>;

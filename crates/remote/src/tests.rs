@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use tally_core::ids::Revision;
 use tally_runtime::controller::{Call, Kind, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Events, Heard, Start, Trouble};
-use tally_core::ids::Revision;
 use tokio::net::TcpListener;
 
-use super::Remote;
-use super::fake::{remote, server};
+use crate::Remote;
+use crate::fake::{remote, server};
 
 fn short(heard: &Heard) -> String {
     match heard {

@@ -7,11 +7,11 @@ use hyper::HeaderMap;
 use hyper::header::{DATE, RETRY_AFTER};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tally_core::ids::Revision;
+use tally_core::time::Timestamp;
 use tally_runtime::controller::{Call, Refusal, Reply};
 use tally_runtime::driver::api::{Response, Trouble};
 use tally_runtime::response::{Interpreted, Status, interpret, interpret_refusal};
-use tally_core::ids::Revision;
-use tally_core::time::Timestamp;
 
 /// Longest text of a response that is no Status that goes into a message.
 const FOREIGN_TEXT: usize = 200;

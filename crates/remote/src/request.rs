@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use hyper::{Method, Request};
-use tally_runtime::controller::{Call, Kind, Stream, Verb};
 use tally_core::ids::Revision;
+use tally_runtime::controller::{Call, Kind, Stream, Verb};
 
 pub type Outgoing = Request<Full<Bytes>>;
 
