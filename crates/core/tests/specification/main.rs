@@ -1,5 +1,5 @@
-//! The contract in `docs/spec` and everything that cites it: each cited rule is defined, once, and each rule of a contract
-//! chapter has a test, or a reason why not.
+//! The contract in `docs/spec` and everything that cites it: each cited rule is defined, once, and each rule of a
+//! contract chapter has a test, or a reason why not.
 //!
 //! This reads files of the whole repository. It lives here because this crate is the quickest to build.
 

@@ -197,7 +197,8 @@ mod tests {
         let form = "untested.md: not `- [ID](page.md#ID): reason`: ";
         check("untested.md", &format!("{wrong}\n"), &format!("{form}{wrong}"));
         check("untested.md", "- [FIN-1](end.md#FIN-1): \n", &format!("{form}- [FIN-1](end.md#FIN-1): "));
-        check("README.md", "| x | FIN | [end.md](end.md) | contract |\n", "FIN-1 is defined twice: end.md, end.md; SUCC-1 does not belong here; SUCC-1 is defined twice: end.md, end.md; FIN has two chapters".replace("; SUCC-1 does", "; end.md: SUCC-1 does").as_str());
+        let twice = add("README.md", "| x | FIN | [end.md](end.md) | contract |\n");
+        assert!(twice.is_some_and(|problems| problems.contains("FIN has two chapters")));
         check("README.md", "| x | RM | [rm.md](rm.md) | contract |\n", "rm.md or its row in the table is missing");
         let spec = read(|pages| {
             pages.insert("more.md".to_owned(), String::new());

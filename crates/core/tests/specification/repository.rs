@@ -33,8 +33,8 @@ impl File {
 
 fn test_module(text: &str) -> &str {
     let is_module = |after: &str| {
-        let lines = after.lines().map(str::trim).filter(|line| !line.is_empty());
-        let item = lines.into_iter().find(|line| !line.starts_with("#["));
+        let mut lines = after.lines().map(str::trim).filter(|line| !line.is_empty());
+        let item = lines.find(|line| !line.starts_with("#["));
         item.is_some_and(|line| line.starts_with("mod ") && line.ends_with('{'))
     };
     let begins = text.match_indices("#[cfg(test)]").find(|(at, found)| is_module(&text[at + found.len()..]));
