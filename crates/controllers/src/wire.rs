@@ -301,6 +301,7 @@ mod tests {
         serde_json::from_slice(&call(action).body).unwrap()
     }
 
+    /// TRACK-12.
     #[test]
     fn a_release_is_guarded_and_leaves_other_finalizers_alone() {
         let action = Action::PatchPod {
@@ -316,6 +317,7 @@ mod tests {
         assert_eq!(body(&action), expected);
     }
 
+    /// TYPE-3.
     #[test]
     fn a_status_says_what_it_lacks() {
         let status = JobStatus { active: 2, uncounted_terminated_pods: Some(Default::default()), ..Default::default() };
@@ -362,6 +364,7 @@ mod tests {
         assert!(matches!(done(Sound, &release, Some(pod(held).as_bytes())), Answer::Done(_)), "somebody else holds it");
     }
 
+    /// MANAGE-10: a namespace on its way out is told from other refusals.
     #[test]
     fn refusals_mean_what_they_say() {
         let read = Action::GetPod { namespace: "ns".into(), name: "p".into() };

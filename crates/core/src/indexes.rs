@@ -327,6 +327,7 @@ mod tests {
     }
 
     /// Every pair of sets of the numbers below six, against bits of an integer.
+    /// IDXFMT-4.
     #[test]
     fn sets_of_intervals_are_sets() {
         let members = |bits: u32| (0..6).filter(move |index| bits >> index & 1 == 1);
@@ -362,6 +363,7 @@ mod tests {
         }
     }
 
+    /// IDXFMT-5.
     #[test]
     fn a_job_of_two_billion_indexes_is_one_interval() {
         let mut set = IndexSet::below(i32::MAX as u32);

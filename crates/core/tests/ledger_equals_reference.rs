@@ -92,7 +92,8 @@ impl Met {
     }
 }
 
-/// When no write at all can pass: the server lets nobody withdraw either condition, nor have both (STATUSVAL-20, -22, -27).
+/// When no write at all can pass: the server lets nobody withdraw either condition (STATUSVAL-22, STATUSVAL-27), nor have
+/// both (STATUSVAL-20).
 fn contradicts_itself(old: &JobStatus) -> bool {
     old.is_true(condition::SUCCESS_CRITERIA_MET) && old.is_true(condition::FAILURE_TARGET)
 }
@@ -281,7 +282,7 @@ fn a_uid_that_is_listed_twice_is_listed_once_in_the_next_write() {
     check_write_by_hand(&plain_facts(job, vec![plain_pod(1, |pod| pod.phase = Phase::Succeeded)]));
 }
 
-/// STATUSVAL-7, -25: null mends it, another time does not. Again nothing that a server stores.
+/// STATUSVAL-7, STATUSVAL-25: null mends it, another time does not. Again nothing that a server stores.
 #[test]
 fn a_completion_time_without_complete_is_no_obstacle() {
     let job = plain_job(|_, status| {

@@ -378,6 +378,7 @@ fn an_owner_without_uid_is_still_an_owner() {
     assert!(pod.job().is_some_and(|uid| uid.is_empty()));
 }
 
+/// TYPE-6.
 #[test]
 fn enumerations_from_a_newer_api_do_not_stop_the_rest() {
     let newer = read_job(&with(job(), "spec.completionMode", json!("Ordered")));

@@ -147,6 +147,7 @@ fn a_page_of_a_selection_ends_where_there_is_nothing_more_to_look_at() {
     assert_eq!(page("", 2), (2, true, Some(2)));
 }
 
+/// API-19.
 #[test]
 fn a_terminating_namespace_takes_nothing_new() {
     let cluster = Cluster::new();

@@ -1,5 +1,23 @@
-//! The ghost ledger: what really happened, kept outside the store, and the invariants I1-I14 held against every write; I15 and on
-//! are in `laws`.
+//! The ghost ledger: what really happened, kept outside the store, and the invariants held against every write. I15 to I25
+//! are in `laws`, G1 to G7 in `judge.rs`; `docs/scenarios.md` has all of them at length.
+//!
+//! - I1: no UID is tallied twice, nor as what it never was.
+//! - I2: at rest every Pod that carried the finalizer and ended is tallied, or need not be.
+//! - I3: no finalizer goes before its Pod is on record.
+//! - I4: no UID is listed twice, and at most 500 are.
+//! - I5: counters and conditions that decide are not taken back.
+//! - I6: a finished Job has nothing left to do, and is not written any more.
+//! - I7: the counts fit together, and no more Pods live than may.
+//! - I8: no index is complete and failed, out of range, or complete by no Pod.
+//! - I9: when faults stop, every Job finishes, and then nothing is written (`heal.rs`).
+//! - I10: planning again yields nothing (`world.rs`).
+//! - I11: no Job ends before it starts, and nothing is early.
+//! - I12: the same seed gives the same trace (`crates/tally/tests/cli.rs`).
+//! - I13: every status that is written passes the server's validation (`host.rs`).
+//! - I14: work is done once.
+//! - L1: a leader has stopped before another takes over (`election.rs`).
+//! - E1: no event is recorded more often than it happened (`heal.rs`).
+//! - M1: a controller writes only to the Jobs of its own manager (`world.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

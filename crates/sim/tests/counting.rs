@@ -430,6 +430,7 @@ fn a_controller_for_one_manager_lets_go_of_the_pods_of_its_own_jobs() {
 
 // ---- adoption ----
 
+/// OWN-4: a Pod that has ended without the finalizer is never adopted.
 #[test]
 fn a_counted_pod_that_loses_its_owner_is_not_counted_again() {
     for (phase, code) in [(Phase::Succeeded, 0), (Phase::Failed, 1)] {
@@ -465,6 +466,7 @@ fn a_recorded_pod_that_loses_its_owner_is_nobody_elses_to_count() {
 }
 
 /// A Job waits for Pods that it is about to adopt, however often that fails: what it made meanwhile would be too much.
+/// OWN-7.
 #[test]
 fn no_pod_is_made_while_an_adoption_fails() {
     for trouble in [Fate::Unavailable, Fate::Lost, Fate::ReplyLost] {
@@ -486,6 +488,7 @@ fn no_pod_is_made_while_an_adoption_fails() {
 }
 
 /// A definite no is not waited for: a webhook must not hold up the Job for ever (S15).
+/// OWN-7.
 #[test]
 fn a_job_goes_on_without_a_pod_that_it_may_not_adopt() {
     let mut cluster = Cluster::with("P1 C1 label=x", "a=R");
@@ -520,6 +523,7 @@ fn a_running_pod_on_record_is_neither_released_nor_tallied_before_it_ends() {
     }
 }
 
+/// SYNC-8.
 #[test]
 fn a_job_of_an_unknown_completion_mode_lets_its_pods_go_when_it_is_deleted() {
     let mut cluster = Cluster::with("P1 C1 mode=Odd", "a=R b=S");

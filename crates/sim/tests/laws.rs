@@ -37,6 +37,7 @@ fn every_known_bug_has_a_scenario_that_exists() {
     }
 }
 
+/// TYPE-5: every reason of an end. TTL-2: an expiry that was refused is tried again within 70 seconds (I20).
 #[test]
 fn every_way_to_end_and_everything_that_has_its_time_keeps_the_laws() {
     for name in ["verdicts", "times"] {

@@ -132,6 +132,7 @@ fn bounded_rounds(cluster: &mut Cluster, rounds: usize) {
     }
 }
 
+/// MANAGE-6: at most 500 at a time.
 #[test]
 fn the_largest_numbers_neither_overflow_nor_flood() {
     for mode in ["", "indexed", "indexed BLPI2147483647 MAXF2147483647"] {

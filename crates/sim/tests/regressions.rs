@@ -109,6 +109,7 @@ fn s01_pods_older_than_the_job_are_not_counted_again_k8s_105200() {
     assert_eq!(cluster.summary(), "create 1; release 1; active 1 succeeded 1");
 }
 
+/// SYNC-20: every status write is conditional.
 #[test]
 fn s02_a_stale_ledger_never_overwrites_a_newer_one_k8s_105199() {
     let mut cluster = Cluster::with("P1 C3", "a=S");
@@ -129,6 +130,7 @@ fn s02_a_stale_ledger_never_overwrites_a_newer_one_k8s_105199() {
     assert_eq!(cluster.count(unconditional), 0);
 }
 
+/// TRACK-3, TRACK-13: only what has lost its finalizer moves into the counters.
 #[test]
 fn s03_a_partial_flush_tallies_only_what_was_released_k8s_104666() {
     let mut cluster = Cluster::with("P0 C9999", "1200*S");
@@ -184,6 +186,7 @@ fn s04_a_restart_from_before_the_finish_counts_nothing_again_k8s_130103() {
     assert_eq!(cluster.still_tracked(), 0);
 }
 
+/// MANAGE-7, MANAGE-11: a creation that was answered is active before the watch shows its Pod (DEFECT-32).
 #[test]
 fn s05_a_pod_not_yet_seen_is_not_created_again_k8s_62772_120790_130683_137210() {
     let mut cluster = Cluster::with("P1 C1", "");
@@ -240,6 +243,7 @@ fn s06_a_life_between_two_lists_does_not_stall_the_job_k8s_129795() {
     assert_eq!(cluster.live().len(), 1, "replaced as soon as the list shows that it is gone");
 }
 
+/// FIN-9, METRIC-3: after the write that succeeded, and not before.
 #[test]
 fn s07_the_end_is_announced_once_also_after_a_conflict_k8s_112948() {
     let mut cluster = Cluster::with("P1 C1", "a=S");
@@ -262,6 +266,7 @@ fn s07_the_end_is_announced_once_also_after_a_conflict_k8s_112948() {
 }
 
 /// The watch often shows a write before its answer arrives. It is the same write, and is announced all the same.
+/// METRIC-5.
 #[test]
 fn s07_the_end_is_announced_once_also_if_the_stream_is_faster_than_the_answer_k8s_112948() {
     let mut cluster = Cluster::with("P1 C1", "a=S");
@@ -280,6 +285,7 @@ fn s07_the_end_is_announced_once_also_if_the_stream_is_faster_than_the_answer_k8
 
 // ---- finalizer stuck, Pod lost ----
 
+/// ORPH-1.
 #[test]
 fn s08_pods_of_a_job_deleted_before_anyone_looked_are_let_go_k8s_108645() {
     for restarts in [false, true] {
@@ -294,6 +300,7 @@ fn s08_pods_of_a_job_deleted_before_anyone_looked_are_let_go_k8s_108645() {
     }
 }
 
+/// OWN-2.
 #[test]
 fn s08_a_pod_stripped_of_its_owner_is_adopted_or_let_go_k8s_108645() {
     // Its Job still selects it: it comes back, and is counted.
@@ -341,6 +348,7 @@ const FINISHED: &str = r#"{"startTime":"2023-11-14T22:00:00Z","completionTime":"
     {"type":"SuccessCriteriaMet","status":"True","lastTransitionTime":"2023-11-14T22:10:00Z"},
     {"type":"Complete","status":"True","lastTransitionTime":"2023-11-14T22:10:00Z"}]}"#;
 
+/// ORPH-4, ORPH-7: it is released, and the status stays as it is.
 #[test]
 fn s10_an_extra_pod_of_a_finished_job_is_let_go_so_that_ttl_can_delete_k8s_109429() {
     let mut cluster = Cluster::with_status("P1 C1 TTL5", FINISHED, "extra=R");
@@ -369,6 +377,7 @@ fn s11_a_job_does_not_finish_while_the_cap_leaves_pods_unrecorded_k8s_119159() {
     }
 }
 
+/// ORPH-4, ORPH-7.
 #[test]
 fn s12_what_is_left_over_after_the_end_gets_a_second_chance_k8s_119944() {
     let mut cluster = running("P1 C1", "a=S");
@@ -411,6 +420,7 @@ fn s14_pods_of_other_controllers_keep_whatever_they_have_k8s_124798() {
     assert_eq!((cluster.summary(), cluster.still_tracked()), (String::new(), 3));
 }
 
+/// TRACK-14.
 #[test]
 fn s15_one_pod_that_refuses_its_patch_holds_nobody_up_k8s_121605_121828() {
     let mut cluster = Cluster::with("P2 C4", "a=S b=S");
@@ -680,6 +690,7 @@ fn s29_more_terminating_pods_than_wanted_ones_are_no_negative_number_k8s_122235(
     check("P2 C4 indexed replace=Failed", "0:R! 1:R! 2:R! 3:R!", "terminating 4");
 }
 
+/// PFP-10: a policy may be empty.
 #[test]
 fn s30_policies_that_are_null_have_their_defaults_k8s_121011() {
     for (policy, replacement) in [
@@ -735,6 +746,7 @@ fn s33_after_a_conflict_nobody_waits_for_an_event_k8s_111026() {
     assert_eq!(cluster.summary(), "create 1; release 1; active 1 succeeded 1");
 }
 
+/// BACKOFF-2: nothing of it is kept in memory only (DEFECT-13).
 #[test]
 fn s34_neither_restarts_nor_events_shorten_the_back_off_k8s_114391_114650() {
     let mut cluster = running("P1 C1", "Ft0 Ft0");
@@ -768,6 +780,7 @@ fn s35_ignored_failures_delay_the_next_pod_too_k8s_119434() {
     assert_eq!(cluster.summary(), "create {0}; release 1; active 1");
 }
 
+/// BACKOFF-8.
 #[test]
 fn s36_a_job_created_again_does_not_inherit_the_back_off_k8s_132109_132042() {
     let mut cluster = running("P1 C1", "6*Ft0");
@@ -813,6 +826,7 @@ fn s38_creations_that_failed_are_made_up_for_in_seconds_k8s_119335() {
     assert_eq!(cluster.status().active, 10);
 }
 
+/// BACKOFF-8: nothing is kept of a Job that has finished or is gone.
 #[test]
 fn s39_finished_jobs_cost_no_bookkeeping_k8s_111721_137243() {
     let mut cluster = Cluster::new();
@@ -916,6 +930,7 @@ fn h2_a_removal_that_stopped_half_way_is_finished_by_the_next_leader() {
     assert_eq!(cluster.still_tracked(), 2);
 }
 
+/// DEFECT-11.
 #[test]
 fn h3_a_pod_of_the_same_name_is_not_the_same_pod() {
     let mut cluster = Cluster::with("P0 C9", "a=S");
@@ -986,6 +1001,7 @@ fn h5_a_job_not_in_the_view_is_not_a_deleted_job() {
     assert_eq!(cluster.summary(), format!("release 1; succeeded 1; {COMPLETE}"));
 }
 
+/// TTL-3, TTL-8, TTL-12.
 #[test]
 fn h6_a_local_clock_that_runs_ahead_deletes_nothing_early() {
     let deletions = |cluster: &Cluster| cluster.count(|action| matches!(action, Action::DeleteJob { .. }));
@@ -1047,6 +1063,7 @@ fn what_another_leader_has_counted_is_not_made_again() {
 
 /// The Job selects Pods that were there before it. All of them are looked at before anything is made, removed or
 /// decided, whether the controller has just started or learns of the Job last.
+/// OWN-6.
 #[test]
 fn a_job_waits_for_the_pods_it_is_about_to_adopt() {
     for (job, pods, expected) in [
@@ -1087,6 +1104,7 @@ fn a_job_waits_for_the_pods_it_is_about_to_adopt() {
     }
 }
 
+/// OWN-7.
 #[test]
 fn an_adoption_that_hangs_does_not_hold_up_the_job_for_long() {
     let is_adoption = |action: &Action| matches!(action, Action::PatchPod { change: PodChange::Adopt { .. }, .. });
@@ -1143,6 +1161,7 @@ fn unserved(cluster: &Cluster) -> usize {
     cluster.events.iter().filter(|event| event.reason == UNSERVED).count()
 }
 
+/// MANAGED-1, METRIC-4.
 #[test]
 fn each_manager_serves_its_own_jobs_and_no_others() {
     let mut cluster = Cluster::with("P1 C1", "");
@@ -1247,6 +1266,7 @@ fn a_pod_that_left_another_managers_job_is_not_let_go_with_it() {
     assert_eq!(cluster.status().succeeded, 1);
 }
 
+/// MANAGED-2, DEFECT-23.
 #[test]
 fn a_job_whose_manager_is_missing_says_so_after_a_minute_and_every_hour() {
     let mut cluster = Cluster::with("P1 C1 managedBy=example.com/x", "");

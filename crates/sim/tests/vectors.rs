@@ -55,6 +55,7 @@ fn vec_04_surplus_pods_are_released_and_deleted_but_not_counted() {
     check("P2 C5", "10*R", "delete 8; release 8; active 2 terminating 8");
 }
 
+/// MANAGE-2.
 #[test]
 fn vec_05_successes_lower_what_is_wanted() {
     check("P3 C4", "3*R 2*S", "delete 1; release 3; active 2 terminating 1 succeeded 2");
@@ -207,6 +208,7 @@ fn vec_18_when_a_terminating_pod_counts_as_failed() {
 
 // ---- suspend and resume ----
 
+/// MANAGE-1.
 #[test]
 fn vec_19_a_suspended_job_removes_its_pods_and_counts_none_of_them() {
     let status = r#"{"startTime":"2023-11-14T22:00:00Z","active":2,"ready":2}"#;
@@ -291,6 +293,7 @@ fn ledger_status(succeeded: i32, failed: i32, lists: &str) -> String {
     )
 }
 
+/// TRACK-13.
 #[test]
 fn vec_24_released_pods_are_tallied_in_the_write_that_records_the_next() {
     let status = ledger_status(2, 3, &uncounted("a e", "b f"));
@@ -304,6 +307,7 @@ fn vec_24_released_pods_are_tallied_in_the_write_that_records_the_next() {
     assert_eq!((first.succeeded, first.failed), (vec![uid("a"), uid("c")], vec![uid("b"), uid("d")]));
 }
 
+/// TRACK-11: the lists are written first.
 #[test]
 fn vec_25_what_cannot_be_released_is_recorded_and_not_tallied() {
     for (lists, write) in [(("", ""), "uncounted 1/1"), (("gone", ""), "succeeded 1 uncounted 1/1")] {
@@ -363,6 +367,7 @@ fn vec_28_with_on_failure_restarts_count_against_the_limit() {
     }
 }
 
+/// TRACK-15: the last write also carries the end.
 #[test]
 fn vec_29_one_failure_more_than_the_limit_fails_the_job() {
     check("P1 C1 BL6", "6*F", "create 1; release 6; active 1 failed 6");
@@ -417,12 +422,14 @@ fn vec_31_pods_that_end_with_the_job_do_not_fail_their_indexes() {
 }
 
 /// DEFECT-33, which Tally does not have: within one pass success wins, and no write is refused.
+/// BLPI-10: both Pods are released, and the failure is counted.
 #[test]
 fn vec_31_an_index_that_failed_and_succeeded_at_once_has_succeeded() {
     let expected = format!("release 2; succeeded 1 failed 1 completed 0; {COMPLETE}");
     check("P1 C1 BLPI0 indexed", "0:F 0:S", &expected);
 }
 
+/// DEADLINE-4.
 #[test]
 fn vec_32_the_deadline_counts_from_the_start_and_yields_to_the_limit_of_failures() {
     let status = |ago: i64| format!("{{\"startTime\":\"{}\"}}", START - Span::from_seconds(ago));

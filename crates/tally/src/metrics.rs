@@ -398,6 +398,8 @@ mod tests {
     use super::*;
 
     /// Names and labels of the specification, with Tally's own beside them.
+    /// METRIC-1, METRIC-2, METRIC-3, METRIC-4, METRIC-5, METRIC-6, METRIC-7, METRIC-8, METRIC-9, METRIC-10, METRIC-11,
+    /// METRIC-12.
     #[test]
     fn names_and_labels_are_those_of_the_reference() {
         let metrics = Metrics::default();

@@ -245,6 +245,7 @@ fn a_fresh_look_may_show_that_there_is_nothing_to_do() {
     assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
 }
 
+/// CRON-2, CRON-8.
 #[test]
 fn running_jobs_forbid_or_are_replaced() {
     let (slot, now) = ("2026-01-31T11:59:00Z", "2026-01-31T12:00:00Z");
@@ -335,6 +336,7 @@ fn a_job_that_went_before_its_creation_was_answered_was_started_and_is_not_activ
     assert_eq!(probe.asks(), [""; 0], "nor is it started again");
 }
 
+/// CRON-7.
 #[test]
 fn old_jobs_go_when_they_are_recorded() {
     let last = "2026-01-31T11:59:00Z";
@@ -364,6 +366,7 @@ fn old_jobs_go_when_they_are_recorded() {
     assert!(probe.controller.crons["u"].memory.deleted.is_empty());
 }
 
+/// CRON-5, CRON-6.
 #[test]
 fn missing_and_unexpected_jobs_are_told() {
     let last = "2026-01-31T11:59:00Z";

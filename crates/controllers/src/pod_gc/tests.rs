@@ -144,6 +144,7 @@ fn a_node_that_shows_up_keeps_its_pods() {
 }
 
 /// Whether a Pod is ended in a round, and how.
+/// GC-3, GC-4.
 #[test]
 fn which_pods_are_ended() {
     const LOST: &str = OUT_OF_SERVICE;
@@ -201,6 +202,7 @@ fn what_fails_is_left_to_the_next_round() {
     assert_eq!(probe.asks(), ["delete pods ns/a"]);
 }
 
+/// GC-1.
 #[test]
 fn too_many_that_have_ended_go_evicted_and_oldest_first() {
     let aged = |name: &str, second: u64, phase: &str| {

@@ -1,7 +1,7 @@
 //! What Tally must plan for one Job, worked out from nothing: an executable summary of the rules, by their ids.
 //!
 //! No files, no counters, no memory. Every question is answered by looking at every Pod again, so that each rule can
-//! be read on its own beside the specification. The ledger answers the same questions from what it has kept; the tests
+//! be read on its own beside `docs/spec`. The ledger answers the same questions from what it has kept; the tests
 //! hold the two equal. Only the names of Pods and the types of the API are shared with it.
 
 pub mod arbitrary;
@@ -362,7 +362,7 @@ impl<'a> Look<'a> {
         spec.backoff_limit_per_index.filter(|_| spec.is_indexed())
     }
 
-    /// TRACK-6, TRACK-7, with what Tally does about decisions that are stored.
+    /// TRACK-5, TRACK-6, TRACK-7. Running Pods have failed with their Job only once that decision is stored (PFP-8).
     fn fate(&self, pod: &PodView) -> Fate {
         let status = &self.facts.job.status;
         let failing = status.is_true(condition::FAILURE_TARGET) && !status.is_true(condition::SUCCESS_CRITERIA_MET);
@@ -454,7 +454,7 @@ impl<'a> Look<'a> {
 
     // ---- FIN ----
 
-    /// FIN-1, cases 1 to 8.
+    /// FIN-1, cases 1 to 8; a policy comes before the number of completions (SUCC-5).
     fn decide(&self, plan: &mut Expected) -> Option<Decision> {
         let Facts { job, now, .. } = self.facts;
         let (spec, status) = (&job.spec, &job.status);
@@ -467,7 +467,7 @@ impl<'a> Look<'a> {
                 return Some(Decision { success, reason, message, stored: true });
             }
         }
-        // A Pod without the finalizer was removed on purpose and fails nobody (DEFECT-5).
+        // PFP-6: a Pod without the finalizer was removed on purpose and fails nobody (DEFECT-5).
         if let Some(message) = self.fail_job_messages().first() {
             return failure("PodFailurePolicy", message);
         }
@@ -650,7 +650,7 @@ impl<'a> Look<'a> {
             false => (condition::FAILURE_TARGET, condition::FAILED),
         };
         if !decision.stored {
-            // Beside a False one, which is somebody's remark (corrections, FIN-6).
+            // Beside a False one, which is somebody's remark (FIN-6).
             status.conditions.push(condition_of(interim, "True", &decision.reason, &decision.message, at));
         }
         if !ends {

@@ -350,6 +350,7 @@ mod tests {
         Some((call.verb, body["message"].as_str().unwrap().to_owned(), body["count"].as_u64().unwrap()))
     }
 
+    /// API-23.
     #[test]
     fn what_is_said_twice_is_counted() {
         let mut correlator = Correlator::new(7);

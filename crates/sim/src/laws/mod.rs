@@ -1,9 +1,21 @@
 //! The laws of verdicts and times, held against what really happened. They are fed with every committed write and share
 //! no code with what they judge: they read the stored JSON themselves (`read`), and have their own index sets, policies,
-//! back-off and expiry (`indexes`, `policy`, `times`), smaller and slower, written from the specification.
+//! back-off and expiry (`indexes`, `policy`, `times`), smaller and slower, written from `docs/spec`.
 //!
 //! What a writer knew is not what was: a law that says "too early" looks at all that had happened by the commit, and one
 //! that says "too late" only at Pods that had not changed since the writer's stream showed them.
+//!
+//! - I15: a success has a cause, the first in order, and is decided once (`verdicts`).
+//! - I16: so does a failure (`verdicts`).
+//! - I17: a writer that must know of a cause decides (`verdicts`).
+//! - I18: an index fails by its limit or by a rule, and its replacement knows of its failures (`failures`, `creations`).
+//! - I19: times in a status are those of what they tell (`stamps`).
+//! - I20: in a healed world nothing is late (`waits`).
+//! - I21: a controller that knows the decision makes no Pod (`creations`).
+//! - I22: a Pod that completed its index is no failure (`failures`).
+//! - I23: how many Pods live at once is bounded (`creations`).
+//! - I24: a running Pod is released only if the Job wanted it gone (`releases`).
+//! - I25: a Pod is made only if it is wanted (`creations`).
 
 mod creations;
 mod failures;

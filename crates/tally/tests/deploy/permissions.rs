@@ -169,6 +169,7 @@ pub fn given<'a>(roles: impl Iterator<Item = &'a Value>) -> BTreeSet<Right> {
     rights
 }
 
+/// API-26.
 #[test]
 fn the_roles_give_what_the_controllers_ask_and_nothing_else() {
     for rendering in renderings::all() {

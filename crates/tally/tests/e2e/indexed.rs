@@ -6,6 +6,7 @@ use crate::expect::complete;
 use crate::job::{indexed, job, waiting_job};
 use crate::space::{Space, index, uid};
 
+/// IDX-5: no more Pods than there are indexes left.
 pub async fn every_index_succeeds_once(space: &Space<'_>) {
     let a = space.create(&indexed(job("a"), 8, 3)).await;
     space.ends(&a, complete(8).with("completedIndexes", "0-7")).await;
@@ -40,6 +41,7 @@ pub async fn a_job_shrinks_and_grows_while_it_runs(space: &Space<'_>) {
     space.ends(&a, complete(5).and_uncounted(2).with("completedIndexes", "0-4")).await;
 }
 
+/// ELASTIC-4.
 pub async fn completed_indexes_beyond_the_end_are_forgotten(space: &Space<'_>) {
     let a = space.create(&indexed(waiting_job("a"), 5, 5)).await;
     let pods = space.running(&a, 5).await;

@@ -6,6 +6,7 @@ use crate::expect::complete;
 use crate::job::{job, waiting_job};
 use crate::space::{FINALIZER, Space, has_finalizer, uid};
 
+/// MANAGE-10.
 pub async fn it_takes_running_jobs_along(space: &Space<'_>) {
     let inner = Space::new(space.cluster, "namespace::inner").await;
     let done = inner.create(&job("done").set("completions", 2)).await;

@@ -25,6 +25,7 @@ async fn stray(space: &Space<'_>, owner: Option<Value>) -> Value {
     space.pod_until(&made, "it runs", |pod| pod["status"]["phase"] == "Running").await
 }
 
+/// OWN-2, OWN-5.
 pub async fn pods_are_adopted(space: &Space<'_>) {
     let map = json!({"metadata": {"name": "owner"}});
     let map = space.api.post(&space.core("configmaps"), &map).await;

@@ -19,6 +19,7 @@ fn suspended_status() -> Value {
     })
 }
 
+/// EVENT-8.
 pub async fn directives_change_while_suspended(space: &Space<'_>) {
     let a = space.create(&job("a").set("suspend", true)).await;
     let suspended = space.job_until("a", "it is suspended", |job| holds(job, "Suspended").is_some()).await;
@@ -48,6 +49,7 @@ pub async fn directives_change_while_suspended(space: &Space<'_>) {
     assert_eq!(pod["metadata"]["annotations"]["example.com/queue"], "fast");
 }
 
+/// SUSP-7, SUSP-8, EVENT-8.
 pub async fn a_running_job_is_suspended_and_resumed(space: &Space<'_>) {
     let a = space.create(&indexed(waiting_job("a"), 3, 3)).await;
     let pods = space.running(&a, 3).await;

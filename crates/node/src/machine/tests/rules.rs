@@ -312,6 +312,7 @@ fn a_pod_deleted_before_anything_started_has_failed() {
     assert_eq!(bench.log.join(", "), "Failed[c=137ContainerStatusUnknown], remove, clean");
 }
 
+/// DEADLINE-6: a deadline of the Pod, whatever that of its Job is.
 #[test]
 fn a_pod_has_until_its_deadline() {
     let spec = with(one("OnFailure"), json!({"activeDeadlineSeconds": 5, "terminationGracePeriodSeconds": 3}));
@@ -324,6 +325,7 @@ fn a_pod_has_until_its_deadline() {
     assert_eq!(message, "Pod was active on the node longer than the specified deadline");
 }
 
+/// GC-7.
 #[test]
 fn a_node_that_stops_ends_its_pods_and_says_why() {
     let two = json!({"restartPolicy": "Never", "containers": [container("a"), container("b")]});

@@ -1,0 +1,163 @@
+//! The contract in `docs/spec` and everything that cites it: each cited rule is defined, once, and each rule of a
+//! contract chapter has a test, or a reason why not.
+//!
+//! This reads files of the whole repository. It lives here because this crate is the quickest to build.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod citations;
+mod pages;
+mod recordings;
+mod repository;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use citations::Citation;
+use repository::{File, files};
+
+/// Names of others that look like ids: encodings, standards, proposals.
+const FOREIGN: [&str; 4] = ["DNS", "KEP", "SSH", "UTF"];
+
+fn spec() -> pages::Spec {
+    let pages = files("docs/spec").into_iter().map(|file| (file.name().to_owned(), file.text)).collect();
+    pages::Spec::read(&pages).unwrap_or_else(|problems| panic!("docs/spec:\n{}", problems.join("\n")))
+}
+
+/// The ids in these files are examples.
+fn is_this_test(file: &File) -> bool {
+    file.path.starts_with("crates/core/tests/specification/")
+}
+
+/// Everything that may cite a rule.
+fn citing() -> Vec<File> {
+    let folders = ["benches", "crates", "deploy", "docs", "examples", "fuzz", "tests"];
+    let root = ["ARCHITECTURE.md", "CHANGELOG.md", "README.md"].into_iter().filter_map(repository::file);
+    folders.into_iter().flat_map(files).chain(root).filter(|file| !is_this_test(file)).collect()
+}
+
+/// Where each rule is tested.
+fn tests(prefixes: &BTreeSet<&str>) -> BTreeMap<String, BTreeSet<String>> {
+    let mut tested: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let sources = files("crates").into_iter().chain(files("fuzz"));
+    for file in sources.filter(|file| file.is_rust() && !is_this_test(file)) {
+        let text = file.tests();
+        let full = citations::of(text).into_iter().filter(|citation| citation.full).map(|citation| citation.id);
+        for id in full.chain(citations::in_names(text, prefixes)) {
+            tested.entry(id).or_default().insert(file.path.clone());
+        }
+    }
+    for case in recordings::all().into_iter().filter(|case| case.is_held_to) {
+        for rule in case.rules {
+            tested.entry(rule).or_default().insert(format!("tests/golden/{}", case.name));
+        }
+    }
+    tested
+}
+
+#[test]
+fn the_pages_are_what_their_table_says() {
+    let spec = spec();
+    assert!(spec.rules.len() > 500, "only {} rules", spec.rules.len());
+    assert!(spec.chapters.len() > 20, "only {} chapters", spec.chapters.len());
+}
+
+#[test]
+fn every_rule_that_is_cited_is_defined() {
+    let spec = spec();
+    let (mut cited, mut problems) = (BTreeMap::<String, usize>::new(), Vec::new());
+    for file in citing() {
+        for Citation { id, .. } in citations::of(&file.text) {
+            let prefix = id.split('-').next().unwrap_or_default();
+            if spec.rules.contains_key(&id) {
+                *cited.entry(id).or_default() += usize::from(!file.path.starts_with("docs/spec/"));
+            } else if !FOREIGN.contains(&prefix) {
+                problems.push(format!("{}: {id} is not in docs/spec", file.path));
+            }
+        }
+    }
+    for case in recordings::all() {
+        let unknown = case.rules.iter().filter(|rule| !spec.rules.contains_key(*rule));
+        problems.extend(unknown.map(|rule| format!("{}: {rule} is not in docs/spec", case.name)));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let (by, citations) = (cited.values().filter(|times| **times > 0).count(), cited.values().sum::<usize>());
+    println!("{} rules, {by} of them cited elsewhere, {citations} times", spec.rules.len());
+    assert!(by > 300, "only {by} rules are cited: is everything read?");
+}
+
+#[test]
+fn every_rule_of_a_contract_has_a_test_or_a_reason() {
+    let spec = spec();
+    let tested = tests(&spec.prefixes());
+    let mut problems = Vec::new();
+    for (id, rule) in &spec.rules {
+        let page = &rule.page;
+        match (spec.is_contract(rule), tested.contains_key(id), spec.untested.contains_key(id)) {
+            (true, false, false) => problems.push(format!("{id} ({page}): no test cites it")),
+            (_, true, true) => problems.push(format!("{id}: listed in untested.md, and tested in {:?}", tested[id])),
+            (false, _, true) => problems.push(format!("{id} ({page}): needs no test, and is listed in untested.md")),
+            _ => {}
+        }
+    }
+    problems.extend(spec.untested.keys().filter(|id| !spec.rules.contains_key(*id)).map(|id| format!("no rule {id}")));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let contract = spec.rules.values().filter(|rule| spec.is_contract(rule)).count();
+    println!("{contract} rules of contracts, {} without a test", spec.untested.len());
+}
+
+#[test]
+fn every_link_between_the_pages_leads_somewhere() {
+    let spec = spec();
+    let mut links = 0;
+    for file in files("docs/spec") {
+        for (page, anchor) in pages::links(&file.text) {
+            let target = format!("docs/spec/{page}");
+            let is_there = repository::file(&target).is_some();
+            assert!(is_there, "{}: a link to {page}", file.path);
+            if let Some(anchor) = anchor {
+                let rule = spec.rules.get(anchor);
+                assert!(rule.is_some_and(|rule| rule.page == page), "{}: a link to {page}#{anchor}", file.path);
+            }
+            links += 1;
+        }
+    }
+    assert!(links > 20, "only {links} links");
+}
+
+/// Past bugs (S, H) and invariants of the simulator (I, G, L, E, M).
+#[test]
+fn every_scenario_and_invariant_that_is_cited_is_a_row_of_the_scenarios() {
+    let scenarios = repository::file("docs/scenarios.md").expect("docs/scenarios.md").text;
+    let rows = pages::rows(&scenarios).unwrap_or_else(|twice| panic!("docs/scenarios.md has two rows {twice}"));
+    let (mut cited, mut named) = (0, BTreeSet::new());
+    let sources = ["crates/controllers", "crates/core", "crates/sim", "crates/tally", "docs"];
+    let architecture = repository::file("ARCHITECTURE.md");
+    for file in sources.into_iter().flat_map(files).chain(architecture).filter(|file| !is_this_test(file)) {
+        for id in citations::of_scenarios(&file.text) {
+            assert!(rows.contains(&id), "{}: {id} is no row of docs/scenarios.md", file.path);
+            cited += 1;
+        }
+        if file.is_rust() {
+            for id in citations::scenarios_in_names(file.tests()) {
+                assert!(rows.contains(&id), "{}: a test is named after {id}, which is no row", file.path);
+                named.insert(id);
+            }
+        }
+    }
+    assert!(cited > 200, "only {cited} citations: is everything read?");
+    let lacks_test = |row: &&String| row.starts_with(['S', 'H']) && !named.contains(*row);
+    let untested: Vec<_> = rows.iter().filter(lacks_test).collect();
+    assert!(untested.is_empty(), "rows of docs/scenarios.md without a test of that name: {untested:?}");
+}
+
+/// The table is for readers of the documents, the headers are for readers of the code.
+#[test]
+fn the_headers_of_the_oracle_name_the_same_invariants_as_the_table() {
+    let scenarios = repository::file("docs/scenarios.md").expect("docs/scenarios.md").text;
+    let rows = pages::rows(&scenarios).unwrap_or_else(|twice| panic!("docs/scenarios.md has two rows {twice}"));
+    let sources = ["oracle.rs", "laws/mod.rs", "judge.rs"].map(|name| format!("crates/sim/src/{name}"));
+    let headers =
+        sources.iter().filter_map(|path| repository::file(path)).flat_map(|file| citations::in_header(&file.text));
+    let invariants = rows.into_iter().filter(|row| !row.starts_with(['S', 'H'])).collect::<BTreeSet<_>>();
+    assert_eq!(headers.collect::<BTreeSet<_>>(), invariants);
+}
