@@ -1,5 +1,5 @@
-//! What must hold of the API's rules whatever the bytes are. Shared by the fuzz targets and by the ordinary tests of the
-//! api crate, as in `properties.rs`.
+//! Properties of the API's rules that must hold for all input bytes. Shared by the fuzz targets and by the ordinary
+//! tests of the api crate, as in `properties.rs`.
 
 use serde_json::{Value, json};
 use tally_api::catalog;
@@ -16,7 +16,7 @@ use tally_core::time::{Span, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_767_225_600);
 
-/// A line that names a resource, such as `jobs.batch`, and an object. Read as JSON and as YAML.
+/// Input: a line that names a resource, such as `jobs.batch`, and an object. Decoded as JSON and as YAML.
 pub fn object(data: &[u8]) {
     let Some((resource, body)) = resource_and(data) else { return };
     let as_json = decode(resource, body, Format::Json, FieldValidation::Warn);
@@ -47,13 +47,13 @@ fn resource_and(data: &[u8]) -> Option<(&'static Resource, &[u8])> {
     Some((resource, &data[end + 1..]))
 }
 
-/// An object is what it says it is, and goes through every rule of its kind.
+/// The object has the kind that it states, and passes through every rule of its kind.
 fn check_object(resource: &Resource, object: &Value) {
     assert_eq!(object["kind"], resource.kind);
     assert_eq!(object["apiVersion"], resource.api_version());
     check_stable(resource, object);
     if catalog::is_virtual(resource) {
-        // A question: it is answered, not stored.
+        // A review object: it is answered, not stored.
         return;
     }
 
@@ -86,17 +86,17 @@ fn check_object(resource: &Resource, object: &Value) {
     assert_eq!(columns.as_array().map(Vec::len), cells.as_array().map(Vec::len));
 }
 
-/// What was read and written is read the same.
+/// An object that was decoded and encoded decodes to the same object.
 fn check_stable(resource: &Resource, object: &Value) {
     let text = object.to_string();
-    // Not compared: it may read the last digit of a fraction differently.
+    // Not compared: serde_json may read the last digit of a fraction differently.
     serde_json::from_str::<Value>(&text).expect("what is stored can be read");
     let again = decode(resource, text.as_bytes(), Format::Json, FieldValidation::Strict);
     let again = again.unwrap_or_else(|failure| panic!("{}: {text}", failure.message));
     assert_eq!(&again.object, object);
 }
 
-/// A refusal is one a client can read.
+/// A failure can be read by a client.
 fn check_failure(failure: &Failure) {
     assert!((400..500).contains(&failure.code), "{} {}", failure.code, failure.message);
     let status = failure.to_json();
@@ -104,7 +104,7 @@ fn check_failure(failure: &Failure) {
     assert!(!failure.message.is_empty());
 }
 
-/// A line that names a resource, a line with an object, and a patch of it.
+/// Input: a line that names a resource, a line with an object, and a patch of it.
 pub fn patches(data: &[u8]) {
     let Some((resource, rest)) = resource_and(data) else { return };
     let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return };
@@ -114,7 +114,7 @@ pub fn patches(data: &[u8]) {
     for kind in [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic] {
         match patch::patched(resource, kind, current.clone(), patch, FieldValidation::Warn) {
             Ok(decoded) => check_stable(resource, &decoded.object),
-            // What the reference stumbles over itself is told in its words, and with its code.
+            // An internal error of the reference implementation is reported with its message, and with its code.
             Err(failure) if kind == PatchKind::Strategic && failure.code == 500 => {}
             Err(failure) => check_failure(&failure),
         }
@@ -125,7 +125,7 @@ pub fn patches(data: &[u8]) {
     }
 }
 
-/// A line that names a resource, a label selector, a field selector, and an object.
+/// Input: a line that names a resource, a label selector, a field selector, and an object.
 pub fn selectors(data: &[u8]) {
     let Some((resource, rest)) = resource_and(data) else { return };
     let Ok(rest) = std::str::from_utf8(rest) else { return };
@@ -153,7 +153,7 @@ pub fn selectors(data: &[u8]) {
     }
 }
 
-/// A quantity, such as `1.5Gi`.
+/// Input: a quantity, such as `1.5Gi`.
 pub fn quantity_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(quantity) = Quantity::parse(text) else {
@@ -161,7 +161,7 @@ pub fn quantity_text(data: &[u8]) {
         return;
     };
     let canonical = quantity::canonical(text).expect("what is read can be written");
-    // Half a Ki written out is a plain number, and then one of thousands: after that it stays.
+    // Half a Ki is first written as a plain number, and then with a decimal suffix: after that it is stable.
     let twice = quantity::canonical(&canonical).expect("what was written can be read");
     assert_eq!(quantity::canonical(&twice).expect("what was written can be read"), twice);
     let again = Quantity::parse(&canonical).expect("what was written can be read");
@@ -173,7 +173,7 @@ pub fn quantity_text(data: &[u8]) {
     assert!(difference.is_zero());
 }
 
-/// A schedule, such as `*/5 * * * *`.
+/// Input: a schedule, such as `*/5 * * * *`.
 pub fn schedule_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let within = |bits: u64, lowest: u32, highest: u32| {

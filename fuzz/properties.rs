@@ -1,5 +1,5 @@
-//! What must hold whatever the bytes are. Shared by the fuzz targets, which look for new inputs, and by the ordinary
-//! tests of the core, which replay the kept ones.
+//! Properties that must hold for all input bytes. Shared by the fuzz targets, which look for new inputs, and by the
+//! ordinary tests of the core, which replay the corpus.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -10,10 +10,10 @@ use tally_core::job::{JobSpec, JobStatus, JobView};
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::status_rules::{self, FieldError};
 
-/// The rules that look at a status whether it has changed or not.
+/// The rules that check a status whether it has changed or not.
 const ALWAYS: [&str; 4] = ["STATUSVAL-1", "STATUSVAL-2", "STATUSVAL-20", "STATUSVAL-21"];
 
-/// `limit:text`, or only a text and a limit of ten.
+/// Input: `limit:text`, or only a text with a limit of ten.
 pub fn index_text(data: &[u8]) {
     let Ok(input) = std::str::from_utf8(data) else {
         return;
@@ -39,7 +39,7 @@ pub fn index_text(data: &[u8]) {
     }
 }
 
-/// What is written is read back by both readers, and is the only way to write it.
+/// Both readers read back what was written, and there is only one way to write a set.
 fn check_written(set: &IndexSet, limit: u32) {
     assert!(set.intervals().all(|(start, end)| start <= end && end < limit), "every index is valid");
     let text = set.text();
@@ -48,7 +48,7 @@ fn check_written(set: &IndexSet, limit: u32) {
     assert_eq!(IndexSet::read_tolerant(&text, limit).text(), text);
 }
 
-/// A Job as JSON.
+/// Input: a Job as JSON.
 pub fn job_view(data: &[u8]) {
     let Ok(job) = JobView::from_json(data) else {
         return;
@@ -66,7 +66,7 @@ pub fn job_view(data: &[u8]) {
     check_body(&job, Some(job.spec.index_limit()));
 }
 
-/// The same object with its members in another order and without space. None: nothing that `Value` can hold.
+/// The same object with its members in another order and without whitespace. None: `Value` cannot represent it.
 fn rewritten(data: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&serde_json::from_slice::<Value>(data).ok()?).ok()
 }
@@ -122,7 +122,7 @@ fn check_body(job: &JobView, index: Option<u32>) {
     }
 }
 
-/// A Pod as JSON.
+/// Input: a Pod as JSON.
 pub fn pod_view(data: &[u8]) {
     let Ok(pod) = PodView::from_json(data) else {
         return;
@@ -141,7 +141,7 @@ pub fn pod_view(data: &[u8]) {
     assert!(pod.job().is_none() || pod.controller.is_some());
 }
 
-/// Three lines: the spec of a Job, an old status and a new one.
+/// Input: three lines, the spec of a Job, an old status and a new one.
 pub fn status_rules(data: &[u8]) {
     let Some((spec, old, new)) = three_lines(data) else {
         return;
@@ -171,7 +171,7 @@ fn three_lines(data: &[u8]) -> Option<(JobSpec, JobStatus, JobStatus)> {
     Some((JobSpec::clone(&job.spec), old, new))
 }
 
-/// A status that does not change breaks only the rules that always look.
+/// A status that does not change violates only the rules that are always checked.
 fn check_unchanged(spec: &JobSpec, status: &JobStatus) {
     let errors = status_rules::check(spec, status, status);
     check_errors(&errors);
@@ -193,7 +193,7 @@ fn check_errors(errors: &[FieldError]) {
     }
 }
 
-/// Rule 17 against the sets themselves, where both lists can be read.
+/// Rule 17 compared with the sets themselves, if both lists can be read.
 fn check_overlap(spec: &JobSpec, old: &JobStatus, new: &JobStatus, errors: &[FieldError]) {
     let Some(failed) = &new.failed_indexes else {
         return;

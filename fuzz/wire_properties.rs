@@ -1,5 +1,6 @@
-//! What must hold of what the server reads first, whatever the bytes are: paths, queries, and bodies in binary form. Shared
-//! by a fuzz target and by the ordinary tests of the server, which both have the two modules in their roots.
+//! Properties of what the server reads first, which must hold for all input bytes: paths, queries, and bodies in binary
+//! form. Shared by a fuzz target and by the ordinary tests of the server, which both have the two modules in their
+//! roots.
 
 use serde_json::Value;
 use tally_api::decode::decode_as;
@@ -13,7 +14,7 @@ use crate::route::{Route, Verb};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-/// A path with its query.
+/// Input: a path with its query.
 pub fn address(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -42,12 +43,12 @@ pub fn address(data: &[u8]) {
     let _ = DeleteOptions::of_query(&query).is_ok();
 }
 
-/// The number of a kind, and a message.
+/// Input: the number of a kind, and a message.
 pub fn binary(data: &[u8]) {
     let Some((number, message)) = data.split_first() else { return };
     let kinds = schema().kinds().count();
     let Some(wanted) = schema().kinds().nth(usize::from(*number) % kinds) else { return };
-    // The envelope would only be in the way of whoever looks for new messages.
+    // The envelope is added here: it would only make it harder for the fuzzer to find new messages.
     let mut body = b"k8s\0\x12".to_vec();
     let mut length = message.len();
     while length > 0x7f {
@@ -63,7 +64,7 @@ pub fn binary(data: &[u8]) {
 fn check_message(body: &[u8], wanted: (&str, &str, &str)) {
     match protobuf::to_json(body, wanted) {
         Ok(object) => {
-            // It need not be an object of the kind; whether it is can be told.
+            // The result need not be a valid object of the kind, but the decoder must be able to decide that.
             let (group, version, kind) = wanted;
             let text = object.to_string();
             serde_json::from_str::<Value>(&text).expect("what was written can be read");

@@ -1,7 +1,7 @@
-//! The resources that are served: one row each, and how they are found.
+//! The served resources: one row each, and how they are found.
 //!
-//! The table is the only place that knows which kinds there are. Routing, discovery, storage and the rules of an object
-//! all start from its row.
+//! The table is the only place that lists the kinds. Routing, discovery, storage and the rules of an object all start
+//! from its row.
 
 use crate::cronjob::CronJobRules;
 use crate::job::JobRules;
@@ -16,7 +16,7 @@ use crate::pod::PodRules;
 
 pub mod discovery;
 
-/// Every resource: the core group first, then the others as clients prefer them, each in order of names.
+/// Every resource: the core group first, then the other groups in the order of discovery, each in order of names.
 pub fn resources() -> &'static [&'static Resource] {
     RESOURCES
 }
@@ -32,12 +32,12 @@ pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Reso
     resources().iter().copied().find(found)
 }
 
-/// A question one can ask, without objects that are kept: reviews, and bindings of their own.
+/// Whether the resource has no stored objects: reviews, and the collection of bindings.
 pub fn is_virtual(resource: &Resource) -> bool {
     resource.storage.is_empty()
 }
 
-/// What whoever uses the resource is told to use instead, in every answer.
+/// The deprecation warning that every response for this resource contains.
 pub fn deprecation(resource: &Resource) -> Option<&'static str> {
     let endpoints = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
     (resource.group.is_empty() && resource.plural == "endpoints").then_some(endpoints)
@@ -62,14 +62,14 @@ const COORDINATION: &str = "coordination.k8s.io";
 const GROUPS: &[&str] = &[APPS, EVENTS, AUTHENTICATION, AUTHORIZATION, BATCH, POLICY, RBAC, SCHEDULING, COORDINATION];
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// Namespaces are too much to delete by the dozen.
+/// Namespaces cannot be deleted as a collection.
 const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
 
-/// What `kubectl get all` shows.
+/// The category that `kubectl get all` shows.
 const ALL: &[&str] = &["all"];
 
-/// A row of the usual kind: namespaced, every verb, kept under its plural.
+/// A row with the usual values: namespaced, every verb, stored under its plural.
 const fn resource(
     group: &'static str,
     kind: &'static str,
@@ -95,7 +95,7 @@ const fn resource(
     }
 }
 
-/// A row of a question: it is asked by creating it, and nothing is kept.
+/// The row of a review: clients create it, and nothing is stored.
 const fn question(group: &'static str, kind: &'static str, names: [&'static str; 2]) -> Resource {
     Resource { verbs: CREATE, storage: "", namespaced: false, ..resource(group, kind, names, &OrdinaryRules) }
 }

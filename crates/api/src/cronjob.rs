@@ -1,5 +1,5 @@
-//! The CronJob's rules at the door. The Job in its template is held to the rules of Jobs, but gets none of their
-//! defaults: those come when a Job is made of it.
+//! The CronJob's rules. The Job in its template follows the rules of Jobs, but only its Pod failure policy and its Pod
+//! template get defaults: the others are set when a Job is created from it.
 
 use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
@@ -12,9 +12,9 @@ use crate::schedule::{self, Schedule};
 
 pub struct CronJobRules;
 
-/// CRON-10: eleven characters less than a label, for the time that is put behind the name of each Job.
+/// CRON-10: eleven characters less than a label, for the time that is appended to the name of each Job.
 const LONGEST_NAME: usize = 52;
-/// Of each part of a time zone's name; the time zone database promises it.
+/// The longest part of a time zone's name; the time zone database guarantees it.
 const LONGEST_ZONE_PART: usize = 14;
 
 impl Rules for CronJobRules {
@@ -60,7 +60,7 @@ impl Rules for CronJobRules {
         job::prepare_update(new, old, part);
     }
 
-    /// The status is the controller's, and anything goes.
+    /// The status belongs to the controller and is not validated.
     fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
         match part {
             Part::Main => validate(&At::root(new).at("spec"), Some(&At::root(old).at("spec"))),
@@ -92,7 +92,7 @@ fn validate(spec: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
     validate_schedule(spec, old, &mut errors);
     errors.extend(job::not_negative(&spec.at("startingDeadlineSeconds")));
     let zone = spec.at("timeZone");
-    // A zone that was once known and no longer is does no harm to other changes.
+    // A stored zone that is no longer known must not block other changes.
     if old.is_none_or(|old| old.at("timeZone").value != zone.value) {
         validate_time_zone(&zone, &mut errors);
     }
@@ -108,7 +108,8 @@ fn validate(spec: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
     errors
 }
 
-/// A zone belongs in its own field. One in the schedule is accepted only of CronJobs that were stored with one.
+/// A time zone belongs in its own field. A zone in the schedule is accepted only for CronJobs that were stored with
+/// one.
 fn validate_schedule(spec: &At<'_, '_>, old: Option<&At<'_, '_>>, errors: &mut Vec<FieldError>) {
     let schedule = spec.at("schedule");
     let text = schedule.text_or_empty();
@@ -143,7 +144,7 @@ fn validate_time_zone(zone: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Whether a part can be in the name of a time zone at all.
+/// Whether the text is possible as a part of a time zone's name.
 fn is_zone_part(part: &str) -> bool {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || b".-_+".contains(&byte);
     (1..=LONGEST_ZONE_PART).contains(&part.len())
@@ -152,7 +153,7 @@ fn is_zone_part(part: &str) -> bool {
         && part.bytes().all(letters)
 }
 
-/// SPECVAL-25: the Job of the template. Its selector can only be made when it is.
+/// SPECVAL-25: the Job of the template. Its selector can only be generated when the Job is created.
 fn validate_job(spec: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     errors.extend(job::validate_spec(spec));
     let (selector, manual) = (spec.at("selector"), spec.at("manualSelector"));

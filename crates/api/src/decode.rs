@@ -1,11 +1,11 @@
-//! From text to an object held to its schema.
+//! From text to an object that conforms to its schema.
 //!
 //! A body is parsed into a tree that keeps order and duplicates (`decode/json.rs`, `decode/yaml.rs`), its `apiVersion`
-//! and `kind` say which structure it claims to have, and one pass over the tree (`decode/conform.rs`) makes the object:
-//! known fields only, times and quantities in their canonical form, nothing the wire form leaves out. What the wire
-//! form shows although nobody set it is there: `metadata: {}`, `status: {}`, `resources: {}`, the `""` of a container
-//! without a name, and `null` for lists, maps and times that may not be left out. [`At`](crate::field::At) takes `null`
-//! for absent.
+//! and `kind` name its structure, and one pass over the tree (`decode/conform.rs`) builds the object: known fields
+//! only, times and quantities in their canonical form, nothing that the wire form omits. The object contains what the
+//! wire form shows for unset fields: `metadata: {}`, `status: {}`, `resources: {}`, the `""` of a container without a
+//! name, and `null` for lists, maps and times that may not be omitted. [`At`](crate::field::At) treats `null` as
+//! absent.
 
 pub(crate) mod base64;
 pub(crate) mod conform;
@@ -23,21 +23,21 @@ use crate::schema::{Shape, Struct, Type, schema};
 use conform::{Conformed, Words};
 use json::Node;
 
-/// What a request body may weigh, as in the reference.
+/// The largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// An object that holds known fields only, without what the wire form leaves out.
+/// An object that contains known fields only, without what the wire form omits.
 #[derive(Clone, Debug)]
 pub struct Decoded {
     pub object: Value,
-    /// For the Warning header: unknown and duplicate fields, where the client wants to be warned.
+    /// For the Warning header: unknown and duplicate fields, if the client requested warnings.
     pub warnings: Vec<String>,
-    /// Some time has digits below the second, or a list that is always shown is empty. Validation sees them, storage
-    /// does not: see [`settle`].
+    /// A time has a fraction of a second, or a list that is always shown is empty. Validation sees them, storage does
+    /// not: see [`settle`].
     pub unsettled: bool,
 }
 
-/// Reads a body that must be an object of the resource's kind. The object has its `apiVersion` and `kind`.
+/// Decodes a body that must be an object of the resource's kind. The object has its `apiVersion` and `kind`.
 pub fn decode(
     resource: &Resource,
     body: &[u8],
@@ -47,7 +47,7 @@ pub fn decode(
     decode_as(resource.group, resource.version, resource.kind, body, format, validation)
 }
 
-/// Reads a body that must be an object of this group, version and kind: Eviction, Binding, DeleteOptions, Scale.
+/// Decodes a body that must be an object of this group, version and kind: Eviction, Binding, DeleteOptions, Scale.
 pub fn decode_as(
     group: &str,
     version: &str,
@@ -87,12 +87,12 @@ pub fn decode_as(
     }
 }
 
-/// Holds what a patch made to the schema of the resource. What does not fit is told of the patch.
+/// Conforms the result of a patch to the schema of the resource. Errors are reported as errors of the patch.
 pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, Failure> {
     patch_result(resource, &value, Vec::new(), validation)
 }
 
-/// As `conform`. `told`: unknown and duplicate fields of the patch itself.
+/// As `conform`. `told`: the warnings about unknown and duplicate fields of the patch itself.
 pub(crate) fn patch_result(
     resource: &Resource,
     value: &Value,
@@ -109,7 +109,7 @@ pub(crate) fn patch_result(
     accept(read, told, validation, || value.to_string())
 }
 
-/// What a patch made, unless the client wants no unknown fields and there are some.
+/// The result of a patch, unless validation is strict and there are unknown or duplicate fields.
 pub(crate) fn accept(
     read: Conformed,
     mut told: Vec<String>,
@@ -123,24 +123,24 @@ pub(crate) fn accept(
     Ok(Decoded { object: read.object.into(), warnings: told, unsettled: read.unsettled })
 }
 
-/// The answer to a patch whose result is no object of the kind.
+/// The status error for a patch whose result is not a valid object of the kind.
 pub(crate) fn bad_patch(shown: &str, why: String) -> Failure {
     let (path, value) = ("patch".to_owned(), Some(Value::from(shown).to_string()));
     let error = FieldError::new(ErrorKind::Invalid, path, value, why);
     Failure::invalid("", "", "", &[error])
 }
 
-/// What keeps a text from being JSON, in the words clients know.
+/// Why a text is not valid JSON, with the message of kube-apiserver.
 pub fn syntax_error(text: &[u8]) -> Option<String> {
     json::parse(text).err().map(|error| error.to_string())
 }
 
-/// What keeps a text from being a time, in the words clients know.
+/// Why a text is not a valid time, with the message of kube-apiserver.
 pub fn time_error(text: &str) -> Option<String> {
     times::read(text, false).err()
 }
 
-/// What storage makes of an object: times to the second, and no list where there is an empty one.
+/// Converts an object to its stored form: times to the second, and no empty lists.
 pub fn settle(resource: &Resource, object: &mut Value) {
     if let (Some(structure), Value::Object(map)) =
         (schema().kind(resource.group, resource.version, resource.kind), object)
@@ -170,14 +170,14 @@ fn settle_value(ty: &Type, value: &mut Value) {
     }
 }
 
-/// Why a tree is no object of the kind that is wanted.
+/// Why a tree is not an object of the expected kind.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It does not even say what it is.
+    /// It does not name its kind and version.
     Unrecognized(String),
-    /// It says it is of this kind, and cannot be read as the one that is wanted.
+    /// It names this kind, and cannot be decoded as the expected one.
     Kind { version: String, kind: String, why: String },
-    /// It would do, but for the version it is in.
+    /// It is valid except for its version.
     Version(String),
 }
 
@@ -185,7 +185,7 @@ fn cannot_handle(version: &str, kind: &str, wanted: &str, why: &str) -> Failure 
     Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
 }
 
-/// The object of group, version and kind `target` that a tree holds.
+/// Decodes a tree as an object of group, version and kind `target`.
 pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> Result<Conformed, Refusal> {
     let (api_version, kind) = claims(node)
         .map_err(|why| Refusal::Unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?;
@@ -193,7 +193,7 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
     let (group, version) = match api_version.split('/').collect::<Vec<_>>().as_slice() {
         [""] | ["", ""] => (target.0, target.1),
         [version] => ("", *version),
-        // Without a version, the one that is wanted.
+        // Without a version, the expected one applies.
         [group, ""] if *group == target.0 => (*group, target.1),
         [group, version] => (*group, *version),
         _ => return Err(Refusal::Unrecognized(format!("unexpected GroupVersion string: {api_version}"))),
@@ -206,7 +206,7 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
         let (from, to, package) = (claimed.name, wanted.name, wanted.structure.internal);
         return Err(refused(format!("converting ({version}.{from}) to ({package}.{to}): unknown conversion")));
     }
-    // Options are the same in every group, and an Eviction in its older version is taken.
+    // Options are the same in every group, and an Eviction of the older version is accepted.
     let same = claimed.structure.table == "meta" || (group, kind) == ("policy", "Eviction");
     if (group, version) != (target.0, target.1) && !same {
         let (given, expected) = (group_version(group, version), group_version(target.0, target.1));
@@ -219,8 +219,8 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
     Ok(read)
 }
 
-/// Kinds that the reference still reads in versions it no longer serves. Their fields are near enough to those of v1:
-/// all that comes of reading them is a better refusal.
+/// Kinds that kube-apiserver still decodes in versions it no longer serves. Their fields are similar enough to those of
+/// v1: the only effect of decoding them is a better error message.
 const OLDER: [(&str, &str, &[&str]); 8] = [
     ("apps", "v1beta1", &["ControllerRevision", "Deployment", "StatefulSet"]),
     ("apps", "v1beta2", &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
@@ -234,7 +234,7 @@ const OLDER: [(&str, &str, &[&str]); 8] = [
 
 struct Registered<'k> {
     structure: &'static Struct,
-    /// The structure's name, but for lists, which have no structure of their own here.
+    /// The structure's name, except for lists, which have no structure of their own here.
     name: &'k str,
 }
 
@@ -254,7 +254,7 @@ fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// What the tree says it is. Absent is empty.
+/// The `apiVersion` and `kind` of the tree; empty if absent.
 fn claims<'n>(node: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
     const SHAPE: &str =
         r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
@@ -265,7 +265,7 @@ fn claims<'n>(node: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
     };
     let (mut api_version, mut kind) = ("", "");
     for (key, value) in entries {
-        // This one look is blind to case, unlike the reading that follows.
+        // These two keys are matched without regard to case, unlike in the decoding that follows.
         let (slot, name) = if key.eq_ignore_ascii_case("apiVersion") {
             (&mut api_version, "apiVersion")
         } else if key.eq_ignore_ascii_case("kind") {
@@ -285,7 +285,7 @@ fn claims<'n>(node: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
     Ok((api_version, kind))
 }
 
-/// The beginning of a body: as it is if it looks like JSON, else in hexadecimal.
+/// The beginning of a body: verbatim if it looks like JSON, else in hexadecimal.
 fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
     let (shown, more) = if body.len() > MOST { (&body[..MOST], " ...") } else { (body, "") };

@@ -1,4 +1,4 @@
-//! A refused request, as the API tells it: the `Status` object.
+//! A status error: a refused request in the form of the API, the `Status` object.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use crate::kinds::Resource;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     pub code: u16,
-    /// Such as `NotFound`. Empty where the reference gives none.
+    /// Such as `NotFound`. Empty where kube-apiserver gives none.
     pub reason: &'static str,
     pub message: String,
     pub details: Option<Details>,
-    /// What the client is told besides: for the Warning header.
+    /// Warnings to send with the error, for the Warning header.
     pub warnings: Vec<String>,
-    /// Where a list that cannot go on as it began could go on. Empty: nowhere.
+    /// The token with which an expired list can continue. Empty if it cannot.
     pub continue_token: String,
 }
 
@@ -24,7 +24,7 @@ pub struct Failure {
 pub struct Details {
     pub name: String,
     pub group: String,
-    /// The resource (`jobs`), or the kind (`Job`) where an object was found invalid.
+    /// The resource (`jobs`), or the kind (`Job`) if an object is invalid.
     pub kind: String,
     pub uid: String,
     pub causes: Vec<Cause>,
@@ -74,7 +74,7 @@ impl Failure {
             .with(Details::of(resource, name))
     }
 
-    /// The object changed in between. `why` is the usual sentence, or one about a precondition.
+    /// The object changed since it was read. `why` is the usual message, or one about a precondition.
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         let text = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified());
         Self::new(409, "Conflict", text).with(Details::of(resource, name))
@@ -97,19 +97,19 @@ impl Failure {
         Self::new(405, "MethodNotAllowed", text).with(details)
     }
 
-    /// A revision that is no longer kept.
+    /// A revision that the history no longer contains.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 422: the object breaks rules. `kind` is `Job.batch`-like through group and kind.
+    /// 422: the object fails validation. The message names it like `Job.batch`, from `kind` and `group`.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let mut seen: HashSet<&str> = HashSet::new();
         let mut causes: Vec<Cause> = Vec::new();
         let mut texts: Vec<&str> = Vec::new();
         for (error, text) in errors.iter().zip(&shown) {
-            // DEFECT-29: the reference lists a rule once for each time it checked it. Once is enough.
+            // DEFECT-29: kube-apiserver lists an error once for each time it checked the rule. Here it is listed once.
             if !seen.insert(text) {
                 continue;
             }

@@ -1,13 +1,13 @@
-//! Where a value stands in an object, and what is wrong with it.
+//! The position of a value in an object, and errors about it.
 //!
-//! Validation walks an object with [`At`]: a value together with the way to it. The way is a chain of borrowed steps
-//! and becomes text only when there is something to complain about, so that checking a sound object allocates nothing.
+//! Validation walks an object with [`At`]: a value together with its path. The path is a chain of borrowed steps and
+//! becomes text only if there is an error to report, so that checking a valid object allocates nothing.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 pub use tally_core::field_error::{ErrorKind, FieldError};
 
-/// A place in an object, and the value there if any. `null` counts as absent.
+/// A position in an object, and the value there if any. `null` counts as absent.
 #[derive(Clone, Copy)]
 pub struct At<'p, 'v> {
     pub value: Option<&'v Value>,
@@ -30,7 +30,7 @@ impl<'p, 'v> At<'p, 'v> {
         At { value: Some(value), parent: None, step: Step::Root }
     }
 
-    /// A value seen at a place that its owner does not stand at: `rooted("spec.template", template)`.
+    /// A value shown at another path than its own: `rooted("spec.template", template)`.
     pub fn rooted(path: &'p str, value: Option<&'v Value>) -> Self {
         At { value: value.filter(|value| !value.is_null()), parent: None, step: Step::Field(path) }
     }
@@ -51,12 +51,12 @@ impl<'p, 'v> At<'p, 'v> {
         At { value, parent: Some(self), step: Step::Index(index) }
     }
 
-    /// The elements of a list; nothing if there is none.
+    /// The elements of a list; none if there is no list.
     pub fn items(&'p self) -> impl Iterator<Item = At<'p, 'v>> {
         (0..self.len()).map(|index| self.index(index))
     }
 
-    /// The entries of a map, in order of their keys; nothing if there is none.
+    /// The entries of a map, in order of their keys; none if there is no map.
     pub fn entries(&self) -> impl Iterator<Item = (&'v str, &'v Value)> + use<'v> {
         self.map().into_iter().flat_map(|map| map.iter().map(|(key, value)| (key.as_str(), value)))
     }
@@ -65,7 +65,7 @@ impl<'p, 'v> At<'p, 'v> {
         self.value.is_some()
     }
 
-    /// Elements of the list or entries of the map.
+    /// The number of elements of the list or entries of the map.
     pub fn len(&self) -> usize {
         match self.value {
             Some(Value::Array(items)) => items.len(),
@@ -91,7 +91,7 @@ impl<'p, 'v> At<'p, 'v> {
         self.value.and_then(Value::as_str)
     }
 
-    /// The text, or "" as a client that left it out means.
+    /// The text, or "", which is what an absent text means.
     pub fn text_or_empty(&self) -> &'v str {
         self.text().unwrap_or_default()
     }
@@ -104,7 +104,7 @@ impl<'p, 'v> At<'p, 'v> {
         self.value.and_then(Value::as_bool)
     }
 
-    /// `true`, and nothing else.
+    /// Whether the value is `true`.
     pub fn is_true(&self) -> bool {
         self.bool() == Some(true)
     }
@@ -136,18 +136,19 @@ impl<'p, 'v> At<'p, 'v> {
         self.value.map_or_else(|| "null".to_owned(), Value::to_string)
     }
 
-    // ---- what can be wrong here ----
+    // ---- errors about this position ----
 
     pub fn required(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorKind::Required, self.path(), None, detail)
     }
 
-    /// The value here is wrong; it is printed as JSON, `null` if it is not there.
+    /// The value here is invalid; it is printed as JSON, `null` if it is absent.
     pub fn invalid(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorKind::Invalid, self.path(), Some(self.json()), detail)
     }
 
-    /// As `invalid`, printing another value than the one here (an absent text prints as `""`, a number as its default).
+    /// As `invalid`, printing another value than the one here (an absent text is printed as `""`, a number as its
+    /// default).
     pub fn invalid_value(&self, value: impl Serialize, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorKind::Invalid, self.path(), Some(json(value)), detail)
     }

@@ -1,8 +1,8 @@
-//! What Kubernetes objects mean: which kinds there are, what is filled in, what is refused and in which words, how
-//! patches and selectors work, how objects print as tables. Pure: no clock, no randomness, no I/O.
+//! What Kubernetes objects mean: which kinds there are, their defaults, their validation and its messages, patches,
+//! selectors, and tables. Pure: no clock, no randomness, no I/O.
 //!
-//! Objects are JSON values held to a schema (`schema`), not Rust structures: unknown fields can be reported, type errors
-//! have the words clients know, and patches, validation and printing work on what was sent.
+//! Objects are JSON values that conform to a schema (`schema`), not Rust structures: unknown fields can be reported,
+//! type errors have the messages of kube-apiserver, and patches, validation and printing work on what was sent.
 
 pub mod catalog;
 pub mod cronjob;

@@ -1,4 +1,4 @@
-//! What a LimitRange does to the Pods and claims of its namespace: containers that name no amounts get its defaults, and
+//! The effect of a LimitRange on the Pods and claims of its namespace: containers without amounts get its defaults, and
 //! amounts out of its bounds are refused.
 
 use std::collections::BTreeMap;
@@ -8,17 +8,18 @@ use serde_json::{Map, Value};
 use crate::pod::{container_sums, quantity_of};
 use crate::quantity::Quantity;
 
-/// Says on a Pod what was filled in.
+/// The annotation of a Pod that lists the defaults that were set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
-/// The largest number whose thousandths fit 64 bits: ratios of larger ones are taken of whole units.
+/// The largest number whose thousandths fit into 64 bits: ratios of larger numbers are computed from whole units.
 const MOST_WITH_THOUSANDTHS: i64 = i64::MAX / 1000;
 
-/// More complaints than anybody reads are not kept: their number would grow with the Pod times the range.
+/// The most errors that are kept: without a limit their number would grow with the Pod times the range, and users do
+/// not read more.
 const MOST_TOLD: usize = 100;
 
 type Amounts<'v> = BTreeMap<&'v str, Quantity>;
 
-/// Gives the containers of a new Pod the limits and requests they do not name.
+/// Sets the limits and requests that the containers of a new Pod do not have.
 pub fn fill_in(pod: &mut Value, range: &Value) {
     let mut defaults: BTreeMap<&str, BTreeMap<&str, &Value>> = BTreeMap::new();
     for (from, to) in [("defaultRequest", "requests"), ("default", "limits")] {
@@ -47,7 +48,7 @@ pub fn fill_in(pod: &mut Value, range: &Value) {
     }
 }
 
-/// The names of what was missing.
+/// Sets the defaults and returns the names of the resources that had none.
 fn fill_list<'v>(container: &mut Value, list: &str, defaults: &BTreeMap<&'v str, &Value>) -> Vec<&'v str> {
     if defaults.is_empty() {
         return Vec::new();
@@ -68,7 +69,7 @@ fn child<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map
     map.entry(field).or_insert_with(|| Map::new().into()).as_object_mut()
 }
 
-/// Why a range does not let a new Pod in.
+/// Why a range refuses a new Pod.
 pub fn check_pod(pod: &Value, range: &Value) -> Result<(), String> {
     let mut complaints = Vec::new();
     let Some(spec) = pod.get("spec") else { return Ok(()) };
@@ -92,7 +93,7 @@ pub fn check_pod(pod: &Value, range: &Value) -> Result<(), String> {
     verdict(&complaints)
 }
 
-/// Why a range does not let a claim in, new or changed.
+/// Why a range refuses a claim, new or changed.
 pub fn check_claim(claim: &Value, range: &Value) -> Result<(), String> {
     let kind = "PersistentVolumeClaim";
     let mut complaints = Vec::new();
@@ -103,7 +104,7 @@ pub fn check_claim(claim: &Value, range: &Value) -> Result<(), String> {
     verdict(&complaints)
 }
 
-/// What a Pod uses: what it says as a whole, else its containers together.
+/// The amounts of a Pod: those of the Pod as a whole if present, else the sum of its containers.
 fn of_pod<'v>(spec: &'v Value, list: &str) -> Amounts<'v> {
     let mut sums = container_sums(spec, list);
     sums.extend(amounts(spec.pointer(&format!("/resources/{list}"))));
@@ -131,16 +132,16 @@ fn verdict(complaints: &[String]) -> Result<(), String> {
     }
 }
 
-/// What a container, a Pod or a claim uses.
+/// The amounts of a container, a Pod or a claim.
 struct Use<'a> {
     kind: &'static str,
     requests: &'a Amounts<'a>,
-    /// Claims have none: what they request is also the most they use.
+    /// Claims have no limits: the request is also the largest amount they use.
     limits: Option<&'a Amounts<'a>>,
 }
 
 impl Use<'_> {
-    /// Each complaint is told once, however many containers give rise to it.
+    /// Each error is reported once, however many containers cause it.
     fn check(&self, limit: &Value, complaints: &mut Vec<String>) {
         let bounds = |field: &str| amounts(limit.get(field)).into_iter();
         let least = bounds("min").filter_map(|(resource, least)| self.below(resource, least));

@@ -1,7 +1,7 @@
-//! Metadata every object has: what a client may give, what it may change, and what is quietly put back.
+//! Metadata that every object has: what a client may set, what it may change, and what is silently restored.
 //!
-//! A create checks the whole of it. An update first lets the old object win where clients send stale or empty values
-//! without meaning it (`prepare_update`), and then refuses what is left of a change to something that never changes.
+//! A create validates all of it. An update first restores the old values where clients send stale or empty ones
+//! unintentionally (`prepare_update`), and then refuses the remaining changes of immutable fields.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -22,10 +22,10 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 
 const IMMUTABLE: &str = "field is immutable";
 
-/// What a generated name may be long: that of a DNS label, so that it can also be a host name or a label value.
+/// The longest generated name: that of a DNS label, so that it can also be a host name or a label value.
 const GENERATED_LENGTH: usize = 63;
 
-/// Everything wrong with the metadata of a new object, after its name has been generated.
+/// All errors of the metadata of a new object, after its name has been generated.
 pub fn validate_create(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let root = At::root(object);
     let meta = root.at("metadata");
@@ -62,7 +62,7 @@ pub fn validate_create(resource: &Resource, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What holds of an object's metadata whether it is new or changed.
+/// The rules for an object's metadata, new or changed.
 fn validate_always(meta: &At<'_, '_>) -> Vec<FieldError> {
     let mut errors = validate_labels(meta.at("labels"));
     errors.extend(validate_annotations(meta.at("annotations")));
@@ -71,7 +71,8 @@ fn validate_always(meta: &At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// The generateName of a changed object. It has done its work, and most kinds look at it no more; for those that do.
+/// Validates the generateName of a changed object, for the kinds that still check it. It has no effect any more, and
+/// most kinds do not check it.
 pub fn validate_generate_name(object: &Value) -> Vec<FieldError> {
     let root = At::root(object);
     let meta = root.at("metadata");
@@ -81,8 +82,8 @@ pub fn validate_generate_name(object: &Value) -> Vec<FieldError> {
     problems.into_iter().map(|problem| generate.invalid(problem)).collect()
 }
 
-/// Everything wrong with a change of metadata, after `prepare_update`. Both objects have a resourceVersion: that of an
-/// unconditional write was filled in from the stored object.
+/// All errors of a change of metadata, after `prepare_update`. Both objects have a resourceVersion: that of an
+/// unconditional write was set from the stored object.
 pub fn validate_update(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
     let (new_root, old_root) = (At::root(new), At::root(old));
     let (meta, before) = (new_root.at("metadata"), old_root.at("metadata"));
@@ -116,8 +117,8 @@ pub fn validate_update(resource: &Resource, new: &Value, old: &Value) -> Vec<Fie
     errors
 }
 
-/// Drops what a client cannot give a new object: it is the server's. The name, namespace, uid and creationTimestamp are
-/// to be set after this.
+/// Removes what a client cannot set on a new object because the server sets it. The name, namespace, UID and
+/// creationTimestamp must be set after this.
 pub fn prepare_create(object: &mut Value) {
     if let Some(meta) = metadata_mut(object) {
         for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
@@ -126,8 +127,8 @@ pub fn prepare_create(object: &mut Value) {
     }
 }
 
-/// What a server silently puts back before it looks at a change: clients send what they once read, or nothing at all.
-/// Runs before `Rules::prepare_update`, which may raise the generation put back here.
+/// Silently restores fields before a change is validated: clients send what they once read, or nothing at all. Runs
+/// before `Rules::prepare_update`, which may increase the generation restored here.
 pub fn prepare_update(new: &mut Value, old: &Value) {
     let before = old.get("metadata");
     let before = |field: &str| before.and_then(|meta| meta.get(field)).filter(|value| !value.is_null()).cloned();
@@ -139,7 +140,7 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
     if meta.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
         put(meta, "uid", before("uid"));
     }
-    // A deletion cannot be taken back or moved. Setting the time where there is none is an error, not put back.
+    // A deletion cannot be revoked or moved. Setting the time where there is none is an error and is not restored.
     if let Some(deletion) = before("deletionTimestamp") {
         put(meta, "deletionTimestamp", Some(deletion));
     }
@@ -148,7 +149,7 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
     }
 }
 
-/// Removes owner references that are there already, word by word. Returns the warning for the client, if any were.
+/// Removes owner references that are exact duplicates. Returns the warning for the client, if there were any.
 pub fn dedupe_owner_references(object: &mut Value) -> Vec<String> {
     let references = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
     let Some(references) = references.filter(|references| references.len() > 1) else { return Vec::new() };
@@ -171,18 +172,18 @@ pub fn dedupe_owner_references(object: &mut Value) -> Vec<String> {
     )]
 }
 
-/// Whether a PUT must say which version it changes: leases are locks, and budgets are counted against.
+/// Whether a PUT must contain a resourceVersion: leases are locks, and the status of budgets is decremented.
 pub fn needs_resource_version(resource: &Resource) -> bool {
     matches!((resource.group, resource.plural), ("coordination.k8s.io", "leases") | ("policy", "poddisruptionbudgets"))
 }
 
-/// The refusal of a PUT without a version where one is needed.
+/// The status error for a PUT without a resourceVersion where one is required.
 pub fn resource_version_missing(resource: &Resource, name: &str) -> Failure {
     let at = At::rooted("metadata.resourceVersion", None);
     Failure::invalid(resource.group, resource.plural, name, &[at.invalid_value(0, "must be specified for an update")])
 }
 
-/// A generateName with its ending. Long ones are cut so that the whole fits.
+/// A generateName with its suffix. A long one is truncated so that the result fits.
 pub fn generated_name(prefix: &str, ending: &str) -> String {
     let mut length = prefix.len().min(GENERATED_LENGTH.saturating_sub(ending.len()));
     while !prefix.is_char_boundary(length) {
@@ -203,7 +204,7 @@ fn put(meta: &mut Map<String, Value>, field: &str, value: Option<Value>) {
     };
 }
 
-/// An owner reference as error messages print it: in the order of its declaration.
+/// An owner reference as error messages print it: with its fields in the order of their declaration.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Owner<'a> {
@@ -231,17 +232,18 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Group and version. Nothing where there is no version, or the text is not `group/version`.
+    /// Group and version. None if there is no version, or if the text is not `group/version`.
     fn group_version(&self) -> Option<(&'a str, &'a str)> {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", self.api_version));
         (!version.is_empty() && !version.contains('/')).then_some((group, version))
     }
 }
 
-/// Each complaint about one controller too many prints all owners. Told of every one, a long list would fill the memory.
+/// Each error about an additional controller prints all owners. With one error for each, a long list would use up the
+/// memory.
 const MOST_CONTROLLERS_TOLD: usize = 10;
 
-/// API-17. Complaints name the list, not the element.
+/// API-17. Errors name the list, not the element.
 fn validate_owner_references(references: At<'_, '_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controller: Option<Owner<'_>> = None;
@@ -258,7 +260,7 @@ fn validate_owner_references(references: At<'_, '_>) -> Vec<FieldError> {
                 errors.push(references.at(field).invalid_value("", "must not be empty"));
             }
         }
-        // Events come and go by the thousand: nothing may live as long as one of them.
+        // Events are created and deleted in large numbers: no object may depend on one of them.
         if group_version == Some(("", "v1")) && owner.kind == "Event" {
             errors.push(references.invalid_value(&owner, "/v1, Kind=Event is disallowed from being an owner"));
         }
@@ -295,9 +297,9 @@ fn validate_finalizers(at: At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// A finalizer names its owner's domain, but for the few that have been there from the start.
+/// A finalizer must have a domain, except for the few original ones.
 fn validate_finalizer_domains(resource: &Resource, at: At<'_, '_>) -> Vec<FieldError> {
-    // Leases are checked by the common rules alone.
+    // Leases are validated by the common rules only.
     if resource.group == "coordination.k8s.io" {
         return Vec::new();
     }
@@ -306,7 +308,7 @@ fn validate_finalizer_domains(resource: &Resource, at: At<'_, '_>) -> Vec<FieldE
     wrong.map(|item| item.invalid("name is neither a standard finalizer name nor is it fully qualified")).collect()
 }
 
-/// API-9: what is being deleted is on its way out; nobody may hold it up who did not before.
+/// API-9: an object that is being deleted must not get new finalizers, because they would delay its removal.
 fn validate_no_new_finalizers(at: At<'_, '_>, before: At<'_, '_>) -> Option<FieldError> {
     let before: BTreeSet<&str> = finalizers(&before).collect();
     let extra: BTreeSet<&str> = finalizers(&at).filter(|name| !before.contains(name)).collect();

@@ -1,7 +1,7 @@
-//! What a client may ask for besides the object itself: options of reads, watches, writes and deletes.
+//! The options of reads, watches, writes and deletes.
 //!
-//! The parsers here turn query parameters and DeleteOptions bodies into these values, or into the refusal a client
-//! knows. Parsing only; what the options mean is the registry's business.
+//! The parsers here turn query parameters and DeleteOptions bodies into these values, or into the status error of
+//! kube-apiserver. This is only parsing; the registry implements the options.
 
 use std::borrow::Cow;
 
@@ -12,16 +12,16 @@ use crate::decode::time_error;
 use crate::failure::Failure;
 use crate::field::{At, FieldError};
 
-/// Who may write: a name in `managedFields`.
+/// The longest name of a field manager, which appears in `managedFields`.
 const LONGEST_FIELD_MANAGER: usize = 128;
 
-/// What a read asks for with `resourceVersion` and `resourceVersionMatch`.
+/// The state that a read requests with `resourceVersion` and `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadAt {
     /// The newest state.
     #[default]
     Newest,
-    /// Any state will do ("0").
+    /// Any state ("0").
     Any,
     /// The state at this revision or a newer one.
     NotOlderThan(u64),
@@ -33,9 +33,9 @@ pub enum ReadAt {
 pub struct ListOptions {
     pub label_selector: String,
     pub field_selector: String,
-    /// None: no limit.
+    /// None means no limit.
     pub limit: Option<usize>,
-    /// The token of the page before. Empty: the first page.
+    /// The token of the previous page. Empty for the first page.
     pub continue_token: String,
     pub read_at: ReadAt,
 }
@@ -44,7 +44,8 @@ pub struct ListOptions {
 pub struct WatchOptions {
     pub label_selector: String,
     pub field_selector: String,
-    /// None: from the newest state, with synthetic ADDED events for what is there. Some(0): the same, from any state.
+    /// None: from the newest state, with synthetic ADDED events for existing objects. Some(0): the same, from any
+    /// state.
     pub from: Option<u64>,
     pub bookmarks: bool,
     /// `sendInitialEvents`, if given.
@@ -64,9 +65,9 @@ pub enum FieldValidation {
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_validation: FieldValidation,
-    /// Who writes, for managedFields. Empty: from the user agent.
+    /// The writer's name for managedFields. If it is empty, the user agent is used.
     pub field_manager: String,
-    /// Server-side apply: take fields over.
+    /// Server-side apply: take over fields of other managers.
     pub force: bool,
 }
 
@@ -107,7 +108,7 @@ pub enum PatchKind {
 pub struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {
-    /// Reads what follows the `?`. A pair that is not well encoded is left out, as clients are used to.
+    /// Parses the part after the `?`. A pair that is not well encoded is ignored, as in kube-apiserver.
     pub fn parse(text: &'a str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
         let pairs = pairs.filter_map(|pair| {
@@ -117,7 +118,7 @@ impl<'a> Query<'a> {
         Self(pairs.collect())
     }
 
-    /// The first value of that name. `?watch` alone gives "".
+    /// The first value of that name. It is "" for `?watch`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_ref())
     }
@@ -130,7 +131,7 @@ impl<'a> Query<'a> {
         self.get(name).unwrap_or_default().to_owned()
     }
 
-    /// Anything but "0" and "false" means yes, even "no" and "maybe": that is how the API reads it.
+    /// Any value but "0" and "false" is true, even "no" and "maybe", as in kube-apiserver.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
@@ -142,7 +143,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Undoes percent-encoding. None if it is not well formed. `plus`: a `+` is a space, as in queries.
+/// Decodes percent-encoding. None if it is malformed. `plus`: a `+` is a space, as in queries.
 pub fn unescape(text: &str, plus: bool) -> Option<Cow<'_, str>> {
     if !text.bytes().any(|byte| byte == b'%' || (plus && byte == b'+')) {
         return Some(Cow::Borrowed(text));
@@ -160,7 +161,7 @@ pub fn unescape(text: &str, plus: bool) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(String::from_utf8_lossy(&decoded).into_owned()))
 }
 
-/// The words clients know for text that is no number.
+/// The message of kube-apiserver for text that is not a number.
 fn number_error(function: &str, text: &str, error: &std::num::ParseIntError) -> String {
     use std::num::IntErrorKind::{NegOverflow, PosOverflow};
     let why = match error.kind() {
@@ -170,7 +171,7 @@ fn number_error(function: &str, text: &str, error: &std::num::ParseIntError) -> 
     format!("strconv.{function}: parsing {text:?}: {why}")
 }
 
-/// Reads a revision: digits only.
+/// Parses a revision: digits only.
 pub fn parse_revision(text: &str) -> Result<u64, String> {
     // Rust would accept a plus sign.
     let text_or_nothing = if text.starts_with('+') { "" } else { text };
@@ -191,12 +192,12 @@ fn check(kind: &str, errors: Vec<FieldError>) -> Result<(), Failure> {
 }
 
 impl ReadAt {
-    /// Of a GET of one object.
+    /// For a GET of one object.
     pub fn of_get(query: &Query<'_>) -> Result<Self, Failure> {
         match query.get("resourceVersion").unwrap_or_default() {
             "" => Ok(Self::Newest),
             "0" => Ok(Self::Any),
-            // The reference answers 500. It is the client's mistake, and told so.
+            // kube-apiserver answers 500. It is an error of the client, so the response is 400.
             text => parse_revision(text)
                 .map(Self::NotOlderThan)
                 .map_err(|why| Failure::bad_request(revision_error(text, why).to_string())),
@@ -234,14 +235,14 @@ impl ListOptions {
         if !token.is_empty() && !matches!(version, "" | "0") {
             return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
         }
-        // Who takes any state takes all of it: the reference has it at hand, and does not cut it into pages.
+        // A client that accepts any state gets all of it: kube-apiserver serves it from its cache, without pages.
         let limit = limit.filter(|_| version != "0");
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
         let read_at = match (version, matching) {
             ("", _) => ReadAt::Newest,
             ("0", _) => ReadAt::Any,
             (text, "Exact") => ReadAt::Exactly(revision_of_list(text)?),
-            // Before there was a way to say so, a revision with a limit meant exactly that revision.
+            // Before `resourceVersionMatch` existed, a revision with a limit meant exactly that revision.
             (text, "") if limit.is_some() => ReadAt::Exactly(revision_of_list(text)?),
             (text, _) => ReadAt::NotOlderThan(revision_of_list(text)?),
         };
@@ -256,7 +257,7 @@ impl ListOptions {
 }
 
 impl WatchOptions {
-    /// `resource` and its group name the collection in a refusal.
+    /// `resource` and its group name the collection in errors.
     pub fn parse(query: &Query<'_>, group: &str, resource: &str) -> Result<Self, Failure> {
         query.int("limit")?;
         let timeout = query.int("timeoutSeconds")?;
@@ -294,19 +295,19 @@ impl WatchOptions {
             from,
             bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
             initial_events,
-            // Zero means that the server chooses; less than that is over before it begins.
+            // Zero means that the server chooses; a negative timeout has expired before the watch begins.
             timeout_seconds: timeout.filter(|seconds| *seconds != 0).map(|seconds| u64::try_from(seconds).unwrap_or(0)),
         })
     }
 }
 
-/// Which part of the log of a Pod is wanted.
+/// The requested part of the log of a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// "" where the Pod has only one.
+    /// May be "" if the Pod has only one container.
     pub container: String,
     pub follow: bool,
-    /// Of the run before the one that is there now.
+    /// The log of the run before the current one.
     pub previous: bool,
     pub timestamps: bool,
     pub since: Option<Since>,
@@ -314,7 +315,7 @@ pub struct LogOptions {
     pub limit_bytes: Option<u64>,
 }
 
-/// From when on a log is wanted.
+/// The time from which a log is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     Seconds(u64),
@@ -322,7 +323,7 @@ pub enum Since {
 }
 
 impl LogOptions {
-    /// `name`: of the Pod, for the refusal.
+    /// `name`: the name of the Pod, for errors.
     pub fn parse(query: &Query<'_>, name: &str) -> Result<Self, Failure> {
         let [seconds, lines, bytes] = ["sinceSeconds", "tailLines", "limitBytes"].map(|name| query.int(name));
         let (seconds, lines, bytes) = (seconds?, lines?, bytes?);
@@ -338,7 +339,7 @@ impl LogOptions {
         errors.extend(below("limitBytes", bytes, 1, "must be greater than 0"));
         if seconds.is_some() && query.get("sinceTime").is_some() {
             let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-            // Of the options as a whole, which the reference names so.
+            // The error is about the options as a whole, for which kube-apiserver prints `[]`.
             errors.push(At::rooted("[]", None).forbidden(why));
         } else {
             errors.extend(below("sinceSeconds", seconds, 1, "must be greater than 0"));
@@ -363,7 +364,7 @@ impl LogOptions {
     }
 }
 
-/// Which write the options are for; the refusal names it.
+/// The write that the options are for; errors name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     Create,
@@ -407,7 +408,7 @@ impl WriteOptions {
         Ok(Self { dry_run: !dry_run.is_empty(), field_validation, field_manager: manager, force })
     }
 
-    /// The writer's name for managedFields where the request gives none: what the user agent calls itself.
+    /// The writer's name for managedFields if the request gives none: the product name of the user agent.
     pub fn manager_of_user_agent(agent: &str) -> String {
         let name = agent.split('/').next().unwrap_or_default();
         let mut printable: String = name.chars().filter(|letter| !letter.is_control()).collect();
@@ -441,7 +442,7 @@ impl DeleteOptions {
         options.checked(&query.all("dryRun"), policy, orphan)
     }
 
-    /// From a body, which counts instead of the query. Its `kind` and `apiVersion` are the caller's to check.
+    /// From a body, which replaces the query. The caller checks its `kind` and `apiVersion`.
     pub fn of_body(body: &Value) -> Result<Self, Failure> {
         let root = At::root(body);
         let (grace, policy, orphan) =
@@ -521,7 +522,7 @@ mod tests {
 
     use super::*;
 
-    /// What an option is refused with, or "" if it is fine.
+    /// The error message for an option, or "" if it is valid.
     fn told<T>(answer: Result<T, Failure>) -> String {
         answer.err().map_or_else(String::new, |failure| {
             let text = failure.message;

@@ -1,3 +1,3 @@
-//! Amounts of resources. They live in the core, where controllers can read them.
+//! Amounts of resources. They are defined in the core, where controllers can use them.
 
 pub use tally_core::quantity::*;

@@ -1,3 +1,3 @@
-//! Schedules are the core's: the controller that follows them must agree with the server that checks them.
+//! Schedules are defined in the core: the controller that follows them must agree with the server that validates them.
 
 pub use tally_core::schedule::*;

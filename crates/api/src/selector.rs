@@ -1,8 +1,8 @@
-//! Which objects a client wants to see: label selectors, field selectors, and how to ask stored objects about them.
+//! Label selectors, field selectors, and how stored objects are matched with them.
 //!
-//! A [`Filter`] is parsed once for a request. It is then put to [`Facets`], the few values of an object that can be
-//! selected by, which are read from its stored text without making a tree of it: a list with a selector looks at every
-//! object of its kind, a watch at every event.
+//! A [`Filter`] is parsed once for a request. It is then matched with [`Facets`], the few values of an object that
+//! selectors can refer to, which are read from its stored text without building a tree: a list with a selector examines
+//! every object of its kind, a watch every event.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +21,7 @@ mod parse;
 pub use facets::Facets;
 pub use fields::FieldSelector;
 
-/// What a list, watch or deletecollection is limited to.
+/// The selectors of a list, watch or deletecollection.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub labels: LabelSelector,
@@ -35,7 +35,7 @@ impl Filter {
         Ok(Self { labels, fields: FieldSelector::parse(resource, fields)? })
     }
 
-    /// Nothing is asked: objects need not be looked at.
+    /// Whether there are no conditions: objects need not be examined.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
@@ -44,17 +44,17 @@ impl Filter {
         self.fields.matches(facets) && self.labels.matches_by(|key| facets.label(key))
     }
 
-    /// Asks an object as it is stored, reading no more of it than needed. Text that is no object matches nothing.
+    /// Matches a stored object, reading no more of it than needed. Text that is not an object does not match.
     pub fn matches_stored(&self, resource: &Resource, stored: &[u8]) -> bool {
         self.is_everything() || Facets::read_for(self, resource, stored).is_some_and(|facets| self.matches(&facets))
     }
 
-    /// Asks an object that is at hand.
+    /// Matches an object in memory.
     pub fn matches_object(&self, resource: &Resource, object: &Value) -> bool {
         self.is_everything() || self.matches(&Facets::of(resource, object))
     }
 
-    /// The only name that can match, if there is only one: then there is no need to look for others.
+    /// The only name that can match, if there is only one: then no other object need be examined.
     pub fn exact_name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
@@ -69,7 +69,7 @@ impl Filter {
 pub struct LabelSelector {
     /// In order of their keys.
     requirements: Vec<Requirement>,
-    /// Selects nothing, whatever the requirements: an object without a selector.
+    /// Matches nothing, whatever the requirements: for an object without a selector.
     nothing: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct LabelSelector {
 struct Requirement {
     key: String,
     operator: Operator,
-    /// Sorted, without repetition. One for all operators but `In` and `NotIn`, none for the existence of a key.
+    /// Sorted, without duplicates. Exactly one for all operators but `In` and `NotIn`, none for the existence of a key.
     values: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl LabelSelector {
         Ok(Self::of(requirements))
     }
 
-    /// From a LabelSelector object: `{}` selects everything, none at all nothing.
+    /// From a LabelSelector object: `{}` selects everything, an absent selector nothing.
     pub fn from_json(selector: Option<&Value>) -> Result<Self, String> {
         let Some(selector) = selector.filter(|selector| !selector.is_null()) else {
             return Ok(Self { nothing: true, ..Self::default() });
@@ -123,7 +123,7 @@ impl LabelSelector {
         Ok(Self::of(requirements))
     }
 
-    /// From a plain map, as Services and ReplicationControllers have: each label must be there with its value.
+    /// From a plain map, as in Services and ReplicationControllers: each label must be present with its value.
     pub fn from_map(labels: Option<&Map<String, Value>>) -> Self {
         Self::of(equalities(labels))
     }
@@ -141,7 +141,7 @@ impl LabelSelector {
         self.matches_by(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
     }
 
-    /// `label` gives the value of a key.
+    /// `label` returns the value of a key.
     pub fn matches_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.requirements.iter().all(|requirement| requirement.holds(label(&requirement.key)))
     }
@@ -173,12 +173,12 @@ impl Requirement {
         }
     }
 
-    /// The label and the bound as numbers, if they are.
+    /// The label and the bound as numbers, if they are numbers.
     fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
         Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
     }
 
-    /// What is wrong with it, in the words of the parser of query parameters.
+    /// The errors, with the messages of the parser of query parameters.
     fn problems(&self) -> Vec<FieldError> {
         let values = At::rooted("values", None);
         let mut errors = Vec::new();
@@ -197,7 +197,7 @@ impl Requirement {
     }
 }
 
-/// As kubectl prints it: `app=x,tier in (a,b),!old`.
+/// In the form that kubectl prints: `app=x,tier in (a,b),!old`.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, requirement) in self.requirements.iter().enumerate() {
@@ -236,7 +236,7 @@ pub fn selector_column(selector: Option<&Value>) -> String {
     }
 }
 
-/// Everything wrong with a LabelSelector object; nothing if there is none.
+/// All errors of a LabelSelector object; none if it is absent.
 pub fn validate_label_selector(selector: At<'_, '_>) -> Vec<FieldError> {
     let mut errors = validate_labels(selector.at("matchLabels"));
     for expression in selector.at("matchExpressions").items() {

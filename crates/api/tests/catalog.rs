@@ -1,4 +1,4 @@
-//! The table of resources holds together, and discovery says what a real server was recorded to say.
+//! The table of resources is consistent, and discovery matches the recordings of a real server.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;

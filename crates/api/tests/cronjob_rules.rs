@@ -1,4 +1,4 @@
-//! The CronJob's rules, one row or more a rule.
+//! The CronJob's rules, one row or more per rule.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,7 +7,7 @@ use tally_api::cronjob::CronJobRules;
 use tally_api::kinds::{Part, Rules};
 use tally_core::time::Timestamp;
 
-/// A CronJob called `c`, with fields of its spec set.
+/// A CronJob named `c`, with these fields of its spec set.
 fn cron_job(fields: Value) -> Value {
     let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
     let spec = json!({"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": {"spec": pod}}}});
@@ -16,7 +16,7 @@ fn cron_job(fields: Value) -> Value {
     cron_job
 }
 
-/// With fields of the Job in its template set.
+/// A CronJob with these fields of the Job in its template set.
 fn with_job(fields: Value) -> Value {
     let mut cron_job = cron_job(json!({}));
     set(&mut cron_job["spec"]["jobTemplate"]["spec"], &fields);
@@ -220,7 +220,7 @@ fn updates() {
             "spec.schedule: Invalid value: \"{zoned}\": cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         )],
     );
-    // What an older server let in may stay, but a zone is said once. A zone that is no longer known may stay, too.
+    // What an older server accepted may stay, but a zone must not be given twice. An unknown zone may stay, too.
     stored["metadata"]["name"] = json!("n".repeat(60));
     stored["spec"]["schedule"] = json!(zoned);
     check_update("SPECVAL-25", &stored, json!({"suspend": true}), &[]);

@@ -1,4 +1,4 @@
-//! Bodies are read as the API reads them, and refused in its words.
+//! Bodies are decoded as in kube-apiserver, with its error messages.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
@@ -26,14 +26,14 @@ fn refused(plural: &str, body: &str, text: &str) {
     assert_eq!((failure.code, failure.reason, failure.message.as_str()), (400, "BadRequest", text));
 }
 
-/// As `refused`, with the usual beginning left out.
+/// As `refused`, without the usual prefix.
 #[track_caller]
 fn unfit(plural: &str, body: Value, text: &str) {
     let kind = resource(plural).kind;
     refused(plural, &body.to_string(), &format!("{kind} in version \"v1\" cannot be handled as a {kind}: {text}"));
 }
 
-/// The body becomes this object; `apiVersion` and `kind` aside.
+/// The body is decoded to this object, except for `apiVersion` and `kind`.
 #[track_caller]
 fn becomes(plural: &str, body: Value, object: Value) {
     let mut read = read(plural, &body.to_string()).expect("fit");
@@ -87,7 +87,7 @@ fn depth_is_bounded() {
     let failure = read("configmaps", &nested(512)).expect_err("too deep");
     assert!(failure.message.contains("exceeded max depth"), "{}", failure.message);
     assert!(read("configmaps", &"[".repeat(1_000_000)).is_err());
-    // A reader of YAML needs more stack; on that of a test it would die of what it does not refuse.
+    // A YAML parser needs more stack; on the stack of a test it would overflow for documents that it does not refuse.
     let told = |body: &str| yaml("configmaps", body, FieldValidation::Ignore).map(|_| ()).map_err(|it| it.message);
     assert_eq!(told(&nested(49)), Ok(()));
     for levels in [51, 500, 5_000] {
@@ -105,10 +105,10 @@ fn depth_is_bounded() {
     }
 }
 
-/// What could be stored and not be read again: the parser of stored objects has a limit of its own.
+/// A deeper object could be stored and not be decoded again: the parser of stored objects has its own limit.
 #[test]
 fn what_has_no_structure_is_not_deeper_than_storage_reads() {
-    // Four levels lead to it.
+    // The path to it has four levels.
     let nested = |levels: usize| {
         let fields = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{"f":{fields}}}}}]}}}}"#)
@@ -119,7 +119,7 @@ fn what_has_no_structure_is_not_deeper_than_storage_reads() {
     let stored = read_at(deepest).unwrap().object.to_string();
     serde_json::from_str::<Value>(&stored).unwrap();
     assert!(read_at(deepest + 1).unwrap_err().message.contains("exceeded max depth"));
-    // A patch can put one into the other.
+    // A patch can nest one in the other.
     let (half, config_maps) = (nested(60), resource("configmaps"));
     let current = read("configmaps", &half).unwrap().object;
     let path = format!("/metadata/managedFields/0/fieldsV1/f{}/-", "/0".repeat(59));
@@ -131,7 +131,7 @@ fn what_has_no_structure_is_not_deeper_than_storage_reads() {
 
 #[test]
 fn a_body_has_a_limited_number_of_parts() {
-    // The body, its metadata and the list are three.
+    // The body, its metadata and the list are three parts.
     let body = |items: usize| format!(r#"{{"metadata":{{"finalizers":[{}]}}}}"#, vec!["[]"; items].join(","));
     assert!(read("configmaps", &body(99_997)).unwrap_err().message.contains("cannot unmarshal array"));
     let failure = read("configmaps", &body(99_998)).unwrap_err();
@@ -351,7 +351,7 @@ fn quantities_times_and_bytes_are_written_in_one_way() {
     assert_eq!(container["livenessProbe"]["httpGet"]["port"], 80);
     assert_eq!(container["readinessProbe"]["httpGet"]["port"], "http");
     becomes("secrets", json!({"data": {"a": "YW\nI=\r\n"}}), json!({"metadata": {}, "data": {"a": "YWI="}}));
-    // The bits that padding cuts off mean nothing.
+    // The bits that padding discards have no meaning.
     becomes("secrets", json!({"data": {"a": "YX=="}}), json!({"metadata": {}, "data": {"a": "YQ=="}}));
 }
 
@@ -440,7 +440,7 @@ fn yaml_means_what_its_json_form_means() {
     let object = yaml("configmaps", body, FieldValidation::Strict).unwrap().object;
     assert_eq!(object["metadata"]["labels"], json!({"true": "y", "8": "eight"}));
     assert_eq!(object["data"], json!({"a": "1", "b": "x\ny\n"}));
-    // A number is a number here too.
+    // A number is a number in YAML too.
     let failure = yaml("configmaps", "data:\n  a: 1\n", FieldValidation::Warn).unwrap_err();
     assert!(
         failure.message.ends_with("json: cannot unmarshal number into Go struct field ConfigMap.data of type string")
@@ -499,9 +499,9 @@ fn what_a_patch_made_is_refused_as_the_patch() {
     assert!(failure.message.ends_with("JobSpec.spec.parallelism of type int32"), "{}", failure.message);
 }
 
-// ---- what holds of every body ----
+// ---- properties of every body ----
 
-/// Any JSON, with the names of fields in it often enough to get somewhere.
+/// Any JSON, with names of real fields often enough to get past the first checks.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

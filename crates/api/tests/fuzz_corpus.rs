@@ -1,4 +1,4 @@
-//! Replays what fuzzing has kept, with the toolchain and in the time of ordinary tests.
+//! Replays the fuzzing corpus as ordinary tests, with their toolchain and in their time.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Metadata of creates and updates, one row a rule.
+//! Metadata of creates and updates, one row per rule.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn texts(errors: Vec<tally_api::field::FieldError>) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// A sound object with this laid over its metadata; `null` takes a field away.
+/// A valid object with this merged into its metadata; `null` removes a field.
 fn object(change: Value) -> Value {
     let mut meta = json!({"name": "a", "namespace": "n"});
     for (key, value) in change.as_object().unwrap() {
@@ -137,7 +137,7 @@ fn create_api_17_owner_references() {
     );
 }
 
-/// Lays `sent` over the metadata of a stored object, as a patch does, and writes that.
+/// Merges `sent` into the metadata of a stored object, as a patch does, and writes the result.
 fn update(stored: Value, sent: Value) -> (Value, Vec<String>) {
     let mut old = object(json!({"uid": "u", "creationTimestamp": "2024-01-01T00:00:00Z", "resourceVersion": "5"}));
     for (key, value) in stored.as_object().unwrap() {
@@ -225,14 +225,14 @@ fn update_refuses_what_never_changes() {
     for (stored, sent, expected) in rows {
         assert_eq!(update(stored, sent).1, [expected]);
     }
-    // What is wrong by itself is told before what must not change, and domains of finalizers last.
+    // Errors of the new values come before errors about immutable fields, and domains of finalizers last.
     let sent = json!({"uid": "v", "labels": {"b d": ""}, "annotations": {"b d": ""}, "finalizers": ["p", "x.io/a b"],
         "ownerReferences": [owner(json!({"name": ""}))]});
     let fields: Vec<String> =
         update(json!({}), sent).1.iter().map(|it| it.split(':').next().unwrap().to_owned()).collect();
     let expected = ["labels", "annotations", "ownerReferences.name", "finalizers", "uid", "finalizers[0]"];
     assert_eq!(fields, expected.map(|field| format!("metadata.{field}")));
-    // Removing and reordering is what finalizers are for.
+    // Finalizers may be removed and reordered.
     assert_eq!(update(deleting, json!({"finalizers": ["x.io/b"]})).1, Vec::<String>::new());
     assert_eq!(update(json!({}), json!({"finalizers": ["x.io/new"]})).1, Vec::<String>::new());
 }

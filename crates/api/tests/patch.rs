@@ -1,4 +1,4 @@
-//! Patches of all three kinds do what the API does with them.
+//! Patches of all three kinds have the same results as in Kubernetes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn strategic(plural: &str, current: Value, patches: Value) -> Value {
     patch(plural, PatchKind::Strategic, current, patches).unwrap().object
 }
 
-/// The current Pod spec and the patch of it give these containers, and so on.
+/// Patching this Pod spec gives the expected one.
 #[track_caller]
 fn check_spec(current: Value, patch: Value, expected: Value) {
     let pod = strategic("pods", json!({"spec": current}), json!({"spec": patch}));
@@ -143,7 +143,7 @@ fn operations_are_bounded() {
     let failure = patch("configmaps", PatchKind::Json, configmap(), many(10_001)).unwrap_err();
     assert_eq!((failure.code, failure.reason), (413, "RequestEntityTooLarge"));
     assert!(failure.message.ends_with("The allowed maximum operations in a JSON patch is 10000, got 10001"));
-    // Thirty doublings would make gigabytes.
+    // Thirty doublings would produce gigabytes.
     let doubling: Vec<Value> =
         (0..30).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/x{n}")})).collect();
     let failure = patch("configmaps", PatchKind::Json, configmap(), Value::Array(doubling)).unwrap_err();
@@ -216,7 +216,7 @@ fn documents_of_the_wrong_form_are_refused() {
     }
 }
 
-// ---- what comes out is held to the schema ----
+// ---- the result conforms to the schema ----
 
 #[test]
 fn unknown_fields_of_a_patch_are_told_or_refused() {
@@ -359,7 +359,7 @@ fn other_lists_have_other_keys_or_none() {
             json!([{"ip": "1", "hostnames": ["b"]}, {"ip": "2", "hostnames": ["c"]}]),
             json!([{"ip": "1", "hostnames": ["b"]}, {"ip": "2", "hostnames": ["c"]}]),
         ),
-        // New values have nothing to remove and nothing to delete.
+        // In new values there is nothing to remove and nothing to delete.
         ("affinity", json!(null), json!({"podAffinity": null, "nodeAffinity": {"$patch": "delete"}}), json!({})),
     ] {
         check_spec(with(name, current), json!({name: patch}), with(name, expected));
@@ -438,7 +438,7 @@ fn bad_directives_are_refused() {
     }
 }
 
-/// Quick enough for lists as long as a body can have them.
+/// Fast enough for the longest lists that fit in a body.
 #[test]
 fn long_lists_are_merged_in_good_time() {
     let names = |from: usize| (from..from + 60_000).map(|n| format!("x.io/{n}")).collect::<Vec<_>>();
@@ -447,7 +447,7 @@ fn long_lists_are_merged_in_good_time() {
     assert_eq!(made["metadata"]["finalizers"].as_array().unwrap().len(), 90_000);
 }
 
-// ---- what holds of every patch ----
+// ---- properties of every patch ----
 
 fn pod_spec() -> impl Strategy<Value = Value> {
     let name = prop_oneof![Just("a"), Just("b"), Just("c"), Just("d")];
@@ -459,7 +459,7 @@ fn pod_spec() -> impl Strategy<Value = Value> {
     let selector = prop::collection::btree_map("[a-c]", "[0-9]", 0..3);
     let tolerations = prop::collection::vec("[a-c]".prop_map(|key| json!({"key": key})), 0..3);
     (containers, selector, tolerations).prop_map(|(mut containers, selector, tolerations)| {
-        // Elements of a stored list have names of their own.
+        // Elements of a stored list have unique names.
         let mut seen = std::collections::BTreeSet::new();
         containers.retain(|container| seen.insert(container["name"].to_string()));
         json!({"containers": containers, "nodeSelector": selector, "tolerations": tolerations})

@@ -1,4 +1,4 @@
-//! The tables say what is so, and nothing in them is left unread.
+//! The tables are correct, and everything in them is parsed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::Value;

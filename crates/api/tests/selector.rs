@@ -1,4 +1,4 @@
-//! Selectors: the grammar in the words of the reference, matching, and the reading of stored objects.
+//! Selectors: the grammar with the messages of kube-apiserver, matching, and the reading of stored objects.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ fn label_selectors_select() {
         ("n<3", "0"),
         ("app=x,app=y", ""),
         ("x.io/none!=1", "0123"),
-        // Words of the grammar are labels too.
+        // Keywords of the grammar are valid labels too.
         ("in", ""),
         ("notin in (in,notin)", ""),
     ];
@@ -104,7 +104,7 @@ fn label_selectors_that_cannot_be_read() {
     }
     let beginnings = [
         ("app=$$", "unable to parse requirement: values[0][app]: Invalid value: \"$$\": a valid label must be"),
-        // A number, but no value a label can have.
+        // A number, but not a valid label value.
         ("n>+3", "unable to parse requirement: values[0][n]: Invalid value: \"+3\": a valid label must be"),
         ("-bad=x", "unable to parse requirement: <nil>: Invalid value: \"-bad\": name part must consist"),
         ("a in (b,!)", "unable to parse requirement: found '!'"),
@@ -261,7 +261,7 @@ fn field_selectors_that_cannot_be_read() {
         ("", "pods", r"metadata.name=a\", r"invalid field selector: invalid escape sequence: \"),
         ("", "pods", "metadata.name=a=b", "invalid field selector: unescaped character in value: 61"),
         ("", "pods", "metadata.name===b", "invalid field selector: unescaped character in value: 61"),
-        // What cannot be read comes before what is not supported.
+        // Syntax errors come before unsupported fields.
         ("", "pods", "a=1,b", "invalid selector: 'a=1,b'; can't understand 'b'"),
         ("", "pods", "z=1,b=2", "field label not supported: b"),
     ];
@@ -285,7 +285,7 @@ fn exact_names_are_seen() {
 fn stored_text_is_read_no_further_than_needed() {
     let pods = resource("", "pods");
     let by_label = Filter::parse(&pods, "app=x", "").unwrap();
-    // The end of the text is missing; nothing of it is needed.
+    // The end of the text is missing, but is not needed.
     assert!(by_label.matches_stored(&pods, br#"{"kind":"Pod","metadata":{"labels":{"app":"x"}},"spec":"#));
     let by_phase = Filter::parse(&pods, "", "status.phase=").unwrap();
     assert!(!by_phase.matches_stored(&pods, br#"{"kind":"Pod","metadata":{"labels":{"app":"x"}},"spec":"#));
@@ -322,7 +322,7 @@ proptest! {
     fn facets_of_text_are_facets_of_the_object(object in json_value()) {
         for resource in [resource("", "pods"), resource("", "events"), resource("", "secrets"), resource("x", "y")] {
             let text = object.to_string();
-            // Through text once, as a number may lose digits on the way.
+            // Converted to text and back, because a number may lose digits.
             let object: Value = serde_json::from_str(&text).unwrap();
             let read = Facets::read(&resource, text.as_bytes());
             prop_assert_eq!(read, object.is_object().then(|| Facets::of(&resource, &object)));
@@ -338,7 +338,7 @@ proptest! {
     fn no_text_does_harm(text in "([a-c=!<>(), ]|in|notin|\\\\|é|\\PC){0,24}") {
         let parsed = LabelSelector::parse(&text);
         if let Ok(selector) = &parsed {
-            // What is printed is read back the same.
+            // The printed form is parsed to the same selector.
             prop_assert_eq!(&LabelSelector::parse(&selector.to_string()).unwrap(), selector);
         }
         let _ = FieldSelector::parse(&resource("", "pods"), &text);

@@ -1,4 +1,4 @@
-//! What a container is started with: its environment and command, with everything they refer to filled in.
+//! What a container is started with: its environment and command, with all references resolved.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::pod::{Container, EnvSource, Pod};
 use crate::sources::{Held, Source, Sources};
 
-/// The environment of a container, in the order in which names first came up.
+/// The environment of a container, in the order in which the names first occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: Vec<(String, String)>,
@@ -15,7 +15,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// What is said later wins.
+    /// A later value replaces an earlier one.
     fn set(&mut self, name: &str, value: String) {
         match self.at.get(name).and_then(|at| self.variables.get_mut(*at)) {
             Some((_, known)) => *known = value,
@@ -34,12 +34,12 @@ impl Environment {
         self.variables
     }
 
-    /// Fills in `$(NAME)`. `$$` is one `$`; what names nothing stays as it is written.
+    /// Expands `$(NAME)`. `$$` is one `$`; a reference to an unknown name stays as it is written.
     pub fn expand(&self, text: &str) -> String {
         self.fill_in(text).0
     }
 
-    /// Err: the first that names nothing.
+    /// Err: the first unknown name.
     pub fn expand_all(&self, text: &str) -> Result<String, String> {
         match self.fill_in(text) {
             (text, None) => Ok(text),
@@ -74,13 +74,13 @@ impl Environment {
         (result, missing)
     }
 
-    /// The words a container runs: its command, then its arguments.
+    /// The argument vector of a container: its command, then its arguments.
     pub fn argv(&self, container: &Container) -> Vec<String> {
         container.command.iter().chain(&container.args).map(|word| self.expand(word)).collect()
     }
 }
 
-/// Err: what is missing or makes no sense, in words.
+/// Err: a message that says what is missing or invalid.
 pub fn environment(pod: &Pod, container: &Container, node: &Options, sources: &Sources) -> Result<Environment, String> {
     let mut env = Environment::default();
     for from in &container.env_from {
@@ -92,7 +92,7 @@ pub fn environment(pod: &Pod, container: &Container, node: &Options, sources: &S
             let Some(held) = held(sources, source, optional)? else { continue };
             for key in held.keys() {
                 let name = format!("{}{key}", from.prefix);
-                // No process could be told of such a name.
+                // An environment variable cannot have such a name.
                 if !name.is_empty() && !name.contains(['=', '\0']) {
                     env.set(&name, held.text(key).unwrap_or_default().into_owned());
                 }
@@ -111,7 +111,7 @@ pub fn environment(pod: &Pod, container: &Container, node: &Options, sources: &S
     Ok(env)
 }
 
-/// None: an optional key that is not there; the variable is not set.
+/// None: an optional key does not exist; the variable is not set.
 fn looked_up(
     pod: &Pod,
     container: &Container,

@@ -1,4 +1,4 @@
-//! What a Pod may be told about itself: its fields, and what its containers may use.
+//! The downward API: fields of a Pod, and the resources of its containers.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub fn field(pod: &Pod, node: &Options, path: &str) -> Result<String, String> {
         "metadata.annotations" => listed(&metadata.annotations),
         "spec.nodeName" => pod.spec.node_name.to_string(),
         "spec.serviceAccountName" => pod.spec.service_account_name.to_string(),
-        // Processes of this node have no network of their own.
+        // Processes of this node have no network of their own, so a Pod's addresses are the node's.
         "status.hostIP" | "status.hostIPs" | "status.podIP" | "status.podIPs" => node.address.clone(),
         path => {
             let (map, key) = subscript(path).ok_or_else(|| format!("{path} {NOT_A_FIELD}"))?;
@@ -37,7 +37,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['")
 }
 
-/// One line for each, with the value quoted.
+/// One line per entry, with the value quoted.
 fn listed(labels: &Labels) -> String {
     let mut text = String::new();
     for (key, value) in labels {
@@ -48,8 +48,8 @@ fn listed(labels: &Labels) -> String {
     text
 }
 
-/// What a container may use or asks for, in units of the divisor, rounded up. Limits that are not set are all the node
-/// has.
+/// A limit or request of a container, in units of the divisor, rounded up. If a limit is not set, it is the capacity of
+/// the node.
 pub fn resource(pod: &Pod, node: &Options, own: Option<&Container>, from: &ResourceFieldRef) -> Result<String, String> {
     let container = if from.container_name.is_empty() {
         own

@@ -1,9 +1,9 @@
 //! A node that runs Pods as plain processes.
 //!
-//! Two halves with one seam. The Pod machine (`machine`) decides, without I/O: it is told what a Pod should be and what
-//! became of its processes, and says what to do and what to report. The shim (`shim`) does: a small process of its own
-//! that starts processes, reads what they write and keeps a record of how they ended, so that nothing of that is lost
-//! when the process that decides is killed. Between them go deeds and reports (`port`).
+//! The crate has two halves. The Pod's state machine (`machine`) decides, without I/O: its input is what a Pod should
+//! be and what happened to its processes, its output is what to do and what to report. The shim (`shim`) acts: a small
+//! separate process that starts processes, reads their output and records how they ended, so that none of this is lost
+//! when the process that decides is killed. The two halves exchange commands and reports (`port`).
 
 pub mod env;
 pub mod facts;

@@ -1,7 +1,7 @@
-//! Reads what containers wrote, while they write it and after (the form is told in `shim/log.rs`).
+//! Reads the output of containers, while they write it and afterwards (`shim/log.rs` defines the format).
 //!
-//! Memory is bounded whatever the log holds: the end is found by reading backwards in blocks, and text is handed out in
-//! chunks. Whoever follows looks again every 50 ms, and says when the attempt has ended.
+//! Memory is bounded whatever the log contains: the tail is found by reading backwards in blocks, and text is returned
+//! in chunks. A following reader polls every 50 ms; its caller says when the attempt has ended.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,35 +17,35 @@ use crate::port::Attempt;
 use crate::shim::layout::{Layout, Slot};
 use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, TIME};
 
-/// People do not see the difference, and a thousand followers cost a few percent of a CPU.
+/// Users do not notice this delay, and a thousand followers cost a few percent of a CPU.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// What is read at once, and about what a chunk holds.
+/// The size of one read, and the approximate size of a chunk.
 const BLOCK: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Goes on until the attempt has ended.
+    /// Continues until the attempt has ended.
     pub follow: bool,
-    /// Only so many of the last lines there are now.
+    /// Only this number of the last lines that exist now.
     pub tail_lines: Option<u64>,
-    /// Only what was written then or later.
+    /// Only lines written at this time or later.
     pub since: Option<Timestamp>,
     pub limit_bytes: Option<u64>,
-    /// Each line with its time in front.
+    /// Puts its time in front of each line.
     pub timestamps: bool,
 }
 
-/// What has written something of a Pod, by container and number.
+/// The attempts of a Pod that have written output, by container and number.
 pub fn attempts(root: &Path, pod: &PodUid) -> Vec<Attempt> {
     Layout::new(root).attempts(pod).unwrap_or_default()
 }
 
-/// Opens the log of an attempt under the node's root. One that has written nothing has an empty log.
+/// Opens the log of an attempt under the node's root. An attempt that has written nothing has an empty log.
 pub fn open(root: &Path, attempt: &Attempt, options: Options) -> io::Result<Reader> {
     Reader::new(Layout::new(root).attempt(attempt)?, options)
 }
 
-/// The last lines of an attempt's log, at most so many bytes of them.
+/// The last lines of an attempt's log, limited to the last `most` bytes.
 pub(crate) fn tail(slot: &Slot, lines: u64, most: usize) -> io::Result<Vec<u8>> {
     let mut reader = Reader::new(slot.clone(), Options { tail_lines: Some(lines), ..Options::default() })?;
     let mut text = Vec::new();
@@ -59,13 +59,13 @@ pub(crate) fn tail(slot: &Slot, lines: u64, most: usize) -> io::Result<Vec<u8>> 
 pub struct Reader {
     slot: Slot,
     options: Options,
-    /// The file being read, by its number.
+    /// The file being read, and its number.
     file: Option<(u64, File)>,
-    /// What has been read and not handed out: at most one incomplete record, after a chunk has been made.
+    /// Bytes that have been read and not returned: at most one incomplete record, after a chunk has been built.
     buffer: Vec<u8>,
     /// The next text begins a line.
     fresh: bool,
-    /// How many bytes may still be handed out.
+    /// The number of bytes that may still be returned.
     left: u64,
 }
 
@@ -79,11 +79,11 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The next part of the log; None at its end. `over`: nothing more will be written, if anybody asks. May be dropped
-    /// while it waits: nothing is lost.
+    /// The next part of the log; None at its end. `over` tells whether nothing more will be written; it is called only
+    /// when following. Cancel safe: nothing is lost if the future is dropped while it waits.
     pub async fn next(&mut self, over: impl Fn() -> bool) -> io::Result<Option<Bytes>> {
         loop {
-            // Looked at first: what was written before the end was known is there to be read after.
+            // Checked first: everything written before the end was known can then be read.
             let over = !self.options.follow || over();
             if let Some(chunk) = self.read()? {
                 return Ok(Some(chunk));
@@ -95,14 +95,14 @@ impl Reader {
         }
     }
 
-    /// What is there now; None: nothing more yet.
+    /// The text that is available now; None: nothing more yet.
     pub fn read(&mut self) -> io::Result<Option<Bytes>> {
         while self.left > 0 {
             let chunk = self.chunk();
             if !chunk.is_empty() {
                 return Ok(Some(chunk));
             }
-            // As with the end: a file is complete once there is a later one, so that is looked at before it is read.
+            // As with `over`: a file is complete once a later one exists, so this is checked before the file is read.
             let next = self.next_file()?;
             if self.fill()? > 0 {
                 continue;
@@ -111,7 +111,7 @@ impl Reader {
             self.buffer.clear();
             match File::open(self.slot.log(next)) {
                 Ok(file) => self.file = Some((next, file)),
-                // Already the oldest one, and gone: there are later ones.
+                // The file was the oldest one and has been removed since: later ones exist.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -130,14 +130,14 @@ impl Reader {
 
     fn fill(&mut self) -> io::Result<u64> {
         let Some((_, file)) = &mut self.file else { return Ok(0) };
-        // A record is never this long: it is not a log, or a damaged one.
+        // A record is never this long: the file is not a log, or it is damaged.
         if self.buffer.len() > BLOCK {
             self.buffer.clear();
         }
         Ok(file.take(BLOCK as u64).read_to_end(&mut self.buffer)? as u64)
     }
 
-    /// Makes text of all complete records that have been read.
+    /// Returns the text of all complete records that have been read.
     fn chunk(&mut self) -> Bytes {
         let mut text = Vec::new();
         let mut taken = 0;
@@ -176,8 +176,8 @@ fn parse(record: &[u8]) -> Option<(&str, bool, &[u8])> {
     Some((std::str::from_utf8(&header[..TIME]).ok()?, complete, text))
 }
 
-/// The file and the place in it where the last lines begin. A line ends with a complete record; text without an end is
-/// a line too if it is the last.
+/// The file and the position in it where the last lines begin. A line ends with a complete record; trailing text
+/// without an end counts as a line too.
 fn find_tail(slot: &Slot, lines: u64) -> io::Result<Option<(u64, File)>> {
     let mut left = lines;
     let mut newest = true;
@@ -193,7 +193,7 @@ fn find_tail(slot: &Slot, lines: u64) -> io::Result<Option<(u64, File)>> {
             Err(error) => return Err(error),
         };
         let mut backwards = Backwards::new(&file)?;
-        // Where the records that are wanted begin: after the one before them.
+        // The wanted records begin after the end of the record before them.
         while let Some((record_end, record)) = backwards.next(&file)? {
             let ends_line = parse(&record).is_some_and(|(_, complete, _)| complete);
             if ends_line || newest {
@@ -215,7 +215,7 @@ fn find_tail(slot: &Slot, lines: u64) -> io::Result<Option<(u64, File)>> {
 
 /// The records of a file, the last one first.
 struct Backwards {
-    /// Where `held` begins in the file.
+    /// The position of `held` in the file.
     at: u64,
     /// Ends with a complete record, or is empty.
     held: Vec<u8>,
@@ -224,7 +224,7 @@ struct Backwards {
 impl Backwards {
     fn new(file: &File) -> io::Result<Self> {
         let mut backwards = Self { at: file.metadata()?.len(), held: Vec::new() };
-        // What comes after the last newline is being written and not looked at yet.
+        // The bytes after the last newline are still being written and are skipped.
         while backwards.held.is_empty() && backwards.back(file)? {
             let complete = memchr::memrchr(b'\n', &backwards.held).map_or(0, |at| at + 1);
             backwards.held.truncate(complete);
@@ -245,14 +245,15 @@ impl Backwards {
         Ok(true)
     }
 
-    /// Where it ends, and the record without its newline.
+    /// The position where the record ends, and the record without its newline.
     fn next(&mut self, file: &File) -> io::Result<Option<(u64, Vec<u8>)>> {
         loop {
             let Some(text) = self.held.strip_suffix(b"\n") else { return Ok(None) };
             let start = match memchr::memrchr(b'\n', text) {
                 Some(at) => at + 1,
                 None if self.at == 0 => 0,
-                // Longer than any record: damaged. What is wanted is after it, or nowhere.
+                // Longer than any record: the file is damaged. The wanted records are after this point, or do not
+                // exist.
                 None if text.len() > HEADER + LONGEST_LINE + BLOCK => return Ok(None),
                 None => {
                     self.back(file)?;
@@ -418,7 +419,8 @@ mod tests {
             log.write(&format!("line {number}\n"));
         }
         log.end();
-        // One record of 48 bytes was in the first file with `first`; it is still open. Two files are left.
+        // The first file contains `first` and one more record of 48 bytes; the reader still has it open. Two files are
+        // left.
         assert_eq!(rest(&mut reader, &log.over).await, "line 10\nline 27\nline 28\nline 29\n");
     }
 

@@ -1,14 +1,14 @@
 //! How often an attempt of a Job has ended only because the node did.
 //!
-//! Such a Pod is taken out of its Job's account (`Options::release_lost`), and the Job makes another in its place. Without
-//! a limit, a Pod that brings the node down would do so for ever. So the node counts: what a Pod did not survive is put
-//! on record before the Pod is released, and the one that takes its place goes on from there. The Pod that does not
-//! survive the last time stays and has failed. An orderly stop is asked for by a person and is not counted.
+//! Such a Pod is released without being counted (`Options::release_lost`), and the Job creates another one in its
+//! place. Without a limit, a Pod that brings the node down would do so indefinitely. So the node counts: the loss of a
+//! Pod is recorded before the Pod is released, and the Pod that replaces it continues from that count. The Pod whose
+//! loss reaches the limit stays and has failed. An orderly stop is requested by a user and is not counted.
 //!
-//! The record is an annotation of the Node object: it lives as long as the Pods, and in the same store. Which Pod takes
-//! the place of which is known for an index; without indexes Pods of a Job are alike, and the next one goes on from the
-//! worst that is left. Who goes on from where is not on record: after a restart it is worked out again, perhaps with Pods
-//! of a Job changing places, and that changes no count.
+//! The record is an annotation of the Node object: it exists as long as the Pods, and in the same store. Which Pod
+//! replaces which is known for an index; without indexes the Pods of a Job are interchangeable, and the next one
+//! continues from the highest count that is left. Which Pod continues from which count is not recorded: after a restart
+//! it is computed again, perhaps with Pods of a Job in exchanged roles, and that changes no count.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use serde::{Deserialize, Serialize};
 use tally_core::ids::PodUid;
 use tally_core::time::{Span, Timestamp};
 
-/// Restarts that an attempt may fail to survive until it has failed.
+/// The number of restarts that end an attempt for good: the loss with this number is a failure.
 pub const MOST: u32 = 3;
 
-/// Where the record is.
+/// The annotation that contains the record.
 pub const ANNOTATION: &str = "node.tally.dev/lost-pods";
 
-/// On record at once: twice the Pods that a node has at once by default. An annotation must stay small.
+/// The maximum number of entries: twice the Pods that a node of the `tally` binary has. An annotation must stay small.
 const MOST_ON_RECORD: usize = 500;
 
-/// Jobs that were deleted or suspended put no Pod in place of those that were lost.
+/// A Job that was deleted or suspended does not replace the Pods that were lost.
 const FORGOTTEN_AFTER: Span = Span::from_seconds(3600);
 
-/// Whose attempt it is.
+/// The Job and index that an attempt belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
     /// The UID.
     pub job: CompactString,
-    /// Empty where the Job has none.
+    /// Empty if the Job is not Indexed.
     #[serde(default, skip_serializing_if = "CompactString::is_empty")]
     pub index: CompactString,
 }
@@ -43,13 +43,13 @@ pub struct Slot {
 struct Loss {
     slot: Slot,
     restarts: u32,
-    /// The Pod that goes on from here.
+    /// The Pod that continues from this count.
     successor: Option<PodUid>,
-    /// Since when it has waited for one.
+    /// The time since which the loss has had no successor.
     since: Timestamp,
 }
 
-/// A loss as it is on record.
+/// A loss as it is recorded.
 #[derive(Serialize, Deserialize)]
 struct Line {
     pod: PodUid,
@@ -60,13 +60,13 @@ struct Line {
 
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// What an earlier life has put on record is known.
+    /// The record of an earlier run of the node has been read.
     known: bool,
     /// By the Pod that was lost last.
     losses: BTreeMap<PodUid, Loss>,
-    /// As they are to be on record. Empty where there are none.
+    /// The losses as they should be recorded. Empty if there are none.
     text: String,
-    /// They are.
+    /// The Node object contains `text`.
     stored: bool,
 }
 
@@ -75,16 +75,16 @@ impl Losses {
         self.known
     }
 
-    /// As it is to be on record.
+    /// The record as it should be stored.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What is on record. True: something has come of it.
+    /// Takes the stored record. True: Pods may be able to proceed now.
     pub fn read(&mut self, text: &str, now: Timestamp) -> bool {
         if !self.known {
             self.known = true;
-            // What others have written there is no count of ours.
+            // Text that another writer has put there is not one of our records.
             let lines: Vec<Line> = serde_json::from_str(text).unwrap_or_default();
             let lines = lines.into_iter().take(MOST_ON_RECORD);
             self.losses = lines
@@ -107,15 +107,15 @@ impl Losses {
         self.stored = false;
     }
 
-    /// Those whose release waits for the record, or may.
+    /// The Pods whose release waits, or may wait, for the record.
     pub fn pods(&self) -> impl Iterator<Item = &PodUid> {
         self.losses.keys()
     }
 
-    /// The restarts that the attempt of this Pod has not survived so far. `held`: Pods that are their Job's still have no
-    /// successor.
+    /// The number of restarts that ended earlier Pods of this Pod's attempt. `held`: a Pod that still has its finalizer
+    /// has no successor.
     pub fn before(&mut self, pod: &PodUid, slot: &Slot, held: impl Fn(&PodUid) -> bool) -> u32 {
-        // Counted already, and killed before it was released.
+        // The Pod's loss was recorded already, and the node was killed before it released the Pod.
         if let Some(own) = self.losses.get(pod) {
             return own.restarts.saturating_sub(1);
         }
@@ -127,7 +127,7 @@ impl Losses {
         worst.restarts
     }
 
-    /// The attempt has not survived so many restarts, with that of this Pod. True: that is on record.
+    /// Counts `restarts` losses of the attempt, including that of this Pod. True: the count is stored.
     pub fn count(&mut self, pod: &PodUid, slot: &Slot, restarts: u32, now: Timestamp) -> bool {
         if restarts == 0 {
             return true;
@@ -145,7 +145,7 @@ impl Losses {
         self.stored
     }
 
-    /// The attempt is over, one way or the other: the next one begins anew.
+    /// The attempt has ended, successfully or not: the next one starts from zero.
     pub fn over(&mut self, pod: &PodUid) {
         let before = self.losses.len();
         self.losses.retain(|lost, loss| lost != pod && loss.successor.as_ref() != Some(pod));
@@ -154,19 +154,19 @@ impl Losses {
         }
     }
 
-    /// The Pod was released: another takes its place, or has.
+    /// The Pod was released: another Pod replaces it, or already has.
     pub fn left(&mut self, pod: &PodUid, now: Timestamp) {
         for loss in self.losses.values_mut().filter(|loss| loss.successor.as_ref() == Some(pod)) {
             (loss.successor, loss.since) = (None, now);
         }
     }
 
-    /// Whether what this Pod did not survive has been counted.
+    /// Whether the loss of this Pod has been counted.
     pub fn has(&self, pod: &PodUid) -> bool {
         self.losses.contains_key(pod)
     }
 
-    /// Forgets those that nobody goes on from.
+    /// Removes losses that no Pod continues from.
     pub fn forget(&mut self, now: Timestamp, exists: impl Fn(&PodUid) -> bool) {
         let waits =
             |lost: &PodUid, loss: &Loss| loss.successor.is_some() || exists(lost) || loss.since + FORGOTTEN_AFTER > now;
@@ -212,10 +212,11 @@ mod tests {
         assert_eq!(text, r#"[{"pod":"a","job":"j","index":"0","restarts":1}]"#);
         assert!(losses.read(&text, NOW));
         assert!(losses.count(&uid("a"), &slot("j", "0"), 1, NOW));
-        // Killed now: it is found again, and not counted twice.
+        // The node is killed now: the Pod is found again, and not counted twice.
         let mut next = known(&text);
         assert_eq!(next.before(&uid("a"), &slot("j", "0"), nowhere), 0);
-        // As long as it is there, nobody takes its place; then who is of the same index of the same Job.
+        // While the Pod exists it has no successor; afterwards its successor is a Pod of the same index of the same
+        // Job.
         assert_eq!(next.before(&uid("b"), &slot("j", "0"), |pod| *pod == uid("a")), 0);
         for (other, expected) in [(slot("j", "1"), 0), (slot("k", "0"), 0), (slot("j", "0"), 1)] {
             assert_eq!(next.before(&uid("b"), &other, nowhere), expected);
@@ -255,7 +256,7 @@ mod tests {
         assert!(losses.pods().any(|pod| *pod == uid("b")), "somebody goes on from it");
         assert!(!losses.pods().any(|pod| *pod == uid("p0007")) && losses.pods().any(|pod| *pod == uid("p0008")));
         assert!(losses.text().len() < 100_000);
-        // Ours alone.
+        // Only our own format is accepted.
         for text in ["nonsense", "{}", r#"[{"pod":1}]"#] {
             assert_eq!(known(text).text(), "");
         }

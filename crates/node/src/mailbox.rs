@@ -1,12 +1,12 @@
-//! Between the half that decides and the half that does: deeds go out, reports come in.
+//! The queues between the half that decides and the half that acts: commands go out, reports come in.
 //!
-//! Neither side waits for the other here, so neither queue can stop the other. Both stay short by the rules of their
-//! content: a Pod has one preparation under way, a container one start or two signals and one check of each kind, and
-//! every deed is answered by one report.
+//! Neither side waits for the other here, so neither queue can block the other. Both stay short because of the rules
+//! for their content: a Pod has one preparation in progress, a container one start or two signals and one check of each
+//! kind, and every command is answered by one report.
 //!
-//! Should the half that does be replaced by another, that one begins with what it finds on record, and `Recovered`. What
-//! the node asks for before it has heard that is decided from what no longer is: it is dropped here, and what `carry` has
-//! in its hands too. The node asks anew for whatever is still to be done.
+//! If the shim is replaced by another one, the new one begins with what it finds in its record, and `Recovered`.
+//! Commands that the node issues before it has read those reports are based on outdated state: they are dropped here,
+//! as are those that `carry` holds. The node issues a new command for everything that is still to be done.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub struct Mailbox {
     inner: Mutex<Inner>,
     /// Wakes the node.
     pokes: Arc<Notify>,
-    /// Wakes the half that does.
+    /// Wakes the half that acts.
     work: Notify,
     drained: Notify,
 }
@@ -30,7 +30,7 @@ pub struct Mailbox {
 struct Inner {
     deeds: Vec<Deed>,
     reports: Vec<Report>,
-    /// The node has not heard yet that the half that does begins anew.
+    /// The node has not read yet that the shim has restarted.
     outdated: bool,
     drain_within: Option<Span>,
     drained: bool,
@@ -41,12 +41,12 @@ impl Mailbox {
         Arc::default()
     }
 
-    // A panic while the lock is held leaves nothing half done.
+    // A panic while the lock is held leaves no partial change.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the half that does: what to do next, in order, as soon as there is something. Safe to cancel. One reader.
+    /// For the half that acts: the next commands, in order, as soon as there are any. Cancel safe. One reader.
     pub async fn deeds(&self) -> Vec<Deed> {
         loop {
             let deeds = self.take_deeds();
@@ -57,12 +57,12 @@ impl Mailbox {
         }
     }
 
-    /// What there is to do now.
+    /// The commands that are queued now.
     pub fn take_deeds(&self) -> Vec<Deed> {
         std::mem::take(&mut self.lock().deeds)
     }
 
-    /// For the half that does.
+    /// For the half that acts.
     pub fn report(&self, reports: impl IntoIterator<Item = Report>) {
         let mut inner = self.lock();
         for report in reports {
@@ -76,16 +76,16 @@ impl Mailbox {
         self.pokes.notify_one();
     }
 
-    /// From now on nothing is started, and everything that runs is ended in order and reported. What still runs after
-    /// `within`, or after the grace period of its Pod, is killed. There is no way back; said again, it can only become
-    /// shorter: zero is at once.
+    /// From now on nothing is started, and everything that runs is stopped in order and reported. Processes that still
+    /// run after `within`, or after the grace period of their Pod, are killed. A drain cannot be revoked; a later call
+    /// can only make the time shorter: zero is at once.
     pub fn drain(&self, within: Span) {
         let mut inner = self.lock();
         inner.drain_within = Some(inner.drain_within.map_or(within, |before| before.min(within)));
         self.pokes.notify_one();
     }
 
-    /// Waits until everything has ended and the API knows. For one waiter.
+    /// Waits until everything has ended and the API has stored it. For one waiter.
     pub async fn drained(&self) {
         while !self.is_drained() {
             self.drained.notified().await;
@@ -137,23 +137,23 @@ fn begins_anew(report: &Report) -> bool {
     matches!(report, Report::Found { .. } | Report::Recovered)
 }
 
-/// Takes deeds to where they are done.
+/// Sends commands to the half that acts.
 pub trait Sink: Send + Sync {
-    /// Safe to cancel: then it has not been sent.
+    /// Cancel safe: if cancelled, the command has not been sent.
     fn send(&self, deed: &Deed) -> impl Future<Output = Sent> + Send;
 }
 
-/// What became of a deed on its way.
+/// The outcome of sending a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent {
     Done,
-    /// This one cannot be sent, and why. Others can.
+    /// This command cannot be sent, and why. Others can.
     Unfit(String),
-    /// Nothing will ever be done again.
+    /// No command will be carried out any more.
     Gone,
 }
 
-/// The answer to a deed that cannot be sent. Only these can be large; a signal and a name are not.
+/// The report for a command that cannot be sent. Only these commands can be too large; signals and names are small.
 fn refusal(deed: &Deed, why: &str) -> Option<Report> {
     let failure = |reason: &str, what: &str| {
         let message = format!("{what} cannot be sent to the process that would use it: {why}");
@@ -173,15 +173,15 @@ fn refusal(deed: &Deed, why: &str) -> Option<Report> {
     }
 }
 
-/// Where reports come from.
+/// Receives reports.
 pub trait Source: Send {
-    /// None: there will be no more. Safe to cancel.
+    /// None: there will be no more. Cancel safe.
     fn next(&mut self) -> impl Future<Output = Option<Report>> + Send;
 }
 
-/// Carries deeds and reports until one of the two ends is gone. One task for both directions: so that nothing is sent
-/// between the first word of a new half that does and the moment when what is outdated is dropped; and so that whoever
-/// does not take deeds because nobody takes its reports is listened to.
+/// Carries commands and reports until one of the two ends is closed. One task serves both directions, for two reasons:
+/// nothing is sent between the first report of a new shim and the moment when outdated commands are dropped; and a shim
+/// that stops reading commands because its reports are not read is still read from.
 pub async fn carry(mailbox: &Mailbox, sink: impl Sink, mut source: impl Source) {
     let mut hands: VecDeque<Deed> = VecDeque::new();
     loop {
@@ -245,7 +245,7 @@ mod tests {
             let mailbox = mailbox.clone();
             async move { carry(&mailbox, sink, source).await }
         });
-        // One is done, one waits in the channel, the third is in the carrier's hands.
+        // The first command is carried out, the second waits in the channel, the third is held by `carry`.
         mailbox.post(&mut vec![clean(0), clean(1), clean(2)]);
         assert_eq!(done.recv().await, Some(clean(0)));
         while done.is_empty() {
@@ -267,7 +267,7 @@ mod tests {
         carrier.await.unwrap();
     }
 
-    /// Takes no volumes.
+    /// Refuses preparations.
     struct Narrow(mpsc::Sender<Deed>);
 
     impl Sink for Narrow {

@@ -1,5 +1,6 @@
-//! The node as a controller: it keeps its Node object, takes on the Pods that are bound to it, and tells the half that
-//! does what to do for them. It starts nothing before it has heard all that an earlier life has left behind.
+//! The node as a controller: it maintains its Node object, accepts the Pods that are bound to it, and issues commands
+//! for them to the half that acts. It starts nothing before it has received everything that an earlier run of the node
+//! left behind.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::pod::{Metadata, Pod};
 use crate::port::{Deed, Found, Report};
 use crate::sources::Source;
 
-/// Requests under way at once. Enough to keep a store's group commit busy, few enough to leave room for others.
+/// In-flight requests at once. Enough to keep a store's group commit busy, few enough to leave room for other clients.
 const IN_FLIGHT: usize = 256;
 
 pub struct Node {
@@ -30,25 +31,25 @@ pub struct Node {
     object: Keeper,
     losses: Losses,
     pods: BTreeMap<PodUid, Known>,
-    /// What an earlier life left behind, until its Pod is taken on.
+    /// What an earlier run of the node left behind, until its Pod is accepted.
     found: BTreeMap<PodUid, Vec<Found>>,
-    /// Pods that are not bound to this node, and when they were last listed: what is on record of them is not ours to
-    /// take away. Once everything is known, only those with a record.
+    /// Pods that are not bound to this node, and when they were last listed: their records must not be removed here.
+    /// Once everything is known, this contains only Pods with a record.
     elsewhere: BTreeMap<PodUid, u32>,
     recovered: bool,
-    /// A list of all Pods has been complete.
+    /// A complete list of all Pods has been received.
     listed: bool,
     epoch: u32,
-    /// To be looked at now.
+    /// Pods to process now.
     due: BTreeSet<PodUid>,
     timers: BTreeSet<(Timestamp, PodUid)>,
-    /// They had something to ask when too much was under way.
+    /// Pods that had a request to send when too many were in flight.
     held_up: BTreeSet<PodUid>,
     asked: Asked<Purpose>,
-    /// Whose checks are under way.
+    /// The Pods of the checks in progress.
     checks: HashMap<u64, PodUid, foldhash::fast::FixedState>,
     effects: Effects,
-    /// The node stops: nothing is started any more, and this is the time that is left.
+    /// The node is draining: nothing is started any more, and this is the time that is left.
     drain_within: Option<Span>,
 }
 
@@ -59,12 +60,12 @@ struct Known {
 }
 
 enum Entry {
-    /// Seen before it was known what an earlier life left behind.
+    /// Observed before it was known what an earlier run left behind.
     Waiting(Box<Pod>),
     Live(Box<Machine>),
-    /// It has ended and the API knows, as of this revision. Its logs stay as long as the object does.
+    /// The Pod has ended and the API has stored it, as of this revision. Its logs stay as long as the object does.
     Over(Revision),
-    /// The object is gone, and now everything else of it goes.
+    /// The object is deleted, and everything else of the Pod is being removed.
     Cleaning,
 }
 
@@ -75,7 +76,7 @@ enum Purpose {
     Remove(PodUid),
 }
 
-/// Enough of a Pod to know whether it is ours.
+/// Enough of a Pod to decide whether it is bound to this node.
 #[derive(Deserialize)]
 struct Glance {
     metadata: GlanceMetadata,
@@ -128,7 +129,7 @@ impl Node {
             return;
         }
         self.elsewhere.remove(&metadata.uid);
-        // Most of what is heard of a Pod comes after its end, and needs no closer look.
+        // Most watch events of a Pod come after its end and need no further decoding.
         if metadata.deletion_timestamp.is_none()
             && let Some(known) = self.pods.get_mut(&metadata.uid)
             && matches!(known.entry, Entry::Over(_) | Entry::Cleaning)
@@ -158,8 +159,8 @@ impl Node {
                 machine.observe(pod);
                 self.due.insert(uid);
             }
-            // Nothing is left to do, unless it is being deleted and nobody else lets it go. The stream may be behind what
-            // is known: a Pod that is shown as it was before it ended must not be taken on again.
+            // Nothing is left to do, unless the Pod is being deleted and only this node can remove it. The watch may be
+            // behind what is known: a Pod that is shown as it was before its end must not be accepted again.
             Entry::Over(known_at)
                 if *known_at < pod.metadata.resource_version && pod.grace().is_some_and(|grace| grace > 0) =>
             {
@@ -170,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Begins with a Pod, once everything is known that could be.
+    /// Starts to manage a Pod, once everything about it is known that can be.
     fn take_on(&mut self, uid: &PodUid, now: Timestamp) {
         if !self.recovered {
             return;
@@ -200,7 +201,7 @@ impl Node {
                 self.due.insert(uid.clone());
             }
             Entry::Over(_) => self.clean(uid),
-            // What there may be on record of it is found when that has been told.
+            // If the shim has a record of the Pod, it is cleaned up once all records have been reported.
             Entry::Waiting(_) => self.forget(uid),
             Entry::Cleaning => {}
         }
@@ -231,7 +232,7 @@ impl Node {
         self.due.extend(self.pods.keys().cloned());
     }
 
-    /// The Node object may have changed, and with it what is on record there.
+    /// The Node object may have changed, and with it the record of losses.
     fn read_losses(&mut self, now: Timestamp) {
         let first = !self.losses.is_known();
         if let Some(text) = self.object.losses()
@@ -246,7 +247,7 @@ impl Node {
         }
     }
 
-    /// Finds out how many restarts the attempt of a Pod has not survived before, once all is known that this needs.
+    /// Determines how many restarts ended earlier Pods of a Pod's attempt, once everything needed for this is known.
     fn find_lives(&mut self, uid: &PodUid) {
         if !self.knows_all() || !self.losses.is_known() {
             return;
@@ -255,7 +256,7 @@ impl Node {
         if machine.lives_before().is_some() {
             return;
         }
-        // One that has ended has nothing to go on from.
+        // A Pod that has ended does not continue an attempt.
         let slot = machine.slot().filter(|_| self.options.release_lost && !machine.pod().status.phase.is_terminal());
         let held = |pod: &PodUid| match self.pods.get(pod).map(|known| &known.entry) {
             Some(Entry::Waiting(pod)) => is_tracked(pod),
@@ -268,12 +269,12 @@ impl Node {
         }
     }
 
-    /// There has been a list of all Pods, and of all that is on record.
+    /// All Pods have been listed, and all records have been reported.
     fn knows_all(&self) -> bool {
         self.listed && self.recovered
     }
 
-    /// What is on record of Pods that no longer exist, on this node or any other.
+    /// Removes the records of Pods that no longer exist, on this node or any other.
     fn clean_what_is_left(&mut self) {
         if !self.knows_all() {
             return;
@@ -316,13 +317,13 @@ impl Node {
         }
     }
 
-    /// All that an earlier life left behind is known. Or the half that does has had a crash of its own: then what it was
-    /// doing has come to an end.
+    /// Everything that an earlier run of the node left behind is known. Or the shim has crashed: then everything it was
+    /// doing has ended.
     fn recover(&mut self, now: Timestamp) {
         let again = std::mem::replace(&mut self.recovered, true);
         if again {
             self.checks.clear();
-            // Decided before this was known; whatever is still to be done is asked for anew.
+            // These commands were decided before the crash was known; what is still to be done is requested again.
             self.effects.deeds.clear();
         }
         for uid in self.pods.keys().cloned().collect::<Vec<_>>() {
@@ -362,7 +363,7 @@ impl Node {
         self.due.insert(uid.clone());
     }
 
-    /// Looks at a Pod: does what is to be done, and notes when to look again.
+    /// Reconciles a Pod: does what is due, and sets the timer for the next time.
     fn look(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         self.find_lives(uid);
         let Some(known) = self.pods.get_mut(uid) else { return };
@@ -379,7 +380,7 @@ impl Node {
         if !machine.is_on_record()
             && let (Some(restarts), Some(slot)) = (machine.to_be_counted(&self.options), machine.slot())
         {
-            // First that it did not survive, then it goes: else a crash in between would forget it.
+            // Record the loss first, then release the Pod: otherwise a crash in between would lose the count.
             machine.on_record(self.losses.count(uid, &slot, restarts, now));
         }
         let mut asks_at = None;
@@ -480,7 +481,7 @@ fn record(effects: &mut Effects, pod: &Metadata, out: &mut Outbox) {
     }));
 }
 
-/// What became of a write, for the Pod it was about.
+/// The outcome of a write, for the Pod it was about.
 fn heard(reply: &Reply, uid: &PodUid) -> Heard {
     match reply {
         Reply::Done(bytes) => match Pod::read(bytes).filter(|pod| pod.uid() == uid) {
@@ -493,7 +494,7 @@ fn heard(reply: &Reply, uid: &PodUid) -> Heard {
     }
 }
 
-/// The name is another Pod's by now.
+/// The name belongs to another Pod by now.
 fn is_namesake(reply: &Reply) -> bool {
     matches!(reply, Reply::Refused(refusal) if refusal.code == 422
         && refusal.causes.iter().any(|(field, _)| field == "metadata.uid")

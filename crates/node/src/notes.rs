@@ -1,12 +1,12 @@
-//! What a person should know, and no Pod can tell: that limits are not applied here, that output was lost. Each thing is
-//! said once, and not without end.
+//! Messages for the user that are not about a single Pod: limits are not applied here, output was lost. Each message is
+//! given once, and their number is bounded.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Different things that are said. Who has read so many knows that something is wrong.
+/// The number of different messages. A user who has read that many knows that something is wrong.
 const MOST: usize = 32;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ struct Inner {
 }
 
 impl Notes {
-    // A panic while the lock is held leaves nothing half done.
+    // A panic while the lock is held leaves no partial change.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,12 +40,12 @@ impl Notes {
         }
     }
 
-    /// What has been said since the last time.
+    /// The messages since the last call.
     pub fn take(&self) -> Vec<String> {
         self.lock().waiting.drain(..).collect()
     }
 
-    /// The same, as soon as there is something. One reader.
+    /// The same, as soon as there are any. One reader.
     pub async fn next(&self) -> Vec<String> {
         loop {
             let notes = self.take();

@@ -1,4 +1,4 @@
-//! The Node object: made if it is not there, kept true, and otherwise left alone.
+//! The Node object: created if it does not exist, kept up to date, and otherwise not changed.
 
 use compact_str::CompactString;
 use serde::Deserialize;
@@ -13,21 +13,21 @@ use crate::options::Options;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Nobody here judges a node by its silence; this is for people.
+/// No controller here evaluates heartbeats; they are for users.
 const HEARTBEAT: Span = Span::from_seconds(240);
 
 #[derive(Debug, Default)]
 pub struct Keeper {
     seen: Option<Seen>,
-    /// All there is has been seen.
+    /// The list of Nodes is complete.
     listed: bool,
     epoch_seen: bool,
     under_way: bool,
-    /// What is under way says that the node is well.
+    /// The in-flight request includes a heartbeat.
     beats: bool,
     failures: u32,
     not_before: Option<Timestamp>,
-    /// When this process last said that the node is well.
+    /// When this process last sent a heartbeat.
     beat_at: Option<Timestamp>,
 }
 
@@ -59,13 +59,13 @@ impl Keeper {
         }
     }
 
-    /// The losses that are on record. None: that is not known yet.
+    /// The recorded losses. None: not known yet.
     pub fn losses(&self) -> Option<&str> {
         let on_record = self.seen.as_ref().and_then(|seen| seen.metadata.annotations.get(losses::ANNOTATION));
         self.listed.then(|| on_record.and_then(Value::as_str).unwrap_or_default())
     }
 
-    /// What has to be done, if anything. `losses`: what is to be on record.
+    /// The next request, if one is needed. `losses`: the text that should be recorded.
     pub fn ask(&mut self, node: &Options, losses: &str, now: Timestamp) -> Option<Call> {
         if !self.listed || self.under_way || self.not_before.is_some_and(|at| now < at) {
             return None;
@@ -107,7 +107,7 @@ impl Keeper {
             (Some(_), Some(at)) => at + HEARTBEAT,
             _ => now,
         };
-        // What was refused need not be a sign of life: it is asked again when it may be, and not with the next.
+        // A failed request need not be a heartbeat: it is retried after its own delay, not with the next heartbeat.
         (self.listed && !self.under_way).then(|| self.not_before.unwrap_or(due_at))
     }
 }
@@ -135,7 +135,7 @@ fn resources(node: &Options) -> Value {
     })
 }
 
-/// A strategic patch: conditions and addresses of others stay.
+/// A strategic merge patch: conditions and addresses of other writers stay.
 fn status(node: &Options, stored: Option<&Status>, now: Timestamp) -> Value {
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         let known = stored.and_then(|stored| stored.conditions.iter().find(|condition| condition.kind == kind));
@@ -227,7 +227,7 @@ impl Seen {
         };
         let on_record = self.metadata.annotations.get(losses::ANNOTATION).and_then(Value::as_str);
         if on_record.unwrap_or_default() != losses {
-            // Before all else: Pods wait for it.
+            // First of all: Pods wait for the record.
             let losses = if losses.is_empty() { Value::Null } else { losses.into() };
             return Some(guarded(Verb::MergePatch, json!({"metadata": {"annotations": {losses::ANNOTATION: losses}}})));
         }
@@ -241,7 +241,8 @@ impl Seen {
             return Some(guarded(Verb::MergePatch, json!({"metadata": {"labels": wanted}})));
         }
         if self.spec.taints.iter().any(|taint| taint["key"] == NOT_READY) {
-            // An API server taints every new node. What takes the taint away elsewhere is not here.
+            // An API server taints every new node. The controller that removes the taint in a cluster does not run
+            // here.
             let others: Vec<_> = self.spec.taints.iter().filter(|taint| taint["key"] != NOT_READY).collect();
             let others = if others.is_empty() { Value::Null } else { json!(others) };
             return Some(guarded(Verb::MergePatch, json!({"spec": {"taints": others}})));
@@ -271,7 +272,7 @@ mod tests {
         let again_at = keeper.ask_at(now).unwrap();
         assert!(now < again_at && again_at < now + HEARTBEAT, "{again_at}");
         assert!(keeper.ask(&options, "", now).is_none(), "not at once");
-        // And if there is nothing left to ask for, nobody is woken for nothing.
+        // And if nothing is left to request, there is no wake-up before the next heartbeat.
         let labels = labels(&options);
         let mended = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "2", "labels": labels}});
         let mended = json!({"metadata": mended["metadata"], "status": ready}).to_string();

@@ -1,36 +1,37 @@
-//! What a node is told about itself.
+//! The configuration of a node.
 
 use compact_str::CompactString;
 use tally_core::time::Span;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of the Node object. Pods are bound to it, so it stays the same as long as they are kept.
+    /// The name of the Node object. Pods are bound to it, so it stays the same as long as the Pods are kept.
     pub name: CompactString,
-    /// Of this machine, today.
+    /// The current host name of this machine.
     pub hostname: CompactString,
-    /// Thousandths of a CPU.
+    /// In thousandths of a CPU.
     pub cpu_millis: u64,
-    /// Bytes.
+    /// In bytes.
     pub memory: u64,
-    /// Bytes on disk.
+    /// Disk space in bytes.
     pub storage: u64,
-    /// Pods at once.
+    /// The maximum number of Pods at the same time.
     pub pods: u64,
-    /// What runs here without a user of its own runs as root.
+    /// Containers without a user of their own run as root here.
     pub is_root: bool,
-    /// Where this machine is reached. Its Pods are reached there too: they have no network of their own.
+    /// The address of this machine. It is also the address of its Pods: they have no network of their own.
     pub address: String,
     /// As in `kubernetes.io/arch`: amd64, arm64.
     pub arch: CompactString,
-    /// Of this program.
+    /// The version of this program.
     pub version: CompactString,
-    /// A Pod that is not running yet, or runs quietly, is reported this late: what has ended by then needs one report
+    /// The delay before the status of a Pod that has not ended is written: a Pod that has ended by then needs one write
     /// only.
     pub report_after: Span,
-    /// What becomes of Pods of Jobs that failed only because the node was stopped, or whose end nobody saw because it was
-    /// killed. False: they have failed, as on any node. True: they are taken out of their Job's account and removed, as
-    /// when it is scaled down; so they neither cost a try nor delay the next one. Not without end: see `losses`.
+    /// How to treat Pods of Jobs that failed only because the node was stopped, or whose end was not observed because
+    /// the node was killed. False: they have failed, as on any node. True: they are released and removed without being
+    /// counted, as on a scale-down, so they neither count against `backoffLimit` nor delay the next Pod. The number of
+    /// times is limited: see `losses`.
     pub release_lost: bool,
 }
 

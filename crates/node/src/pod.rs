@@ -1,4 +1,4 @@
-//! What the node looks at of a Pod. Fields it does not know are not decoded.
+//! The fields of a Pod that the node uses. Other fields are not decoded.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +21,18 @@ pub struct Pod {
     pub spec: Spec,
     #[serde(default)]
     pub status: Status,
-    /// What is wrong with it, where it makes no sense to this node. Then it has no containers.
+    /// What is invalid, if the node cannot decode the Pod. Such a Pod has no containers.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
 
 impl Pod {
-    /// None: it is not even known which Pod it is.
+    /// None: the Pod cannot even be identified.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         if let Ok(pod) = serde_json::from_slice(bytes) {
             return Some(pod);
         }
-        // A null says nothing, wherever it stands. Few write one, so this is the second try.
+        // A null means that a field is not set, wherever it occurs. It is rare, so it is handled in a second pass.
         let mut object: Value = serde_json::from_slice(bytes).ok()?;
         drop_nulls(&mut object);
         match Self::deserialize(&object) {
@@ -41,7 +41,7 @@ impl Pod {
         }
     }
 
-    /// Enough to say what is wrong with it, and to let it go.
+    /// Enough of the Pod to report what is invalid, and to remove it.
     fn stand_in(object: &Value, problem: String) -> Option<Self> {
         let node_name = object["spec"]["nodeName"].as_str().unwrap_or_default().into();
         let phase = Status { phase: phase(&object["status"]["phase"]).unwrap_or_default(), ..Status::default() };
@@ -57,13 +57,13 @@ impl Pod {
         &self.metadata.uid
     }
 
-    /// None: it is not going. Some(0): it must be gone now.
+    /// None: the Pod is not being deleted. Some(0): it must end now.
     pub fn grace(&self) -> Option<i64> {
         self.metadata.deletion_timestamp?;
         Some(self.metadata.deletion_grace_period_seconds.unwrap_or(0).max(0))
     }
 
-    /// Those that come before the others, then the others.
+    /// The init containers and sidecars, then the main containers.
     pub fn containers(&self) -> impl Iterator<Item = (Role, &Container)> {
         let init = self.spec.init_containers.iter().map(|container| {
             let stays = container.restart_policy.as_deref() == Some("Always");
@@ -86,9 +86,9 @@ fn drop_nulls(value: &mut Value) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Runs to its end before the next one.
+    /// Runs to completion before the next container starts.
     Init,
-    /// An init container that stays as long as the others run.
+    /// An init container that runs as long as the main containers.
     Sidecar,
     Main,
 }
@@ -267,7 +267,7 @@ pub struct Requirements {
     pub requests: Resources,
 }
 
-/// None: it is not there, or makes no sense.
+/// None: the value is missing or invalid.
 pub fn quantity(written: Option<&Value>) -> Option<Quantity> {
     match written? {
         Value::String(text) => Quantity::parse(text).ok(),
@@ -364,7 +364,7 @@ pub struct Volume {
     #[serde(rename = "downwardAPI")]
     pub downward_api: Option<DownwardVolume>,
     pub projected: Option<Projected>,
-    /// What kinds there are that this node does not have; only the names matter.
+    /// Kinds of volumes that this node does not support; only the names matter.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
 }
@@ -393,7 +393,7 @@ pub struct ConfigMapVolume {
     pub optional: bool,
 }
 
-/// As a volume of its own it says `secretName`, within a projected one `name`.
+/// A volume of its own has `secretName`, a projected source has `name`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecretVolume {

@@ -1,7 +1,7 @@
-//! What goes between the half of the node that decides and the half that does.
+//! The messages between the half of the node that decides and the half that acts.
 //!
-//! Every deed is answered by one report about the same thing; an attempt that was started reports once more when it has
-//! ended. Deeds about different Pods may be answered in any order.
+//! Every command is answered by one report about the same subject; an attempt that was started sends a second report
+//! when it has ended. Commands about different Pods may be answered in any order.
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
@@ -18,10 +18,10 @@ pub struct Attempt {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Deed {
-    /// Makes the Pod's directory and fills its volumes. A second time: brings what they hold up to date.
+    /// Creates the Pod's directory and fills its volumes. If repeated, updates the content of the volumes.
     Prepare(Box<Preparation>),
     Start(Box<Start>),
-    /// Sends a signal to everything of this attempt; `kill` also reaches what has left its process group.
+    /// Sends a signal to all processes of this attempt; `kill` also reaches processes that have left its process group.
     Signal {
         attempt: Attempt,
         signal: Signal,
@@ -33,7 +33,7 @@ pub enum Deed {
         check: Check,
         timeout_millis: u64,
     },
-    /// Removes everything of a Pod, its logs too. Nothing of it may be running.
+    /// Removes everything of a Pod, including its logs. No process of the Pod may be running.
     Clean {
         pod: PodUid,
     },
@@ -41,13 +41,13 @@ pub enum Deed {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Report {
-    /// Before all else, once for every Pod of which there is a record: what an earlier life of the node left behind.
-    /// Nothing of it runs any more.
+    /// Sent before all other reports, once for every Pod that has a record: what an earlier run of the node left
+    /// behind. No process of it runs any more.
     Found {
         pod: PodUid,
         attempts: Vec<Found>,
     },
-    /// All of that has been told.
+    /// All `Found` reports have been sent.
     Recovered,
     Prepared {
         pod: PodUid,
@@ -60,13 +60,13 @@ pub enum Report {
         attempt: Attempt,
         at: Timestamp,
     },
-    /// It does not run, and nothing of it is on record. Where the failure may pass, the same attempt can be started
-    /// once more; where not, it will never run.
+    /// The attempt does not run and has no record. If the failure is temporary, the same attempt can be started again;
+    /// if not, it will never run.
     Unstarted {
         attempt: Attempt,
         failure: Failure,
     },
-    /// It has ended, with everything it had started, its output is in the log, and that is on record.
+    /// The attempt and all processes that it started have ended, its output is in the log, and the end is recorded.
     Ended {
         attempt: Attempt,
         exit: Exit,
@@ -83,12 +83,13 @@ pub enum Report {
     },
 }
 
-/// Something cannot be done. `reason` is one word for a container's `state.waiting` or `state.terminated`.
+/// An operation cannot be done. `reason` is one word for a container's `state.waiting` or `state.terminated`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub reason: CompactString,
     pub message: String,
-    /// The machine has no room for it now (disk, memory, processes, open files). No fault of the Pod's, and it may pass.
+    /// The machine lacks a resource now (disk, memory, processes, open files). The Pod is not at fault; a retry may
+    /// succeed.
     #[serde(default)]
     pub passing: bool,
 }
@@ -97,16 +98,16 @@ pub struct Failure {
 pub struct Found {
     pub attempt: Attempt,
     pub started_at: Timestamp,
-    /// None: it was still running, or nobody saw how it ended; it has been killed.
+    /// None: the attempt was still running, or its end was not observed; it has been killed.
     pub exit: Option<Exit>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// 128 + the signal where one ended it.
+    /// 128 + the signal number if a signal ended the attempt.
     pub code: i32,
     pub signal: Option<i32>,
-    /// The kernel killed something of it for want of memory.
+    /// The kernel killed a process of the attempt because memory ran out.
     pub out_of_memory: bool,
     pub started_at: Timestamp,
     pub finished_at: Timestamp,
@@ -124,7 +125,7 @@ pub enum Signal {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preparation {
     pub pod: PodUid,
-    /// For people who look at the directory.
+    /// For users who look at the directory.
     pub namespace: CompactString,
     pub name: CompactString,
     pub volumes: Vec<Volume>,
@@ -138,17 +139,17 @@ pub struct Volume {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Content {
-    /// An empty directory that lives as long as the Pod. In memory: a tmpfs where that is allowed.
+    /// An empty directory that exists as long as the Pod. `in_memory`: a tmpfs where that is permitted.
     Empty { in_memory: bool, limit: Option<u64> },
-    /// Files that are written for it: a ConfigMap, a Secret, facts of the Pod, or all of these together.
+    /// Files that are written for the volume: a ConfigMap, a Secret, fields of the Pod, or several of these together.
     Files(Vec<File>),
-    /// A path of this machine; `kind` as in `hostPath.type`.
+    /// A path on this machine; `kind` as in `hostPath.type`.
     Host { path: String, kind: CompactString },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct File {
-    /// Within the volume.
+    /// Relative to the root of the volume.
     pub path: String,
     pub content: Vec<u8>,
     pub mode: u32,
@@ -157,14 +158,14 @@ pub struct File {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     pub attempt: Attempt,
-    /// Expanded; the first is found in PATH of `env`, or else of the node.
+    /// With variables expanded; the first word is looked up in PATH of `env`, or else in PATH of the node.
     pub argv: Vec<String>,
-    /// All there is to be, apart from what every process gets (PATH, HOME ...).
+    /// The complete environment, apart from the variables that every process gets (PATH, HOME ...).
     pub env: Vec<(String, String)>,
     pub working_dir: Option<String>,
     pub hostname: String,
     pub mounts: Vec<Mount>,
-    /// Thousandths of a CPU.
+    /// In thousandths of a CPU.
     pub cpu_limit: Option<u64>,
     pub memory_limit: Option<u64>,
     pub user: Option<u32>,
@@ -176,7 +177,7 @@ pub struct Start {
 pub struct Mount {
     pub volume: CompactString,
     pub path: String,
-    /// Within the volume; "" for all of it.
+    /// Relative to the root of the volume; "" for the whole volume.
     pub sub_path: String,
     pub read_only: bool,
 }
@@ -184,13 +185,13 @@ pub struct Mount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminationMessage {
     pub path: String,
-    /// The end of the log where it failed and said nothing.
+    /// If the container failed and wrote no message, use the end of its log.
     pub from_logs: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Check {
-    /// As the container's own processes: same environment, mounts and user.
+    /// Runs like the container's own processes: same environment, mounts and user.
     Exec {
         argv: Vec<String>,
     },

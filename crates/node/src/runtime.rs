@@ -1,11 +1,12 @@
-//! The shim as the rest of the node sees it: deeds go in, reports come out, and if it dies another takes its place.
+//! The client of the shim: commands go in, reports come out, and if the shim dies it is replaced.
 //!
-//! A new shim begins, as at the start, by telling what it found (`Found` ..., `Recovered`). Deeds that the old one did
-//! not answer will never be answered; and a deed that was decided before the news was read is not carried out by the
-//! new one, because it was decided from what no longer is. So after `Recovered` exactly the deeds sent since the first
-//! report of the new shim are under way. The first report of all, too, is to be read before anything is sent.
+//! A new shim begins, as at the start, by reporting what it found (`Found` ..., `Recovered`). Commands that the old
+//! shim did not answer are never answered. A command that was decided before those reports were read is not carried out
+//! by the new shim, because it is based on outdated state. So after `Recovered` exactly the commands sent since the
+//! first report of the new shim are in progress. The very first report must be read before any command is sent, too.
 //!
-//! Whoever sends must go on receiving: both ways are bounded, and a shim that nobody listens to takes no more deeds.
+//! A caller that sends must continue to receive: both directions are bounded, and a shim whose reports are not read
+//! accepts no more commands.
 
 use std::ffi::OsString;
 use std::io;
@@ -31,24 +32,25 @@ use crate::port::{Deed, Report};
 use crate::shim::wire::{self, Word};
 use crate::shim::{Arguments, log};
 
-/// Enough to keep a shim busy, little enough to notice that it is not.
+/// Enough to keep a shim busy, small enough to notice when it is stuck.
 const MOST_WAITING: usize = 1024;
-/// Between a shim's death and the next: longer each time it lives shortly, so that a broken machine is not kept busy.
+/// The delay before a shim that died is replaced: it increases while shims die early, so that a broken machine is not
+/// kept busy.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A shim that has lived this long did not die of its start.
+/// A shim that has run this long did not die because of its start.
 const PROVEN_AFTER: Duration = Duration::from_secs(10);
-/// For a last farewell: it kills what it had started, which takes at most ten seconds.
+/// The time for an orderly end: the shim kills what it had started, which takes at most ten seconds.
 const STOP_FOR: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug)]
 pub struct Config {
     /// An executable that calls `shim::main` when its first argument is `node-shim`.
     pub program: PathBuf,
-    /// Its directory; made where it does not exist.
+    /// The shim's directory; created if it does not exist.
     pub root: PathBuf,
     pub log_limits: log::Limits,
-    /// What a person should know goes here.
+    /// Receives messages for the user.
     pub notes: Arc<Notes>,
 }
 
@@ -77,7 +79,7 @@ pub struct Runtime {
     keeper: JoinHandle<()>,
 }
 
-/// Sends deeds.
+/// Sends commands.
 pub struct Deeds {
     sender: mpsc::Sender<(u64, Vec<u8>)>,
     life: Arc<AtomicU64>,
@@ -86,12 +88,12 @@ pub struct Deeds {
 /// Receives reports.
 pub struct Reports {
     receiver: mpsc::Receiver<(u64, Report)>,
-    /// The shim whose reports have been read so far. Deeds are for that one.
+    /// The shim whose reports have been read so far. Commands are addressed to it.
     life: Arc<AtomicU64>,
 }
 
 impl Deeds {
-    /// Waits while too many are under way.
+    /// Waits while too many commands are queued.
     pub async fn send(&self, deed: &Deed) -> Result<(), Error> {
         let mut frame = Vec::new();
         wire::encode(deed, &mut frame).map_err(Error::TooLong)?;
@@ -101,7 +103,7 @@ impl Deeds {
 }
 
 impl Reports {
-    /// None when the runtime has been stopped. May be dropped while it waits.
+    /// None when the runtime has been stopped. Cancel safe.
     pub async fn next(&mut self) -> Option<Report> {
         let (life, report) = self.receiver.recv().await?;
         self.life.store(life, Ordering::Release);
@@ -126,7 +128,7 @@ impl Source for Reports {
 }
 
 impl Runtime {
-    /// Starts the shim and waits until it has the directory to itself.
+    /// Starts the shim and waits until it has exclusive use of the directory.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let shim = Shim::start(&config).await?;
         let (deed_sender, deeds) = mpsc::channel(MOST_WAITING);
@@ -140,7 +142,7 @@ impl Runtime {
         })
     }
 
-    /// Lets the shim go, and waits until it has: what still runs is killed.
+    /// Closes the connection to the shim, and waits until the shim has ended: processes that still run are killed.
     pub async fn stop(self) {
         let Self { deeds, reports, keeper } = self;
         drop(deeds);
@@ -148,13 +150,13 @@ impl Runtime {
         let _ = keeper.await;
     }
 
-    /// For those who keep the two ends apart: waits as `stop` does once both have been dropped.
+    /// For callers that keep the two ends apart: the handle waits as `stop` does once both ends have been dropped.
     pub fn split(self) -> (Deeds, Reports, JoinHandle<()>) {
         (self.deeds, self.reports, self.keeper)
     }
 }
 
-/// A shim that is alive.
+/// A running shim.
 struct Shim {
     child: Child,
     reader: BufReader<OwnedReadHalf>,
@@ -172,7 +174,7 @@ impl Shim {
             .args(args)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
-            // Never killed by us: the end of its socket ends it, after it has ended everything else.
+            // This process never kills the shim: the end of its socket ends it, after it has ended all other processes.
             .kill_on_drop(false)
             .spawn()
             .map_err(Error::Spawn)?;
@@ -190,13 +192,13 @@ struct Keeper {
     config: Config,
     deeds: mpsc::Receiver<(u64, Vec<u8>)>,
     reports: mpsc::Sender<(u64, Report)>,
-    /// Counts the shims.
+    /// The number of the current shim.
     life: u64,
 }
 
 /// Why a shim is no longer served.
 enum End {
-    /// Nobody sends or nobody listens: we are to stop.
+    /// The sender of commands or the receiver of reports was dropped: a stop was requested.
     Wanted,
     Died,
 }
@@ -208,7 +210,7 @@ impl Keeper {
             let born_at = tokio::time::Instant::now();
             let Shim { mut child, reader, writer } = shim;
             let ended = self.serve(reader, writer).await;
-            // Its socket is closed. It may take a moment to end what it had started.
+            // Its socket is closed. The shim may take a moment to end the processes that it started.
             if timeout(STOP_FOR, child.wait()).await.is_err() {
                 self.config.notes.say("the node's helper process does not end");
             }
@@ -238,14 +240,14 @@ impl Keeper {
 
     async fn serve(&mut self, reader: BufReader<OwnedReadHalf>, mut writer: OwnedWriteHalf) -> End {
         let (life, reports) = (self.life, self.reports.clone());
-        // Reads frames to their end: a task that is never cancelled in the middle of one.
+        // A task of its own, so that reading is never cancelled in the middle of a frame.
         let mut hearing = tokio::spawn(hear(reader, life, reports, self.config.notes.clone()));
         let end = loop {
             tokio::select! {
                 _ = &mut hearing => return End::Died,
                 () = self.reports.closed() => break End::Wanted,
                 deed = self.deeds.recv() => match deed {
-                    // Decided before the news of this shim was read.
+                    // Decided before the first report of this shim was read.
                     Some((for_life, _)) if for_life != life => {}
                     Some((_, frame)) => {
                         let written = tokio::select! {
@@ -254,7 +256,7 @@ impl Keeper {
                             () = self.reports.closed() => break End::Wanted,
                         };
                         if written.is_err() {
-                            // Told as its death is, by the end of what it says.
+                            // The shim's death is noticed as usual, by the end of its reports.
                             let _ = (&mut hearing).await;
                             return End::Died;
                         }
@@ -263,7 +265,7 @@ impl Keeper {
                 },
             }
         };
-        // Both halves go: this is what the shim takes for our end.
+        // Close both halves: the shim takes this as the end of this process.
         hearing.abort();
         let _ = hearing.await;
         end

@@ -1,4 +1,4 @@
-//! The ConfigMaps and Secrets that a Pod names, and what they hold.
+//! The ConfigMaps and Secrets that a Pod refers to, and their content.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ impl Source {
         format!("{kind} {:?} not found", self.name().as_str())
     }
 
-    /// All that the environment and the volumes of a Pod name.
+    /// All objects that the environment and the volumes of a Pod refer to.
     pub fn of(pod: &Pod) -> BTreeSet<Self> {
         let mut named = BTreeSet::new();
         for (_, container) in pod.containers() {
@@ -64,19 +64,19 @@ impl Source {
     }
 }
 
-/// What has been read. None: there is no such object.
+/// The objects that have been read. None: the object does not exist.
 #[derive(Clone, Debug, Default)]
 pub struct Sources(pub BTreeMap<Source, Option<Value>>);
 
 impl Sources {
-    /// None: there is no such object.
+    /// None: the object does not exist.
     pub fn get(&self, source: Source) -> Option<Held<'_>> {
         let object = self.0.get(&source)?.as_ref()?;
         Some(Held { object, secret: matches!(source, Source::Secret(_)) })
     }
 }
 
-/// What a ConfigMap or Secret holds.
+/// The content of a ConfigMap or Secret.
 #[derive(Clone, Copy)]
 pub struct Held<'a> {
     object: &'a Value,
@@ -84,7 +84,7 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Text for the environment: of a ConfigMap only what was given as text.
+    /// Text for the environment: from a ConfigMap only `data`, not `binaryData`.
     pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
         let written = self.object.get("data")?.get(key)?.as_str()?;
         if !self.secret {
@@ -93,14 +93,14 @@ impl<'a> Held<'a> {
         Some(String::from_utf8_lossy(&STANDARD.decode(written).ok()?).into_owned().into())
     }
 
-    /// The keys of what is given as text, sorted.
+    /// The keys of `data`, sorted.
     pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let data = self.object.get("data").and_then(Value::as_object);
         let sorted: BTreeSet<&str> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
         sorted.into_iter()
     }
 
-    /// All there is, for a volume.
+    /// All keys and their content, for a volume.
     pub fn files(&self) -> BTreeMap<&'a str, Vec<u8>> {
         let mut files = BTreeMap::new();
         let of = |field: &str| self.object.get(field).and_then(Value::as_object).into_iter().flatten();

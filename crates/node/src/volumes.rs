@@ -1,4 +1,4 @@
-//! What a Pod's volumes hold.
+//! The content of a Pod's volumes.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::pod::{ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVo
 use crate::port::{self, Content, File, Mount};
 use crate::sources::{Source, Sources};
 
-/// Readable by all, as the API has it where nothing is said.
+/// Readable by all users, as in the API's default.
 const DEFAULT_MODE: u32 = 0o644;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Something is not there yet.
+    /// Something does not exist yet.
     Missing(String),
-    /// This node will never have it.
+    /// This node does not support it.
     Unsupported(String),
 }
 
@@ -60,7 +60,7 @@ fn content(pod: &Pod, node: &Options, sources: &Sources, volume: &Volume) -> Res
             }
         }
     } else if volume.other.is_empty() {
-        // Nothing said is an empty directory.
+        // A volume without a source is an empty directory.
         return Ok(Content::Empty { in_memory: false, limit: None });
     } else {
         let kind = volume.other.keys().next().map_or("", String::as_str);
@@ -72,7 +72,7 @@ fn content(pod: &Pod, node: &Options, sources: &Sources, volume: &Volume) -> Res
     Ok(Content::Files(files.0.into_iter().map(|(path, (content, mode))| File { path, content, mode }).collect()))
 }
 
-/// By path: of two with the same path the later one is there.
+/// By path: of two files with the same path the later one wins.
 #[derive(Default)]
 struct Files(BTreeMap<String, (Vec<u8>, u32)>);
 
@@ -140,7 +140,7 @@ impl Files {
     }
 }
 
-/// Where a container sees them. Err: a variable that a path is made of is not there; any other path would be wrong.
+/// The mounts of a container. Err: a variable in a path is not set; any other path would be wrong.
 pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, String> {
     let each = container.volume_mounts.iter().map(|mount| {
         let sub_path = match mount.sub_path_expr.as_str() {

@@ -1,4 +1,4 @@
-//! What containers are started with and what volumes hold, a row for every rule.
+//! The environment of containers and the content of volumes, one row per rule.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn sources() -> Sources {
     sources
 }
 
-/// The environment as one line, or what is wrong.
+/// The environment as one line, or the error.
 fn env_of(container: &Value) -> String {
     let pod = pod(container, &json!([]));
     match environment(&pod, &pod.spec.containers[0], &node(), &sources()) {
@@ -62,13 +62,13 @@ fn variables() {
         |kind: &str, name: &str, key: &str| from(json!({kind: {"name": name, "key": key, "optional": true}}));
     let table = [
         (json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(A)"}]}), "A=1 B=11"),
-        // Only what came before is known; what is not known stays as it is written.
+        // Only earlier variables are known; a reference to an unknown one stays as it is written.
         (json!({"env": [{"name": "B", "value": "$(A)"}, {"name": "A", "value": "1"}]}), "B=$(A) A=1"),
         (
             json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$$(A) $ $x $(A"}]}),
             "A=1 B=$(A) $ $x $(A",
         ),
-        // What is said later wins.
+        // A later value replaces an earlier one.
         (json!({"env": [{"name": "A", "value": "1"}, {"name": "B"}, {"name": "A", "value": "2"}]}), "A=2 B="),
         (field("metadata.name"), "X=p"),
         (field("metadata.namespace"), "X=ns"),
@@ -87,7 +87,7 @@ fn variables() {
         (resource("limits.memory", "1"), "X=3145728"),
         (resource("limits.memory", "2Mi"), "X=2"),
         (resource("requests.memory", "1"), "X=0"),
-        // Limits that are not set are all the node has.
+        // A limit that is not set is the capacity of the node.
         (from(json!({"resourceFieldRef": {"resource": "limits.cpu"}})), "X=4"),
         (from(json!({"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Gi"}})), "X=1"),
         (from(json!({"resourceFieldRef": {"resource": "limits.ephemeral-storage", "divisor": "1Gi"}})), "X=1024"),
@@ -148,7 +148,7 @@ fn a_path_that_cannot_be_filled_in_is_no_path() {
     }
 }
 
-/// A volume as one line, or what is wrong.
+/// A volume as one line, or the error.
 fn content_of(volume: Value) -> String {
     let mut volume = volume;
     volume["name"] = "v".into();

@@ -1,5 +1,5 @@
-//! The shim with real processes. This executable is all of it: the tests, the shim and the launcher (`node-shim`), and
-//! a stand-in for the process that decides, to be killed (`decider`).
+//! The shim with real processes. This executable is everything: the tests, the shim and the launcher (`node-shim`), and
+//! a stand-in for the process that decides, which the tests kill (`decider`).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "shim/harness.rs"]

@@ -1,4 +1,4 @@
-//! What the verbs cost without HTTP and without a disk: figures, no assertions.
+//! The cost of the verbs without HTTP and without a disk: prints figures, asserts nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../tests/support/mod.rs"]

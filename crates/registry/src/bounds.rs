@@ -1,4 +1,4 @@
-//! LimitRanges: what new Pods and claims may ask for. A namespace without any costs one look at an empty range.
+//! LimitRanges: what new Pods and claims may request. A namespace without any costs one lookup of an empty range.
 
 use serde_json::Value;
 use tally_api::failure::Failure;
@@ -19,7 +19,8 @@ impl Registry {
         Ok(ranges.entries.iter().map(|entry| text::parse(&entry.value)).collect())
     }
 
-    /// Claims can grow. What a Pod asks for is settled when it is made, and what is on its way out may be anything.
+    /// Claims can grow, so updates of them are checked. The requests of a Pod are fixed when it is created, and an
+    /// object that is being deleted is not checked.
     pub(crate) fn admit_change(&self, target: &Target<'_>, new: &Value) -> Result<()> {
         if is_pods(target.resource) || target.subresource.is_some() || is_deleting(new) {
             return Ok(());

@@ -1,7 +1,8 @@
-//! Disruption budgets: whether a Pod may be evicted now, and what that costs its budget.
+//! Disruption budgets: whether a Pod may be evicted now, and how that changes its budget.
 //!
-//! Nobody keeps the budgets' status here; whoever does says in it how many Pods may go. An eviction takes one of these,
-//! and notes which Pod it was for, before it touches the Pod: two that come at once cannot both have the last.
+//! No controller of Tally maintains the status of budgets; the controller that does writes there how many disruptions
+//! are allowed. An eviction takes one of them, and records the Pod it is for, before it changes the Pod: two concurrent
+//! evictions cannot both take the last one.
 
 use serde_json::{Map, Value, json};
 use tally_api::failure::{Cause, Details, Failure};
@@ -13,8 +14,8 @@ use crate::{MOST_ROUNDS, Registry, Result, Target, refused, text};
 const ALLOWED: &str = "DisruptionAllowed";
 
 impl Registry {
-    /// Asks the budgets of a Pod that is about to be evicted, and takes the disruption if it has to be paid for. `sound`:
-    /// what else must hold, asked after the budgets and before anything is taken.
+    /// Checks the budget of a Pod that is about to be evicted, and takes a disruption from it if one is needed.
+    /// `sound`: further preconditions, checked after the budget and before the disruption is taken.
     pub(crate) async fn ask_budgets(
         &self,
         pod: &Target<'_>,
@@ -41,7 +42,7 @@ impl Registry {
         Err(refused(WriteError::Overloaded))
     }
 
-    /// The budget that guards a Pod, if any.
+    /// The budget that selects a Pod, if any.
     fn budget_of(&self, namespace: &str, pod: &Value) -> Result<Option<Entry>> {
         let labels = pod.pointer("/metadata/labels").and_then(Value::as_object);
         let prefix = format!("poddisruptionbudgets/{namespace}/");
@@ -59,12 +60,12 @@ impl Registry {
     }
 }
 
-/// The budget after this Pod has gone; nothing if it costs nothing.
+/// The budget after the eviction of this Pod; none if the eviction needs no disruption.
 fn paid(budget: &Value, pod: &Value, pod_name: &str, now: tally_core::time::Timestamp) -> Result<Option<Value>> {
     let number = |pointer| budget.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let (healthy, needed) = (number("/status/currentHealthy"), number("/status/desiredHealthy"));
     let name = text::text(budget, "/metadata/name");
-    // A Pod that does not work takes nothing away from those that do, once these are enough.
+    // An unhealthy Pod does not reduce the number of healthy ones; its eviction is free once these are enough.
     let always = text::text(budget, "/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow";
     if !is_ready(pod) && (always || (healthy >= needed && needed > 0)) {
         return Ok(None);
@@ -96,7 +97,7 @@ fn is_ready(pod: &Value) -> bool {
     ready.is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Why a budget allows nothing: its own words where the figures do not say it.
+/// Why a budget allows no disruption: the message of its condition where the numbers do not explain it.
 fn why_none(budget: &Value, name: &str, healthy: i64, needed: i64) -> String {
     let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
     let told = conditions.into_iter().flatten().find(|condition| condition["type"] == ALLOWED);
@@ -118,7 +119,7 @@ fn why_none(budget: &Value, name: &str, healthy: i64, needed: i64) -> String {
     }
 }
 
-/// Says in the conditions that nothing is allowed any more.
+/// Sets the condition that no disruption is allowed.
 fn used_up(status: &mut Map<String, Value>, now: tally_core::time::Timestamp) {
     let generation = status.get("observedGeneration").cloned().unwrap_or(Value::from(0));
     let conditions = status.entry("conditions").or_insert_with(|| Value::Array(Vec::new()));

@@ -1,5 +1,5 @@
-//! The token that leads from one page of a list to the next: which revision the pages show, and after which key the
-//! next one begins. In the reference's form, so that its errors are the same.
+//! The continue token of a list: the revision of all pages, and the key after which the next one begins. It has the
+//! format of kube-apiserver's token, so that the errors are the same.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,8 +9,8 @@ use tally_api::failure::Failure;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// `after`: the last key of the page, without the prefix of the list. No revision: the next page shows the state of its
-/// own moment.
+/// `after`: the last key of the page, without the prefix of the list. Without a revision the next page shows the state
+/// at the time of its request.
 pub fn write(revision: Option<u64>, after: &str) -> String {
     let revision = revision.map_or(Value::from(-1), Value::from);
     let token = json!({"v": VERSION, "rv": revision, "start": format!("{after}\u{0}")});
@@ -36,14 +36,14 @@ pub fn read(token: &str) -> Result<(Option<u64>, String), Failure> {
         return Err(refuse(format!("encoded start key empty (version {VERSION})")));
     }
     let path = start.strip_prefix('/').unwrap_or(start);
-    // A key that leads elsewhere than it seems to is nobody's: we never wrote it.
+    // The server never writes such a key: its path differs from what its text suggests.
     if path.split('/').any(|part| part.is_empty() || matches!(part, "." | "..")) {
         return Err(refuse(start.to_owned()));
     }
     Ok((u64::try_from(revision).ok(), path.trim_end_matches('\u{0}').to_owned()))
 }
 
-/// Base64 for addresses, without padding; or the position of the first byte that may not be there.
+/// Decodes URL-safe base64 without padding; the error is the position of the first illegal byte.
 fn decode(token: &str) -> Result<Vec<u8>, usize> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -62,11 +62,11 @@ fn decode(token: &str) -> Result<Vec<u8>, usize> {
             bytes.extend(u8::try_from(bits >> held & 0xff));
         }
     }
-    // A single digit at the end makes no byte.
+    // A single digit at the end does not encode a byte.
     if held == 6 { Err(token.len() - 1) } else { Ok(bytes) }
 }
 
-/// The token's object, or what is wrong with the text, in the words clients know.
+/// The token's object, or the syntax error in the words of kube-apiserver.
 fn parse(bytes: &[u8]) -> Result<Value, String> {
     if let Some(why) = syntax_error(bytes) {
         return Err(why);

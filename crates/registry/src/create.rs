@@ -1,4 +1,4 @@
-//! Create: fill in, check, store under a name that nobody has.
+//! Create: default, validate, and store under a name that is not taken.
 
 use serde_json::Value;
 use tally_api::decode::{Decoded, decode, settle};
@@ -47,7 +47,7 @@ impl Registry {
         let Target { resource, namespace, .. } = target;
         let Decoded { mut object, warnings, unsettled } = decoded;
         take_namespace(resource, namespace, &mut object)?;
-        // A client that names a revision means an object that is there. Text that names none means nothing.
+        // A client that sends a resourceVersion means an existing object. Text that is not a number is ignored.
         let revision: u64 = text::text(&object, "/metadata/resourceVersion").parse().unwrap_or(0);
         let called = called(&object).to_owned();
         let mut namespace_seen = self.admit(target, &called)?;
@@ -116,13 +116,14 @@ impl Registry {
                     let object = Object { bytes: view::shown(resource, bytes) };
                     return Ok(Written { object, kind: None, created: true, warnings: told });
                 }
-                // The namespace was written to since it was looked at. Nothing may come into one that is going.
+                // The namespace was written since it was read. No object may be created in a terminating namespace.
                 Err(WriteError::Moved) => namespace_seen = self.admit(target, &called)?,
                 Err(WriteError::Conflict(_)) if generated && attempt < NAME_ATTEMPTS => attempt += 1,
                 Err(WriteError::Conflict(existing)) => {
                     let mut failure = Failure::already_exists(resource, &name);
                     if !prefix.is_empty() {
-                        // Also where the client gave a name besides: it is not asked who made it.
+                        // This also applies if the client gave a name as well: kube-apiserver does not check which of
+                        // the two was used.
                         failure.message += ", the server was not able to generate a unique name for the object";
                         if let Some(details) = &mut failure.details {
                             details.retry_after_seconds = 1;
@@ -139,7 +140,8 @@ impl Registry {
         Err(refused(WriteError::Overloaded))
     }
 
-    /// API-19: objects go into a namespace that exists and stays. The namespace as it was when it was looked at.
+    /// API-19: objects are created only in a namespace that exists and is not terminating. Returns the namespace as it
+    /// was read.
     fn admit(&self, target: Target<'_>, name: &str) -> Result<Option<Entry>> {
         let Target { resource, namespace, .. } = target;
         if !resource.namespaced {
@@ -152,7 +154,7 @@ impl Registry {
             failure.details = Some(details);
             return Err(failure);
         };
-        // The word can also stand in an annotation; only then is the text read in full.
+        // The key can also occur in an annotation; only a text that contains it is parsed.
         let marked = entry.value.windows(DELETION.len()).any(|window| window == DELETION.as_bytes());
         if !marked || !is_deleting(&text::parse(&entry.value)) {
             return Ok(Some(entry));
@@ -169,7 +171,7 @@ impl Registry {
         Err(failure)
     }
 
-    /// What the server says about a new object, whatever the client said.
+    /// Metadata that the server sets on a new object, whatever the client sent.
     fn give_identity(&self, object: &mut Value) {
         meta::prepare_create(object);
         let metadata = metadata(object);
@@ -178,14 +180,14 @@ impl Registry {
         metadata.insert("creationTimestamp".to_owned(), self.world.now().truncated().to_string().into());
     }
 
-    /// CONST-10: five characters after the prefix, which is cut so that the name still is a label.
+    /// CONST-10: five characters after the prefix, which is truncated so that the name is still a label.
     fn generate_name(&self, prefix: &str) -> String {
         let draw = |_| char::from(SUFFIX[self.world.random(SUFFIX.len() as u32) as usize % SUFFIX.len()]);
         meta::generated_name(prefix, &(0..SUFFIX_LENGTH).map(draw).collect::<String>())
     }
 }
 
-/// What an object is called before it has a name.
+/// The name for messages about an object that may have no name yet.
 fn called(object: &Value) -> &str {
     let given = ["/metadata/name", "/metadata/generateName"].map(|pointer| text::text(object, pointer));
     given.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown")
@@ -197,7 +199,7 @@ pub fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
-/// The namespace of the request is the object's; an object that names another one is refused.
+/// The object gets the namespace of the request; an object with a different one is refused.
 pub fn take_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Result<()> {
     let metadata = metadata(object);
     if !resource.namespaced {

@@ -1,4 +1,4 @@
-//! Delete: at once, after a grace period, or when the last finalizer goes.
+//! Delete: at once, after a grace period, or when the last finalizer is removed.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::{Deleted, Listing, MOST_ROUNDS, Object, Registry, Result, Target, ref
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Namespaces that hold the cluster itself.
+/// Namespaces that the cluster itself needs.
 const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// WARN-4.
@@ -25,7 +25,7 @@ const PRESERVES_PODS: &str = "child pods are preserved by default when jobs are 
     propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
 impl Registry {
-    /// What a client is told whatever comes of its delete: also when there is nothing to delete.
+    /// The warnings of a delete request. They do not depend on its result, nor on whether the object exists.
     pub fn delete_warnings(resource: &Resource, options: &DeleteOptions) -> Vec<String> {
         let silent = options.propagation.is_some() || options.orphan_dependents.is_some();
         if resource.orphans_by_default && !silent { vec![PRESERVES_PODS.to_owned()] } else { Vec::new() }
@@ -35,7 +35,7 @@ impl Registry {
         self.delete_this(target, None, options).await
     }
 
-    /// `uid`: the one object that is meant. If another has its name by now, it is gone.
+    /// `uid`: the one object to delete. If another object has its name now, that object is not found.
     async fn delete_this(&self, target: Target<'_>, uid: Option<&str>, options: &DeleteOptions) -> Result<Deleted> {
         let resource = target.resource;
         if resource.plural == "namespaces" && PROTECTED.contains(&target.name) {
@@ -55,10 +55,11 @@ impl Registry {
                 Plan::Nothing => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
                 Plan::Remove => (Change::Delete(text::body(&old)), old, true),
                 Plan::Mark { object, then_remove: false } => (Change::Put(text::body(&object)), object, false),
-                // In one write: nobody would take away a Pod that a crash left behind, marked and held by nothing.
+                // In one write: no controller would remove a Pod that a crash left behind marked, but without grace
+                // period and finalizers.
                 Plan::Mark { object, then_remove: true } => (Change::PutAndDelete(text::body(&object)), object, true),
             };
-            // Who is told of an object that was not marked before it went sees it as it was.
+            // An object that is removed without being marked first is returned as it was.
             let as_it_was = matches!(change, Change::Delete(_)).then(|| entry.value.clone());
             let written = if options.dry_run {
                 text::unstored(&object)
@@ -78,7 +79,7 @@ impl Registry {
         Err(Failure::modified(resource, target.name))
     }
 
-    /// API-21: one by one, not all or none. The objects as they were before.
+    /// API-21: the objects are deleted one by one, not atomically. Returns them as they were before.
     pub async fn delete_collection(
         &self,
         target: Target<'_>,
@@ -90,7 +91,7 @@ impl Registry {
             let object = object.parse();
             let at = |pointer| text::text(&object, pointer);
             let one = Target::new(target.resource, at("/metadata/namespace"), at("/metadata/name"));
-            // One that has taken the name of another since was not selected.
+            // An object that has taken the name since the list was not selected.
             match self.delete_this(one, Some(at("/metadata/uid")), options).await {
                 Ok(_) => {}
                 Err(failure) if failure.code == 404 => {}
@@ -105,7 +106,7 @@ fn shown(resource: &Resource, bytes: Bytes) -> Object {
     Object { bytes: view::shown(resource, bytes) }
 }
 
-/// Kinds whose deletion is answered with what was deleted, not with a Status.
+/// Kinds whose deletion is answered with the deleted object, not with a Status.
 fn answers_with_object(resource: &Resource) -> bool {
     let plurals = [
         "pods",
@@ -121,11 +122,11 @@ fn answers_with_object(resource: &Resource) -> bool {
 }
 
 enum Plan {
-    /// It is under way, and this request does not hurry it.
+    /// The deletion is in progress, and this request does not shorten it.
     Nothing,
-    /// Nothing holds it: away with it.
+    /// The object is removed: it has no grace period and no finalizers.
     Remove,
-    /// It is told that it must go; `then_remove`: and goes at once.
+    /// The object gets a deletion timestamp; `then_remove`: and is removed in the same write.
     Mark { object: Value, then_remove: bool },
 }
 
@@ -168,11 +169,11 @@ enum Grace {
     /// A longer or equal grace period is running already.
     Pending,
     Set,
-    /// No time is left to give: finalizers decide.
+    /// The grace period is over: only finalizers can keep the object.
     Over,
 }
 
-/// API-10 and API-11: how long a Pod gets. Repeated deletes can only shorten it.
+/// API-10 and API-11: the grace period of a Pod. Repeated deletes can only shorten it.
 fn grace(options: &DeleteOptions, old: &Value, now: Timestamp, new: &mut Value) -> Grace {
     let wanted = pod::grace_period(old, options.grace_period_seconds);
     if !is_deleting(old) {
@@ -199,18 +200,19 @@ fn mark(object: &mut Value, now: Timestamp, grace: i64) {
     let ends = now.truncated() + Span::from_seconds(grace);
     metadata.insert("deletionTimestamp".to_owned(), ends.to_string().into());
     metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
-    // API-7: the object that survives its deletion has changed.
+    // API-7: an object that stays after its deletion request has changed.
     if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|generation| *generation > 0) {
         metadata.insert("generation".to_owned(), (generation + 1).into());
     }
 }
 
-/// API-13, API-14: the finalizers after a delete. An option overrides what is there, which overrides the kind's custom.
+/// API-13, API-14: the finalizers after a delete. An option overrides existing finalizers, which override the kind's
+/// default.
 fn finalizers(resource: &Resource, options: &DeleteOptions, old: &Value) -> Vec<Value> {
     let existing = old.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let has = |name: &str| existing.iter().any(|finalizer| finalizer == name);
     let wanted = match (options.orphan_dependents, options.propagation) {
-        // Nothing can be owned by an Event.
+        // An Event cannot own other objects.
         _ if resource.storage == "events" => None,
         (Some(true), _) | (None, Some(Propagation::Orphan)) => Some(ORPHAN),
         (None, Some(Propagation::Foreground)) => Some(FOREGROUND),
@@ -255,7 +257,7 @@ fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
     precondition_failed(target.resource, target.name, &why)
 }
 
-/// Preconditions speak of the kind, where other conflicts speak of the resource.
+/// Failed preconditions name the kind, other conflicts name the resource.
 fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Failure {
     let kind = if resource.group.is_empty() {
         resource.kind.to_owned()

@@ -1,8 +1,9 @@
-//! The verbs: create, get, list, watch, update, patch and delete, on objects held to the rules of `tally-api` and kept
-//! in `tally-store`. No HTTP here; the server, the simulator and embedded controllers all come in through this door.
+//! The verbs create, get, list, watch, update, patch and delete, on objects that follow the rules of `tally-api` and
+//! are stored in `tally-store`. There is no HTTP here: the server, the simulator and embedded controllers all call the
+//! registry.
 //!
-//! Every write is conditional on the revision its decision was made from (`Expect`), and is decided anew if another
-//! came first: there is no get-then-put.
+//! Every write is conditional on the revision its decision was made from (`Expect`), and is decided again if another
+//! write came first: there is no get-then-put.
 
 mod bounds;
 mod budgets;
@@ -27,15 +28,15 @@ use tally_store::{Body, Store, WriteError};
 pub use text::body as stored_form;
 pub use watch::{WatchEvent, WatchStream};
 
-/// How often a write is decided anew because another came first, before the client is told to try later. Each round
-/// means that somebody else succeeded, so this is reached only on an object that is written all the time.
+/// How often a write is decided again because another came first, before the client gets an error and must retry later.
+/// In each round another write has succeeded, so this limit is reached only on an object that is written all the time.
 const MOST_ROUNDS: usize = 64;
 
-/// The longest text of an object that clients may make. The store takes a little more, so that the largest can still be
-/// marked as deleted.
+/// The longest text of an object that clients may create. The store accepts a little more, so that the largest object
+/// can still be marked as deleted.
 pub const MAX_OBJECT: usize = 3 * 1024 * 1024;
 
-/// What a request is about.
+/// The object or collection that a request addresses.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     pub resource: &'static Resource,
@@ -46,7 +47,7 @@ pub struct Target<'a> {
     pub name: &'a str,
 }
 
-/// An object as it is stored: JSON text without `apiVersion` and `kind`, `resourceVersion` in place.
+/// An object as it is stored: JSON text without `apiVersion` and `kind`, and with its `resourceVersion`.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub bytes: Bytes,
@@ -54,7 +55,7 @@ pub struct Object {
 
 pub struct Written {
     pub object: Object,
-    /// `apiVersion` and `kind` of the object, where they are not the resource's: bindings answer with a Status.
+    /// `apiVersion` and `kind` of the object, if they differ from the resource's: a binding is answered with a Status.
     pub kind: Option<(&'static str, &'static str)>,
     /// The object did not exist before.
     pub created: bool,
@@ -62,25 +63,25 @@ pub struct Written {
 }
 
 pub enum Deleted {
-    /// It stays for now (grace, finalizers), or it is a kind that answers with the object (Pods).
+    /// The object stays for now (grace period, finalizers), or its kind is answered with the object (Pods).
     Object(Object),
-    /// Gone. The uid of what was there.
+    /// The object is removed. The UID it had.
     Status { uid: String },
 }
 
 pub struct Listing {
     pub items: Vec<Object>,
     pub revision: u64,
-    /// Empty: this was the last page.
+    /// Empty for the last page.
     pub continue_token: String,
     pub remaining: Option<usize>,
 }
 
-/// Where instants and identifiers come from: the machine's clock and chance, or a simulation's.
+/// The source of times and identifiers: the machine's clock and random numbers, or those of a simulation.
 pub trait World: Send + Sync {
     fn now(&self) -> Timestamp;
     fn new_uid(&self) -> String;
-    /// Below `limit`, for the suffixes of generated names.
+    /// A number below `limit`, for the suffixes of generated names.
     fn random(&self, limit: u32) -> u32;
 }
 
@@ -102,12 +103,12 @@ impl<'a> Target<'a> {
         Self { resource, subresource: None, namespace, name }
     }
 
-    /// Where the object is kept.
+    /// The key of the object in the store.
     fn key(&self) -> String {
         key(self.resource, self.namespace, self.name)
     }
 
-    /// What the keys of the collection begin with.
+    /// The common prefix of the keys of the collection.
     fn prefix(&self) -> String {
         if self.namespace.is_empty() {
             format!("{}/", self.resource.storage)
@@ -141,7 +142,7 @@ fn check_size(body: &Body) -> Result<()> {
     if size > MAX_OBJECT { Err(refused(WriteError::TooLarge { size, limit: MAX_OBJECT })) } else { Ok(()) }
 }
 
-/// A write that the store did not take, other than because another came first.
+/// The status error for a write that the store refused, other than because another write came first.
 fn refused(error: WriteError) -> Failure {
     match error {
         WriteError::Overloaded => {

@@ -1,4 +1,4 @@
-//! What Pods have besides the usual verbs: binding to a node, and eviction.
+//! The verbs that only Pods have: binding to a node, and eviction.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::delete::check_preconditions;
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, refused, text};
 
 impl Registry {
-    /// Gives a Pod its node. The legacy collection `bindings` takes the Pod's name from the body.
+    /// Assigns a Pod to a node. The legacy collection `bindings` takes the Pod's name from the body.
     pub(crate) async fn bind(
         &self,
         target: Target<'_>,
@@ -37,7 +37,7 @@ impl Registry {
         Ok(success(decoded.warnings))
     }
 
-    /// API-22: says why the Pod must go, if its disruption budgets allow it, and deletes it.
+    /// API-22: if its disruption budget allows it, adds the condition `DisruptionTarget` to the Pod and deletes it.
     pub(crate) async fn evict(
         &self,
         target: Target<'_>,
@@ -60,7 +60,7 @@ impl Registry {
             let sound = || check_preconditions(&pod, &asked, &entry, &seen);
             self.ask_budgets(&pod, &seen, asked.dry_run, sound).await?;
         }
-        // What its budgets let go is marked and deleted, and not a Pod that has taken its name since.
+        // The Pod that the budget allowed to be evicted is marked and deleted, not one that has taken its name since.
         asked.precondition_uid.get_or_insert_with(|| text::text(&seen, "/metadata/uid").to_owned());
         self.change_pod(pod, asked.dry_run, |entry, object| {
             check_preconditions(&pod, &asked, entry, object)?;
@@ -68,13 +68,13 @@ impl Registry {
             Ok(())
         })
         .await?;
-        // The revision asked for was that of the Pod before it was marked.
+        // The requested revision was that of the Pod before it was marked.
         asked.precondition_resource_version = None;
         self.delete(pod, &asked).await?;
         Ok(success(decoded.warnings))
     }
 
-    /// The priority of a new Pod is its class's.
+    /// A new Pod gets the priority of its PriorityClass.
     pub(crate) fn admit_priority(&self, pod: &mut Value) -> std::result::Result<(), String> {
         const CLASSES: &str = "priorityclasses/";
         let named = |name: &str| self.store.get(&format!("{CLASSES}{name}")).map(|entry| text::parse(&entry.value));
@@ -115,7 +115,7 @@ fn pods() -> Result<&'static Resource> {
     catalog::find("", "v1", "pods").ok_or_else(|| Failure::internal("pods are not served"))
 }
 
-/// Pods that do not run, or are on their way out, disturb nothing when they go.
+/// The eviction of Pods that do not run, or are being deleted, is not a disruption.
 fn counts_for_budgets(pod: &Value) -> bool {
     let phase = text::text(pod, "/status/phase");
     !matches!(phase, "Succeeded" | "Failed" | "Pending") && !crate::create::is_deleting(pod)

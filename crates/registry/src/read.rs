@@ -28,14 +28,15 @@ impl Registry {
         } else {
             let (revision, start) = continuation::read(&options.continue_token)?;
             let after = format!("{prefix}{start}");
-            // Of the future: it was given by a store that is lost, and what its pages show is not here.
+            // A future revision: the token is from a store that is lost, and the state of its pages is not in this
+            // store.
             if revision.is_some_and(|revision| revision > self.store.revision()) {
                 return Err(page_is_gone(Some(&after), &prefix));
             }
             (revision, Some(after))
         };
         let everything = filter.is_everything();
-        // With a selector, one cannot know how much must be read for a full page.
+        // With a selector, the number of objects to read for a full page is unknown in advance.
         let page_limit = if everything { options.limit } else { None };
         let page = self.store.range(&prefix, after.as_deref(), page_limit, at).map_err(|_| {
             if options.continue_token.is_empty() { list_is_gone() } else { page_is_gone(after.as_deref(), &prefix) }
@@ -44,7 +45,7 @@ impl Registry {
         let mut more = page.more;
         let mut items: Vec<Entry> = page.entries;
         if !everything {
-            // There is more as soon as there is more to look at, whether or not any of it would be chosen.
+            // There is another page if objects are left to filter, whether or not one of them matches.
             let (mut seen, all, limit) = (0, items.len(), options.limit.unwrap_or(usize::MAX));
             let mut chosen = Vec::new();
             for entry in items {
@@ -68,7 +69,7 @@ impl Registry {
         Ok(Listing { items, revision: page.revision, continue_token, remaining })
     }
 
-    /// A client that has seen the future must come back later: we would show it the past.
+    /// A client that has seen a newer revision must retry later: this store would return an older state.
     pub(crate) fn check_reached(&self, read_at: ReadAt) -> Result<()> {
         let (ReadAt::NotOlderThan(wanted) | ReadAt::Exactly(wanted)) = read_at else { return Ok(()) };
         let revision = self.store.revision();
@@ -94,7 +95,7 @@ fn list_is_gone() -> Failure {
     Failure::expired("The resourceVersion for the provided list is too old.")
 }
 
-/// The moment that the pages show is forgotten. The client can go on all the same, with the state of now.
+/// The history no longer contains the revision of the pages. The client can still continue, with the current state.
 fn page_is_gone(after: Option<&str>, prefix: &str) -> Failure {
     let mut failure = Failure::expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list without \

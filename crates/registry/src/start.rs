@@ -1,4 +1,4 @@
-//! What a cluster starts with: its namespaces, and the service by which Pods find the API.
+//! The objects that a cluster starts with: its namespaces, and the Service through which Pods find the API.
 
 use serde_json::{Value, json};
 use tally_api::catalog;
@@ -10,8 +10,8 @@ use crate::{Registry, Result, Target};
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 impl Registry {
-    /// Creates the objects a cluster starts with, where they are missing. History begins after them, as it begins anew
-    /// at every later start: a client that asks for an earlier revision did not get it from here.
+    /// Creates the objects a cluster starts with, if they are missing. The history starts after them, as it starts
+    /// empty at every later start: a client that requests an earlier revision did not get it from this process.
     pub async fn begin(&self) -> Result<()> {
         for name in NAMESPACES {
             self.ensure("namespaces", "", &json!({"metadata": {"name": name}})).await?;

@@ -1,6 +1,6 @@
 //! The stored form of objects: JSON text with the metadata first and the revision at a fixed place in it.
 //!
-//! The same bytes go to every reader, so the revision must be in the text before anybody parses it. The store puts it
+//! The same bytes go to every reader, so the revision must be in the text before a reader parses it. The store puts it
 //! there when it assigns it (`Body::stamp_at`).
 
 use bytes::Bytes;
@@ -15,9 +15,9 @@ pub fn body(object: &Value) -> Body {
     Body { bytes: encode(object, ""), stamp_at: HEAD.len() }
 }
 
-/// Marks a text whose object the reference would hold without something that it shows (`Rules::complete`). There the next
-/// update writes it down, though nothing changes for a reader (LABEL-6). A space at the end means nothing to JSON, and
-/// survives a restart.
+/// Marks the text of an object that kube-apiserver would store without a value that it shows (`Rules::complete`). There
+/// the next update stores that value, although nothing changes for a reader (LABEL-6). A trailing space has no meaning
+/// in JSON, and survives a restart.
 pub fn mark_incomplete(mut body: Body) -> Body {
     body.bytes.push(b' ');
     body
@@ -27,7 +27,7 @@ pub fn is_incomplete(bytes: &[u8]) -> bool {
     bytes.ends_with(b" ")
 }
 
-/// The text of an object that is not written (a dry run). A new object has no revision to show.
+/// The text of an object that is not written (a dry run). A new object has no revision.
 pub fn unstored(object: &Value) -> Bytes {
     let text = match object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
         Some(revision) => encode(object, revision),
@@ -65,19 +65,19 @@ fn encode(object: &Value, revision: &str) -> Vec<u8> {
 
 fn write_field(out: &mut Vec<u8>, name: &str, value: &Value) {
     out.push(b',');
-    // Writing a Value into memory cannot fail: its keys are strings and a Vec takes everything.
+    // Writing a Value into memory cannot fail: its keys are strings, and writing to a Vec has no errors.
     let _ = serde_json::to_writer(&mut *out, name);
     out.push(b':');
     let _ = serde_json::to_writer(&mut *out, value);
 }
 
-/// The value of a stored text.
+/// Parses a stored text.
 pub fn parse(bytes: &[u8]) -> Value {
-    // What is stored was encoded here and is checked by its checksum when the store is opened.
+    // Stored text was encoded here, and its checksum is verified when the store is opened.
     serde_json::from_slice(bytes).unwrap_or_else(|_| Value::Object(Map::new()))
 }
 
-/// The same state under another revision: what a watcher is told of an object that left its selection.
+/// The same state with another revision, for the delete event of an object that no longer matches a watch's selector.
 pub fn restamp(bytes: &Bytes, revision: u64) -> Bytes {
     let Some(rest) = bytes.get(HEAD.len()..) else { return bytes.clone() };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -95,13 +95,13 @@ pub fn remove_type(object: &mut Value) {
     }
 }
 
-/// The metadata, made if it is missing.
+/// The metadata, created if it is missing.
 pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     let fields = map(object);
     map(fields.entry("metadata").or_insert_with(|| Value::Object(Map::new())))
 }
 
-/// The value as a map; one that is something else becomes an empty map.
+/// The value as a map; a value of another type becomes an empty map.
 fn map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());

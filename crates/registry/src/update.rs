@@ -1,4 +1,4 @@
-//! Update and patch: decide from the stored object, write if it is still that one, else decide again.
+//! Update and patch: decide from the stored object, write if it is unchanged, otherwise decide again.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::create::{is_deleting, take_namespace};
 use crate::text::{self, metadata};
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, refused, view};
 
-/// What a client wants an object to become.
+/// The new state of an object that a client requests.
 enum Wish<'a> {
     Replace(Decoded),
     Patch(PatchKind, &'a [u8]),
@@ -34,7 +34,7 @@ impl Registry {
         if !target.resource.create_on_update || target.subresource.is_some() {
             return self.modify(target, Wish::Replace(decoded), options).await;
         }
-        // It may come and go between the look and the write.
+        // The object may be created or deleted between the read and the write.
         for _ in 0..MOST_ROUNDS {
             let wanted = decoded.clone();
             let (done, other_way) = if self.store.get(&target.key()).is_some() {
@@ -50,15 +50,15 @@ impl Registry {
         Err(Failure::modified(target.resource, target.name))
     }
 
-    /// The replacement of what is not there.
+    /// An update of an object that does not exist, for kinds that allow create on update.
     async fn create_in_place(
         &self,
         target: Target<'_>,
         mut decoded: Decoded,
         options: &WriteOptions,
     ) -> Result<Written> {
-        // Whoever names a uid means an object that is not there any more. A revision, too, names what was there, but
-        // the reference does not mind.
+        // A client that sends a UID means an object that no longer exists. A resourceVersion also refers to an earlier
+        // object, but kube-apiserver accepts it.
         match text::text(&decoded.object, "/metadata/uid") {
             "" => {}
             uid => return Err(other_uid(&target, uid, "")),
@@ -96,13 +96,13 @@ impl Registry {
                 Outcome::Put(new) if options.dry_run => return Ok(done(text::unstored(&new), decision.warnings)),
                 Outcome::Put(new) => {
                     let body = text::body(&new);
-                    // One that is too large already, because it was marked as deleted, may still get smaller.
+                    // An object that already exceeds the limit, because it was marked as deleted, may still shrink.
                     if body.bytes.len() > entry.value.len() {
                         check_size(&body)?;
                     }
                     (Change::Put(body), None)
                 }
-                // API-8: the last finalizer takes the object with it. Watchers see the state it had before.
+                // API-8: removing the last finalizer removes the object. Watchers see the state before that.
                 Outcome::Remove { new, old } => (Change::Delete(text::body(&old)), Some(text::unstored(&new))),
             };
             if options.dry_run {
@@ -110,7 +110,7 @@ impl Registry {
             }
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
                 Ok(written) => return Ok(done(answer.unwrap_or_else(|| written.value.clone()), decision.warnings)),
-                // Another came first. A client that named the revision it saw is refused in the next round.
+                // Another write came first. A client that sent a resourceVersion is refused in the next round.
                 Err(WriteError::Conflict(_)) => {}
                 Err(error) => return Err(refused(error)),
             }
@@ -125,7 +125,7 @@ struct Decision {
 }
 
 enum Outcome {
-    /// It is that already.
+    /// The object already has the requested state.
     Nothing,
     Put(Value),
     Remove {
@@ -168,7 +168,7 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
     meta::prepare_update(&mut new, &old);
     let spec = finalizes.then(|| new.get("spec").cloned().unwrap_or_else(|| json!({})));
     resource.rules.prepare_update(&mut new, &old, part);
-    // The one write that may say what is left to do before the object can go.
+    // Only this subresource may change `spec.finalizers`, the list of what must happen before the object is removed.
     if let Some(spec) = spec {
         new["spec"] = spec;
     }
@@ -198,7 +198,7 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
     Ok(Decision { outcome, warnings })
 }
 
-/// Whether nothing holds an object that is being deleted any more.
+/// Whether an object that is being deleted has no grace period and no finalizers left.
 pub fn may_go(resource: &Resource, object: &Value) -> bool {
     let none = |pointer| object.pointer(pointer).and_then(Value::as_array).is_none_or(Vec::is_empty);
     let grace = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
@@ -206,7 +206,7 @@ pub fn may_go(resource: &Resource, object: &Value) -> bool {
     grace == 0 && none("/metadata/finalizers") && emptied
 }
 
-/// API-3: a client that names a revision means this one. A patch that names none carries the stored one.
+/// API-3: a resourceVersion in the request must match. A patch without one contains the stored one.
 fn check_revision(target: &Target<'_>, new: &Value, entry: &Entry) -> Result<()> {
     let told = text::text(new, "/metadata/resourceVersion");
     if matches!(told, "" | "0") {
@@ -226,7 +226,7 @@ fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
     Failure::conflict(target.resource, target.name, &why)
 }
 
-/// The name in the URL is the object's: one that names another, or none, is refused.
+/// The name in the URL is the object's name: an object with another name, or without one, is refused.
 fn check_name(target: &Target<'_>, object: &Value) -> Result<()> {
     let named = target.name;
     match text::text(object, "/metadata/name") {

@@ -1,4 +1,5 @@
-//! Two resources can be two views of one stored object: Events of `v1` and of `events.k8s.io/v1`. Kept as `v1`.
+//! Two resources can be two views of one stored object: Events of `v1` and of `events.k8s.io/v1`. They are stored as
+//! `v1`.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -21,12 +22,12 @@ pub fn from_stored(resource: &Resource, object: Value) -> Value {
     if is_second_view(resource) { event::to_events(&object) } else { object }
 }
 
-/// Stored text as this resource shows it.
+/// The stored text in the form of this resource.
 pub fn shown(resource: &Resource, bytes: Bytes) -> Bytes {
     if is_second_view(resource) { text::unstored(&event::to_events(&text::parse(&bytes))) } else { bytes }
 }
 
-/// The refusal of an object that breaks rules. Both views speak of it by its stored kind.
+/// The status error for an object that fails validation. Both views name the stored kind in it.
 pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Failure {
     let group = if is_second_view(resource) { "" } else { resource.group };
     Failure::invalid(group, resource.kind, name, errors)

@@ -1,4 +1,5 @@
-//! Watch: a state if one is wanted, then every change of it in order, with bookmarks soon after writes elsewhere.
+//! Watch: the initial state if requested, then every change in order, with bookmarks soon after writes to other
+//! objects.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,15 +13,15 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{Object, Registry, Result, Target, read, text, view};
 
-/// At most this often is a quiet stream told how far it has come. A reader waits no longer than this to learn that it
-/// has seen everything up to a write it knows of; a busy store sends no more than ten of these a second and stream.
+/// The shortest time between two bookmarks on a quiet stream. A reader waits no longer than this to learn that it has
+/// seen everything up to a write it knows of; a busy store sends no more than ten bookmarks per second per stream.
 const BOOKMARK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a reader that asks for a revision we have not reached is left waiting for it. Writes come quickly; if this
-/// one does not, the reader got the revision elsewhere, or from a store that is lost, and should list again.
+/// How long a watch waits for a requested revision that the store has not reached. Writes come quickly; if this
+/// revision does not, the reader got it elsewhere, or from a store that is lost, and should list again.
 const REACHED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Objects and events looked at in one go, so that one stream does not keep the others waiting.
+/// Objects and events processed at a time, so that one stream does not block the others.
 const BATCH: usize = 256;
 
 #[derive(Debug)]
@@ -28,28 +29,28 @@ pub enum WatchEvent {
     Added(Object),
     Modified(Object),
     Deleted(Object),
-    /// The stream has reached this revision. `initial_events_end`: the state asked for is complete.
+    /// The stream has reached this revision. `initial_events_end`: the requested initial state is complete.
     Bookmark {
         revision: u64,
         initial_events_end: bool,
     },
-    /// The last event of a stream: why it ended.
+    /// The last event of a stream: why it failed.
     Failed(Failure),
 }
 
-/// A watch under way. Dropping it ends it.
+/// A watch in progress. Dropping it ends it.
 pub struct WatchStream {
     resource: &'static Resource,
     filter: Filter,
     watcher: Watcher,
-    /// The state that the stream begins with, as far as it has not been looked at: only when the reader wants more.
+    /// The rest of the initial state. It is filtered only when the reader asks for more.
     state: std::vec::IntoIter<Entry>,
-    /// The revision of that state, if the reader is to be told where it ends.
+    /// The revision of that state, if the reader is to get a bookmark at its end.
     state_ends: Option<u64>,
     ready: VecDeque<WatchEvent>,
     bookmarks: bool,
     bookmark_every: Duration,
-    /// The newest revision the reader knows it has reached.
+    /// The newest revision that was sent to the reader, in an event or a bookmark.
     told: u64,
     next_bookmark: Option<Instant>,
     ends: Option<Instant>,
@@ -57,7 +58,7 @@ pub struct WatchStream {
     failed: bool,
 }
 
-/// A revision that has not been reached yet, and what to tell the reader if it has not been by then.
+/// A revision that is not reached yet, and the error to send if it is not reached in time.
 struct Unreached {
     by: Instant,
     failure: Failure,
@@ -85,7 +86,7 @@ impl Registry {
         }
         let (watcher, failed) = match self.store.watch(&prefix, start) {
             Ok(watcher) => (watcher, wants_state && unreached.is_some()),
-            // A stream that cannot begin says so in the stream: that is where clients look for it.
+            // A watch that cannot start reports the error in the stream: clients look for it there.
             Err(too_old) => {
                 ready.push_back(WatchEvent::Failed(read::gone(too_old)));
                 (self.store.watch(&prefix, self.store.revision()).map_err(read::gone)?, true)
@@ -102,7 +103,7 @@ impl Registry {
             bookmark_every: BOOKMARK_EVERY,
             told: start,
             next_bookmark: None,
-            // A time that the clock cannot tell never comes.
+            // A deadline that the clock cannot represent never comes.
             ends: options.timeout_seconds.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds))),
             unreached,
             failed,
@@ -111,12 +112,12 @@ impl Registry {
 }
 
 impl WatchStream {
-    /// For a reader whom it costs little to be told more often.
+    /// For a reader to which frequent bookmarks cost little.
     pub fn bookmarks_every(self, pace: Duration) -> Self {
         Self { bookmark_every: pace, ..self }
     }
 
-    /// The next event; None when the time asked for is over. Safe to cancel.
+    /// The next event; None after the requested timeout. Cancel safe.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -127,7 +128,7 @@ impl WatchStream {
             }
             if self.look() {
                 if self.ready.is_empty() {
-                    // Much was looked at and nothing of it chosen: others may want to do something, too.
+                    // A whole batch was filtered and nothing matched: other tasks get a chance to run.
                     tokio::task::yield_now().await;
                 }
                 continue;
@@ -138,8 +139,8 @@ impl WatchStream {
                 self.next_bookmark = Some(now + self.bookmark_every);
                 return Some(self.bookmark());
             }
-            // Behind, it is known already that the store has moved on: then only the time for a bookmark is awaited, so
-            // that a busy store wakes a quiet stream no more often than that.
+            // If `behind`, it is already known that the store has a newer revision. Then only the time for a bookmark
+            // is awaited, so that a busy store does not wake a quiet stream more often.
             let wake = if behind { self.next_bookmark } else { None };
             tokio::select! {
                 () = self.watcher.changed() => {}
@@ -151,7 +152,7 @@ impl WatchStream {
         }
     }
 
-    /// The next event if there is one now, without pacing the bookmarks: for a reader with a clock of its own.
+    /// The next event if there is one now, with unpaced bookmarks: for a reader with its own clock.
     pub fn try_next(&mut self) -> Option<WatchEvent> {
         while self.ready.is_empty() && !self.failed && self.look() {}
         if let Some(event) = self.ready.pop_front() {
@@ -160,7 +161,7 @@ impl WatchStream {
         (!self.failed && self.bookmarks && self.watcher.position() > self.told).then(|| self.bookmark())
     }
 
-    /// Tells a reader that its revision has not been reached, unless it has been.
+    /// Fails the stream if the requested revision is still not reached.
     fn give_up(&mut self) {
         let unreached = self.unreached.take();
         if let Some(unreached) = unreached.filter(|_| !self.watcher.has_reached_its_position()) {
@@ -174,7 +175,7 @@ impl WatchStream {
         WatchEvent::Bookmark { revision: self.told, initial_events_end: false }
     }
 
-    /// Looks at a few more objects or events for what there is to tell. False: there are no more.
+    /// Turns a few more objects or events into watch events. Returns false if there are no more.
     fn look(&mut self) -> bool {
         if self.state.len() > 0 {
             for entry in self.state.by_ref().take(BATCH) {
@@ -220,7 +221,7 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
-/// What a change means to a reader with this selection: an object can enter it and leave it.
+/// What a change means for a watch with this selector: an object can start or stop matching it.
 fn tell(resource: &'static Resource, filter: &Filter, event: &Event) -> Option<WatchEvent> {
     let shows = |bytes: &[u8]| filter.matches_stored(resource, bytes);
     let object = |bytes| Object { bytes: view::shown(resource, bytes) };
@@ -231,7 +232,8 @@ fn tell(resource: &'static Resource, filter: &Filter, event: &Event) -> Option<W
         (false, true) => Some(WatchEvent::Added(object(event.entry.value.clone()))),
         (true, true) => Some(WatchEvent::Modified(object(event.entry.value.clone()))),
         (true, false) if event.deleted => Some(WatchEvent::Deleted(object(event.entry.value.clone()))),
-        // It left the selection: the reader is told of the state it knew, at the revision of the change.
+        // The object no longer matches: the reader gets a delete event with the last matching state, at the revision of
+        // the change.
         (true, false) => {
             let known = event.previous.as_ref()?;
             Some(WatchEvent::Deleted(object(text::restamp(&known.value, event.revision))))

@@ -1,4 +1,4 @@
-//! LimitRanges: what they fill in, what they refuse and in which words.
+//! LimitRanges: which defaults they set, what they refuse, and the messages.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use serde_json::{Value, json};
 use support::Cluster;
 
-/// A cluster whose namespace `default` has these limits, one range each.
+/// A cluster whose namespace `default` has these limits, each in its own LimitRange.
 fn limited(ranges: &[Value]) -> Cluster {
     let cluster = Cluster::new();
     for (number, limits) in ranges.iter().enumerate() {
@@ -21,7 +21,7 @@ fn pod(resources: &Value) -> Value {
         "containers": [{"name": "c", "image": "i", "resources": resources}]}})
 }
 
-/// The stored object, or what the client is told, without the beginning that all have.
+/// The stored object, or the error message without its common prefix.
 fn make(cluster: &Cluster, plural: &str, object: &Value) -> Result<Value, String> {
     let made = cluster.create(cluster.target("", plural, "default", ""), object);
     let refused = |failure: tally_api::failure::Failure| {

@@ -1,4 +1,4 @@
-//! What Pods have besides the usual verbs: bindings, and evictions that disruption budgets allow or not.
+//! The verbs that only Pods have: bindings, and evictions that disruption budgets allow or refuse.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -39,7 +39,7 @@ fn no_pod_has_a_runtime_class() {
     let cluster = Cluster::new();
     for (spec, code, told) in [
         (json!({"runtimeClassName": "x"}), 403, "pods \"p\" is forbidden: pod rejected: RuntimeClass \"x\" not found"),
-        // An overhead is looked at when the Pod is sound otherwise.
+        // The overhead is checked only if the Pod is otherwise valid.
         (json!({"overhead": {"zap": "1"}}), 422, "Pod \"p\" is invalid: "),
         (
             json!({"overhead": {"cpu": "1"}}),
@@ -54,7 +54,7 @@ fn no_pod_has_a_runtime_class() {
     }
 }
 
-/// Evicts a running Pod that a budget with this status guards. What the client is told, and the status afterwards.
+/// Evicts a running Pod that a budget with this status selects. Returns the response, and the status afterwards.
 fn evict(ready: &str, policy: Value, status: Value, dry_run: bool) -> (Result<(), String>, Value) {
     let cluster = Cluster::new();
     let mut pod = Cluster::pod("p", Some("n"));
@@ -95,7 +95,7 @@ fn api_22_an_eviction_takes_one_of_the_disruptions_a_budget_allows() {
         json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
             "observedGeneration": 1, "lastTransitionTime": "2023-11-14T22:13:20Z"}])
     );
-    // What costs nothing leaves the budget as it is.
+    // An eviction that needs no disruption does not change the budget.
     let rows = [
         ("True", json!(null), status(1, 2, 1), true),
         ("False", json!("AlwaysAllow"), status(0, 0, 1), false),

@@ -1,4 +1,4 @@
-//! What comes in between: another client between a decision and its write, or the end of the process between two writes.
+//! Races: another client acts between a decision and its write, or the process ends between two writes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -18,7 +18,7 @@ use tally_store::{Options, Store};
 
 type Meddling = Box<dyn FnOnce(&Cluster) + Send>;
 
-/// A clock during whose next look another client does something.
+/// A clock: when it is read the next time, another client sends a request first.
 #[derive(Clone, Default)]
 struct Meddler {
     next: Arc<Mutex<Option<Meddling>>>,
@@ -26,7 +26,7 @@ struct Meddler {
 }
 
 impl Meddler {
-    /// Two clients of one store; what the second does happens when the first one's request asks for the time.
+    /// Two clients of one store; the second acts when the first one's request reads the clock.
     fn clusters() -> (Cluster, Meddler) {
         let meddler = Meddler::default();
         let other = Cluster::new();
@@ -58,7 +58,7 @@ impl World for Meddler {
     }
 }
 
-/// A disk that waits for the test before each group, and tells what it was given.
+/// A disk that waits for the test before each group, and reports what it was given.
 struct Slow {
     groups: Sender<Vec<(bool, Value)>>,
     go: Receiver<()>,
@@ -66,7 +66,7 @@ struct Slow {
 
 impl Backend for Slow {
     fn write(&mut self, writes: &[Planned], _: &Account) -> Result<(), Failure> {
-        // Of a key that is written twice only the last counts.
+        // If a key is written twice, only the last write is stored.
         let lasting = writes.iter().filter(|write| !write.superseded);
         let told = lasting.map(|write| (write.deleted, serde_json::from_slice(&write.entry.value).unwrap()));
         self.groups.send(told.collect()).unwrap();
@@ -74,7 +74,7 @@ impl Backend for Slow {
     }
 }
 
-/// Let go of in this order: the disk must not wait for a test that has failed.
+/// Fields are dropped in this order: the disk must not wait for a failed test.
 struct SlowCluster {
     go: Sender<()>,
     groups: Receiver<Vec<(bool, Value)>>,
@@ -95,7 +95,7 @@ impl SlowCluster {
         slow
     }
 
-    /// Carries a request through; what reached the disk is thrown away.
+    /// Runs a request to its end; the groups that reached the disk are discarded.
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = Box::pin(future);
         loop {
@@ -111,7 +111,7 @@ impl SlowCluster {
         }
     }
 
-    /// Waits for one group and lets it be written.
+    /// Waits for one group and lets the disk write it.
     fn write_one(&self) {
         let before = self.cluster.registry.store.revision();
         self.groups.recv().unwrap();
@@ -139,7 +139,7 @@ fn a_pod_that_nothing_holds_is_marked_and_removed_in_one_write() {
     let options = DeleteOptions::default();
     let mut delete = Box::pin(registry.delete(pod(&slow.cluster, "p"), &options));
     assert!(poll(&mut delete).is_pending());
-    // Should the process die right after this group, the Pod is gone and not left behind.
+    // If the process ends right after this group, the Pod is removed and not left behind.
     let group = slow.groups.recv().unwrap();
     let removed: Vec<_> = group.iter().map(|(deleted, pod)| (*deleted, pod["metadata"]["name"].as_str())).collect();
     assert_eq!(removed, [(true, Some("p"))]);
@@ -153,7 +153,7 @@ fn a_namespace_that_goes_while_something_is_created_in_it_stays_empty() {
     let (cluster, meddler) = Meddler::clusters();
     cluster.create(cluster.target("", "namespaces", "", ""), &json!({"metadata": {"name": "n"}})).unwrap();
     let inside = cluster.target("", "configmaps", "n", "");
-    // A change that is none of its business does not hold a creation up.
+    // An unrelated change of the namespace does not fail a create.
     meddler.then(|other| {
         other.merge(other.target("", "namespaces", "", "n"), &json!({"metadata": {"labels": {"l": "v"}}})).unwrap();
     });
@@ -204,7 +204,7 @@ fn an_eviction_spares_the_pod_that_took_the_name_of_the_one_it_marked() {
     let mut evict = Box::pin(registry.create(target, text.as_bytes(), Format::Json, &options));
     assert!(poll(&mut evict).is_pending(), "it waits for the Pod to be marked");
     slow.write_one();
-    // Before it comes to delete it, the Pod is gone and there is another one.
+    // Before the eviction deletes the Pod, the Pod is gone and another one has its name.
     let at_once = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
     slow.run(registry.delete(pod(&slow.cluster, "p"), &at_once)).unwrap();
     let other = json!({"metadata": {"name": "p", "labels": {"other": "one"}}, "spec": Cluster::pod("p", None)["spec"]});
@@ -236,7 +236,7 @@ fn an_eviction_spares_the_pod_that_took_the_name_while_the_budget_was_paid() {
     cluster.create(budgets(""), &budget).unwrap();
     let allows = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2}});
     cluster.merge(status(budgets("g")), &allows).unwrap();
-    // The second look at the clock is when the budget is paid.
+    // The clock is read a second time when the disruption is taken from the budget.
     let again = meddler.clone();
     meddler.then(move |_| {
         again.then(move |other| {
@@ -269,7 +269,7 @@ fn a_replacement_that_makes_what_is_missing_does_not_mind_who_made_it() {
     assert_eq!(cluster.get(role).unwrap()["rules"], rules("get"));
 }
 
-/// Gives uids that the other worlds here do not.
+/// Assigns UIDs that the other worlds of this file do not.
 struct Renewing;
 
 impl World for Renewing {

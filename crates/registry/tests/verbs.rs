@@ -1,5 +1,5 @@
-//! The verbs where the recorded conversations do not reach: what happens when two come at once, when names run out, when
-//! a list is older than the history.
+//! The verbs where no recording of a real server exists: concurrent requests, generated names that run out, and lists
+//! that are older than the history.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -69,7 +69,7 @@ fn a_create_that_is_refused_is_warned_about_as_well() {
     };
     let (owners, name) = (".metadata.ownerReferences", "metadata.name:");
     assert_eq!(told(json!({"name": "a_b", "ownerReferences": [owner, owner]})), (422, owners.to_owned()));
-    // A revision is no reason before the object itself is sound; text that is none is no reason at all.
+    // A resourceVersion is refused only if the object is otherwise valid; text that is not a number is ignored.
     assert_eq!(told(json!({"name": "a_b", "resourceVersion": "5"})), (422, String::new()));
     assert_eq!(told(json!({"name": "a.b", "resourceVersion": "5"})), (400, name.to_owned()));
     assert_eq!(told(json!({"name": "a.b", "resourceVersion": "x"})), (201, name.to_owned()));
@@ -98,7 +98,7 @@ fn a_replacement_says_what_it_replaces() {
     }
     let failed = cluster.merge(cluster.configmap("a"), &json!({"metadata": {"name": null}})).map(|_| ());
     assert_eq!(failed.unwrap_err().message, nameless);
-    // Leases come into being when they are replaced, but not in the place of one that had a uid.
+    // A PUT creates a Lease, but not if it contains the UID of an earlier one.
     let uid = json!({"metadata": {"name": "l", "uid": "u"}});
     assert_eq!(put(leases("l"), uid).map_err(|(code, _)| code), Err(409));
     assert_eq!(put(leases("l"), json!({"metadata": {"name": "l", "resourceVersion": "1"}})), Ok(true));
@@ -164,7 +164,7 @@ fn a_terminating_namespace_takes_nothing_new() {
         let told = "is forbidden: unable to create new content in namespace n because it is being terminated";
         assert_eq!(refused.message, format!("configmaps \"{called}\" {told}"));
     }
-    // The last finalizer takes the namespace with it.
+    // Removing the last finalizer removes the namespace.
     let finalize = cluster.target("", "namespaces", "", "n");
     let finalize = Target { subresource: finalize.resource.subresource("finalize"), ..finalize };
     let bad = json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["bad"]}}).to_string();
@@ -186,7 +186,7 @@ fn pages_show_one_moment_whatever_is_written_in_between() {
     for number in 0.. {
         let page = cluster.registry.list(cluster.configmaps(), &options).unwrap();
         names.extend(page.items.iter().map(|object| object.parse()["metadata"]["name"].as_str().unwrap().to_owned()));
-        // What is deleted and created between the pages is not seen.
+        // Objects deleted and created between the pages do not affect them.
         let name = format!("c{}", 6 - number);
         now(cluster.registry.delete(cluster.configmap(&name), &DeleteOptions::default())).unwrap();
         cluster.create(cluster.configmaps(), &json!({"metadata": {"name": format!("d{number}")}})).unwrap();
@@ -254,7 +254,7 @@ fn a_list_that_is_too_old_to_go_on_says_so() {
     let gone = cluster.registry.list(cluster.configmaps(), &next).map(|_| ()).unwrap_err();
     assert_eq!((gone.code, gone.reason), (410, "Expired"));
     assert_eq!(gone.to_json()["metadata"]["continue"], gone.continue_token.as_str());
-    // Whoever does not mind can go on with the state of now.
+    // A client that accepts an inconsistent list can continue with the current state.
     let next = ListOptions { continue_token: gone.continue_token, limit: None, ..first };
     let rest = cluster.registry.list(cluster.configmaps(), &next).unwrap();
     let names: Vec<_> = rest.items.iter().map(|object| object.parse()["metadata"]["name"].clone()).collect();

@@ -1,5 +1,5 @@
-//! Streams tell every change once and in order, whatever is selected, however slowly they are read, and across
-//! compactions and reconnects.
+//! A stream delivers every change once and in order, with any selector and at any reading speed, across compactions and
+//! reconnects.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -31,7 +31,7 @@ enum Step {
     Delete {
         name: u8,
     },
-    /// A write that no stream here is about.
+    /// A write that none of these streams selects.
     Elsewhere,
     Compact,
     Read {
@@ -60,7 +60,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// A client that keeps what it watches, as an informer does.
+/// A client that caches what it watches, as an informer does.
 struct Client {
     selector: &'static str,
     stream: WatchStream,
@@ -91,7 +91,7 @@ impl Client {
         Client { selector, stream, known, reached: listing.revision }
     }
 
-    /// Another stream from where the last one was left.
+    /// A new stream from the position of the last one.
     fn reconnect(&mut self, cluster: &Cluster) {
         let from = Self::options(self.selector, Some(self.reached));
         self.stream = cluster.registry.watch(cluster.configmaps(), &from).unwrap();
@@ -205,7 +205,7 @@ fn a_stream_without_a_revision_begins_with_what_is_there() {
 #[tokio::test]
 async fn a_stream_begins_with_the_whole_selection_however_large_and_whatever_is_written_meanwhile() {
     let cluster = Cluster::new();
-    // More than is looked at in one go, and nothing chosen at the beginning, in the middle and at the end.
+    // More objects than one batch, and none selected at the beginning, in the middle and at the end.
     let chosen = |number: usize| (600..700).contains(&number) || (1300..1350).contains(&number);
     for number in 0..2000 {
         let label = if chosen(number) { "y" } else { "n" };
@@ -300,7 +300,7 @@ async fn bookmarks_follow_writes_elsewhere_but_not_each_of_them() {
             told.push(event);
         }
     }
-    // 50 writes in half a second: at once for the first, then ten a second.
+    // 50 writes in half a second: the first bookmark at once, then ten per second.
     assert!((4..=6).contains(&told.len()), "{}", told.len());
     while let Some(event) = stream.next().await {
         told.push(Some(event));

@@ -1,8 +1,9 @@
-//! Who asks, and what they may do.
+//! Authentication of clients, and what they may do.
 //!
-//! A client proves itself by a certificate of our authority or by a bearer token. TLS asks for a certificate and makes
-//! sure that the client holds its key, but leaves the judgement to [`Gate::peer`]: so a client with an expired or foreign
-//! certificate is told 401 in words it can print, instead of losing its connection for a reason it cannot see.
+//! A client authenticates with a certificate of the server's authority or with a bearer token. TLS requests a
+//! certificate and verifies that the client has its key, but leaves the verification of the certificate to
+//! [`Gate::peer`]. So a client with an expired or foreign certificate gets a 401 that it can print, instead of losing
+//! its connection for a reason it cannot see.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use tally_registry::Registry;
 use crate::Pki;
 use crate::tokens::{ISSUER, Tokens};
 
-/// The group that may do everything.
+/// The group whose members may do everything.
 const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 
@@ -38,38 +39,38 @@ impl User {
         Self { name, uid, groups }
     }
 
-    /// Somebody who showed nothing, where nothing needs to be shown.
+    /// A client without credentials, where none are needed.
     pub fn nobody() -> Self {
         Self { name: "system:anonymous".to_owned(), uid: String::new(), groups: Vec::new() }
     }
 
-    /// There are two kinds of users: the administrator, who may do everything, and service accounts, who may look at
-    /// what there is to ask for, and at themselves. Roles are stored but not weighed.
+    /// Whether the user is an administrator, who may do everything. All other users (service accounts, and certificates
+    /// without this group) may only read discovery and ask about themselves. Roles are stored but not evaluated.
     pub fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 }
 
-/// What the TLS connection says about a client.
+/// What the TLS connection shows about a client.
 #[derive(Clone)]
 pub enum Peer {
     /// No certificate.
     Unknown,
-    /// A certificate of our authority, good until this second.
+    /// A certificate of the server's authority, valid until this second.
     Known { user: Arc<User>, until: i64 },
-    /// A certificate we do not accept.
+    /// A certificate that the server does not accept.
     Refused,
 }
 
-/// Somebody showed credentials, and they are no good.
+/// The client sent credentials, and they are invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// Decides who somebody is.
+/// The authenticator: determines the user of a request.
 pub struct Gate {
     verifier: Arc<dyn ClientCertVerifier>,
     key: hmac::Key,
-    /// Of the administrator's token. Comparing tags takes the same time whatever the guess.
+    /// The tag of the administrator's token. Comparing tags takes the same time whatever the client sends.
     tag: hmac::Tag,
     admin: Arc<User>,
     pub tokens: Tokens,
@@ -100,12 +101,12 @@ impl Gate {
         Ok(Self { verifier, key, tag, admin: Arc::new(admin), tokens })
     }
 
-    /// What rustls is to ask clients during the handshake.
+    /// The verifier for the TLS handshake.
     pub fn asker(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::new(AskOnly(self.verifier.clone()))
     }
 
-    /// Judges the certificates a client showed: signed by our authority, for clients, neither too old nor too new.
+    /// Verifies the certificates of a client: signed by the server's authority, issued for clients, and valid now.
     pub fn peer(&self, certificates: Option<&[CertificateDer<'_>]>, now_seconds: i64) -> Peer {
         let Some([certificate, intermediates @ ..]) = certificates else {
             return Peer::Unknown;
@@ -127,10 +128,10 @@ impl Gate {
         Peer::Known { user, until: parsed.validity().not_after.timestamp() }
     }
 
-    /// Who sends this request. None: somebody without credentials. Good credentials count even beside bad ones.
+    /// The user of this request. None if there are no credentials. Valid credentials count even next to invalid ones.
     pub fn user(&self, peer: &Peer, headers: &HeaderMap, registry: &Registry) -> Result<Option<Arc<User>>, Refused> {
         let now = registry.world.now().seconds();
-        // Connections outlive certificates, so the end is checked for each request.
+        // Connections outlive certificates, so the expiry is checked for each request.
         let mut refused = match peer {
             Peer::Known { user, until } if now <= *until => return Ok(Some(user.clone())),
             Peer::Known { .. } | Peer::Refused => true,
@@ -149,7 +150,7 @@ impl Gate {
         if refused { Err(Refused) } else { Ok(None) }
     }
 
-    /// Whose token this is, and for whom of `audiences`. The administrator's is for this server and nobody else.
+    /// The user of this token, and which of `audiences` it is for. The administrator's token is for this server only.
     pub fn bearer(&self, token: &str, audiences: &[String], registry: &Registry) -> Option<(Arc<User>, Vec<String>)> {
         if hmac::verify(&self.key, token.as_bytes(), self.tag.as_ref()).is_ok() {
             let for_us = audiences.iter().find(|audience| *audience == ISSUER)?;
@@ -160,7 +161,7 @@ impl Gate {
     }
 }
 
-/// Lets every certificate through the handshake, if its holder has the key; see the module.
+/// Accepts every certificate in the handshake if the client has its key; see the module documentation.
 struct AskOnly(Arc<dyn ClientCertVerifier>);
 
 impl fmt::Debug for AskOnly {

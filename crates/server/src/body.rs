@@ -1,4 +1,4 @@
-//! Bodies of answers: one piece, a list that is put together as it is sent, or events until somebody has enough.
+//! Response bodies: one piece, a list that is assembled as it is sent, or a stream of events.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use futures_util::Stream;
 use hyper::body::{Frame, SizeHint};
 use tally_registry::Object;
 
-/// Of a list, how much is put together at once: enough that TLS records are full, little enough that ten thousand
-/// Pods are not held twice.
+/// How much of a list is assembled at a time: enough to fill TLS records, and little enough that ten thousand Pods are
+/// not in memory twice.
 const PIECE: usize = 64 * 1024;
 
 pub type Events = Pin<Box<dyn Stream<Item = Bytes> + Send>>;

@@ -1,4 +1,4 @@
-//! One request: who asks, what for, may they, and the answer.
+//! One request: who sends it, what it addresses, whether it is allowed, and the response.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -25,23 +25,23 @@ use crate::reviews::Question;
 use crate::route::{Place, Route, Verb};
 use crate::world;
 
-/// Requests at work at once, without watches. Each may hold a body of 3 MiB, so this is what bounds the memory that
-/// clients can take; beyond two cores' worth of work, more at once is not faster either.
+/// Requests in flight at once, without watches. Each may need a body of 3 MiB, so this bounds the memory that clients
+/// can use; with two cores, more concurrency is not faster either.
 pub const MOST_AT_WORK: usize = 256;
 
-/// Everything a request needs.
+/// Everything that handling a request needs.
 pub struct Door {
     pub registry: Arc<Registry>,
     pub gate: Gate,
     pub metrics: Metrics,
-    /// What others of this process have to add.
+    /// Further metrics, from other parts of this process.
     pub more_metrics: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
-    /// Who has the logs of Pods.
+    /// The source of the logs of Pods.
     pub logs: OnceLock<Box<dyn Logs>>,
     /// `host:port`, for discovery.
     pub address: String,
     pub turns: Semaphore,
-    /// True once the server is on its way down: watches end.
+    /// True once the server is shutting down: watches end.
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -73,7 +73,7 @@ impl Door {
         let user = match self.gate.user(peer, headers, &self.registry) {
             Ok(Some(user)) => user,
             Ok(None) if is_open => Arc::new(User::nobody()),
-            // Whoever shows bad credentials should learn of it, wherever they go.
+            // A client with invalid credentials gets 401 on every path, the open ones included.
             Ok(None) | Err(_) => {
                 return forms::failure(&Failure::new(401, "Unauthorized", "Unauthorized"), Wish::PLAIN);
             }
@@ -124,7 +124,7 @@ impl Door {
     }
 }
 
-/// Counts a request as at work until it is answered, or given up by its client.
+/// Counts a request as in flight until it is answered, or its client cancels it.
 struct InFlight<'a>(&'a Door);
 
 impl<'a> InFlight<'a> {
@@ -145,10 +145,12 @@ fn method_name(method: &Method) -> &'static str {
     names.into_iter().find(|name| *name == method.as_str()).unwrap_or("OTHER")
 }
 
-/// Why somebody may not do this. The administrator may do everything; others may look around and ask about themselves.
+/// Why the user may not do this. The administrator may do everything; other users may read discovery and ask about
+/// themselves.
 fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) -> Option<Failure> {
     if impersonates(&parts.headers) {
-        // Acting as the administrator where somebody asked for less would be the worst answer.
+        // Ignoring the header would be the worst response: the request would run as the administrator although the
+        // client asked for fewer rights.
         let text = "impersonation is not supported: nobody can act as somebody else here";
         return Some(Failure::new(403, "Forbidden", text).with(Details::default()));
     }

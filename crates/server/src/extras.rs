@@ -1,4 +1,4 @@
-//! What is served besides objects: health, version, discovery, metrics.
+//! What is served apart from objects: health, version, discovery, metrics.
 
 use serde_json::{Value, json};
 use tally_api::catalog::{self, discovery};
@@ -10,13 +10,13 @@ use crate::forms::{self, Answer};
 use crate::negotiate::{self, Wish};
 use crate::openapi;
 
-/// The API that is spoken: what it offers is that of this Kubernetes.
+/// The Kubernetes version whose API is served.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
 
-/// `/healthz`, `/livez`, `/readyz`: any method, with `?verbose`, and one check by itself as in `/readyz/ping`. A process that
-/// answers at all is alive: it is ready before it listens, and stops listening before it stops. One whose store takes no
-/// more writes is alive still, for it can be read, but not well. Why is for its metrics and refusals to say: anybody may
-/// ask here.
+/// `/healthz`, `/livez`, `/readyz`: any method, with `?verbose`, and a single check as in `/readyz/ping`. A process
+/// that answers at all is alive: it is ready before it listens, and stops listening before it stops. A server whose
+/// store accepts no more writes is still alive, because it can be read, but it is not ready. The reason is only in its
+/// metrics and in the errors of writes, because these paths need no credentials.
 pub fn health(page: &str, check: &str, query: &Query<'_>, store_is_well: bool) -> Answer {
     let checks = [("ping", true), ("store", store_is_well)];
     let checks = if page == "livez" { &checks[..1] } else { &checks[..] };
@@ -60,7 +60,7 @@ pub fn version(wish: Wish) -> Answer {
     forms::document(200, &document, wish)
 }
 
-/// `/`: where one can look.
+/// `/`: the list of paths.
 pub fn index() -> Value {
     let mut paths: Vec<String> = [
         "/api",
@@ -84,7 +84,7 @@ pub fn index() -> Value {
     json!({"paths": paths})
 }
 
-/// `/api` and `/apis`, plain or all at once. `address`: where the server is.
+/// `/api` and `/apis`, plain or aggregated. `core`: the server's address, for `/api`; None for `/apis`.
 pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>) -> Result<Answer, Failure> {
     negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
     let (wish, aggregated) = negotiate::discovery(headers, query)?;
@@ -102,7 +102,7 @@ pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>)
             form.version()
         ))
     {
-        // Clients tell by this which of the two documents they were given.
+        // Clients determine from this header which of the two documents they got.
         answer.headers_mut().insert(hyper::header::CONTENT_TYPE, value);
     }
     answer.headers_mut().insert(hyper::header::VARY, hyper::header::HeaderValue::from_static("Accept"));

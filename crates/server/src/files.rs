@@ -1,23 +1,23 @@
-//! Files that nobody else may read.
+//! Files that only their owner may read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Puts a file in place with mode 0600, whole or not at all: it is written beside its place, under a name that cannot
-/// exist yet, and then moved. At no moment can another user open it.
+/// Writes a file with mode 0600, atomically: it is written in the same directory, under a name that cannot exist yet,
+/// and then renamed. At no moment can another user open it.
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
     let beside = directory.join(format!(".{}.{:016x}", name.to_string_lossy(), fastrand::u64(..)));
     let written = write_new(&beside, text).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // Best effort: what is wrong with the disk has been told already.
+        // Best effort: the caller already gets the error of the write.
         let _ = fs::remove_file(&beside);
     }
     written?;
-    // The new name survives a crash only once the directory is written too.
+    // The rename survives a crash only once the directory is synced too.
     File::open(directory)?.sync_all()
 }
 
@@ -27,7 +27,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes a directory that only its owner may enter, or closes one that is there to others.
+/// Creates a directory that only its owner may access, or removes the access of others to an existing one.
 pub fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let permissions = fs::metadata(path)?.permissions();

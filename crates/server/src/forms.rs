@@ -1,4 +1,4 @@
-//! Answers in the forms clients know: objects, lists, tables, and the `Status` that says what went wrong.
+//! The response formats: objects, lists, tables, and the `Status` of an error.
 
 use std::collections::HashSet;
 
@@ -19,8 +19,8 @@ use crate::yaml;
 
 pub type Answer = Response<Body>;
 
-/// Of all warnings of an answer together, in characters: clients have limits on headers, and nobody reads more. If it is
-/// not enough, each is cut to the second length and as many are told as there is room for.
+/// The limit for all warnings of a response together, in characters: clients limit headers, and users do not read more.
+/// If it is exceeded, each warning is truncated to the second length and as many are sent as fit.
 const LONGEST_WARNINGS: usize = 4096;
 const LONGEST_OF_MANY: usize = 256;
 
@@ -39,7 +39,7 @@ pub fn text(code: u16, text: impl Into<Bytes>) -> Answer {
     answer(code, "text/plain; charset=utf-8", Body::Whole(text.into()))
 }
 
-/// A document made for this answer.
+/// A document created for this response.
 pub fn document(code: u16, value: &Value, wish: Wish) -> Answer {
     let text = match wish.format {
         Format::Yaml => yaml::write(value),
@@ -69,7 +69,7 @@ pub fn no_method() -> Failure {
     Failure::new(405, "MethodNotAllowed", text).with(Details::default())
 }
 
-/// Something was done and nothing is left to show.
+/// The operation succeeded and there is no object to return.
 pub fn success(resource: &Resource, name: &str, uid: &str) -> Value {
     let mut details = json!({"name": name, "kind": resource.plural, "uid": uid});
     if !resource.group.is_empty() {
@@ -95,10 +95,10 @@ pub fn warn(headers: &mut HeaderMap, warnings: &[String]) {
     }
 }
 
-/// How objects of a resource are shown to this client.
+/// The encoder: how objects of a resource are shown to this client.
 pub struct Dress<'a> {
     pub resource: &'static Resource,
-    /// `apiVersion` and `kind`, where a subresource speaks another.
+    /// `apiVersion` and `kind`, where a subresource has another type.
     pub kind: Option<(&'a str, &'a str)>,
     pub wish: Wish,
     pub include: IncludeObject,
@@ -113,14 +113,14 @@ impl Dress<'_> {
         }
     }
 
-    /// `{"kind":"Job","apiVersion":"batch/v1",` and a comma if something follows.
+    /// `{"kind":"Job","apiVersion":"batch/v1",` with the comma only if something follows.
     fn opening(&self, empty: bool) -> String {
         let (version, kind) = self.api_version_and_kind();
         let comma = if empty { "" } else { "," };
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\"{comma}")
     }
 
-    /// The stored text with kind and version in front: nothing is parsed.
+    /// The stored text with kind and version in front; nothing is parsed.
     pub fn whole(&self, object: &Object, out: &mut BytesMut) {
         let rest = object.bytes.get(1..).unwrap_or(b"}");
         let opening = self.opening(rest.first() == Some(&b'}'));
@@ -140,11 +140,11 @@ impl Dress<'_> {
         value
     }
 
-    /// What a view makes of a value. `heading`: what has been said of a table's columns.
+    /// Converts a value to the requested view. `heading`: the table columns that were already sent.
     pub fn view(&self, value: Value, heading: &mut Heading) -> Value {
         match self.wish.view {
             View::Plain => value,
-            // A Status stays what it is.
+            // A Status is not converted.
             _ if self.kind == Some(("v1", "Status")) => value,
             View::Table { version } => {
                 in_version(heading.table(self.resource, &value, self.include, self.now), version)
@@ -205,7 +205,7 @@ impl Dress<'_> {
         document(200, &list, self.wish)
     }
 
-    /// What the reference calls the type in the two refusals above.
+    /// The Go type that kube-apiserver names in the two errors above.
     fn go_type(&self, suffix: &str) -> String {
         let package = match self.resource.group.split('.').next() {
             None | Some("" | "events") => "core",
@@ -226,7 +226,8 @@ fn list_metadata(listing: &Listing) -> Value {
     metadata
 }
 
-/// Tables and metadata are made in `meta.k8s.io/v1`; older clients ask for `v1beta1`, which is the same by another name.
+/// Tables and metadata are created in `meta.k8s.io/v1`; older clients request `v1beta1`, which is the same under
+/// another name.
 fn in_version(mut value: Value, version: &str) -> Value {
     fn rename(value: &mut Value, name: &str) {
         if value.get("apiVersion").is_some_and(|version| version == "meta.k8s.io/v1") {

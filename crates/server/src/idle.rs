@@ -1,8 +1,8 @@
-//! Connections on which nothing happens.
+//! Connections without requests.
 //!
-//! There is room for a limited number of connections, and it costs nothing to open one: anybody can, before they have
-//! shown who they are. So one without a request is closed after a while. The protocols do not see to that: HTTP/1.1
-//! counts from the first byte, and HTTP/2 asks only whether the other side still answers.
+//! The number of connections is limited, and opening one costs nothing: any client can, before it has authenticated. So
+//! a connection without a request is closed after a while. The protocols do not ensure that: HTTP/1.1 measures from the
+//! first byte, and HTTP/2 checks only whether the peer still answers pings.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::body::Body;
 
-/// The requests of a connection that are under way.
+/// The in-flight requests of a connection.
 pub struct Requests(watch::Sender<usize>);
 
 impl Requests {
@@ -24,7 +24,7 @@ impl Requests {
         Self(watch::Sender::new(0))
     }
 
-    /// Counts until it is dropped.
+    /// Counts a request until the result is dropped.
     pub fn begin(&self) -> UnderWay {
         self.0.send_modify(|count| *count += 1);
         UnderWay(self.0.clone())
@@ -34,7 +34,7 @@ impl Requests {
     pub fn idle_for(&self, patience: Duration) -> impl Future<Output = ()> + use<> {
         let mut count = self.0.subscribe();
         async move {
-            // Whoever waits holds the sender, so that neither of the two fails.
+            // The connection that waits for this future owns the sender, so neither of the two calls fails.
             while count.wait_for(|count| *count == 0).await.is_ok() {
                 if timeout(patience, count.changed()).await.is_err() {
                     return;
@@ -52,7 +52,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A body whose request is under way until it has been sent, or given up.
+/// A body whose request counts as in flight until the body is sent or dropped.
 pub struct Counted {
     body: Body,
     _under_way: UnderWay,

@@ -1,4 +1,4 @@
-//! The file by which clients find the server and prove who they are.
+//! The kubeconfig: how clients find the server and authenticate.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::{Pki, files};
 
-/// How a file of ours begins. Anything else at the same place is somebody's work and stays.
+/// The first bytes of a file that Tally wrote. A file that begins otherwise belongs to the user and is not replaced.
 const MARK: &str = "# Written by tally up";
 
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +24,9 @@ pub enum KubeconfigError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// Whether `write` would be allowed to put a file there. Asked early, before anything is made.
+/// Whether `write` would be allowed to write there. Called early, before anything is created.
 pub fn check(path: &Path) -> Result<(), KubeconfigError> {
-    // What cannot be read is no kubeconfig; if it is in the way, writing will tell.
+    // A file that cannot be read is not checked; if it prevents the write, the write fails with the reason.
     match fs::read(path) {
         Ok(text) if !text.is_empty() && !text.starts_with(MARK.as_bytes()) => {
             Err(KubeconfigError::NotOurs(path.to_owned()))
@@ -42,7 +42,7 @@ pub fn write(path: &Path, listen: SocketAddr, pki: &Pki) -> Result<(), Kubeconfi
         .map_err(|source| KubeconfigError::Write { path: path.to_owned(), source })
 }
 
-/// The address for clients on this machine: one cannot connect to "any address".
+/// The URL for clients on this machine: clients cannot connect to the unspecified address.
 pub fn url(listen: SocketAddr) -> String {
     let address = match listen.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),

@@ -1,8 +1,9 @@
-//! The door: the Kubernetes API over HTTPS, in front of a registry.
+//! The Kubernetes API over HTTPS, in front of a registry.
 //!
-//! A connection is accepted, its certificate noted ([`listen`]); each request is told who asks ([`auth`]), what it is
-//! about ([`route`]) and in which form the answer is wanted ([`negotiate`]); the verbs ([`objects`], [`watching`], [`logs`]) hand
-//! it to the registry and dress the stored bytes for the wire ([`body`]). No rule about Jobs or Pods lives here.
+//! A connection is accepted and its certificate verified ([`listen`]). For each request the server determines the user
+//! ([`auth`]), the resource and verb ([`route`]) and the response format ([`negotiate`]). The verbs ([`objects`],
+//! [`watching`], [`logs`]) pass it to the registry and encode the stored bytes as the response ([`forms`], [`body`]).
+//! There is no rule about Jobs or Pods here.
 //!
 //! The caller owns the listener and decides when to stop.
 

@@ -1,4 +1,4 @@
-//! Connections: accepted, secured, served, and let go.
+//! Connections: accepted, secured, served, and closed.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,28 +33,28 @@ use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::negotiate::Wish;
 
-/// Connections at once. Systems give a process 1,024 files by default, and the store needs some of them; whoever comes
-/// when all are taken waits in the system's queue.
+/// Connections at once. By default a process may open 1,024 files, and the store needs some of them; further clients
+/// wait in the listen backlog.
 const MOST_CONNECTIONS: u32 = 900;
-/// A handshake takes milliseconds. Somebody who connects and says nothing is not kept waiting for.
+/// A handshake takes milliseconds. A client that connects and sends nothing is disconnected.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// How long a connection may be idle, or take to say what it wants. Clients drop idle connections after 90 seconds; to
-/// close first would mean answering a request that is on its way with a reset.
+/// How long a connection may be idle, or take to send the head of a request. Clients drop idle connections after 90
+/// seconds; if the server closed first, a request that is in transit would get a reset.
 const IDLE_FOR: Duration = Duration::from_secs(120);
-/// A client that takes no byte for this long is gone, or as good as: it holds a connection and what was written to it.
+/// A client that reads no byte for this long is considered gone: it occupies a connection and the data written to it.
 const STALLED_FOR: Duration = Duration::from_secs(300);
-/// Requests, watches among them, on one connection. A client with more opens another.
+/// Requests, including watches, on one connection. A client that needs more opens another connection.
 const MOST_STREAMS: u32 = 250;
-/// What may wait to be sent on one stream: with all streams of a connection stuck, 16 MB.
+/// Bytes that may wait to be sent on one stream: 16 MB if all streams of a connection are stalled.
 const STREAM_BUFFER: usize = 64 * 1024;
-/// Peers that vanished without a word are noticed after these two.
+/// Peers that disappear without closing the connection are detected after these two.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
-/// How long the other side may take to hear that its idle connection is closed.
+/// How long the shutdown of an idle connection may take.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(10);
-/// How long requests under way have to finish when the server stops.
+/// The shutdown grace: how long in-flight requests have to finish when the server stops.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// When the system has no files left, it does not help to ask again at once.
+/// If the process has no file descriptors left, retrying at once does not help.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The API, ready to be served.
@@ -73,7 +73,7 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// `address`: where clients find the server, as `host:port`.
+    /// `address`: the address of the server for clients, as `host:port`.
     pub fn new(registry: Arc<Registry>, pki: &Pki, address: String) -> Result<Self, ServerError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let gate = Gate::new(pki, &provider)?;
@@ -89,18 +89,18 @@ impl Server {
         Ok(Self { door, tls: TlsAcceptor::from(Arc::new(config)), stop })
     }
 
-    /// What else `/metrics` should tell, in the form Prometheus reads. Only the first to say so is heard.
+    /// Adds text to `/metrics`, in the Prometheus format. Only the first call has an effect.
     pub fn add_metrics(&self, more: impl Fn() -> String + Send + Sync + 'static) {
         let _ = self.door.more_metrics.set(Box::new(more));
     }
 
-    /// Where the logs of Pods are. Only the first to say so is heard.
+    /// Sets the source of the logs of Pods. Only the first call has an effect.
     pub fn add_logs(&self, logs: impl Logs + 'static) {
         let _ = self.door.logs.set(Box::new(logs));
     }
 
-    /// Serves until `stop` is ready. Then no connection is accepted any more, watches end, and requests under way have
-    /// ten seconds.
+    /// Serves until `stop` is ready. Then no more connections are accepted, watches end, and in-flight requests have
+    /// ten seconds to finish.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
         let builder = Arc::new(protocols());
@@ -125,9 +125,9 @@ impl Server {
             }
         }
         drop(listener);
-        // Nobody listening means that all have gone already.
+        // An error means that no receiver is left, so there is no connection to stop.
         let _ = self.stop.send(true);
-        // All places free: all connections have ended.
+        // If all permits are free, all connections have ended.
         let _ = timeout(STOP_WITHIN, places.acquire_many(MOST_CONNECTIONS)).await;
     }
 }
@@ -160,9 +160,9 @@ struct Connection {
 
 impl Connection {
     async fn serve(self, stream: TcpStream) {
-        // Answers are written whole; waiting for more to send with them only delays.
+        // Responses are written as a whole; waiting for more data to send with them only adds latency.
         let _ = stream.set_nodelay(true);
-        // A client that fails here sees why on its side; there is nobody else to tell.
+        // A client whose handshake fails sees the reason on its side; the server does not report it.
         let mut stopping = self.door.stopping.clone();
         let stream = tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -185,7 +185,7 @@ impl Connection {
         let stream = TokioIo::new(Unstalled::new(stream));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, service));
         let goodbye_within = tokio::select! {
-            // What ended it is the client's affair.
+            // The result is ignored: why the connection ended concerns only the client.
             _ = connection.as_mut() => None,
             _ = stopping.wait_for(|stopping| *stopping) => Some(STOP_WITHIN),
             () = idle => Some(GOODBYE_WITHIN),
@@ -199,12 +199,12 @@ impl Connection {
 }
 
 async fn answer(door: Arc<Door>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
-    // A mistake of ours must not take the other requests of the connection along.
+    // A panic in one request must not abort the other requests of the connection.
     let answered = if matches!(*request.method(), Method::GET | Method::HEAD) {
         AssertUnwindSafe(door.answer(&peer, request)).catch_unwind().await.ok()
     } else {
-        // A client that goes away takes its request with it, and a write of several steps must not stop between two of
-        // them: it goes on by itself.
+        // If the client disconnects, its request is dropped. A write of several steps must not stop between two of
+        // them, so it runs in a task of its own.
         tokio::spawn(async move { door.answer(&peer, request).await }).await.ok()
     };
     answered.unwrap_or_else(|| {
@@ -213,10 +213,10 @@ async fn answer(door: Arc<Door>, peer: Arc<Peer>, request: Request<Incoming>) ->
     })
 }
 
-/// A connection that gives up on a peer that takes nothing.
+/// A connection that fails if its peer reads nothing for `STALLED_FOR`.
 struct Unstalled<S> {
     stream: S,
-    /// Runs while a write is waiting.
+    /// Runs while a write is pending.
     patience: Pin<Box<Sleep>>,
     waiting: bool,
 }
@@ -226,7 +226,7 @@ impl<S> Unstalled<S> {
         Self { stream, patience: Box::pin(sleep(STALLED_FOR)), waiting: false }
     }
 
-    /// What a write says, unless it has been waiting for too long.
+    /// The result of a write, or an error if the write has been pending for too long.
     fn judge<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waiting = false;

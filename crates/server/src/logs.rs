@@ -1,6 +1,7 @@
-//! `pods/NAME/log`: what a container has printed, and goes on to print.
+//! `pods/NAME/log`: the output of a container, which a client can follow.
 //!
-//! The logs themselves are the node's ([`Logs`]); here it is found out which is meant, and what to say where there is none.
+//! The node provides the logs ([`Logs`]); this module determines which log is requested, and the error if there is
+//! none.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,15 +19,15 @@ use crate::body::{Body, Events};
 use crate::forms::{self, Answer};
 use crate::objects::Ask;
 
-/// What a log can be wanted as.
+/// The media types that a request for a log may accept.
 pub const FORMS: &[&str] = &["text/plain", "application/json", "application/yaml"];
 
-/// Pieces of a log, until it ends or nobody wants more.
+/// Pieces of a log, until it ends or the client stops reading.
 pub type Log = Events;
 
-/// Whoever keeps the logs of Pods.
+/// The provider of the logs of Pods.
 pub trait Logs: Send + Sync {
-    /// `over` says whether the run that is wanted has ended, with everything it wrote in its log.
+    /// `over` returns whether the requested run has ended and all its output is in its log.
     fn open(&self, wanted: Wanted, over: Over) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>>;
 }
 
@@ -37,10 +38,10 @@ pub type Over = Box<dyn Fn() -> bool + Send + Sync>;
 pub struct Wanted {
     pub pod_uid: String,
     pub container: String,
-    /// Which run of the container, as its `containerID` says.
+    /// The run of the container, as in its `containerID`.
     pub run: u32,
     pub follow: bool,
-    /// Each line with its time before it.
+    /// Each line is prefixed with its time.
     pub timestamps: bool,
     pub since: Option<Timestamp>,
     pub tail_lines: Option<u64>,
@@ -53,7 +54,7 @@ pub async fn serve(ask: &Ask<'_>) -> Result<Answer, Failure> {
     let target = Target::new(ask.place.resource, &ask.place.namespace, name);
     let pod = ask.registry().get(target, ReadAt::Newest)?.parse();
     let container = container(&pod, name, &options.container)?;
-    // A Pod that no node has taken has said nothing yet.
+    // A Pod that is not assigned to a node has no output yet.
     let node = match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
         "" => return Ok(forms::answer(204, "text/plain", Body::EMPTY)),
         node => node,
@@ -108,7 +109,8 @@ fn status<'a>(pod: &'a Value, container: &str) -> Option<&'a Value> {
     statuses.find(|status| status["name"] == container)
 }
 
-/// The run that is meant: the one there is now, or the last one if the next has not begun; or the one before.
+/// The requested run: the current one, or the last one if the next has not started; or, with `previous`, the one
+/// before.
 fn run(status: &Value, previous: bool) -> Option<u32> {
     let number = |id: &Value| id.as_str()?.rsplit_once('/')?.1.parse().ok();
     let last = number(&status["lastState"]["terminated"]["containerID"]);
@@ -120,7 +122,7 @@ fn run(status: &Value, previous: bool) -> Option<u32> {
     number(now).or(last)
 }
 
-/// The Pod is gone, or another; or its status says so.
+/// Whether the Pod is gone, has another UID, or has a status that says that the run has ended.
 fn has_ended(pod: &Value, wanted: &Wanted) -> bool {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     if pod["metadata"]["uid"] != wanted.pod_uid || matches!(phase, "Succeeded" | "Failed") {
@@ -130,7 +132,7 @@ fn has_ended(pod: &Value, wanted: &Wanted) -> bool {
     run(status, false) != Some(wanted.run) || !status["state"]["running"].is_object()
 }
 
-/// The container that is meant, if there is no doubt.
+/// The requested container, if it is unambiguous.
 fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Failure> {
     let names = |list: &str| -> Vec<String> {
         let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
@@ -150,7 +152,7 @@ fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Failure> {
     }
 }
 
-/// Why there is no log: the Pod tells.
+/// Why there is no log, from the status of the Pod.
 fn missing(pod: &Value, name: &str, container: &str, previous: bool) -> Failure {
     let waiting = status(pod, container).and_then(|status| status.pointer("/state/waiting/reason"));
     Failure::bad_request(match (previous, waiting.and_then(Value::as_str)) {
@@ -160,7 +162,7 @@ fn missing(pod: &Value, name: &str, container: &str, previous: bool) -> Failure 
     })
 }
 
-/// A log that is followed ends with the server.
+/// A followed log ends when the server stops.
 fn until(log: Log, stopping: watch::Receiver<bool>) -> Events {
     Box::pin(stream::unfold((log, stopping), |(mut log, mut stopping)| async move {
         let piece = tokio::select! {

@@ -1,4 +1,4 @@
-//! What the server counts of itself, in the form Prometheus reads.
+//! The metrics of the server, in the Prometheus format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Upper ends of the classes of durations, in seconds.
+/// Upper bounds of the histogram buckets, in seconds.
 const CLASSES: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-/// What a request was about. Everything here comes from our own tables, so there is no end of label values to fear.
+/// The labels of a request. All values come from the server's own tables, so their number is bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct About {
     pub verb: &'static str,
@@ -20,7 +20,7 @@ pub struct About {
 
 #[derive(Default)]
 struct Durations {
-    /// One more than there are classes: the last is for everything longer.
+    /// One more than `CLASSES`: the last bucket is for all longer durations.
     classes: [u64; CLASSES.len() + 1],
     sum: f64,
     count: u64,
@@ -42,7 +42,7 @@ pub struct Metrics {
     pub events: Level,
 }
 
-/// A number that goes up and down.
+/// A number that goes up and down (a gauge).
 #[derive(Default)]
 pub struct Level(AtomicU64);
 
@@ -65,7 +65,7 @@ impl Level {
 }
 
 impl Metrics {
-    /// A request has been answered. `took`: None for watches, whose length says nothing about the server.
+    /// Counts an answered request. `took`: None for watches, whose duration says nothing about the server.
     pub fn answered(&self, about: About, code: u16, took: Option<Duration>) {
         let mut requests = self.lock();
         *requests.codes.entry((about, code)).or_default() += 1;
@@ -81,11 +81,11 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Requests> {
-        // Counters are sound whatever happened to the one who held them.
+        // Counters are consistent even if a thread panicked while it held the lock.
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The page. `store`: name, help and value of what the store says of itself.
+    /// The content of `/metrics`. `store`: name, help and value of the store's metrics.
     pub fn page(&self, store: &[(&str, &str, u64)]) -> String {
         let mut page = String::new();
         let requests = self.lock();

@@ -1,7 +1,8 @@
-//! In which form an answer is wanted, and in which a body was sent.
+//! Content negotiation: the format of the response, and the format of the request body.
 //!
-//! Two gates, as clients know them. The first looks at media types alone and answers 406 or 415 before anything is
-//! looked up; the second weighs each wish of the client in its order of preference, with its parameters.
+//! There are two checks, in the order that clients expect. The first considers media types only and answers 406 or 415
+//! before anything is looked up; the second considers each clause of the Accept header in order of preference, with its
+//! parameters.
 
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use tally_api::catalog::discovery::Aggregated;
@@ -10,15 +11,16 @@ use tally_api::options::{Format, PatchKind, Query};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// Read but not written: named among what can be had because clients know the sentence, and always with JSON beside it.
+/// Decoded in requests, never sent. It is listed as available because clients expect that message, and always next to
+/// JSON.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// More wishes than this are not read.
+/// Further clauses are ignored.
 const MOST_WISHES: usize = 32;
 
-/// What the answer is to be turned into.
+/// The form into which the object is converted for the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// The object as it is.
+    /// The object itself.
     Plain,
     Table {
         version: &'static str,
@@ -73,7 +75,7 @@ impl<'a> Clause<'a> {
             .map(|(_, value)| value)
     }
 
-    /// The formats it would be content with.
+    /// The formats that it accepts.
     fn formats(&self) -> &'static [Format] {
         match self.media {
             "*/*" | "application/*" => &[Format::Json, Format::Yaml],
@@ -92,7 +94,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// The clauses of the Accept header, the most wanted first.
+/// The clauses of the Accept header, the most preferred first.
 fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> =
         accept.split(',').filter(|text| !text.trim().is_empty()).take(MOST_WISHES).map(Clause::parse).collect();
@@ -106,7 +108,7 @@ pub fn accept(headers: &HeaderMap) -> Result<&str, Failure> {
     Ok(if header.trim().is_empty() { "*/*" } else { header })
 }
 
-/// The first gate. `streams`: the collection can be watched, and says so in the refusal.
+/// The first check. `streams`: the collection can be watched, and the error lists the stream types too.
 pub fn check_accept(headers: &HeaderMap, produces: &[&str], streams: bool) -> Result<(), Failure> {
     let media = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
     let known = |media: String| media == "*/*" || media == PROTOBUF || produces.contains(&media.as_str());
@@ -122,24 +124,24 @@ pub fn check_accept(headers: &HeaderMap, produces: &[&str], streams: bool) -> Re
     Err(Failure::new(406, "NotAcceptable", text).with(Details::default()))
 }
 
-/// What objects are served as.
+/// The media types of objects.
 pub const OBJECTS: &[&str] = &[JSON, YAML];
 
 fn only_accepted(accept: &str) -> Failure {
-    // Somebody who wants nothing but protobuf is not helped by reading that it is accepted.
+    // For a client that accepts only protobuf, a message that protobuf is accepted does not help.
     let also = if accept.contains(PROTOBUF) { String::new() } else { format!(", {PROTOBUF}") };
     let text = format!("only the following media types are accepted: {JSON}, {YAML}{also}");
     Failure::new(406, "NotAcceptable", text)
 }
 
-/// The refusal of a watch in a form that is no stream.
+/// The status error for a watch in a format that cannot be streamed.
 pub fn only_streams() -> Failure {
     let streams = [JSON, PROTOBUF].map(|media| format!("{media};stream=watch"));
     Failure::new(406, "NotAcceptable", format!("only the following media types are accepted: {}", streams.join(", ")))
 }
 
-/// The second gate: the first wish that can be fulfilled. `allowed` says whether a conversion (kind, group, version) is
-/// offered here.
+/// The second check: the first clause that can be satisfied. `offered` returns the view for a conversion (kind, group,
+/// version), or None if it is not available here.
 fn choose<T>(
     headers: &HeaderMap,
     offered: impl Fn(Option<(&str, &str, &str)>) -> Option<T>,
@@ -170,13 +172,13 @@ fn view(conversion: Option<(&str, &str, &str)>) -> Option<View> {
     }
 }
 
-/// How an object or a list is wanted.
+/// The requested format of an object or a list.
 pub fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<Wish, Failure> {
     let (format, view, pretty) = choose(headers, view)?;
     Ok(Wish { format, view, pretty: pretty || wants_pretty(headers, query) })
 }
 
-/// How a discovery document is wanted, and whether all groups at once.
+/// The requested format of a discovery document, and whether it is the aggregated one.
 pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(Wish, Option<Aggregated>), Failure> {
     let offered = |conversion: Option<(&str, &str, &str)>| match conversion {
         None => Some(None),
@@ -188,7 +190,7 @@ pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(Wish, Option
     Ok((Wish { format, view: View::Plain, pretty }, aggregated))
 }
 
-/// People with curl or a browser read the answer themselves.
+/// Users with curl or a browser read the response themselves.
 fn wants_pretty(headers: &HeaderMap, query: &Query<'_>) -> bool {
     if let Some(asked) = query.get("pretty") {
         return !matches!(asked, "" | "0" | "false");
@@ -204,7 +206,7 @@ fn content_type(headers: &HeaderMap) -> (String, &str) {
     (media.trim().to_ascii_lowercase(), parameters)
 }
 
-/// Whether these are `name=value` and nothing else. Their meaning does not matter: everything is UTF-8.
+/// Whether the text is a list of `name=value` and nothing else. The meaning is ignored: everything is UTF-8.
 fn are_parameters(text: &str) -> bool {
     let text = text.trim().strip_suffix(';').unwrap_or(text.trim());
     let is_pair =
@@ -212,7 +214,7 @@ fn are_parameters(text: &str) -> bool {
     text.is_empty() || text.split(';').all(is_pair)
 }
 
-/// In which form a body was sent. None: in the binary form, which Go clients choose for kinds they know.
+/// The format of the request body. None for protobuf, which Go clients use for built-in kinds.
 pub fn input(headers: &HeaderMap) -> Result<Option<Format>, Failure> {
     let (media, parameters) = content_type(headers);
     match media.as_str() {
@@ -237,10 +239,10 @@ pub const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
-/// Which kind of patch was sent.
+/// The type of the patch in the request body.
 pub fn patch(headers: &HeaderMap) -> Result<PatchKind, Failure> {
     let kinds = [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic, PatchKind::Apply];
-    // Unlike the media types of objects, these are known in small letters only.
+    // Unlike the media types of objects, these are case-sensitive.
     let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media = header.split(';').next().unwrap_or_default();
     let found = PATCHES.iter().zip(kinds).find(|(name, _)| **name == media);

@@ -1,7 +1,7 @@
 //! The verbs on objects, from a request to the registry and back.
 //!
-//! The order of refusals is the one clients know: no such path, no such method, a body that cannot be read, an answer
-//! that cannot be given, options, and then what the registry says.
+//! Errors are checked in the order that clients expect: no such path, no such method, a body that cannot be decoded, a
+//! response format that is not available, invalid options, and then the errors of the registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +26,12 @@ use crate::negotiate::{self, View, Wish};
 use crate::route::{Place, Verb};
 use crate::{logs, protobuf, reviews, watching};
 
-/// How long a client may take to send a body. It holds a place among the requests at work meanwhile.
+/// How long a client may take to send a body. Its request occupies one of the permits for in-flight requests meanwhile.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
-/// How long a request may wait for its turn before the client is told to come back.
+/// How long a request may wait for a permit before the client is told to retry.
 const TURN_WITHIN: Duration = Duration::from_secs(30);
 
-/// A request for objects, understood as far as its address.
+/// The context of a request for objects, whose path has been parsed.
 pub struct Ask<'a> {
     pub door: &'a Arc<Door>,
     pub user: &'a User,
@@ -41,7 +41,7 @@ pub struct Ask<'a> {
     pub verb: Verb,
 }
 
-/// The methods that would have been allowed.
+/// 405 with the allowed methods.
 pub fn method_not_allowed(place: &Place<'_>) -> Answer {
     let mut answer = forms::failure(&forms::no_method(), Wish::PLAIN);
     let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
@@ -67,7 +67,7 @@ impl Ask<'_> {
         }
     }
 
-    /// How the answer is wanted, if it can be given at all.
+    /// The requested response format, or the error if it is not available.
     fn wish(&self) -> Result<Wish, Failure> {
         if self.verb == Verb::Patch {
             negotiate::patch(self.headers)?;
@@ -111,7 +111,7 @@ impl Ask<'_> {
         if self.verb == Verb::Watch {
             return watching::serve(self, wish);
         }
-        // A request that waits for its turn has not sent its body yet and costs little.
+        // A request that waits for a permit has not sent its body yet and costs little.
         let turn = timeout(TURN_WITHIN, self.door.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
             let details = Details { retry_after_seconds: 1, ..Details::default() };
@@ -162,7 +162,8 @@ impl Ask<'_> {
                 let mut answer = match registry.delete(target, &options).await {
                     Ok(Deleted::Object(object)) => {
                         let dress = self.dress(wish)?;
-                        // Kept for old clients: those who ask for dependents to go first are told that it takes time.
+                        // For old clients: a delete with `orphanDependents: false` gets 202 if the object stays for
+                        // now.
                         let stays = || {
                             let metadata = &object.parse()["metadata"];
                             metadata["deletionGracePeriodSeconds"] != 0
@@ -205,7 +206,7 @@ impl Ask<'_> {
         Ok(options)
     }
 
-    /// A body counts instead of the query, all of it.
+    /// If there is a body, it replaces all options of the query.
     fn delete_options(&self, body: Bytes) -> Result<DeleteOptions, Failure> {
         if body.is_empty() {
             return DeleteOptions::of_query(self.query);
@@ -216,7 +217,7 @@ impl Ask<'_> {
         DeleteOptions::of_body(&decoded.object)
     }
 
-    /// A body as text.
+    /// The body as text.
     fn legible(&self, body: Bytes, format: Option<Format>) -> Result<(Bytes, Format), Failure> {
         let resource = self.place.resource;
         let (mut group, mut version, mut kind) = (resource.group, resource.version, resource.kind);
@@ -236,7 +237,7 @@ impl Ask<'_> {
     }
 }
 
-/// The binary form is turned into JSON here, so that nobody further in needs to know it.
+/// Protobuf is converted to JSON here, so that no other module needs to decode it.
 fn legible(body: Bytes, format: Option<Format>, wanted: (&str, &str, &str)) -> Result<(Bytes, Format), Failure> {
     match format {
         Some(format) => Ok((body, format)),
@@ -244,7 +245,7 @@ fn legible(body: Bytes, format: Option<Format>, wanted: (&str, &str, &str)) -> R
     }
 }
 
-/// Reads a body to its end, unless it is too long or too slow.
+/// Reads the whole body, unless it is too long or too slow.
 pub async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
     let too_long = || {
         let text = format!("Request entity too large: limit is {MAX_BODY}");
@@ -262,7 +263,7 @@ pub async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
     }
 }
 
-/// None: more than is allowed. A body that came in one piece is not copied.
+/// None if the body is too long. A body that arrives in one piece is not copied.
 async fn read_pieces(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();

@@ -1,7 +1,7 @@
-//! What there is to ask for, as OpenAPI: paths, their operations and parameters, from the table of resources.
+//! OpenAPI documents: paths, their operations and parameters, from the table of resources.
 //!
-//! Clients look here before they write: kubectl checks whether the server validates fields itself, and asks it to, or
-//! refuses to send a file at all. The structures of objects are not described yet.
+//! Clients read these before they write: kubectl checks whether the server can validate fields; if so it requests that,
+//! and otherwise it refuses to send a file. The structures of objects are not described yet.
 
 use serde_json::{Map, Value, json};
 use tally_api::catalog;
@@ -9,12 +9,12 @@ use tally_api::kinds::{Resource, Subresource};
 
 use crate::negotiate::PATCHES;
 
-/// The media type in which older clients want the second version, and by which they recognize it: the former cannot be
-/// read as a media type.
+/// The media type with which older clients request OpenAPI v2, and the one they expect in the response: the former
+/// cannot be parsed as a media type.
 pub const V2_BINARY_WANTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 pub const V2_BINARY: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// `/openapi/v3`: where the document of each group and version is.
+/// `/openapi/v3`: the path of the document of each group and version.
 pub fn index() -> Value {
     let mut paths = Map::new();
     for resource in catalog::resources() {
@@ -37,17 +37,17 @@ pub fn document(path: &str) -> Option<Value> {
     (!paths.is_empty()).then(|| json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {}}))
 }
 
-/// `/openapi/v2`: that there is one, with nothing in it. Clients that find no description of a kind send it unchecked.
+/// `/openapi/v2`: an empty document. Clients that find no description of a kind send it without validation.
 pub fn second() -> Value {
     json!({"swagger": "2.0", "info": info(), "paths": {}, "definitions": {}})
 }
 
-/// The same in binary: `swagger` is field 1 and `info` field 2, which has a title and a version.
+/// The same in protobuf: `swagger` is field 1 and `info` field 2, which has a title and a version.
 pub fn second_in_binary() -> Vec<u8> {
     let part = |tag: u8, text: &str| [&[tag, u8::try_from(text.len()).unwrap_or(0)], text.as_bytes()].concat();
     let info = [part(0x0a, "Kubernetes"), part(0x12, env!("CARGO_PKG_VERSION"))].concat();
     let length = u8::try_from(info.len()).unwrap_or(0);
-    // Field 8, `paths`, is there and empty.
+    // Field 8, `paths`, is present and empty.
     [part(0x0a, "2.0"), vec![0x12, length], info, vec![0x42, 0]].concat()
 }
 
@@ -84,7 +84,7 @@ fn describe(resource: &Resource, group: &str, paths: &mut Map<String, Value>) {
     }
 }
 
-/// Verb, method, and what the document calls it.
+/// Verb, method, and the action in the document.
 const ON_COLLECTIONS: [(&str, &str, &str); 3] =
     [("list", "get", "list"), ("create", "post", "post"), ("deletecollection", "delete", "deletecollection")];
 const ON_OBJECTS: [(&str, &str, &str); 5] = [
@@ -128,7 +128,7 @@ fn parameter((name, kind): &(&str, &str)) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
 }
 
-/// What a verb can be asked with, and the type of each.
+/// The query parameters of a verb, and their types.
 fn parameters(verb: &str) -> &'static [(&'static str, &'static str)] {
     match verb {
         "create" | "update" => &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")],

@@ -1,8 +1,8 @@
 //! Keys and certificates.
 //!
-//! What must last is kept in a directory of its own: the key and certificate of one authority, a bearer token, and the
-//! key that signs service account tokens. Certificates for the server and for its administrator are made anew at every
-//! start: there is nothing to renew, and they name the address that is in use.
+//! What must persist is stored in a directory of its own: the key and certificate of one authority, a bearer token, and
+//! the key that signs service account tokens. Certificates for the server and for its administrator are issued at every
+//! start: none of them needs renewal, and they contain the address in use.
 
 use std::fs;
 use std::io;
@@ -21,25 +21,25 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::files;
 
-/// The authority lives as long as a data directory may. The certificate of the server lives as long: a server that
-/// runs for years must not stop being believed.
+/// The authority is valid as long as a data directory may last. So is the certificate of the server: clients of a
+/// server that runs for years must continue to accept it.
 const AUTHORITY_YEARS: i32 = 10;
-/// The administrator's certificate is in a file that people copy. It is renewed at every start.
+/// The administrator's certificate is in a file that users copy. It is issued again at every start.
 const ADMIN_YEARS: i32 = 1;
-/// An authority with less than this left is replaced at start, while every kubeconfig is written anyway.
+/// An authority with less validity left is replaced at start, when every kubeconfig is written anyway.
 const RENEWAL_DAYS: i64 = 30;
 
-/// The names under which Pods and people reach an API server.
+/// The names under which Pods and users reach an API server.
 const NAMES: [&str; 5] =
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
 
-/// Everything that proves who is who.
+/// All keys and certificates of a server.
 pub struct Pki {
-    /// The authority's certificate, for clients to check the server by.
+    /// The authority's certificate, with which clients verify the server.
     pub authority: String,
     pub admin_certificate: String,
     pub admin_key: String,
-    /// A password for the administrator, for clients that cannot do certificates.
+    /// A bearer token of the administrator, for clients that cannot use certificates.
     pub token: String,
     pub(crate) roots: CertificateDer<'static>,
     pub(crate) server_certificate: CertificateDer<'static>,
@@ -71,8 +71,8 @@ pub enum PkiError {
 type Result<T> = std::result::Result<T, PkiError>;
 
 impl Pki {
-    /// Reads the keys in `directory`, making what is missing, and issues the certificates of this run. `listen` is the
-    /// address clients will use.
+    /// Reads the keys in `directory`, creates missing ones, and issues the certificates of this run. `listen` is the
+    /// address that clients will use.
     pub fn open(directory: &Path, listen: IpAddr) -> Result<Self> {
         files::private_directory(directory)
             .map_err(|source| PkiError::Directory { path: directory.to_owned(), source })?;
@@ -122,7 +122,7 @@ fn today() -> Date {
     Timestamp::now().to_zoned(TimeZone::UTC).date()
 }
 
-/// Certificates are valid from yesterday, for clients whose clock is behind, and end on a day.
+/// Certificates are valid from yesterday, for clients whose clock is behind, until the start of a day.
 fn validity(params: &mut CertificateParams, today: Date, years: i32) {
     let date = |date: Date| {
         let part = |number: i8| u8::try_from(number).unwrap_or(1);
@@ -143,16 +143,17 @@ fn leaf(name: &str, today: Date, years: i32, purpose: ExtendedKeyUsagePurpose) -
     Ok(params)
 }
 
-/// The authority's certificate and key, as they are kept or made now.
+/// The authority's certificate and key, as stored or created now.
 fn open_authority(directory: &Path, today: Date) -> Result<(String, KeyPair)> {
     let (key_path, path) = (directory.join("ca.key"), directory.join("ca.crt"));
-    // The key is written first: a certificate without its key means that somebody took the key away.
+    // The key is written first: a certificate without its key means that the key was removed.
     if let Some(certificate) = read(&path)? {
         let broken = |why: String| PkiError::Broken { path: path.clone(), why };
         let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| broken(error.to_string()))?;
         let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| broken(error.to_string()))?;
         let days_left = (parsed.validity().not_after.timestamp() - Timestamp::now().as_second()) / 86_400;
-        // One that ends is replaced, whatever its key: a replacement may have broken off between the two files.
+        // An expiring authority is replaced whatever its key: a replacement may have been interrupted between the two
+        // files.
         if days_left >= RENEWAL_DAYS {
             let key = read(&key_path)?.ok_or_else(|| broken("its key ca.key is gone".to_owned()))?;
             let key = parse_key(&key_path, &key)?;
@@ -175,7 +176,7 @@ fn open_authority(directory: &Path, today: Date) -> Result<(String, KeyPair)> {
     Ok((certificate, key))
 }
 
-/// The key as certificates carry it.
+/// The public key in the form of certificates.
 fn key_info(key: &KeyPair) -> Vec<u8> {
     use rcgen::PublicKeyData;
     key.subject_public_key_info()
@@ -185,7 +186,7 @@ fn parse_key(path: &Path, text: &str) -> Result<KeyPair> {
     KeyPair::from_pem(text).map_err(|error| PkiError::Broken { path: path.to_owned(), why: error.to_string() })
 }
 
-/// 256 bits that nobody can guess.
+/// 256 bits that cannot be guessed.
 fn random_token() -> Result<String> {
     use base64::Engine;
     let mut bytes = [0_u8; 32];

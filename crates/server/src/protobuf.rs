@@ -1,8 +1,8 @@
-//! From the binary form of objects to their JSON.
+//! Converts objects from protobuf to JSON.
 //!
-//! Go clients send the built-in kinds in it unless told otherwise. It says nothing that JSON does not say: an envelope
-//! names `apiVersion` and `kind`, and the object is a message whose fields have numbers (`protobuf.txt`) in place of
-//! names. What they hold is in the schema. Everything after reading is done on JSON.
+//! Go clients send the built-in kinds in protobuf by default. It has the same content as JSON: an envelope names
+//! `apiVersion` and `kind`, and the object is a message whose fields have numbers (`protobuf.txt`) instead of names.
+//! Their types are in the schema. All processing after decoding uses JSON.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -14,12 +14,12 @@ use tally_api::failure::Failure;
 use tally_api::schema::{Shape, Struct, Type, schema};
 use tally_core::time::Timestamp;
 
-/// How every body begins.
+/// The first bytes of every body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Deeper than any object of the tables nests.
+/// Deeper than any object of the tables is nested.
 const DEEPEST: usize = 64;
 
-/// The JSON of a body in binary form. `wanted`: group, version and kind, where the body does not say.
+/// The JSON of a protobuf body. `wanted`: group, version and kind, used where the body does not name them.
 pub fn to_json(body: &[u8], wanted: (&str, &str, &str)) -> Result<Value, Failure> {
     read(body, wanted).map_err(|why| {
         let kind = wanted.2;
@@ -66,12 +66,12 @@ fn read(body: &[u8], wanted: (&str, &str, &str)) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-/// What a number stands for in a message.
+/// The meaning of a field number in a message.
 #[derive(Clone, Copy)]
 enum Entry {
-    /// A place among the fields.
+    /// An index into the fields.
     Field(usize),
-    /// A message of its own, whose fields JSON has in this one.
+    /// A separate message, whose fields JSON has inline.
     Embedded(&'static Struct),
 }
 
@@ -105,7 +105,7 @@ fn numbers() -> &'static Numbers {
     })
 }
 
-/// What a field's bytes are before one knows its type.
+/// The bytes of a field before its type is known.
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Number(u64),
@@ -206,7 +206,7 @@ fn read_struct(
     Ok(())
 }
 
-/// The value of a field after one more occurrence of it. None: it is not set after all.
+/// The value of a field after another occurrence of it. None if it is not set.
 fn read_field(ty: &Type, wire: Wire<'_>, depth: usize, before: Option<Value>) -> Result<Option<Value>, String> {
     match (&ty.shape, wire) {
         (Shape::List(inner), wire) => {
@@ -216,7 +216,7 @@ fn read_field(ty: &Type, wire: Wire<'_>, depth: usize, before: Option<Value>) ->
             };
             let is_number = matches!(inner.shape, Shape::Int32 | Shape::Int64 | Shape::Bool);
             match wire {
-                // Numbers may come in one piece.
+                // Numbers may be packed.
                 Wire::Bytes(bytes) if is_number => {
                     let mut parts = Parts(bytes);
                     while let Some(number) = parts.varint() {
@@ -247,7 +247,7 @@ fn read_field(ty: &Type, wire: Wire<'_>, depth: usize, before: Option<Value>) ->
     }
 }
 
-/// A list as the value of a map has a message of its own around it.
+/// A list that is the value of a map is wrapped in a message of its own.
 fn read_map_value(ty: &Type, wire: Wire<'_>, depth: usize) -> Result<Option<Value>, String> {
     let (Shape::List(_), Wire::Bytes(bytes)) = (&ty.shape, wire) else {
         return read_one(ty, wire, depth, None);
@@ -264,7 +264,7 @@ fn read_map_value(ty: &Type, wire: Wire<'_>, depth: usize) -> Result<Option<Valu
 fn read_one(ty: &Type, wire: Wire<'_>, depth: usize, before: Option<Value>) -> Result<Option<Value>, String> {
     let value = match (&ty.shape, wire) {
         (Shape::Text, Wire::Bytes(bytes)) => utf8(bytes)?.into(),
-        // Negative numbers are written as if they had 64 bits; the cut is what the format means.
+        // Negative numbers are encoded with 64 bits; the format requires the truncation.
         (Shape::Int32, Wire::Number(number)) => (number as i32).into(),
         (Shape::Int64, Wire::Number(number)) => (number as i64).into(),
         (Shape::Float, Wire::Number(bits)) => f64::from_bits(bits).into(),
@@ -304,7 +304,7 @@ fn read_one(ty: &Type, wire: Wire<'_>, depth: usize, before: Option<Value>) -> R
             }
             _ => return Ok(None),
         },
-        // The wrong kind of bytes for the type: a field of another version.
+        // The wire type does not match the field's type: a field of another version.
         _ => return Ok(before),
     };
     Ok(Some(value))
@@ -419,7 +419,7 @@ mod tests {
     fn broken_messages_are_refused_in_peace() {
         let whole = bytes(FROM_KUBECTL);
         for length in 0..whole.len() {
-            // Cut off or changed anywhere: an answer, whatever it is.
+            // Truncated or changed anywhere, the conversion returns a result, whichever it is.
             let _ = to_json(&whole[..length], JOB);
             for bit in 0..8 {
                 let mut changed = whole.clone();

@@ -1,4 +1,4 @@
-//! Questions about credentials and permissions. Nothing is stored: the question comes back with its answer.
+//! Reviews of credentials and permissions. Nothing is stored: the response is the request with its status filled in.
 
 use serde_json::{Value, json};
 use tally_api::catalog;
@@ -17,22 +17,22 @@ use crate::tokens::{Grant, ISSUER};
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// Ten minutes: a shorter life would mean renewing more often than clocks can be trusted to agree.
+/// Ten minutes: tokens with a shorter lifetime would have to be renewed at intervals at which clock skew matters.
 const SHORTEST_TOKEN: i64 = 600;
 const LONGEST_TOKEN: i64 = 1 << 32;
 const USUAL_TOKEN: i64 = 3600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Who am I?
+    /// The identity of the caller.
     SelfSubject,
-    /// May I?
+    /// Whether the caller may do something.
     SelfAccess,
-    /// May they?
+    /// Whether another user may do something.
     Access,
-    /// Whose token is this?
+    /// The user of a token.
     TokenReview,
-    /// A token for a service account, please.
+    /// A new token for a service account.
     TokenRequest,
 }
 
@@ -49,7 +49,7 @@ impl Question {
         }
     }
 
-    /// What anybody with credentials may ask.
+    /// Whether every authenticated user may send it.
     pub const fn is_about_oneself(self) -> bool {
         matches!(self, Self::SelfSubject | Self::SelfAccess)
     }
@@ -97,7 +97,7 @@ fn user_info(user: &User) -> Value {
     info
 }
 
-/// A question is about a resource or about a path, not both, not neither.
+/// A review names a resource or a path: exactly one of them.
 fn check_access(question: &Value) -> Result<(), Failure> {
     let root = At::root(question);
     let spec = root.at("spec");
@@ -157,7 +157,7 @@ fn token(ask: &Ask<'_>, mut request: Value) -> Result<Value, Failure> {
     Ok(request)
 }
 
-/// For whom a token is to be, or to be checked: this server, unless others are named.
+/// The audiences of a token, or those to check it for: this server, unless the request names others.
 fn audiences(spec: &At<'_, '_>) -> Vec<String> {
     let named: Vec<String> = spec.at("audiences").list().iter().filter_map(Value::as_str).map(str::to_owned).collect();
     if named.is_empty() { vec![ISSUER.to_owned()] } else { named }
@@ -168,7 +168,7 @@ fn find(ask: &Ask<'_>, resource: &'static Resource, name: &str) -> Result<Value,
     Ok(ask.registry().get(Target::new(resource, namespace, name), ReadAt::Newest)?.parse())
 }
 
-/// The object whose end ends the token: what the claim calls it, its name and its uid.
+/// The object that the token is bound to: its key in the claims, its name and its UID.
 fn bound_object(ask: &Ask<'_>, reference: &At<'_, '_>) -> Result<Option<(&'static str, String, String)>, Failure> {
     if !reference.is_set() {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! From a path to what it is about.
+//! From a path to the resource it addresses.
 //!
 //! Paths are regular: `/api/v1` or `/apis/GROUP/VERSION`, then a resource with or without `namespaces/NAME` before it,
-//! a name, a subresource. A slash at the end changes nothing; an empty part within is nobody's path.
+//! a name, a subresource. A trailing slash is ignored; a path with an empty segment inside does not exist.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub enum Route<'a> {
     },
     Version,
     Metrics,
-    /// `/`: the paths there are.
+    /// `/`: the list of paths.
     Index,
     /// `/api`
     CoreVersions,
@@ -32,11 +32,11 @@ pub enum Route<'a> {
         version: &'a str,
     },
     Objects(Place<'a>),
-    /// `/openapi/v2`, `/openapi/v3` and below: what follows `/openapi/`.
+    /// `/openapi/v2`, `/openapi/v3` and below: the part after `/openapi/`.
     OpenApi(&'a str),
-    /// Below a path that is served, but nothing: answered with a Status.
+    /// Below a served path, but not found: answered with a Status.
     Nothing,
-    /// Nowhere near: answered with a line of text.
+    /// Not below any served path: answered with a line of text.
     NoPage,
 }
 
@@ -44,11 +44,11 @@ pub enum Route<'a> {
 pub struct Place<'a> {
     pub resource: &'static Resource,
     pub subresource: Option<&'static Subresource>,
-    /// "" for objects without one, and for all namespaces.
+    /// "" for objects without a namespace, and for all namespaces.
     pub namespace: Cow<'a, str>,
     /// "" for collections.
     pub name: Cow<'a, str>,
-    /// The path itself asks to watch: `/api/v1/watch/...`, an old way to ask.
+    /// The path itself requests a watch: `/api/v1/watch/...`, the deprecated form.
     pub watch: bool,
 }
 
@@ -65,7 +65,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// As discovery and authorization call it.
+    /// The name in discovery and authorization.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -111,7 +111,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// What follows `/api` or `/apis/GROUP`.
+/// The part after `/api` or `/apis/GROUP`.
 fn below<'a>(group: &'a str, rest: &'a str) -> Route<'a> {
     if rest.is_empty() {
         return Route::CoreVersions;
@@ -130,7 +130,7 @@ fn below<'a>(group: &'a str, rest: &'a str) -> Route<'a> {
 }
 
 fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Place<'a>> {
-    // Resource, namespace, its name, resource, name, subresource: there is no longer path.
+    // Resource, namespace, its name, resource, name, subresource: no path is longer.
     let mut parts = [""; 6];
     let mut count = 0;
     for part in rest.split('/') {
@@ -149,7 +149,7 @@ fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Place<'a
     };
     let made = |resource, subresource, namespace: &'a str, name: &'a str| -> Option<Place<'a>> {
         let (namespace, name) = (unescape(namespace, false)?, unescape(name, false)?);
-        // A slash divides, however it is written, and there is nothing where such a path would lead.
+        // An escaped slash separates segments too, and no such path exists.
         if namespace.contains('/') || name.contains('/') {
             return None;
         }
@@ -158,7 +158,7 @@ fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Place<'a
     let serves = |resource: &Resource, verbs: &[&str]| resource.verbs.iter().any(|verb| verbs.contains(verb));
     let with_items = |resource: &&'static Resource| serves(resource, &["get", "update", "patch", "delete"]);
     let place = match *parts {
-        // Across all namespaces one can only look.
+        // Across all namespaces only reads are possible.
         [plural] => {
             let resource = catalog::find(group, version, plural)?;
             if resource.namespaced && !serves(resource, &["list", "watch"]) {
@@ -193,7 +193,7 @@ fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Place<'a
 }
 
 impl Place<'_> {
-    /// What a method means here, or None if it is not allowed. `watch`: the query asks to watch.
+    /// The verb of a method on this path, or None if it is not allowed. `watch`: the query requests a watch.
     pub fn verb(&self, method: &str, watch: bool) -> Option<Verb> {
         let verb = match (method, self.name.is_empty()) {
             ("GET", _) if self.watch => Verb::Watch,

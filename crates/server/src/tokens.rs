@@ -15,9 +15,9 @@ use tally_registry::{Registry, Target};
 use crate::auth::User;
 use crate::world;
 
-/// Who issues our tokens, and whom they are for unless somebody else is named.
+/// The issuer of service account tokens, and their audience unless the request names others.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// A longer text is not one of our tokens; it is not worth decoding.
+/// A longer text is not a token of this server and is not decoded.
 const LONGEST_TOKEN: usize = 8 * 1024;
 
 pub struct Tokens {
@@ -25,7 +25,7 @@ pub struct Tokens {
     random: SystemRandom,
 }
 
-/// What a token says.
+/// The content of a token.
 pub struct Grant<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
@@ -33,7 +33,7 @@ pub struct Grant<'a> {
     pub audiences: &'a [String],
     pub issued_at: i64,
     pub expires_at: i64,
-    /// Kind (`pod`, `secret`, `node`), name and uid of an object; the token ends with it.
+    /// Kind (`pod`, `secret`, `node`), name and UID of an object; the token is invalid once the object is gone.
     pub bound_to: Option<(&'a str, &'a str, &'a str)>,
 }
 
@@ -62,8 +62,8 @@ impl Tokens {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The service account whose token this is, and for whom of `audiences`, if it is good now and its account and what it
-    /// is bound to still exist.
+    /// The service account of this token, and which of `audiences` it is for, if the token is valid now and its account
+    /// and the object it is bound to still exist.
     pub fn user(&self, token: &str, audiences: &[String], registry: &Registry) -> Option<(User, Vec<String>)> {
         let claims = self.claims(token)?;
         let now = registry.world.now().seconds();
@@ -96,7 +96,7 @@ impl Tokens {
         Some((User::new(format!("system:serviceaccount:{namespace}:{name}"), uid.to_owned(), groups), meant))
     }
 
-    /// What a token says, if the signature is ours.
+    /// The claims of a token, if this server signed it.
     fn claims(&self, token: &str) -> Option<Value> {
         if token.len() > LONGEST_TOKEN {
             return None;
@@ -114,7 +114,7 @@ impl Tokens {
     }
 }
 
-/// The uid of an object, if it exists.
+/// The UID of an object, if it exists.
 pub fn uid_of(registry: &Registry, resource: &'static Resource, namespace: &str, name: &str) -> Option<String> {
     let namespace = if resource.namespaced { namespace } else { "" };
     let target = Target { resource, subresource: None, namespace, name };

@@ -1,8 +1,8 @@
-//! Watches: one line of JSON for each event, as long as the client reads and wants to.
+//! Watches: one line of JSON per event, until the client stops reading or the time is over.
 //!
-//! Events are pulled, never pushed: the connection asks for more when the client has taken what was sent. A client that
-//! does not read holds a position in the store's history and nothing else; when the history has moved on, its next
-//! event is an error that tells it to list again.
+//! Events are pulled, never pushed: the connection asks for more when the client has received what was sent. A client
+//! that does not read occupies a position in the store's history and nothing else. When the history no longer reaches
+//! back to it, its next event is an error that tells it to list again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use crate::forms::{Answer, Dress, answer};
 use crate::negotiate::{self, View, Wish};
 use crate::objects::Ask;
 
-/// Where the client names no time, a watch ends after half an hour and up to another half by chance, so that clients
-/// that came together do not come back together.
+/// If the client gives no timeout, a watch ends after half an hour plus a random part of another half, so that clients
+/// that connected together do not reconnect together.
 const SHORTEST: u64 = 30 * 60;
-/// The longest a client may ask for. A watch holds a connection, and a client that lost interest without saying so
-/// should not hold it for ever.
+/// The longest timeout that a client may request. A watch occupies a connection, and a client that lost interest
+/// without closing it should not keep it forever.
 const LONGEST: u64 = 24 * 60 * 60;
-/// Events that are there already are sent together, up to this much.
+/// Events that are already available are sent together, up to this size.
 const PIECE: usize = 32 * 1024;
 
 struct Watching {
@@ -45,7 +45,7 @@ struct Watching {
 
 pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
     if wish.format == Format::Yaml {
-        // A stream of YAML documents is nothing a client can take apart.
+        // Clients cannot split a stream of YAML documents.
         return Err(negotiate::only_streams());
     }
     if let View::Metadata { version, .. } = wish.view {
@@ -54,7 +54,7 @@ pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
     let resource = ask.place.resource;
     let mut options = WatchOptions::parse(ask.query, resource.group, resource.plural)?;
     if !ask.place.name.is_empty() {
-        // The old path for watching one object.
+        // The deprecated path to watch one object.
         options.field_selector = format!("metadata.name={}", ask.place.name);
     }
     let seconds = options.timeout_seconds.unwrap_or_else(|| SHORTEST + fastrand::u64(..SHORTEST)).min(LONGEST);
@@ -78,7 +78,7 @@ pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
     Ok(answer(200, "application/json", Body::Events(Box::pin(pieces))))
 }
 
-/// The columns of a watch are those of the list it follows, wherever in it the first event happens.
+/// The columns of a watch are those of the corresponding list, whichever of its objects has the first event.
 fn heading(ask: &Ask<'_>, wish: &Wish, watch: &WatchOptions) -> Heading {
     let resource = ask.place.resource;
     if !matches!(wish.view, View::Table { .. }) || !table::depends_on_objects(resource) {
@@ -100,7 +100,7 @@ impl Drop for Watching {
 }
 
 impl Watching {
-    /// What there is to send, once there is something. None: the end.
+    /// Waits for something to send. None at the end.
     async fn piece(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
@@ -155,7 +155,7 @@ fn line(kind: &str, object: &[u8], out: &mut BytesMut) {
     out.put_slice(b"}\n");
 }
 
-/// An object of which only the revision counts.
+/// An object of which only the revision is meaningful.
 fn bookmark(revision: u64, initial_events_end: bool) -> Object {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if initial_events_end {

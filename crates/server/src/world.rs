@@ -1,11 +1,11 @@
-//! The machine's clock and chance.
+//! The machine's clock and random numbers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tally_core::time::Timestamp;
 use tally_registry::World;
 
-/// The real world.
+/// The environment of production.
 pub struct Machine;
 
 impl World for Machine {
@@ -26,9 +26,9 @@ impl World for Machine {
     }
 }
 
-/// A random UUID. Identifiers need to differ, not to be secret: the generator of the thread, seeded by the system, will do.
+/// A random UUID. Identifiers must be unique, not secret: the thread's generator, seeded by the system, is sufficient.
 pub fn uuid() -> String {
-    // Version 4 and the variant of RFC 9562 have fixed bits.
+    // The bits of version 4 and of the variant of RFC 9562 are fixed.
     let bits = fastrand::u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
     let text = format!("{bits:032x}");
     let mut parts = [0..8, 8..12, 12..16, 16..20, 20..32].into_iter().filter_map(|range| text.get(range));

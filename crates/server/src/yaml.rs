@@ -1,8 +1,8 @@
-//! YAML for people: block style, keys in order, text quoted only where it must be, long text folded at its spaces.
+//! YAML for people: block style, keys in order, strings quoted only if necessary, long strings folded at spaces.
 
 use serde_json::Value;
 
-/// A line that has come this far is broken at its next space.
+/// A line that has reached this width is broken at its next space.
 const WIDTH: usize = 80;
 
 /// The document.
@@ -19,7 +19,7 @@ pub fn write(value: &Value) -> String {
     text
 }
 
-/// `inline`: the first key continues a line that is begun, as after a dash.
+/// `inline`: the first key continues the current line, as after a dash.
 fn write_map(map: &serde_json::Map<String, Value>, indent: usize, mut inline: bool, text: &mut String) {
     for (key, value) in map {
         if !std::mem::take(&mut inline) {
@@ -53,7 +53,7 @@ fn write_list(items: &[Value], indent: usize, text: &mut String) {
         match item {
             Value::Object(inner) if !inner.is_empty() => write_map(inner, indent + 2, true, text),
             Value::Array(inner) if !inner.is_empty() => {
-                // A list in a list begins on a line of its own.
+                // A list in a list begins on a new line.
                 text.pop();
                 text.push('\n');
                 write_list(inner, indent + 2, text);
@@ -66,7 +66,7 @@ fn write_list(items: &[Value], indent: usize, text: &mut String) {
     }
 }
 
-/// `indent`: of the lines after the first.
+/// `indent`: the indentation of the lines after the first.
 fn write_scalar(value: &Value, indent: usize, text: &mut String) {
     match value {
         Value::String(string) if string.contains('\n') && can_be_block(string) => write_block(string, indent, text),
@@ -98,7 +98,7 @@ fn write_key(key: &str, text: &mut String) {
     }
 }
 
-/// A JSON string is a YAML string, but for letters that only YAML takes for the end of a line.
+/// A JSON string is a YAML string, except for characters that YAML alone treats as line breaks.
 fn write_quoted(string: &str, text: &mut String) {
     for letter in Value::from(string).to_string().chars() {
         if is_printable(letter) {
@@ -109,7 +109,7 @@ fn write_quoted(string: &str, text: &mut String) {
     }
 }
 
-/// Writes text whose single spaces may become line ends: a reader makes them spaces again.
+/// Writes text in which single spaces may become line breaks: a parser turns these into spaces again.
 fn fold(string: &str, indent: usize, text: &mut String, write: impl Fn(&mut String, char)) {
     let mut column = text.len() - text.rfind('\n').map_or(0, |at| at + 1);
     let mut letters = string.chars().peekable();
@@ -128,7 +128,7 @@ fn fold(string: &str, indent: usize, text: &mut String, write: impl Fn(&mut Stri
     }
 }
 
-/// Text of several lines, as it is, behind a bar.
+/// Text of several lines, verbatim, after `|`.
 fn write_block(string: &str, indent: usize, text: &mut String) {
     text.push('|');
     if string.starts_with([' ', '\n']) {
@@ -164,7 +164,7 @@ enum Style {
 }
 
 impl Style {
-    /// With as few quotes as will do. Text that would be taken for something else gets double ones.
+    /// The style with the fewest quotes. Text that would be parsed as another type gets double quotes.
     fn of(string: &str) -> Self {
         if string.contains('\n') || !string.chars().all(is_printable) || is_value(string) {
             return Self::Double;
@@ -174,7 +174,7 @@ impl Style {
     }
 }
 
-/// Whether some part of the text has a meaning of its own where it stands.
+/// Whether a part of the text has a meaning in YAML at its position.
 fn has_indicator(string: &str) -> bool {
     let mut letters = string.chars();
     let first = letters.next().unwrap_or(' ');
@@ -188,7 +188,7 @@ fn has_indicator(string: &str) -> bool {
         || string.contains(" #")
 }
 
-/// Whether the text would be read as a number, a time, a truth or nothing.
+/// Whether the text would be parsed as a number, a time, a boolean or null.
 fn is_value(string: &str) -> bool {
     const WORDS: [&str; 8] = ["yes", "true", "on", "no", "false", "off", "null", "y"];
     let cased = |word: &str| {
@@ -240,7 +240,7 @@ fn is_time(string: &str) -> bool {
         && (bytes.len() == 10 || matches!(bytes[10], b'T' | b't' | b' ') && pattern(11, "00:00:00"))
 }
 
-/// `1:30`, which is ninety to some.
+/// `1:30`, which YAML 1.1 parses as ninety.
 fn is_sexagesimal(unsigned: &str) -> bool {
     let mut parts = unsigned.split(':');
     let first = parts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who may do what, over the wire.
+//! Authentication and authorization over HTTPS.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,7 +12,7 @@ use support::{Credentials, Running, get, issue, request};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Everything one can read, write or watch, and what the administrator is answered.
+/// Requests that need credentials (reads, writes, watches), and the status code that the administrator gets.
 const DOORS: [(&str, &str, u16); 17] = [
     ("GET", "/", 200),
     ("GET", "/api", 200),
@@ -33,7 +33,7 @@ const DOORS: [(&str, &str, u16); 17] = [
     ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 400),
 ];
 
-/// What is open to everybody who shows nothing.
+/// Paths that need no credentials.
 const WINDOWS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/readyz/ping", "/livez?verbose", "/version"];
 
 async fn check_refused(server: &Running, who: &str, credentials: &Credentials) {
@@ -54,13 +54,13 @@ async fn check_refused(server: &Running, who: &str, credentials: &Credentials) {
 
 async fn check_admitted(server: &Running, who: &str, credentials: &Credentials) {
     for (method, path, code) in DOORS {
-        // The beginning of the answer tells; a watch has no end to wait for.
+        // The status code is enough; the body of a watch has no end to wait for.
         let answer = server.open(credentials, request(method, path, "")).await;
         assert_eq!(answer.status(), code, "{who}: {method} {path}");
     }
 }
 
-/// An authority with our name and another key.
+/// A certificate of an authority with the same name and another key.
 fn foreign(change: impl FnOnce(&mut CertificateParams)) -> Credentials {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -106,7 +106,7 @@ async fn nobody_without_good_credentials_gets_further_than_the_windows() {
         ("a foreign, expired certificate", foreign(expired)),
     ] {
         check_refused(&server, who, &credentials).await;
-        // Whoever shows bad credentials learns of it at the windows too.
+        // A client with invalid credentials gets 401 on the open paths too.
         assert_eq!(server.call(&credentials, get("/version")).await.code, 401, "{who}");
     }
 }

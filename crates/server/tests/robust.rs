@@ -1,4 +1,4 @@
-//! What somebody can try who means no good, and what must not follow from a mistake of ours.
+//! Requests of an attacker, and the containment of bugs of the server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,7 +17,7 @@ use tally_registry::World;
 use tally_server::Machine;
 use tally_store::Options;
 
-/// Addresses that look like those open to everybody, and are not.
+/// Paths that look like the open ones, and are not.
 #[tokio::test]
 async fn no_spelling_of_a_path_leads_around_the_gate() {
     let server = Running::start().await;
@@ -48,7 +48,7 @@ async fn no_spelling_of_a_path_leads_around_the_gate() {
             assert_eq!(answer.code, 401, "{method} {path}");
         }
     }
-    // Below the windows there is nothing but their own checks.
+    // Below the open paths there is nothing but their own checks.
     for path in ["/healthz/../api/v1/secrets", "/healthz//api", "/readyz/secrets", "/livez/%2e%2e/api"] {
         let answer = server.call(&Credentials::default(), get(path)).await;
         assert_eq!((answer.code, &answer.body[..]), (404, &b"404 page not found\n"[..]), "{path}");
@@ -65,7 +65,7 @@ async fn the_head_of_an_answer_comes_without_its_body() {
     }
 }
 
-/// Names and values a client chooses come back in headers.
+/// Response headers contain names and values that a client chooses.
 #[tokio::test]
 async fn nothing_a_client_writes_makes_a_header_of_its_own() {
     let server = Running::start().await;
@@ -78,7 +78,7 @@ async fn nothing_a_client_writes_makes_a_header_of_its_own() {
     assert!(told.iter().all(|text| text.len() < 300), "a warning is for people");
 }
 
-/// A clock that can be told to break.
+/// A clock that can be made to panic.
 struct Trap(Arc<AtomicBool>);
 
 impl World for Trap {
@@ -121,7 +121,7 @@ async fn a_mistake_of_ours_costs_one_request_and_not_its_neighbours() {
     }
 }
 
-/// The token of a Pod is no good once the Pod is gone.
+/// A token that is bound to an object is invalid once the object is gone.
 #[tokio::test]
 async fn a_token_ends_with_what_it_is_bound_to() {
     let server = Running::start().await;

@@ -1,4 +1,4 @@
-//! What clients see on the wire: forms, limits, streams, and the end.
+//! The HTTP interface: formats, limits, streams, and shutdown.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -135,7 +135,7 @@ async fn bodies_have_a_limit() {
 async fn a_body_of_unknown_length_has_the_same_limit() {
     let server = Running::start().await;
     let mut client = server.http2(&server.admin()).await;
-    // Without a length, the server must count.
+    // There is no content length, so the server must count.
     let pieces = (0..=MAX_BODY / 1024).map(|_| Ok(Frame::data(Bytes::from_static(&[b'x'; 1024]))));
     let body = StreamBody::new(stream::iter(pieces));
     let mut asked =
@@ -256,14 +256,15 @@ async fn open_watches_end_cleanly_when_the_server_stops() {
     assert!(tokio::net::TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
 }
 
-/// A reader that does not read: the history moves on, nothing is kept for it, and it is told to begin again.
+/// A reader that does not read: the history moves on, nothing is kept for the reader, and it gets an error that tells
+/// it to list again.
 #[tokio::test]
 async fn a_reader_that_does_not_read_is_cut_off_and_can_resume() {
     let server = Running::with(Options { history: 16, ..Options::default() }).await;
     let mut lines = Lines::of(server.open(&server.admin(), watch("")).await);
     server.create(CONFIG_MAPS, &config_map("first", 1)).await;
     assert_eq!(lines.next().await.unwrap()["object"]["metadata"]["name"], "first");
-    // Far more than the sockets between us hold.
+    // Far more than the socket buffers hold.
     for number in 0..120 {
         server.store(&config_map(&format!("c{number:03}"), 200_000)).await;
     }

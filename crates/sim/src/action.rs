@@ -1,4 +1,4 @@
-//! What the Job and TTL controllers ask for, read from the requests themselves. Written from the API's side: it shares
+//! What the Job and TTL controllers request, read from the requests themselves. Written from the API's side: it shares
 //! nothing with the code that makes the requests.
 
 use compact_str::CompactString;
@@ -52,7 +52,7 @@ pub enum Action {
         uid: JobUid,
         revision: Option<Revision>,
     },
-    /// Of no interest to the laws about Jobs.
+    /// Not relevant to the laws about Jobs.
     Other,
 }
 
@@ -62,7 +62,7 @@ pub enum PodChange {
     Release,
     /// Makes a Job the Pod's controller.
     Adopt { job: JobUid },
-    /// Takes the Pod from its Job.
+    /// Removes the Job as the Pod's controller.
     Disown { job: JobUid },
 }
 
@@ -131,7 +131,7 @@ impl Action {
     }
 }
 
-/// A status as the patch would leave it: what is named as null is absent.
+/// A status as the patch would leave it: a field set to null is absent.
 fn status(body: &Value) -> Option<JobStatus> {
     let mut status = body.get("status")?.clone();
     if let Value::Object(fields) = &mut status {

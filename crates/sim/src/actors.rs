@@ -1,4 +1,4 @@
-//! Everybody but the controllers: the node, the garbage collector, users and the monkeys among them.
+//! All actors except the controllers: the node, the garbage collector, and users, including those that cause trouble.
 
 use serde_json::json;
 use tally_core::ids::JobUid;
@@ -79,7 +79,7 @@ impl<S: Soundness> World<S> {
                 }
                 5 if self.choices.one_in(4) => self.lose_node(&key),
                 6 if !hangs && self.choices.one_in(4) => {
-                    // The process ended while the node was down: nobody knows how.
+                    // The process ended while the node was down: its exit code is unknown.
                     self.counters.hit(Sometimes::ExitLost);
                     self.end_pod(&key, false, 137);
                 }
@@ -118,7 +118,7 @@ impl<S: Soundness> World<S> {
         });
     }
 
-    /// What Pod GC does when a node is gone: Failed with a reason, then deleted by force (GC-2).
+    /// What Pod GC does when a node is gone: the Pod is Failed with a reason, then deleted by force (GC-2).
     fn lose_node(&mut self, key: &Key) {
         self.counters.hit(Sometimes::NodeLost);
         let now = self.api.now.truncated();
@@ -132,7 +132,7 @@ impl<S: Soundness> World<S> {
         self.api.delete_pod(key, Actor::Node, true);
     }
 
-    /// In a healed world every Pod gets on with it.
+    /// In a healed world every Pod makes progress.
     pub(crate) fn node_makes_up(&mut self) -> bool {
         let ready = self.api.pods.iter().find(|(_, stored)| {
             let pod = &stored.view;
@@ -226,8 +226,8 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// Counts that are only observations. (What a user writes into the lists of Pods to be counted is believed once these
-    /// have ended, and no law can say what would have been right.)
+    /// Edits counts that are only observations. (UIDs that a user writes into the uncounted lists are trusted once
+    /// those Pods have ended, and no law can say what would have been right.)
     fn user_edits_status(&mut self, key: &Key) -> bool {
         let active = self.choices.below(4);
         let status =
@@ -285,7 +285,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// No node should do this; some have.
+    /// No node should do this; some have done it.
     fn user_flips(&mut self) -> bool {
         let Some(key) = self.choose_pod(|_, pod| pod.phase.is_terminal()) else {
             return false;
@@ -317,7 +317,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// Nobody's then, finished or not, counted or not.
+    /// The Pod then has no owner, whether it is finished or not, counted or not.
     fn user_removes_owner(&mut self) -> bool {
         // A Pod that is about to be recorded may be counted by its Job and by another that selects it: a known limit.
         let selected = self.setup.jobs.iter().any(|job| job.manual_selector.is_some());
@@ -331,7 +331,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// A Pod nobody controls, with the labels of a Job: to be adopted.
+    /// A Pod without a controller, with the labels of a Job: to be adopted.
     fn user_adds_pod(&mut self) -> bool {
         let Some(key) = self.choose_job() else {
             return false;
@@ -349,7 +349,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// Same name, other Pod: what a guard by name alone does not notice.
+    /// Same name, different Pod: a precondition on the name alone does not notice.
     fn user_recreates_pod(&mut self) -> bool {
         let Some(key) = self.choose_pod(|_, pod| pod.job().is_some()) else {
             return false;
@@ -454,7 +454,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// Users undo what would keep a Job from ever finishing.
+    /// Users undo everything that would keep a Job from ever finishing.
     pub(crate) fn users_make_up(&mut self) {
         for stored in self.api.pods.values_mut() {
             stored.refuses = false;
@@ -477,7 +477,7 @@ impl<S: Soundness> World<S> {
                     }
                 });
             }
-            // Managers that were missing come at last, or the doubt about them would never end.
+            // Managers that were missing finally report, or the waiting for them would never end.
             if self.api.jobs.get(&key).is_some_and(|stored| !self.is_ours(&stored.view)) {
                 self.api.report_on_job(&key, Actor::User);
             }

@@ -1,9 +1,10 @@
-//! The API of the simulated world: the production registry on a store in memory, and what the world wants to know of it.
+//! The API of the simulated world: the production registry on a store in memory, and what the world needs to know about
+//! it.
 //!
-//! Controllers come in through `perform` with the very requests a driver would send; nodes, users and the garbage
-//! collector use the registry's other verbs. It has no faults of its own: the world around it delays, loses and
-//! reorders. Every committed write is read back from the store's watch, in order, into the logs that streams and lists
-//! are served from and into `changes` for the oracle.
+//! Controllers send the same requests as through a driver to `perform`; nodes, users and the garbage collector use the
+//! registry's other verbs. It injects no faults itself: the world around it delays, loses and reorders. Every committed
+//! write is read back from the store's watch, in order, into the logs from which streams and lists are served and into
+//! `changes` for the oracle.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -56,14 +57,14 @@ pub struct StoredJob {
     pub view: Arc<JobView>,
     pub foreground: bool,
     pub orphan: bool,
-    /// Somebody else's finalizer.
+    /// The Job has a finalizer of another party.
     pub held: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct StoredPod {
     pub view: Arc<PodView>,
-    /// Deleted with a grace period: gone only once the node says so.
+    /// Deleted with a grace period: removed only once the node confirms.
     pub awaits_node: bool,
     /// Refuses the removal of its tracking finalizer for now, as a webhook might.
     pub refuses: bool,
@@ -76,14 +77,14 @@ pub struct LogEntry<T> {
     pub gone: bool,
 }
 
-/// One committed write: when, the object as it is stored (or last was), and what was made of it.
+/// One committed write: its revision, the object as it is stored (or last was), and the decoded views.
 #[derive(Clone, Debug)]
 pub enum Change {
     Job { at: Revision, json: Bytes, before: Option<Arc<JobView>>, after: Arc<JobView>, gone: bool, actor: Actor },
     Pod { at: Revision, json: Bytes, before: Option<Arc<PodView>>, after: Arc<PodView>, gone: bool, actor: Actor },
 }
 
-/// What keeps a Job that is being deleted.
+/// The finalizer that keeps a Job that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     Foreground,
@@ -100,22 +101,22 @@ pub struct Api {
     pub pods: BTreeMap<Key, StoredPod>,
     pub job_log: Vec<LogEntry<JobView>>,
     pub pod_log: Vec<LogEntry<PodView>>,
-    /// Revisions up to here can no longer be watched from or listed at.
+    /// Revisions up to this one can no longer be watched from or listed at.
     pub compacted: Revision,
-    /// Committed since the oracle last looked.
+    /// Writes committed since the oracle last looked.
     pub changes: Vec<Change>,
     touches: u64,
     pub archive: Archive,
-    /// Namespaces are there only if somebody has made them, and anything may be refused.
+    /// Namespaces exist only if a user has created them, and any request may be refused.
     cluster: bool,
 }
 
-/// What the registry takes from the world around it.
+/// The environment of the registry.
 #[derive(Default)]
 struct Given {
     now: Timestamp,
     next_uid: u128,
-    /// The UID that the next object gets, where a test has said so.
+    /// The UID of the next object, if a test has set one.
     uid: Option<String>,
 }
 
@@ -149,7 +150,7 @@ impl Given {
     }
 }
 
-/// The memory store answers at once; a future that does not would be a bug of the simulator's own making.
+/// The memory store answers at once; a future that does not would be a bug of the simulator itself.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match future.now_or_never() {
         Some(done) => done,
@@ -202,7 +203,7 @@ impl Api {
         }
     }
 
-    /// From now on a judge looks at every write, and a namespace is there only if somebody has made it.
+    /// From now on the judge examines every write, and a namespace exists only if a user has created it.
     pub(crate) fn begin_cluster(&mut self) {
         self.archive.written = Some(Vec::new());
         self.cluster = true;
@@ -218,20 +219,20 @@ impl Api {
         given.next_uid
     }
 
-    /// The registry, told what time it is.
+    /// The registry, with its clock set to the world's time.
     fn door(&self) -> &Registry {
         self.world.lock().unwrap_or_else(PoisonError::into_inner).now = self.now;
         &self.registry
     }
 
-    // ---- what was written ----
+    // ---- committed writes ----
 
-    /// Reads back what has been committed since, in the order of the revisions.
+    /// Reads back what has been committed since the last call, in the order of the revisions.
     fn drain(&mut self, actor: Actor) {
         self.drain_answered(actor, None);
     }
 
-    /// `answer`: the object as the writer was shown it.
+    /// `answer`: the object in the response to the writer.
     fn drain_answered(&mut self, actor: Actor, answer: Option<&Object>) {
         let mut events: Vec<Event> = Vec::new();
         for watcher in &mut self.watchers {
@@ -284,7 +285,8 @@ impl Api {
         let mut after = view.clone();
         if event.deleted {
             self.pods.remove(&key);
-            // Watchers are shown the last state before the removal; the oracle judges what the write made of it.
+            // Watchers are shown the last state before the removal; the oracle judges the state that the write
+            // produced.
             if let Some(shown) = answer.and_then(|answer| PodView::from_json(&answer.bytes).ok()) {
                 after = Arc::new(PodView { revision: view.revision, ..shown });
             }
@@ -301,7 +303,7 @@ impl Api {
 
     // ---- creating ----
 
-    /// Everything lives in a namespace; the first object in one brings it along.
+    /// Every object is in a namespace; the first object in a namespace creates it.
     fn ensure_namespace(&self, name: &str) {
         if !self.cluster && self.registry.store.get(&format!("namespaces/{name}")).is_none() {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
@@ -323,7 +325,7 @@ impl Api {
         written.map(|written| written.object)
     }
 
-    /// A Job as a user sends it. None: the name is taken.
+    /// Creates a Job as a user sends it. None: the name is taken.
     pub fn create_job(&mut self, job: &Value) -> Option<Arc<JobView>> {
         match self.create(jobs(), job, Actor::User) {
             Ok(_) => {
@@ -336,7 +338,8 @@ impl Api {
         }
     }
 
-    /// A Job as it may stand in a store: with any status, and with a spec that another version may have let pass.
+    /// Stores a Job as it may exist in a store: with any status, and with a spec that another version may have
+    /// accepted.
     pub fn plant_job(&mut self, mut job: Value) -> Option<Arc<JobView>> {
         let text = |job: &Value, pointer| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (namespace, name) = (text(&job, "/metadata/namespace"), text(&job, "/metadata/name"));
@@ -356,7 +359,7 @@ impl Api {
         self.jobs.get(&key_of(&namespace, &name)).map(|stored| stored.view.clone())
     }
 
-    /// A Pod as somebody makes one by hand: created, bound and reported on. None: the name is taken.
+    /// Creates a Pod that no controller made: created, bound and with a status. None: the name is taken.
     pub fn insert_pod(&mut self, view: PodView, actor: Actor) -> Option<Arc<PodView>> {
         let key = key_of(&view.namespace, &view.name);
         self.world.lock().unwrap_or_else(PoisonError::into_inner).uid = Some(view.uid.to_string());
@@ -398,7 +401,7 @@ impl Api {
         written.map(|_| ())
     }
 
-    /// Changes what is given of a Job's spec, as users do. False: the API refused it.
+    /// Changes the given part of a Job's spec, as users do. False: the API refused the change.
     pub fn edit_job(&mut self, key: &Key, actor: Actor, change: impl FnOnce(&mut JobSpec)) -> bool {
         let Some(stored) = self.jobs.get(key) else { return false };
         let mut spec = (*stored.view.spec).clone();
@@ -410,19 +413,19 @@ impl Api {
         written.is_ok()
     }
 
-    /// Changes a Job in a way that means nothing to anybody, as third parties do.
+    /// Changes a Job in a way that has no meaning for any controller, as third parties do.
     pub fn touch_job(&mut self, key: &Key, actor: Actor) {
         self.touches += 1;
         let touched = json!({"metadata": {"annotations": {"touched": self.touches.to_string()}}});
         self.patch_job_status(key, actor, &touched);
     }
 
-    /// Says of a Job that nothing has happened yet, as the first thing a controller does.
+    /// Writes a status that says that nothing has happened yet, as a controller does first.
     pub fn report_on_job(&mut self, key: &Key, actor: Actor) {
         self.patch_job_status(key, actor, &json!({"status": {"ready": 0}}));
     }
 
-    /// Edits a status as a user may. False: the API refused it.
+    /// Edits a status as a user may. False: the API refused the edit.
     pub fn edit_status(&mut self, key: &Key, actor: Actor, status: &Value) -> bool {
         let subresource = jobs().subresource("status");
         let target = Target { subresource, ..Target::new(jobs(), &key.0, &key.1) };
@@ -443,7 +446,7 @@ impl Api {
         }
     }
 
-    /// Makes a Pod look like the changed view: its metadata, its node, its status, as far as they differ.
+    /// Makes a Pod equal to the changed view: its metadata, its node, its status, as far as they differ.
     pub fn edit_pod(&mut self, key: &Key, actor: Actor, change: impl FnOnce(&mut PodView)) {
         let Some(stored) = self.pods.get(key) else { return };
         let old = stored.view.clone();
@@ -471,7 +474,7 @@ impl Api {
             finalizers.push(TRACKING_FINALIZER.into());
         }
         metadata["finalizers"] = finalizers.into();
-        // A finalizer that comes too late is refused: then nothing changes.
+        // A finalizer that is added too late is refused: then nothing changes.
         let _ = self.put(pods(), key, &object, false, actor);
     }
 
@@ -498,7 +501,8 @@ impl Api {
 
     // ---- deleting ----
 
-    /// API-10: a Pod that runs somewhere is given time; others go at once unless a finalizer holds them.
+    /// API-10: a Pod that is bound to a node gets a grace period; others are removed at once unless a finalizer keeps
+    /// them.
     pub fn delete_pod(&mut self, key: &Key, actor: Actor, force: bool) {
         let options = DeleteOptions {
             grace_period_seconds: force.then_some(0),
@@ -509,12 +513,12 @@ impl Api {
         self.drain(actor);
     }
 
-    /// The node has ended the Pod for good.
+    /// The node confirms that the Pod has ended.
     pub fn node_confirms(&mut self, key: &Key) {
         self.delete_pod(key, Actor::Node, true);
     }
 
-    /// True: it is gone at once.
+    /// True: the Job was removed at once.
     pub fn delete_job(&mut self, key: &Key, actor: Actor, propagation: Propagation) -> bool {
         let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         let _ = now(self.door().delete(Target::new(jobs(), &key.0, &key.1), &options));
@@ -522,7 +526,7 @@ impl Api {
         !self.jobs.contains_key(key)
     }
 
-    /// Removes what keeps a Job; the last one takes the Job with it.
+    /// Removes one finalizer of a Job; without finalizers the Job is removed.
     pub fn unhold_job(&mut self, key: &Key, actor: Actor, hold: Hold) {
         let Some(mut object) = self.get(jobs(), key) else { return };
         let kept = |finalizer: &Value| match finalizer.as_str() {
@@ -537,7 +541,7 @@ impl Api {
         }
     }
 
-    // ---- the door of the controllers ----
+    // ---- requests of the controllers ----
 
     /// Carries out a request as an API server would.
     pub fn perform(&mut self, call: &Call, actor: Actor) -> Reply {
@@ -564,7 +568,7 @@ impl Api {
         reply
     }
 
-    /// A webhook sees requests that would change the Pod they mean.
+    /// A webhook sees only requests that would change the Pod they refer to.
     fn webhook_denies(&self, call: &Call) -> bool {
         if (call.kind, call.verb, call.subresource) != (Kind::POD, Verb::StrategicPatch, "") {
             return false;
@@ -581,7 +585,7 @@ impl Api {
         }
     }
 
-    // ---- reading the past ----
+    // ---- past revisions ----
 
     /// Objects as they were at a revision, oldest write first.
     pub fn jobs_at(&self, at: Revision) -> Vec<Arc<JobView>> {
@@ -592,7 +596,7 @@ impl Api {
         state_at(&self.pod_log, at, |pod| pod.uid.clone())
     }
 
-    /// Every Pod there was by a revision, as it last was, gone ones included.
+    /// Every Pod that existed up to a revision, in its last state, including deleted ones.
     pub fn pods_ever(&self, at: Revision) -> BTreeMap<PodUid, (Arc<PodView>, bool)> {
         let seen = self.pod_log.iter().take_while(|entry| entry.at <= at);
         seen.map(|entry| (entry.object.uid.clone(), (entry.object.clone(), entry.gone))).collect()
@@ -606,7 +610,7 @@ impl Api {
         self.pods.values().filter(move |stored| stored.view.job() == Some(uid))
     }
 
-    /// Live, as `parallelism` counts: active, and terminating ones where those hold their place.
+    /// Live, as `parallelism` counts: active Pods, and terminating ones if those keep their place.
     pub fn live_pods(&self, job: &JobView, made: impl Fn(&PodView) -> bool) -> usize {
         self.pods_of(&job.uid)
             .filter(|stored| {
@@ -619,7 +623,7 @@ impl Api {
     }
 }
 
-/// What decides whether an object that is being deleted stays.
+/// The fields that decide whether an object that is being deleted stays.
 #[derive(Deserialize)]
 struct Holds {
     metadata: HoldsMetadata,
@@ -650,7 +654,7 @@ fn state_at<T, U: Ord>(log: &[LogEntry<T>], at: Revision, uid: impl Fn(&T) -> U)
     state.into_values().collect()
 }
 
-/// A Pod as a user makes one by hand.
+/// A Pod as a user creates it.
 pub fn plain_pod(uid: u128, namespace: &str, name: &str) -> PodView {
     PodView {
         uid: PodUid::from_u128(uid),

@@ -1,5 +1,5 @@
-//! Every version of every object, as bytes: what the streams of controllers are served from, and what the judge of the
-//! cluster looks things up in.
+//! Every version of every object, as bytes: the streams of controllers are served from it, and the judge of the cluster
+//! looks up past states in it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ pub struct Version {
     pub(crate) name: CompactString,
     pub bytes: Bytes,
     pub gone: bool,
-    /// Read when first wanted: most versions are only passed on.
+    /// Decoded when first needed: most versions are only passed on.
     object: OnceLock<Value>,
     metadata: OnceLock<Bytes>,
 }
@@ -40,7 +40,7 @@ pub type Place = (CompactString, CompactString);
 pub struct Archive {
     watcher: Watcher,
     logs: BTreeMap<CompactString, Log>,
-    /// Committed since the judge last looked, where there is one.
+    /// Writes committed since the judge last looked, if there is a judge.
     pub(crate) written: Option<Vec<Written>>,
 }
 
@@ -70,7 +70,7 @@ impl Version {
         })
     }
 
-    /// For streams that want no more.
+    /// For streams that need only the metadata.
     pub(crate) fn metadata(&self) -> Bytes {
         self.metadata.get_or_init(|| json!({"metadata": self.object()["metadata"]}).to_string().into()).clone()
     }
@@ -99,7 +99,7 @@ impl Version {
         self.list("/metadata/ownerReferences")
     }
 
-    /// Of a Pod.
+    /// For a Pod.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.text("/status/phase"), "Succeeded" | "Failed")
     }
@@ -110,7 +110,7 @@ impl Archive {
         Self { watcher, logs: BTreeMap::new(), written: None }
     }
 
-    /// Takes in what has been committed since.
+    /// Adds what has been committed since the last call.
     pub(crate) fn drain(&mut self, actor: Actor) {
         let batch = match self.watcher.take(usize::MAX) {
             Ok(batch) => batch,
@@ -138,7 +138,7 @@ impl Archive {
         self.logs.get(kind.plural).map(|log| log.versions.as_slice()).unwrap_or_default()
     }
 
-    /// The objects there are now, by namespace and name.
+    /// The current objects, by namespace and name.
     pub(crate) fn all(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Version>> {
         self.logs.get(kind.plural).into_iter().flat_map(|log| log.newest.values())
     }
@@ -147,12 +147,12 @@ impl Archive {
         self.logs.get(kind.plural)?.newest.get(&(namespace.into(), name.into()))
     }
 
-    /// Everything there is now.
+    /// All current objects.
     pub(crate) fn everything(&self) -> impl Iterator<Item = (&CompactString, &Arc<Version>)> {
         self.logs.iter().flat_map(|(plural, log)| log.newest.values().map(move |version| (plural, version)))
     }
 
-    /// The objects there were at a revision, in the order of a list.
+    /// The objects that existed at a revision, in the order of a list.
     pub fn state_at(&self, kind: &Kind, at: Revision) -> BTreeMap<Place, Arc<Version>> {
         let mut state = BTreeMap::new();
         for version in self.log(kind).iter().take_while(|version| version.at <= at) {

@@ -1,7 +1,7 @@
 //! Every decision of a run, drawn from a seed or replayed from a tape.
 //!
-//! A run is a function of its tape: one strip of numbers for the setup, and one for each step. Shrinking takes steps out
-//! and makes numbers smaller; numbers beyond the end of a strip are 0, and 0 is always the most harmless choice.
+//! A run is a function of its tape: one strip of numbers for the setup, and one for each step. Shrinking removes steps
+//! and makes numbers smaller; numbers beyond the end of a strip are 0, and 0 is always the least disruptive choice.
 
 pub type Tape = Vec<Vec<u32>>;
 
@@ -9,7 +9,7 @@ pub type Tape = Vec<Vec<u32>>;
 pub struct Choices {
     rng: fastrand::Rng,
     tape: Tape,
-    /// When replaying: where in the current strip.
+    /// When replaying: the position in the current strip.
     replay: Option<usize>,
     strip: usize,
 }
@@ -27,12 +27,12 @@ impl Choices {
         &self.tape
     }
 
-    /// How many steps the tape being replayed has.
+    /// How many steps the replayed tape has.
     pub fn steps(&self) -> Option<usize> {
         self.replay.map(|_| self.tape.len().saturating_sub(1))
     }
 
-    /// The next step begins.
+    /// Begins the next step.
     pub fn next_strip(&mut self) {
         self.strip += 1;
         match &mut self.replay {
@@ -69,7 +69,7 @@ impl Choices {
         &from[self.below(from.len())]
     }
 
-    /// An index, with the given weights. The first one with any weight is the harmless one.
+    /// An index, with the given weights. The first one with a weight is the least disruptive one.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let total: u32 = weights.iter().sum();
         let mut left = self.below(total as usize) as u32;

@@ -1,5 +1,5 @@
-//! A whole cluster: every controller that production runs behind bytes, on nodes, with the users such a cluster has.
-//! They take the place of the models of a node and of a garbage collector.
+//! A whole cluster: every controller that production runs, behind bytes, on nodes, with the users that such a cluster
+//! has. They replace the models of a node and of a garbage collector.
 
 use serde_json::{Value, json};
 use tally_controllers::cronjob::CronJobs;
@@ -50,7 +50,7 @@ const ROLES: [Role; 8] = [
     Role::CronJobs,
 ];
 
-/// What there is in a simulated cluster. More kinds would only be more quiet streams.
+/// The kinds of a simulated cluster. More kinds would only be more quiet streams.
 pub(crate) const KINDS: [Kind; 7] =
     [Kind::POD, Kind::JOB, Kind::CRON_JOB, Kind::CONFIG_MAP, Kind::SERVICE_ACCOUNT, Kind::NODE, Kind::NAMESPACE];
 
@@ -58,13 +58,13 @@ pub(crate) const CERTIFICATE: &str = "PEM";
 
 #[derive(Clone, Debug)]
 pub struct ClusterSetup {
-    /// Of every controller.
+    /// The number of replicas of every controller.
     pub replicas: usize,
     pub crons: usize,
     pub nodes: u32,
     pub pods_per_node: usize,
     pub cpus_per_node: usize,
-    /// How many Pods that have ended may stay.
+    /// How many ended Pods may stay.
     pub ended_pods: Option<usize>,
 }
 
@@ -109,7 +109,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// A controller of the rest of a cluster.
+    /// A controller that only runs in a whole cluster.
     pub(crate) fn cluster_controller(&self, role: Role) -> Box<dyn Controller> {
         let cluster = self.cluster();
         let controller: Box<dyn Controller> = match role {
@@ -176,7 +176,7 @@ impl<S: Soundness> World<S> {
         self.user_creates(Kind::NODE, "", &node);
     }
 
-    /// What Pods of a Job do on a node that runs nothing, and what they take of it.
+    /// Sets what the Pods of a Job do on a hollow node, and which resources they request.
     pub(crate) fn dress(&mut self, job: &mut Value, setup: &JobSetup) {
         let mut annotations = json!({format!("{PREFIX}restart-delay"): "1s"});
         let mut say = |key: &str, value: &str| annotations[format!("{PREFIX}{key}")] = value.into();
@@ -197,7 +197,7 @@ impl<S: Soundness> World<S> {
         template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
     }
 
-    /// Tells the node what becomes of a Pod.
+    /// Tells the hollow node how a Pod ends.
     pub(crate) fn user_steers(&mut self) -> bool {
         let Some(pod) = self.choose(Kind::POD).filter(|pod| !pod.has_ended()) else { return false };
         let owner = pod.owners().first().and_then(|owner| owner["uid"].as_str()).unwrap_or_default();
@@ -257,7 +257,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// Objects of other kinds, owned by anything, and by what is gone.
+    /// Objects of other kinds, owned by any object, including deleted ones.
     pub(crate) fn things_monkey(&mut self) -> bool {
         match self.choices.below(12) {
             0..=3 => {
@@ -309,7 +309,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// Up to two owners, some of which may be gone for long.
+    /// Up to two owners, some of which may have been deleted long ago.
     fn some_owners(&mut self) -> Value {
         let mut owners: Vec<Value> = Vec::new();
         for _ in 0..self.choices.below(3) {
@@ -379,7 +379,7 @@ impl<S: Soundness> World<S> {
 
     // ---- after the faults ----
 
-    /// Users give back what the cluster needs to finish its work, and end what would never end.
+    /// Users restore what the cluster needs to finish its work, and end what would never end.
     pub(crate) fn cluster_makes_up(&mut self) {
         if self.setup.cluster.is_none() {
             return;
@@ -400,8 +400,8 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// A Pod that fails and is restarted, over and over, whose Job never gives up, has ended or has let it go. It is no
-    /// controller's affair, so a user ends it. Where there is a limit the Job must end it.
+    /// A Pod that fails and is restarted, over and over, and whose Job has no limit, has ended or no longer owns it. No
+    /// controller is responsible for it, so a user ends it. If there is a limit, the Job must end it.
     pub(crate) fn users_end_a_stray(&mut self) -> bool {
         let exit_code = format!("{PREFIX}exit-code");
         let is_limited = |owner: &Value| {

@@ -1,4 +1,4 @@
-//! Things that must happen sometimes. A simulator that never saw a conflict proves nothing about conflicts.
+//! Events that must happen sometimes. A simulator that never produces a conflict proves nothing about conflicts.
 
 macro_rules! sometimes {
     ($($name:ident => $text:literal,)*) => {
@@ -75,14 +75,14 @@ sometimes! {
     TtlDeleted => "a TTL ran out",
     ManagedElsewhere => "a Job was managed by somebody else",
     OwnerRemoved => "a Pod lost its owner",
-    // From here on: of scenarios of their own.
+    // From here on: events of special worlds.
     StatusEdited => "a user edited a status",
     OlderState => "a server sent an older state than one that was seen",
     LeaseTaken => "an instance took the lease",
     LeaseLost => "an instance lost the lease",
     EventCounted => "an event was counted up",
     RestedSuspended => "a Job was suspended, or without parallelism, to the end",
-    // From here on: of a whole cluster.
+    // From here on: events of a whole cluster.
     HostCrashed => "a controller other than those of Jobs crashed",
     OwnerLookedFor => "an owner was looked for, and was not there",
     Collected => "the collector deleted a dependent",
@@ -131,7 +131,7 @@ impl Counters {
         }
     }
 
-    /// What should happen, and how often it did. `cluster`: in a whole cluster, where the rest is not asked for.
+    /// The events that should happen, and how often they did. `cluster`: those of a whole cluster, and no others.
     pub fn iter(&self, cluster: bool) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let ordinary = Sometimes::StatusEdited as usize;
         let asked = move |what: Sometimes| match cluster {
@@ -142,7 +142,7 @@ impl Counters {
         asked.map(|(what, text)| (*text, self.0[*what as usize]))
     }
 
-    /// What should have happened and did not.
+    /// The events that should have happened and did not.
     pub fn never(&self, cluster: bool) -> impl Iterator<Item = &'static str> + '_ {
         self.iter(cluster).filter(|(_, times)| *times == 0).map(|(text, _)| text)
     }

@@ -1,5 +1,5 @@
-//! The election of a leader in the simulated world: production's elector, on a network and clocks that fail. An instance
-//! whose lease is lost ends, as its process does, and begins again as a candidate.
+//! Leader election in the simulated world: production's elector, on a network and clocks that fail. An instance that
+//! loses its lease ends, as its process does, and begins again as a candidate.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl<S: Soundness> World<S> {
                 self.counters.hit(Sometimes::LeaseTaken);
                 self.trace.say(|| format!("c{instance} leads"));
                 let now = self.driver_now();
-                // L1: whoever leads has stopped, by its own clock, before others may take over.
+                // L1: a leader has stopped, by its own clock, before another instance may take over.
                 let others = self.hosts.iter().filter(|host| host.instance != Some(instance));
                 if others.filter_map(|host| host.candidate()).any(|candidate| candidate.leads(now)) {
                     self.oracle.fail("L1", format!("c{instance} leads, and so does another"));
@@ -98,7 +98,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// No more elections: all lead, as may happen, and the rest is a matter of counting.
+    /// No more elections: all instances lead, which is possible too, and only the counting is left to check.
     pub(crate) fn end_elections(&mut self) {
         for at in 0..self.hosts.len() {
             self.hosts[at].off = self.hosts[at].candidate().is_some();

@@ -1,5 +1,5 @@
-//! Controllers behind bytes with one rule broken. A wrapper stands between the controller and the world and changes what
-//! goes through: production code knows nothing of it.
+//! Controllers behind bytes with one rule broken. A wrapper between the controller and the world changes what passes
+//! through: production code does not know about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, 
 
 use crate::cluster::Role;
 
-/// Whose bug it is.
+/// The controller that each bug belongs to.
 pub(crate) const FLAWS: &[(Bug, Role)] = &[
     (Bug::CollectsUnlooked, Role::Collector),
     (Bug::CollectsByName, Role::Collector),
@@ -27,7 +27,7 @@ pub(crate) const FLAWS: &[(Bug, Role)] = &[
     (Bug::CronTrustsItsView, Role::CronJobs),
 ];
 
-/// The controller as it is, or with the bug in it that there is to be.
+/// The controller as it is, or with the put-back bug that is enabled.
 pub(crate) fn put_in<S: Soundness>(controller: Box<dyn Controller>, role: Role, soundness: S) -> Box<dyn Controller> {
     match FLAWS.iter().find(|(bug, of)| *of == role && soundness.has(*bug)) {
         Some((bug, _)) => {
@@ -44,16 +44,16 @@ struct Flawed {
     /// CronJobs and ConfigMaps as the stream showed them.
     shown: BTreeMap<CompactString, Bytes>,
     listing: bool,
-    /// Namespaces and kinds that were told to be emptied.
+    /// Namespaces and kinds whose content the controller has requested to delete.
     emptied: BTreeSet<(CompactString, &'static str)>,
 }
 
 enum Deed {
-    /// Goes its way, perhaps changed.
+    /// The request is sent, possibly changed.
     Send(Call),
-    /// Is not sent; the controller believes this.
+    /// The request is not sent; the controller receives this reply.
     Believe(Reply),
-    /// Is sent, and the controller believes this before it is answered.
+    /// The request is sent, and the controller receives this reply before the real one.
     SendAndBelieve(Call, Reply),
 }
 

@@ -1,4 +1,4 @@
-//! After the chaos: faults stop, and the world must settle, finish every Job and come to rest.
+//! After the faults: they stop, and the world must settle, finish every Job and come to rest.
 
 use tally_core::job::JobView;
 use tally_core::mutation::Soundness;
@@ -108,11 +108,11 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// I9: a Job that is suspended, or has no parallelism, has no Pods that run, and has counted those that have ended.
+    /// I9: a Job that is suspended, or has no parallelism, has no running Pods, and has counted those that have ended.
     fn check_rests(&mut self, job: &JobView) {
         self.counters.hit(Sometimes::RestedSuspended);
         let live = self.api.live_pods(job, |_| true);
-        // BLPI-3: a failed Pod is kept until there is another for its index.
+        // BLPI-3: a failed Pod is kept until its index has another Pod.
         let may_be_kept = job.spec.limits_each_index();
         let held = self.api.pods_of(&job.uid).any(|pod| {
             let kept = may_be_kept && pod.view.phase == Phase::Failed;
@@ -125,7 +125,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// E1: no event is told more often than it happened. Fewer is no crime: they are told on a best effort.
+    /// E1: no event is reported more often than it happened. Fewer reports are permitted: Events are best effort.
     fn check_events(&mut self) {
         let counted: u64 =
             self.api.archive.all(&Kind::EVENT).filter_map(|event| event.object()["count"].as_u64()).sum();

@@ -1,6 +1,6 @@
-//! Controllers in the simulated world, all of them as production runs them: behind bytes, with the driver's own reflectors
-//! and request queue. Their streams lag, stall, break, are resumed or listed anew, in pieces; what they ask for is
-//! delayed, reordered, refused, lost, or carried out after it was given up for lost.
+//! Controllers in the simulated world, all of them as production runs them: behind bytes, with the driver's own
+//! reflectors and request queue. Their streams lag, stall, break, are resumed or listed again, in pieces; their
+//! requests are delayed, reordered, refused, lost, or carried out after their sender gave up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -38,9 +38,9 @@ use crate::world::{BEGINNING, World};
 
 pub(crate) struct Host<S: Soundness> {
     pub(crate) role: Role,
-    /// The process it is part of, if it is one that counts Pods.
+    /// The process that it is part of, if that process counts Pods.
     pub(crate) instance: Option<usize>,
-    /// It waits for its process to lead.
+    /// It waits until its process leads.
     pub(crate) off: bool,
     brain: Brain<S>,
     pub(crate) incarnation: u32,
@@ -52,11 +52,11 @@ pub(crate) struct Host<S: Soundness> {
     limit: Limit,
     /// Of a recorder.
     pub(crate) mailbox: Option<Mailbox>,
-    /// What the controller knew when it asked for what is not answered.
+    /// What the controller knew when it sent each request that is not answered yet.
     known: BTreeMap<RequestId, Known>,
 }
 
-/// The Job controller is also looked into.
+/// The Job controller has its own variant because the simulator also inspects its state.
 pub(crate) enum Brain<S: Soundness> {
     Job(Box<JobController<S>>),
     Candidate(Box<Candidate>),
@@ -67,7 +67,7 @@ struct Followed<S> {
     reflector: Reflector<S>,
     source: Source,
     seen: Revision,
-    /// Nothing comes for now, and nobody says so.
+    /// Nothing is delivered for now, and no error is reported.
     stalled: bool,
     /// By the world's clock.
     opens_at: Timestamp,
@@ -80,18 +80,18 @@ enum Source {
         at: Revision,
         rest: VecDeque<Arc<Version>>,
     },
-    /// From the next version of the log on.
+    /// From this version of the log on.
     Changes(usize),
 }
 
-/// A request in flight.
+/// An in-flight request.
 pub(crate) struct Sent {
     pub(crate) host: usize,
     pub(crate) incarnation: u32,
     pub(crate) request: Request,
     known: Known,
     pub(crate) response: Option<(Response, Timestamp)>,
-    /// Its sender has given it up: no answer will be heard.
+    /// Its sender has given up: no response is delivered.
     given_up: bool,
 }
 
@@ -101,18 +101,18 @@ struct Known {
     asking: Option<Box<Asking>>,
 }
 
-/// What the sender of a request knew when it asked.
+/// What the sender of a request knew when it sent it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asking {
     /// How far each of its streams had come, in their order.
     pub(crate) seen: Vec<Revision>,
-    /// The newest state it can have seen something of: that of a list which is not complete yet.
+    /// The newest state of which it can have seen a part: that of a list which is not complete yet.
     pub(crate) glimpsed: Vec<Revision>,
-    /// The CronJob as it last read it, if it is one that it starts a Job for.
+    /// The CronJob as the controller last read it, if the request starts a Job for one.
     pub(crate) read: Option<Arc<Value>>,
-    /// Which of all bindings it is, in the order in which they were first asked for.
+    /// The position among all bindings, in the order in which they were first requested.
     pub(crate) turn: u64,
-    /// Nodes that it has looked for in vain.
+    /// Nodes that it has read and that did not exist.
     pub(crate) missed: BTreeSet<CompactString>,
 }
 
@@ -197,7 +197,7 @@ impl<S: Soundness> Host<S> {
 }
 
 impl Role {
-    /// Judged by the oracle; the others are the judge's.
+    /// Judged by the oracle; the others are judged by the judge.
     fn counts(self) -> bool {
         matches!(self, Self::Job | Self::Ttl | Self::Candidate | Self::Recorder)
     }
@@ -235,7 +235,7 @@ impl<S: Soundness> World<S> {
         self.api.now + self.hosts[at].clock
     }
 
-    /// Since the driver began, by a clock that does not jump.
+    /// The time since the driver began, by a clock that does not jump.
     pub(crate) fn driver_now(&self) -> Duration {
         Duration::from_millis((self.api.now - BEGINNING).millis().max(0) as u64)
     }
@@ -260,7 +260,7 @@ impl<S: Soundness> World<S> {
         self.leadership_changed(at, &change);
     }
 
-    /// Events of the controllers of an instance go to its recorder, where it has one.
+    /// Events of the controllers of an instance go to its recorder, if it has one.
     fn take_events(&mut self, at: usize) {
         let Host { role, instance, .. } = self.hosts[at];
         let events = std::mem::take(&mut self.hosts[at].out.events);
@@ -344,7 +344,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// Sends what the driver would send now.
+    /// Sends the requests that the driver would send now.
     fn send(&mut self, at: usize) -> bool {
         let now = self.driver_now();
         let mut any = false;
@@ -372,7 +372,7 @@ impl<S: Soundness> World<S> {
             let first = self.choices.below(streams);
             for turn in 0..streams {
                 let stream = (first + turn) % streams;
-                // Mostly a few at a time: a burst is what a stream that was behind brings.
+                // Mostly a few at a time: a burst is what a stream that was behind delivers.
                 let most = [1, 3, 1000][self.choices.below(3)];
                 if self.hear(at, stream, most) {
                     return true;
@@ -382,7 +382,7 @@ impl<S: Soundness> World<S> {
         false
     }
 
-    /// Brings a controller up to `most` things of one of its streams. False: there was nothing.
+    /// Delivers up to `most` events of one stream to its controller. False: there were none.
     fn hear(&mut self, at: usize, stream: usize, most: usize) -> bool {
         if self.hosts[at].is_idle() || self.hosts[at].streams[stream].stalled {
             return false;
@@ -442,8 +442,8 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// Opens a stream. A list is possibly of the past: never older than what the server keeps, and where it is older than
-    /// what the reflector asked for, as a server that is behind may send it, that is the reflector's business.
+    /// Opens a stream. A list may be of the past: never older than what the server keeps. If it is older than what the
+    /// reflector asked for, as a server that is behind may send it, the reflector must handle that.
     fn open(&mut self, at: usize, stream: usize) {
         let start = self.hosts[at].streams[stream].reflector.start();
         let kind = self.hosts[at].streams[stream].reflector.stream().kind;
@@ -503,7 +503,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// A stream is over.
+    /// A stream has ended.
     fn breaks(&mut self, at: usize, stream: usize, trouble: Option<&Trouble>) {
         let now = self.api.now;
         let followed = &mut self.hosts[at].streams[stream];
@@ -544,7 +544,7 @@ impl<S: Soundness> World<S> {
 
     // ---- time ----
 
-    /// A driver wakes its controllers now and then, due or not.
+    /// A driver wakes its controllers now and then, whether a wake-up is due or not.
     pub(crate) fn tick_for_nothing(&mut self, hosts: Range<usize>) -> bool {
         let at = hosts.start + self.choices.below(hosts.len());
         if self.hosts[at].is_idle() {
@@ -571,7 +571,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// By the world's clock, and never before the moment: the world counts milliseconds.
+    /// By the world's clock, and never earlier than requested: the world counts milliseconds.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
         let now = self.api.now;
         let wakes = |host: &Host<S>| {
@@ -608,7 +608,7 @@ impl<S: Soundness> World<S> {
         let (host, incarnation, given_up, known) = (*host, *incarnation, *given_up, known.clone());
         let call = request.call.clone();
         let role = self.hosts[host].role;
-        // Who was asked long ago and acts now is one more that acts.
+        // An instance that sent a request long ago also counts as acting when the request is carried out now.
         let context = Context { incarnations: self.incarnations, ..known.context };
         if role == Role::Job {
             self.check_removal_resumed(&call, host, incarnation, context);
@@ -663,7 +663,8 @@ impl<S: Soundness> World<S> {
         match (call.kind, call.verb, refusal) {
             (Kind::JOB, Verb::MergePatch, Some((409, _))) => self.counters.hit(Sometimes::Conflict),
             (Kind::JOB, Verb::MergePatch, Some((403 | 422, _))) => {
-                // Against the status it was planned from it was valid; somebody else's edit may have made it otherwise.
+                // The write was valid for the status it was planned from; an edit by another writer may have made it
+                // invalid.
                 if let (Action::WriteJobStatus { name, revision: Some(_), .. }, Reply::Refused(refusal)) =
                     (Action::of(call), reply)
                     && !refusal.causes.iter().any(|(field, _)| field == "metadata.uid")
@@ -796,7 +797,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// The sender is told that nobody knows; the request is still on its way.
+    /// The sender receives an unknown outcome; the request is still in flight.
     pub(crate) fn give_up(&mut self, hosts: Range<usize>) -> bool {
         let open = |sent: &Sent| sent.response.is_none() && !sent.given_up;
         let Some(at) = self.choose_sent(&hosts, open) else { return false };
@@ -822,7 +823,7 @@ impl<S: Soundness> World<S> {
             (503, "ServiceUnavailable", "not now, but then", 1),
             (429, "TooManyRequests", "not so fast", 2),
         ]);
-        // A status that is refused for good would be a bug of ours, not a fault of the world's.
+        // A status that is refused permanently would be a bug of ours, not a fault of the world.
         let (code, reason, message) =
             if status && code == 403 { (503, "", "not now") } else { (code, reason, message) };
         self.say_call(at, message);
@@ -832,8 +833,8 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// Somebody on the way answers, whether or not the server has carried the request out; or the server does, after the
-    /// write, with an error. What that means is for production code to say.
+    /// A proxy answers, whether or not the server has carried out the request; or the server answers with an error
+    /// after the write. Production code decides what that means.
     pub(crate) fn misanswer(&mut self, hosts: Range<usize>) -> bool {
         let open = |sent: &Sent| sent.response.is_none() && !sent.given_up;
         let Some(at) = self.choose_sent(&hosts, open) else { return false };
@@ -897,7 +898,7 @@ impl<S: Soundness> World<S> {
         }
         let paused = self.hosts[at].paused && instance.is_none();
         self.hosts[at] = Host { incarnation: incarnation + 1, clock, paused, ..self.new_host(role, instance) };
-        // Some of what it sent may still arrive.
+        // Some of the requests it sent may still arrive.
         self.sent.retain(|sent| sent.host != at || sent.response.is_none());
         let mut turn = 0;
         while turn < self.sent.len() {
@@ -928,7 +929,7 @@ impl<S: Soundness> World<S> {
         (streams > 0).then(|| (at, self.choices.below(streams)))
     }
 
-    /// A stream ends by itself, breaks, or is told that the server has forgotten.
+    /// A stream ends by itself, breaks, or receives 410 because the server no longer has its revision.
     pub(crate) fn cut_any(&mut self, hosts: Range<usize>) -> bool {
         let Some((at, stream)) = self.choose_stream(hosts) else { return false };
         let followed = &self.hosts[at].streams[stream];
@@ -996,7 +997,7 @@ impl<S: Soundness> World<S> {
         true
     }
 
-    /// History is forgotten. Watches that would have to begin before this revision list anew.
+    /// History is compacted. Watches that would have to begin before this revision list again.
     pub(crate) fn compact(&mut self) -> bool {
         let head = self.api.head();
         let back = self.choices.below(20) as u64;
@@ -1027,7 +1028,7 @@ impl<S: Soundness> World<S> {
                 followed.stalled = false;
             }
         }
-        // What was given up is carried out now, or never.
+        // A request whose sender gave up is carried out now, or never.
         let mut turn = 0;
         while turn < self.sent.len() {
             let forgotten = self.sent[turn].given_up && self.choices.below(2) == 0;
@@ -1050,7 +1051,8 @@ impl<S: Soundness> World<S> {
             }
             return true;
         }
-        // In turns: with two leaders the streams of the first could otherwise keep the second from ever reading its own.
+        // In turns: with two leaders the streams of the first could otherwise keep the second from ever reading its
+        // own.
         let hosts = self.hosts.len();
         for host in 0..hosts {
             let at = (self.calm_turn + host) % hosts;
@@ -1070,8 +1072,8 @@ impl<S: Soundness> World<S> {
         false
     }
 
-    /// Requests that could undo what came after them. The content of a namespace is deleted by the name of the
-    /// namespace, as the API has it: nothing keeps such a request, once in flight, from a later namespace of that name.
+    /// Loses requests that could undo later changes. The content of a namespace is deleted by the name of the
+    /// namespace, as in the API: nothing keeps such a request, once in flight, from a later namespace of that name.
     pub(crate) fn lose_requests_about(&mut self, namespace: &str) {
         let now = self.api.now;
         for sent in &mut self.sent {

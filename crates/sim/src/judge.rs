@@ -1,15 +1,15 @@
-//! The laws of a whole cluster, held against every write, and once more when all is at rest:
+//! The laws of a whole cluster, checked for every write, and again when everything is at rest:
 //!
-//! - G1: what has a living owner is not collected, and what has none does not stay; who goes in the foreground goes
-//!   after its dependents, who goes as an orphaner lets go of them first.
-//! - G2: a scheduler gives away no more than a node has, as far as it can know; who fits somewhere does not wait. A Pod
-//!   has one node in its life.
-//! - G3: a namespace goes when nothing is left in it, and then it does go.
-//! - G4: a Pod is removed by the collector of Pods only once it is on record as ended, and said to have lost its node
-//!   only after the node was looked for.
-//! - G5: nobody makes an ended Pod end in another way; a node lets go only of what was deleted.
-//! - G6: every namespace that lives has what every namespace has.
-//! - G7: a CronJob starts one Job for each time, as far as it can know, and none beside another that it forbids.
+//! - G1: an object with a living owner is not collected, and one without does not stay; an owner that is deleted in the
+//!   foreground is removed after its dependents, one that orphans its dependents releases them first.
+//! - G2: a scheduler assigns no more than a node has, as far as it can know; a Pod that fits somewhere does not wait. A
+//!   Pod has one node in its life.
+//! - G3: a namespace is removed only when nothing is left in it, and then it must be removed.
+//! - G4: the Pod garbage collector removes a Pod only once its end is stored, and reports its node as lost only after
+//!   it has read the node and the node did not exist.
+//! - G5: no controller changes how an ended Pod has ended; a node removes only Pods that were deleted.
+//! - G6: every living namespace has the objects that every namespace has.
+//! - G7: a CronJob starts one Job for each time, as far as it can know, and none next to another if it forbids that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::cluster::{CERTIFICATE, KINDS, Role};
 use crate::counters::{Counters, Sometimes};
 use crate::host::Asking;
 
-/// Which law, and how it was broken.
+/// The violated law, and how it was violated.
 pub(crate) type Found = Option<(&'static str, String)>;
 
-/// One life of one controller.
+/// One incarnation of one controller.
 type Who = (usize, u32);
 
 const FOREGROUND: &str = "foregroundDeletion";
@@ -41,22 +41,22 @@ const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 #[derive(Default)]
 pub(crate) struct Judge {
     roles: Vec<Role>,
-    /// Since when an object names another as its owner, by both UIDs.
+    /// Since when an object has named another as its owner, by both UIDs.
     named: BTreeMap<(CompactString, CompactString), Revision>,
-    /// When an owner was first seen to wait for its dependents, or to let go of them.
+    /// When an owner was first observed to wait for its dependents, or to orphan them.
     leaving: BTreeMap<CompactString, Revision>,
-    /// When each Pod was given its node, and by which decision of a scheduler.
+    /// When each Pod was bound to its node, and by which decision of a scheduler.
     bound: BTreeMap<CompactString, (Revision, Option<Decision>)>,
-    /// Nodes that a collector of Pods has looked for in vain.
+    /// Nodes that a Pod garbage collector has read and that did not exist.
     missed: BTreeMap<Who, BTreeSet<CompactString>>,
-    /// The newest state of a CronJob that its controller has been shown in an answer, by name.
+    /// The newest state of a CronJob that its controller has received in a response, by name.
     read: BTreeMap<(Who, CompactString), Arc<Value>>,
-    /// What a scheduler knew when it first asked for a binding that it may have to ask for again, and its turn.
+    /// What a scheduler knew when it first requested a binding that it may have to request again, and its turn.
     placed: BTreeMap<(Who, Bytes), (Vec<Revision>, u64)>,
     turns: u64,
 }
 
-/// To give a Pod a node.
+/// A scheduler's decision to bind a Pod.
 #[derive(Clone, Copy)]
 struct Decision {
     by: Who,
@@ -74,7 +74,7 @@ impl Judge {
     pub(crate) fn asks(&mut self, who: Who, role: Role, call: &Call, known: &Asking) -> Asking {
         let mut asking = known.clone();
         match (role, call.verb) {
-            // What is asked for again was decided when it was first asked for.
+            // A retried request was decided when it was first sent.
             (Role::Scheduler, Verb::Create) => {
                 self.turns += 1;
                 let this = || (asking.seen.clone(), self.turns);
@@ -86,7 +86,7 @@ impl Judge {
                 let owner = body["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default();
                 asking.read = self.read.get(&(who, owner.into())).cloned();
             }
-            // The node may come back while the report is under way.
+            // The node may come back while the report is in flight.
             (Role::PodCollector, Verb::StrategicPatch) => {
                 asking.missed = self.missed.get(&who).cloned().unwrap_or_default();
             }
@@ -117,7 +117,7 @@ impl Judge {
         hit.into_iter().for_each(|hit| counters.hit(hit));
     }
 
-    /// A controller hears what became of its request.
+    /// A controller receives the response to its request.
     pub(crate) fn heard(&mut self, who: Who, role: Role, call: &Call, reply: &Reply) {
         match (role, reply) {
             (Role::PodCollector, Reply::Done(_)) if call.verb == Verb::Get => {
@@ -174,7 +174,7 @@ impl Judge {
         found
     }
 
-    /// Keeps the books.
+    /// Updates the judge's records.
     fn note(&mut self, written: &Written) {
         let Version { at, gone, .. } = &*written.after;
         let uid: CompactString = written.after.uid().into();
@@ -212,7 +212,8 @@ impl Judge {
         };
         let goes = after.gone || after.deleting();
         if goes && !before.deleting() {
-            // Whoever goes may yet change its mind about its dependents, and be seen too late.
+            // An owner that is being deleted may still change its propagation policy, and the collector may see that
+            // too late.
             let living = before.owners().iter().find(|owner| {
                 let known = |known: &[Revision]| stays_at(archive, before, owner, known);
                 stays(archive, before, owner)
@@ -245,10 +246,10 @@ impl Judge {
         None
     }
 
-    /// The collector took the last finalizer away: nobody who named this owner before it was deleted is left behind.
+    /// The collector removed the last finalizer: no object that named this owner before its deletion is left behind.
     fn left(&self, owner: &Version, archive: &Archive, asking: Option<&Asking>) -> Found {
         let since = self.leaving.get(owner.uid()).copied()?;
-        // Who has waited long enough goes by what it has seen.
+        // A collector that has waited long enough for its streams acts on what they have shown.
         if asking.is_some_and(|asking| asking.seen.iter().any(|seen| *seen < since)) {
             return None;
         }
@@ -262,7 +263,7 @@ impl Judge {
         broken("G1", format!("{} went before {plural} {}, which names it", owner.name, left.name))
     }
 
-    /// G2, as far as single writes go.
+    /// G2, for single writes.
     fn pod_bound(
         &mut self,
         written: &Written,
@@ -287,7 +288,8 @@ impl Judge {
         self.bound.insert(pod.uid().into(), (pod.at, decision));
         let decision = decision?;
         counters.hit(Sometimes::Bound);
-        // Requests overtake each other: what was decided after this and done before it must have reckoned with it.
+        // Requests overtake each other: a binding that was decided after this one and carried out before it must have
+        // taken this one into account.
         let there =
             || archive.all(&Kind::POD).filter(|other| other.text("/spec/nodeName") == node && !other.has_ended());
         for other in there() {
@@ -309,8 +311,8 @@ impl Judge {
         None
     }
 
-    /// Whether a decision gave away more than the node had, as far as the scheduler could know: of what its streams had
-    /// shown, and of its own decisions up to this one.
+    /// Whether a decision assigned more than the node had, as far as the scheduler could know: from what its streams
+    /// had shown, and from its own decisions up to this one.
     fn gave_too_much<'a>(
         &self,
         pod: &Version,
@@ -328,7 +330,7 @@ impl Judge {
             bound.is_some_and(|(at, by)| *at <= decision.pods_seen || by.as_ref().is_some_and(own))
         };
         let mut known = there.filter(knows).map(|pod| Amount::of_pod(pod)).fold(Amount::default(), Amount::plus);
-        // Who asks for no processor takes none: what others have given away too much of is nothing to it.
+        // A Pod that requests no CPU takes none: CPU that others have overcommitted does not matter to it.
         if Amount::of_pod(pod).milli_cpu == 0 {
             known.milli_cpu = 0;
         }
@@ -371,7 +373,7 @@ fn uids(owners: &[Value]) -> impl Iterator<Item = &str> {
     owners.iter().filter_map(|owner| owner["uid"].as_str())
 }
 
-/// The object that a reference means, if it is there.
+/// The object that a reference refers to, if it exists.
 fn find<'a>(archive: &'a Archive, dependent: &Version, owner: &Value) -> Option<&'a Version> {
     let kind = KINDS.iter().find(|kind| owner["kind"] == kind.kind)?;
     let namespace = if kind.namespaced { dependent.namespace.as_str() } else { "" };
@@ -379,14 +381,14 @@ fn find<'a>(archive: &'a Archive, dependent: &Version, owner: &Value) -> Option<
     (owner["uid"] == found.uid()).then_some(found)
 }
 
-/// Whether an owner is reason enough to stay: it is there, and does not want its dependents to go first.
+/// Whether an owner keeps its dependent: the owner exists, and does not wait for its dependents to be removed first.
 fn stays(archive: &Archive, dependent: &Version, owner: &Value) -> bool {
     let known = KINDS.iter().any(|kind| owner["kind"] == kind.kind);
     let found = find(archive, dependent, owner);
     !known || found.is_some_and(|owner| !waits_for_dependents(owner))
 }
 
-/// The same of the owner as it was when the streams of all kinds had come so far.
+/// The same, for the owner as it was when the streams of all kinds had come this far.
 fn stays_at(archive: &Archive, dependent: &Version, owner: &Value, known: &[Revision]) -> bool {
     let Some(at) = KINDS.iter().position(|kind| owner["kind"] == kind.kind) else { return true };
     let namespace = if KINDS[at].namespaced { dependent.namespace.as_str() } else { "" };
@@ -505,7 +507,7 @@ fn namespace_gone(namespace: &Version, archive: &Archive, counters: &mut Counter
     broken("G3", format!("{} went, and {plural} {} is left in it", namespace.name, left.name))
 }
 
-/// G2 and G4: who fits does not wait, who has lost its node is not left alone.
+/// G2 and G4: a Pod that fits does not wait, and a Pod that has lost its node does not stay.
 fn pods_at_rest(archive: &Archive) -> Found {
     let mut free: BTreeMap<&str, Amount> = BTreeMap::new();
     for node in archive.all(&Kind::NODE) {
@@ -534,7 +536,7 @@ fn pods_at_rest(archive: &Archive) -> Found {
     None
 }
 
-/// G7: a CronJob knows of no Job that has ended or gone.
+/// G7: no CronJob lists a Job as active that has ended or is gone.
 fn crons_at_rest(archive: &Archive) -> Found {
     for cron in archive.all(&Kind::CRON_JOB) {
         for active in cron.list("/status/active") {
@@ -554,7 +556,7 @@ pub(crate) fn is_finished(job: &Version) -> bool {
     })
 }
 
-/// What Pods take and nodes have, as far as it is ever scarce here.
+/// What Pods request and nodes have, as far as it is ever scarce here.
 #[derive(Clone, Copy, Debug, Default)]
 struct Amount {
     milli_cpu: i64,

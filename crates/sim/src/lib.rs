@@ -1,4 +1,5 @@
-//! The deterministic world: machines under faults, in one thread, from a seed; and the oracle that judges every write.
+//! The deterministic simulator: controllers under faults, in one thread, from a seed; and the oracle that judges every
+//! write.
 
 pub mod action;
 mod actors;

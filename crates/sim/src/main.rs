@@ -16,11 +16,11 @@ use tally_sim::scenarios::{self, SCENARIOS, Scenario};
 use tally_sim::search::Search;
 use tally_sim::{model, mutants};
 
-/// How many schedules a mutant gets, from a seed drawn at random, before it counts as having survived.
+/// How many schedules a mutant gets, from a random seed on, before it counts as having survived.
 const MUTANT_BUDGET: u64 = 20_000;
-/// `today+N` has room for so many.
+/// The number of seeds per day for `today+N`.
 const SEEDS_A_DAY: u64 = 1_000_000;
-/// How much of a trace is worth reading.
+/// How many lines of a trace are printed.
 const TRACE_LINES: usize = 80;
 
 /// Prints a line. A reader that closes the pipe early is not an error.
@@ -206,7 +206,7 @@ fn run_seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, full: bool) -> boo
     }
 }
 
-/// Prints the shortest trace we can find of the same violation.
+/// Prints the shortest trace that is found for the same violation.
 fn explain(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &str) {
     let shrunk = run::shrink(tape, bug, scenario, invariant);
     let outcome = run::replay(&shrunk, bug, scenario);
@@ -223,7 +223,7 @@ fn explain(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &str) 
     }
 }
 
-/// Every scenario, in turns.
+/// Runs all worlds, in turns.
 fn run_all(range: Range<u64>, file: Option<&Path>) -> Result<bool> {
     let started = Instant::now();
     say!("seeds {}..{} in {} scenarios", range.start, range.end, SCENARIOS.len());
@@ -328,7 +328,7 @@ fn run_mutants(from: u64) -> bool {
     survivors.is_empty()
 }
 
-/// A line of progress on a terminal; nothing elsewhere.
+/// A line of progress on a terminal; otherwise nothing.
 struct Progress {
     total: u64,
     shown: Instant,

@@ -1,8 +1,8 @@
-//! Known bugs, put back one at a time. A simulator that does not find them would not find their next of kin either.
+//! Known bugs, put back one at a time. A simulator that does not find them would not find similar ones either.
 
 use tally_core::mutation::Bug;
 
-/// Where to look for a bug first. All seeds would find it; the right trouble finds it sooner.
+/// The world in which to search for a bug first. Any seeds would find it; the right faults find it sooner.
 pub fn scenario_for(bug: Bug) -> &'static str {
     match bug {
         Bug::NoGate | Bug::OrphanWithoutGate => "stale-views",
@@ -75,7 +75,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
     }
 }
 
-/// The scenario of the fault matrix a bug belongs to.
+/// The known bug in the fault matrix that a put-back bug belongs to.
 pub fn label(bug: Bug) -> &'static str {
     match bug {
         Bug::NoGate => "S01 no gate",

@@ -1,18 +1,18 @@
-//! The ghost ledger: what really happened, kept outside the store, and the invariants held against every write. I15 to I25
-//! are in `laws`, G1 to G7 in `judge.rs`; `docs/scenarios.md` has all of them at length.
+//! The ghost ledger: what really happened, kept outside the store, and the invariants checked for every write. I15 to
+//! I25 are in `laws`, G1 to G7 in `judge.rs`; `docs/scenarios.md` describes all of them in full.
 //!
-//! - I1: no UID is tallied twice, nor as what it never was.
+//! - I1: no UID is tallied twice, nor with an outcome that it never had.
 //! - I2: at rest every Pod that carried the finalizer and ended is tallied, or need not be.
-//! - I3: no finalizer goes before its Pod is on record.
+//! - I3: no finalizer is removed before its Pod is recorded.
 //! - I4: no UID is listed twice, and at most 500 are.
-//! - I5: counters and conditions that decide are not taken back.
+//! - I5: counters and conditions that decide are not reverted.
 //! - I6: a finished Job has nothing left to do, and is not written any more.
-//! - I7: the counts fit together, and no more Pods live than may.
-//! - I8: no index is complete and failed, out of range, or complete by no Pod.
+//! - I7: the counts are consistent, and no more Pods live than permitted.
+//! - I8: no index is complete and failed, out of range, or complete without a Pod.
 //! - I9: when faults stop, every Job finishes, and then nothing is written (`heal.rs`).
 //! - I10: planning again yields nothing (`world.rs`).
 //! - I11: no Job ends before it starts, and nothing is early.
-//! - I12: the same seed gives the same trace (`crates/tally/tests/cli.rs`).
+//! - I12: the same seed gives the same trace (`crates/sim/tests/cli.rs`).
 //! - I13: every status that is written passes the server's validation (`host.rs`).
 //! - I14: work is done once.
 //! - L1: a leader has stopped before another takes over (`election.rs`).
@@ -36,7 +36,7 @@ pub struct Violation {
     pub text: String,
 }
 
-/// What the writer of the current change knew when it asked.
+/// What the writer of the current change knew when it sent the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context {
     pub asked_at: Timestamp,
@@ -44,7 +44,7 @@ pub struct Context {
     pub jobs_at: Revision,
     pub clocks_sane: bool,
     pub incarnations: usize,
-    /// In which step of the world.
+    /// The step of the world in which it was sent.
     pub step: usize,
 }
 
@@ -63,26 +63,26 @@ struct PodGhost {
     forgiven: Option<&'static str>,
     removed_by: Option<Actor>,
     ended: bool,
-    /// It is gone, or somebody has changed what it is.
+    /// The Pod is gone, or a third party has changed its owner or labels.
     meddled: bool,
 }
 
 #[derive(Debug, Default)]
 struct JobGhost {
     max_parallelism: i32,
-    /// Since when its spec is as it is.
+    /// The revision since which its spec is unchanged.
     spec_since: Revision,
-    /// How many indexes it had, since when.
+    /// The number of indexes, and since when.
     limits: Vec<(Revision, u32)>,
     completed_ever: BTreeSet<u32>,
     ever_suspended: bool,
     gone: bool,
-    /// Somebody else has written its status.
+    /// A third party has written its status.
     meddled: bool,
 }
 
 impl JobGhost {
-    /// A Pod may be let go by the number of indexes the Job had when the Pod last changed, or later.
+    /// A Pod may be released by the number of indexes that the Job had when the Pod last changed, or later.
     fn smallest_limit_since(&self, at: Revision) -> u32 {
         let before = self.limits.iter().rev().find(|(since, _)| *since <= at);
         let after = self.limits.iter().filter(|(since, _)| *since > at);
@@ -96,7 +96,7 @@ pub struct Oracle {
     jobs: BTreeMap<JobUid, JobGhost>,
     pub violation: Option<Violation>,
     pub uncounted_limit: usize,
-    /// The most Pods beyond `parallelism` ever live at once.
+    /// The most Pods beyond `parallelism` that ever lived at once.
     pub excess: usize,
     pub(crate) laws: Laws,
 }
@@ -454,7 +454,8 @@ impl Oracle {
         ghost.index = ghost.index.or(after.index);
         ghost.ever_tracked |= after.tracked;
         ghost.ever_succeeded |= after.phase == Phase::Succeeded;
-        // Taken from its Job by somebody's hand: if it comes back that is an adoption, and the Job may have gone on without.
+        // Taken from its Job by a third party: if it comes back that is an adoption, and the Job may have replaced it
+        // meanwhile.
         if before.is_some_and(|before| before.job().is_some()) && after.job().is_none() && actor != Actor::Node {
             ghost.created_by = Actor::User;
         }
@@ -479,10 +480,10 @@ impl Oracle {
         }
     }
 
-    /// I14: work is done once. As long as no Pod of a Job has failed, gone or been changed by others, and the Job wants as
-    /// much as at first, controllers never make more Pods than completions, however many lead and whatever they know.
-    /// Pods that others made and a Job adopts come on top of that, each at most once: a leader may make one while another
-    /// adopts one.
+    /// I14: work is done once. As long as no Pod of a Job has failed, been deleted or been changed by others, and the
+    /// Job wants as much as at first, controllers never create more Pods than completions, however many lead and
+    /// whatever they know. Pods that others created and a Job adopts are additional, each at most once: one leader may
+    /// create a Pod while another adopts one.
     fn check_work(&mut self, job: &JobView) {
         let Some(completions) = job.spec.completions else { return };
         let Some(ghost) = self.jobs.get(&job.uid) else { return };
@@ -533,7 +534,7 @@ impl Oracle {
         }
     }
 
-    /// I3: no finalizer goes before its Pod is in a committed ledger, unless nobody is to count it.
+    /// I3: no finalizer is removed before its Pod is in a committed ledger, unless no Job has to count the Pod.
     fn check_release(&mut self, before: &PodView, after: &PodView, actor: Actor, api: &Api, counters: &mut Counters) {
         let job = before.job().and_then(|uid| api.job_by_uid(uid)).map(|stored| stored.view.clone());
         let reason = match (&job, before.job()) {
@@ -614,7 +615,7 @@ impl Oracle {
         None
     }
 
-    /// H2: a Pod that somebody began to remove is still running; which one, and who began.
+    /// H2: a Pod whose removal has begun is still running; returns the controller that began it.
     pub fn half_removed(&self, pod: &PodView) -> Option<Actor> {
         if pod.tracked || !pod.is_active() {
             return None;
@@ -622,7 +623,7 @@ impl Oracle {
         self.pods.get(&pod.uid).and_then(|ghost| ghost.removed_by)
     }
 
-    /// A suspended Job removes all its Pods, in whatever order answers come.
+    /// A suspended Job removes all its Pods, in whatever order responses arrive.
     pub fn was_suspended(&self, job: &JobUid) -> bool {
         self.jobs.get(job).is_some_and(|ghost| ghost.ever_suspended)
     }
@@ -643,7 +644,7 @@ impl Oracle {
             if pod.phase == Phase::Failed && job.is_some_and(|stored| keeps(&stored.view)) {
                 continue;
             }
-            // A Job of a manager who is not there may adopt it yet.
+            // A Job of an absent manager may still adopt it.
             let waits =
                 |job: &JobView| !ours(job) && !job.status.is_finished() && job.spec.selector.matches(&pod.labels);
             if pod.controller.is_none() && api.jobs.values().any(|stored| waits(&stored.view)) {

@@ -1,4 +1,4 @@
-//! Objects as clients and nodes write them: the JSON that a view was, or is to be, read from.
+//! Objects as clients and nodes write them: the JSON from which a view was, or will be, decoded.
 
 use serde_json::{Map, Value, json};
 use tally_core::job::JobSpec;
@@ -9,7 +9,7 @@ use tally_core::pod::{
 /// The node every scheduled Pod is bound to.
 pub const NODE: &str = "node";
 
-/// A Pod as a user would create it: all that can be said before it runs.
+/// A Pod as a user would create it: all fields that can be set before it runs.
 pub fn new_pod(view: &PodView) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata(view),
@@ -80,7 +80,7 @@ pub fn pod_status(view: &PodView) -> Value {
     json!({"phase": phase, "conditions": conditions, "containerStatuses": containers(view)})
 }
 
-/// One container, `c`, whose restarts are the Pod's. It may have ended though the Pod has not.
+/// One container, `c`, whose restarts are the Pod's. It may have ended although the Pod has not.
 fn containers(view: &PodView) -> Value {
     let restarts = view.restarts.sum;
     let exit = view.exits.iter().find(|exit| exit.container == "c");
@@ -100,7 +100,7 @@ fn containers(view: &PodView) -> Value {
     }])
 }
 
-/// What a user changes when the spec becomes another: a merge patch.
+/// A merge patch that changes one spec into another, as a user would.
 pub fn spec_patch(old: &JobSpec, new: &JobSpec) -> Value {
     let mut spec = Map::new();
     let mut change = |field: &str, old: Value, new: Value| {

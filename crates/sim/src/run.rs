@@ -1,4 +1,4 @@
-//! Runs of the simulator: one seed, many seeds, mutants, and the shrinking of what fails.
+//! Runs of the simulator: one seed, many seeds, mutants, and shrinking of failures.
 
 use tally_core::mutation::{Bug, Sound, Soundness};
 
@@ -9,7 +9,7 @@ use crate::scenarios::Scenario;
 use crate::setup::Setup;
 use crate::world::World;
 
-/// Code with one known bug in it.
+/// Code with one put-back bug.
 #[derive(Clone, Copy, Debug)]
 pub struct Broken(pub Bug);
 
@@ -19,7 +19,7 @@ impl Soundness for Broken {
     }
 }
 
-/// What became of one schedule.
+/// The result of one schedule.
 pub struct Outcome {
     pub hash: u64,
     pub steps: usize,
@@ -107,10 +107,10 @@ pub fn seeds(
     campaign
 }
 
-/// How many runs shrinking may cost: enough for a short trace, not enough to be a nuisance.
+/// How many runs shrinking may cost: enough for a short trace, without taking too long.
 const SHRINK_RUNS: usize = 5_000;
 
-/// Looks for a calmer tape that breaks the same invariant: fewer steps first, then more harmless ones.
+/// Searches for a simpler tape that violates the same invariant: fewer steps first, then less disruptive ones.
 pub fn shrink(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &str) -> Tape {
     let mut best = tape.clone();
     let mut budget = SHRINK_RUNS;

@@ -1,4 +1,4 @@
-//! Named worlds: the general one of a seed, bent towards one kind of trouble.
+//! Named worlds: the general world of a seed, tuned towards one kind of fault.
 
 use tally_core::ledger::Limits;
 
@@ -21,7 +21,7 @@ impl Scenario {
         setup.cluster.is_some()
     }
 
-    /// Whether everything that must happen sometimes can happen in it. The others are bent towards a part of it.
+    /// Whether everything that must happen sometimes can happen in it. The others are tuned towards a part of it.
     pub fn has_everything(&self) -> bool {
         matches!(self.name, "any" | "cluster-faults")
     }
@@ -112,7 +112,7 @@ fn ends(setup: &mut Setup) {
     }
 }
 
-/// One Job for everything that has its time.
+/// One Job for everything that becomes due at a time.
 fn due(setup: &mut Setup) {
     let at = setup.chaos_steps;
     for (number, job) in setup.jobs.iter_mut().enumerate() {
@@ -133,7 +133,7 @@ fn due(setup: &mut Setup) {
     }
 }
 
-/// All controllers in place of models, and users who make work for them.
+/// All controllers instead of models, and users who create work for them.
 fn cluster(setup: &mut Setup, replicas: usize) {
     calm(setup);
     setup.instances = replicas;
@@ -148,7 +148,7 @@ fn cluster(setup: &mut Setup, replicas: usize) {
     setup.weights.job_monkey = 1;
 }
 
-/// A few of everything that befalls a cluster; which of them, the seed has said.
+/// A few of all faults of a cluster; the seed decides which.
 fn faults(setup: &mut Setup) {
     let some = |weight: &mut u32, at: usize| *weight = u32::from((setup.chaos_steps / 3) >> at & 1 == 1) * 2;
     let weights = &mut setup.weights;
@@ -466,7 +466,8 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.weights.pod_monkey = 6;
             setup.weights.job_monkey = 6;
             setup.orphans = true;
-            // With two leaders a Pod may be counted by the Job that goes and by the one that adopts it: a known limit.
+            // With two leaders a Pod may be counted by the Job that is deleted and by the one that adopts it: a known
+            // limit.
             setup.instances = 1;
         },
     },
@@ -491,7 +492,7 @@ pub const SCENARIOS: &[Scenario] = &[
         tune: |setup| {
             setup.meddles = true;
             setup.weights.conflict = 6;
-            // One who edits a status and takes finalizers off is believed.
+            // The controller trusts a user who edits a status and removes finalizers.
             setup.weights.pod_monkey = 0;
         },
     },
@@ -524,7 +525,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "cluster-faults",
         about: "G1-G7: all controllers together; streams lag and break, requests are lost or late, crashes",
         tune: |setup| {
-            // Now and then with a second leader, or what only two can do to each other would never happen.
+            // Sometimes with a second leader, otherwise events that need two leaders would never happen.
             let replicas = 1 + usize::from(setup.chaos_steps.is_multiple_of(3));
             cluster(setup, replicas);
             faults(setup);

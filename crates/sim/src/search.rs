@@ -1,5 +1,5 @@
-//! A range of seeds, run in many scenarios, in blocks that take turns. How far it has come can be kept in a file, so that
-//! a search of hours may be interrupted and goes on where it was.
+//! A range of seeds, run in many worlds, in blocks that take turns. The progress can be stored in a file, so that a
+//! search of hours can be interrupted and continues where it was.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::oracle::Violation;
 use crate::run;
 use crate::scenarios::Scenario;
 
-/// Seeds of one scenario before it is the next one's turn.
+/// Seeds of one world before the next world's turn.
 const BLOCK: u64 = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl<'a> Search<'a> {
         Self { seeds, scenarios, done: BTreeMap::new() }
     }
 
-    /// Goes on where a search of the same seeds was interrupted, if the file is there.
+    /// Continues an interrupted search of the same seeds, if the file exists.
     pub fn resume(&mut self, file: &Path) -> io::Result<()> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
@@ -87,8 +87,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Runs the next block of the scenario that has come least far. None: all is done. A seed that fails is run again
-    /// when the search is resumed.
+    /// Runs the next block of the world that has made the least progress. None: everything is done. A seed that fails
+    /// is run again when the search is resumed.
     pub fn next_block(&mut self) -> Option<Result<&'static str, Found>> {
         let behind = |scenario: &&&Scenario| self.done.get(scenario.name).map_or(0, |done| done.schedules);
         let scenario = *self.scenarios.iter().min_by_key(behind)?;

@@ -1,5 +1,5 @@
-//! What a run is about: how many instances, which Jobs, which faults and how often. Drawn from the seed, then bent by a
-//! named scenario.
+//! The configuration of a run: how many instances, which Jobs, which faults and how often. Drawn from the seed, then
+//! tuned by a named world.
 
 use serde_json::{Value, json};
 use tally_core::ledger::Limits;
@@ -32,7 +32,7 @@ pub struct Weights {
     pub pod_monkey: u32,
     pub job_monkey: u32,
     pub conflict: u32,
-    /// What controllers behind bytes do, and what befalls them.
+    /// Steps of controllers behind bytes, and their faults.
     pub hosts: u32,
     pub host_fault: u32,
     /// Users of a whole cluster.
@@ -98,18 +98,18 @@ pub struct JobSetup {
     pub replace_when_failed: bool,
     pub failure_policy: FailurePolicyKind,
     pub success_count: Option<i32>,
-    /// Rules instead of those above, as JSON.
+    /// Rules that replace those above, as JSON.
     pub failure_rules: Option<&'static str>,
     pub success_rules: Option<&'static str>,
     pub managed_elsewhere: bool,
-    /// Its selector is the user's, and so are its labels: Jobs of the same word select each other's Pods.
+    /// The user sets its selector and labels: Jobs with the same word select each other's Pods.
     pub manual_selector: Option<&'static str>,
     pub on_failure: bool,
-    /// Of a hundred Pods, how many fail.
+    /// The percentage of Pods that fail.
     pub fail_percent: usize,
     /// Its Pods never end by themselves; the deadline ends the Job.
     pub hangs: bool,
-    /// Somebody else's finalizer on the Job.
+    /// The Job has a finalizer of another party.
     pub held: bool,
 }
 
@@ -117,7 +117,7 @@ pub struct JobSetup {
 pub struct Setup {
     pub instances: usize,
     pub limits: Limits,
-    /// Requests of one controller that may be in flight at once.
+    /// In-flight requests of one controller at once.
     pub in_flight: usize,
     /// Instances wait for a lease, and end when they lose it.
     pub lease: bool,
@@ -125,20 +125,20 @@ pub struct Setup {
     pub events: bool,
     /// The second instance serves the Jobs of another manager, and not these.
     pub side_by_side: bool,
-    /// Users who delete a Job keep its Pods, and make the Job anew.
+    /// Users who delete a Job keep its Pods, and create the Job again.
     pub orphans: bool,
-    /// Users edit statuses, as far as validation lets them.
+    /// Users edit statuses, as far as validation permits.
     pub meddles: bool,
     /// Jobs that are suspended, or have no parallelism, when the faults stop stay so.
     pub stays_suspended: bool,
     pub chaos_steps: usize,
-    /// Crash the writer right after this many writes of controllers, its answer lost.
+    /// Crash the writer right after this many writes of controllers, with its response lost.
     pub crash_after_write: Option<u64>,
-    /// The Job monkey does nothing but change parallelism.
+    /// The Job monkey only changes parallelism.
     pub only_scales: bool,
     pub weights: Weights,
     pub jobs: Vec<JobSetup>,
-    /// All controllers there are, on nodes, instead of models of a node and a garbage collector.
+    /// All controllers, on nodes, instead of models of a node and a garbage collector.
     pub cluster: Option<ClusterSetup>,
 }
 
@@ -213,7 +213,7 @@ impl JobSetup {
             _ => FailurePolicyKind::None,
         };
         let hangs = choices.one_in(10);
-        // SPECVAL-15 and -20: what exceeds the completions is refused.
+        // SPECVAL-15 and -20: values that exceed the completions are refused.
         let most = completions.unwrap_or(0);
         Self {
             indexed,

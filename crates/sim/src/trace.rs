@@ -1,4 +1,4 @@
-//! What happened, as a hash always and in words on demand.
+//! What happened, always as a hash and on demand as text.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -9,7 +9,7 @@ use tally_runtime::kit::Meta;
 
 use crate::action::{Action, PodChange};
 
-/// What happened, as a hash always and as text on demand.
+/// What happened, always as a hash and on demand as text.
 pub(crate) struct Trace {
     pub(crate) hash: u64,
     pub(crate) lines: Option<Vec<String>>,

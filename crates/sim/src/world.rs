@@ -24,7 +24,7 @@ use crate::oracle::{Context, Oracle, Violation};
 use crate::setup::{JobSetup, OTHER_MANAGER, Setup};
 use crate::trace::{Trace, describe_job};
 
-/// When the world begins: a round date that is no special number.
+/// When the world begins: a round date without special meaning.
 pub(crate) const BEGINNING: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
 pub struct World<S: Soundness> {
@@ -35,7 +35,7 @@ pub struct World<S: Soundness> {
     /// The Job controller of each instance, the TTL controller of each, then those of the rest of a cluster.
     pub(crate) hosts: Vec<Host<S>>,
     pub(crate) sent: Vec<Sent>,
-    /// Whose turn it is in a world without faults.
+    /// The turn in a world without faults.
     pub(crate) calm_turn: usize,
     pub(crate) oracle: Oracle,
     pub counters: Counters,
@@ -44,22 +44,22 @@ pub struct World<S: Soundness> {
     pub(crate) clocks_sane: bool,
     pub(crate) incarnations: usize,
     pub(crate) last_status_writer: BTreeMap<Key, usize>,
-    /// Which Pods each incarnation has ever asked to remove.
+    /// Which Pods each incarnation has ever requested to remove.
     pub(crate) removals_asked: BTreeSet<(usize, u32, CompactString)>,
     pub steps: usize,
     /// Writes of Job and TTL controllers that were carried out.
     pub writes: u64,
     pub(crate) healing: bool,
     pub(crate) judge: Judge,
-    /// What the controller knew whose request is being carried out.
+    /// What the controller whose request is being carried out knew.
     pub(crate) asking: Option<Asking>,
-    /// How often another controller had something to tell users.
+    /// How many events the controllers that are not part of an instance have emitted.
     pub(crate) told: u64,
-    /// The Job that each Pod last belonged to, where that is asked about.
+    /// The Job that each Pod last belonged to, in worlds that need it.
     owners: BTreeMap<PodUid, JobUid>,
-    /// Events that recorders were given.
+    /// Events that were passed to recorders.
     pub(crate) posted: u64,
-    /// Controllers that were started.
+    /// The number of controllers started.
     begun: u32,
 }
 
@@ -159,7 +159,7 @@ impl<S: Soundness> World<S> {
         self.settle_changes(Context::default());
     }
 
-    /// Chaos first, then healing, then rest.
+    /// Faults first, then healing, then rest.
     pub fn run(&mut self) -> Result<(), Violation> {
         let steps = self.choices.steps().unwrap_or(self.setup.chaos_steps);
         for _ in 0..steps {
@@ -232,7 +232,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// Whatever can go on, goes on.
+    /// Takes a step that makes progress, if there is one.
     fn progress(&mut self) -> bool {
         let all = || 0..self.hosts.len();
         let (first, second, third) = (all(), all(), all());
@@ -285,7 +285,7 @@ impl<S: Soundness> World<S> {
         }
     }
 
-    /// I10: planning again on the state a plan produced yields nothing.
+    /// I10: planning again on the state that a plan produced yields nothing.
     fn check_replan(&mut self) {
         for at in 0..self.setup.instances {
             let more = self.hosts[at].job_controller().map_or(0, |controller| controller.replan());
@@ -364,13 +364,13 @@ impl<S: Soundness> World<S> {
         job.spec.managed_by.is_none() || self.setup.side_by_side
     }
 
-    /// Whose Jobs an instance serves.
+    /// The manager whose Jobs an instance serves.
     fn manager_of(&self, instance: usize) -> Option<&'static str> {
         (self.setup.side_by_side && instance % 2 == 1).then_some(OTHER_MANAGER)
     }
 
-    /// M1: nobody writes to a Job of another manager, or to its Pods, or lets go Pods that may be another's. TTLs are
-    /// everybody's.
+    /// M1: no instance writes to a Job of another manager, or to its Pods, or releases Pods that may be another's. TTLs
+    /// are handled by every instance.
     fn check_manager(&mut self, change: &Change) {
         let (Change::Job { actor, .. } | Change::Pod { actor, .. }) = change;
         let Actor::Controller { instance: host, .. } = *actor else { return };
@@ -383,7 +383,8 @@ impl<S: Soundness> World<S> {
             Change::Pod { before, after, .. } => {
                 let served = match before.as_ref().unwrap_or(after).job() {
                     Some(uid) => serves(uid) || (manager.is_none() && self.api.job_by_uid(uid).is_none()),
-                    // Nobody's: adopted, or let go by who had recorded it, or by the one that looks after such Pods.
+                    // No owner: adopted, or released by the instance that had recorded it, or by the one that handles
+                    // such Pods.
                     None if after.job().or_else(|| self.owners.get(&after.uid)).is_some_and(serves) => true,
                     None => manager.is_none(),
                 };

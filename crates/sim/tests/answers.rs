@@ -1,4 +1,4 @@
-//! Responses that are not the API server's, or do not say what became of the request.
+//! Responses that are not the API server's own, or do not tell the outcome of the request.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod harness;
@@ -42,7 +42,7 @@ fn a_404_of_a_proxy_to_a_release_does_not_tally_the_pod() {
     assert!(!cluster.stored("a").unwrap().tracked);
 }
 
-/// The same without a restart: the release is tried again.
+/// The same without a restart: the release is retried.
 #[test]
 fn a_release_that_a_proxy_answered_is_sent_again() {
     let mut cluster = running("P1 C3", "a=R");
@@ -60,8 +60,8 @@ fn a_release_that_a_proxy_answered_is_sent_again() {
     assert_eq!((times.get(), cluster.status().succeeded), (3, 1), "{}", cluster.summary());
 }
 
-/// Was: a proxy's 404 to a read of the Job meant that the Job was gone: all its Pods were released uncounted, and the Job
-/// never got any further.
+/// Was: a proxy's 404 to a read of the Job meant that the Job was gone: all its Pods were released uncounted, and the
+/// Job made no further progress.
 #[test]
 fn a_404_of_a_proxy_to_a_read_of_the_job_releases_no_pods() {
     let mut cluster = running("P2 C3", "a=R b=R");
@@ -81,7 +81,7 @@ fn a_404_of_a_proxy_to_a_read_of_the_job_releases_no_pods() {
     assert_eq!(cluster.status().succeeded, 2, "{}", cluster.summary());
 }
 
-/// The Pod is found again by its name, and no other is created beside it.
+/// The Pod is found again by its name, and no other is created in addition.
 #[test]
 fn a_creation_that_is_applied_and_answered_500_makes_no_pod_beyond_parallelism() {
     let mut cluster = Cluster::new();
@@ -98,7 +98,7 @@ fn a_creation_that_is_applied_and_answered_500_makes_no_pod_beyond_parallelism()
         }
         Fate::Carried
     });
-    // Pods are known by what responses show, and by nothing else.
+    // Pods are known only from responses.
     cluster.replicas[0].deaf = [false, true];
     for _ in 0..12 {
         cluster.pass(1);
@@ -107,7 +107,7 @@ fn a_creation_that_is_applied_and_answered_500_makes_no_pod_beyond_parallelism()
     assert_eq!((cluster.live().len(), cluster.status().active), (2, 2), "{}", cluster.summary());
 }
 
-/// Was: the Job finished, and its Pod ran on. A retry that is refused says nothing about the try before it.
+/// Was: the Job finished, and its Pod kept running. A retry that is refused says nothing about the attempt before it.
 #[test]
 fn a_job_does_not_finish_while_a_pod_may_have_been_created() {
     for refused in [Fate::Unavailable, Fate::Refused] {
@@ -130,7 +130,7 @@ fn a_job_does_not_finish_while_a_pod_may_have_been_created() {
     }
 }
 
-/// A server that answers every creation with 500 is asked less and less, and not for one Pod after the other.
+/// A server that answers every creation with 500 receives fewer and fewer requests, and not one for each Pod in turn.
 #[test]
 fn a_server_that_always_fails_is_not_flooded_with_creations() {
     let mut cluster = Cluster::new();

@@ -1,5 +1,5 @@
-//! Every Pod is counted exactly once, and by its own Job, through adoption, orphans, and answers at odd moments. Each test
-//! is a fault that a review found; none of them needs luck.
+//! Every Pod is counted exactly once, and by its own Job, through adoption, orphans, and responses at unusual moments.
+//! Each test is a fault that a review found; all of them are deterministic.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that is written wrong may panic")]
 
 mod harness;
@@ -32,7 +32,7 @@ fn carried() -> Box<dyn FnMut(&Action) -> Fate> {
     Box::new(|_| Fate::Carried)
 }
 
-// ---- answers in the middle of a list ----
+// ---- responses in the middle of a list ----
 
 /// The Job `j` and one of its Pods, at revisions of the test's choice.
 fn job_at(revision: u64, notation: &str, status: &str) -> Value {
@@ -63,7 +63,7 @@ fn done(object: &Value) -> Reply {
     Reply::Done(object.to_string().into())
 }
 
-/// What a controller asks for within an hour in which both streams are quiet, and how many Pods are active then.
+/// What a controller requests within an hour in which both streams are quiet, and how many Pods are active then.
 fn an_hour(controller: &mut JobController, mut queue: Vec<Request>, mut job: Value) -> (usize, u64) {
     let (mut now, mut at, mut creations) = (START, 30, 0);
     let mut out = Outbox::default();
@@ -102,8 +102,8 @@ fn an_hour(controller: &mut JobController, mut queue: Vec<Request>, mut job: Val
     (creations, job["status"]["active"].as_u64().unwrap_or(0))
 }
 
-/// The answer to a creation comes while Pods are being listed anew; by the list the Pod has come and gone, and another
-/// leader has counted it.
+/// The response to a creation comes while Pods are being listed again; by the list the Pod has been created and
+/// deleted, and another leader has counted it.
 #[test]
 fn a_creation_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
     for in_the_middle in [false, true] {
@@ -143,8 +143,8 @@ fn a_creation_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
     }
 }
 
-/// One leader, no meddling: the answer to a deletion comes while Pods are being listed anew, and by the list the Pod is
-/// gone.
+/// One leader, no third party: the response to a deletion comes while Pods are being listed again, and by the list the
+/// Pod is gone.
 #[test]
 fn a_deletion_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
     for in_the_middle in [false, true] {
@@ -184,11 +184,11 @@ fn a_deletion_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
     }
 }
 
-/// The same for a Job: a read of it is answered while Jobs are being listed anew, and by the list it is gone.
+/// The same for a Job: a read of it is answered while Jobs are being listed again, and by the list it is gone.
 #[test]
 fn a_job_read_in_the_middle_of_a_list_that_lacks_it_is_gone() {
     let mut cluster = running("P1 C3", "a=R");
-    // A conflict makes the controller read the Job; that answer waits.
+    // A conflict makes the controller read the Job; that response is delayed.
     let is_read = |action: &Action| matches!(action, Action::GetJob { .. });
     cluster.hook = Box::new(move |action| match action {
         Action::WriteJobStatus { .. } => Fate::Unavailable,
@@ -213,7 +213,7 @@ fn a_job_read_in_the_middle_of_a_list_that_lacks_it_is_gone() {
     assert_eq!(cluster.replicas[0].controller.sizes()[0], 0, "no ledger is kept for it");
 }
 
-/// A Job is first heard of while its Pods are being listed anew. A Pod that an earlier list showed, and this one does
+/// A Job is first observed while its Pods are being listed again. A Pod that an earlier list showed, and this one does
 /// not, is gone.
 #[test]
 fn a_ledger_that_begins_in_the_middle_of_a_list_takes_over_no_pods_that_the_list_lacks() {
@@ -235,7 +235,7 @@ fn a_ledger_that_begins_in_the_middle_of_a_list_takes_over_no_pods_that_the_list
 
 // ---- orphans ----
 
-/// Orphans the Job `j`, as `kubectl delete --cascade=orphan` and the collector do.
+/// Orphans the Job `j`, as `kubectl delete --cascade=orphan` and the garbage collector do.
 fn orphaned(cluster: &mut Cluster, names: &[&str]) {
     cluster.delete_job(Propagation::Orphan);
     for name in names {
@@ -280,7 +280,7 @@ fn an_orphan_that_could_not_be_released_keeps_its_finalizer_once_it_is_adopted()
     assert_eq!(cluster.count(is_create), 0, "nothing is made in its place");
 }
 
-/// More orphans than are released at a time, and a Job that wants them before they are. No fault is needed.
+/// More orphans than are released at a time, and a Job that selects them before that. No fault is needed.
 #[test]
 fn hundreds_of_orphans_are_adopted_with_their_finalizers() {
     let names: Vec<String> = (0..300).map(|at| format!("o{at}")).collect();
@@ -311,7 +311,7 @@ fn a_release_of_an_orphan_under_way_does_not_strip_the_adopted_pod() {
     assert_eq!(succeeded(&cluster, "k"), 1);
 }
 
-/// The Pod is adopted and loses its owner again before the controller hears of the first adoption.
+/// The Pod is adopted and loses its owner again before the controller receives the response to the first adoption.
 #[test]
 fn a_pod_that_loses_its_owner_while_its_adoption_is_unanswered_is_adopted_again() {
     let mut cluster = selecting("P1 C1 label=x", &["a"]);
@@ -331,7 +331,7 @@ fn a_pod_that_loses_its_owner_while_its_adoption_is_unanswered_is_adopted_again(
     assert_eq!((succeeded(&cluster, "j"), cluster.still_tracked()), (1, 0));
 }
 
-/// A refusal is not an adoption in flight: it is tried again.
+/// A refused adoption is not in flight: it is retried.
 #[test]
 fn an_adoption_that_was_refused_is_asked_for_again() {
     let mut cluster = selecting("P1 C1 label=x", &["a"]);
@@ -343,8 +343,8 @@ fn an_adoption_that_was_refused_is_asked_for_again() {
     assert!(cluster.stored("a").unwrap().controller.is_some());
 }
 
-/// A Job counts successes by index: once the Pod is orphaned, nothing says that it was this Pod. Another Job that took it
-/// over would count it again.
+/// A Job counts successes by index: once the Pod is orphaned, nothing says that it was this Pod. Another Job that
+/// adopted it would count it again.
 #[test]
 fn a_pod_that_succeeded_with_an_index_is_not_taken_over_by_another_job() {
     let mut cluster = Cluster::with("P1 C1 indexed label=x", "a=0:R");
@@ -364,7 +364,8 @@ fn a_pod_that_succeeded_with_an_index_is_not_taken_over_by_another_job() {
     assert!(cluster.stored("a").unwrap().controller.is_none() && !cluster.stored("a").unwrap().tracked);
 }
 
-/// The stream has not shown it yet: the response to a deletion is the first to show that the Pod has no owner any more.
+/// The stream has not shown it yet: the response to a deletion is the first to show that the Pod no longer has an
+/// owner.
 #[test]
 fn a_response_that_shows_a_pod_without_its_owner_counts_nothing() {
     let mut cluster = running("P2 C2 indexed FailJob=3", "a=0:R b=1:R");
@@ -378,7 +379,7 @@ fn a_response_that_shows_a_pod_without_its_owner_counts_nothing() {
     assert_eq!((status.succeeded, &*status.completed_indexes), (0, ""));
 }
 
-/// A release by what the Pod was is refused when it has changed since; then it is let go as what it is.
+/// A release based on an old state is refused if the Pod has changed since; then it is released based on the new state.
 #[test]
 fn an_orphan_that_changes_is_looked_at_and_let_go() {
     let mut cluster = running("P1 C1", "a=R");
@@ -402,7 +403,7 @@ fn a_controller_for_one_manager_leaves_pods_alone_that_no_job_of_its_own_had() {
     });
     let replica = cluster.start_as("tally.dev/job-controller");
     cluster.settle();
-    // A Job that it has never heard of is gone.
+    // A Job that it has never observed is gone.
     cluster.delete_job(Propagation::Background);
     let head = cluster.api.head();
     cluster.restart_as("tally.dev/job-controller");
@@ -420,7 +421,7 @@ fn a_controller_for_one_manager_lets_go_of_the_pods_of_its_own_jobs() {
     cluster.hook = fate(is_release, Fate::Held);
     cluster.delete_job(Propagation::Background);
     cluster.settle();
-    // It changes while it is being released.
+    // The Pod changes while it is being released.
     cluster.end(&key("a"), Phase::Succeeded, 0);
     cluster.settle();
     cluster.hook = carried();
@@ -448,7 +449,7 @@ fn a_counted_pod_that_loses_its_owner_is_not_counted_again() {
     }
 }
 
-/// Its Job has it on record, and will tally it: another Job must not have it as well.
+/// Its Job has recorded it, and will tally it: another Job must not count it as well.
 #[test]
 fn a_recorded_pod_that_loses_its_owner_is_nobody_elses_to_count() {
     let mut cluster = selecting("P1 C3 label=x", &["a"]);
@@ -465,7 +466,7 @@ fn a_recorded_pod_that_loses_its_owner_is_nobody_elses_to_count() {
     assert!(!cluster.stored("a").unwrap().tracked);
 }
 
-/// A Job waits for Pods that it is about to adopt, however often that fails: what it made meanwhile would be too much.
+/// A Job waits for Pods that it is about to adopt, however often that fails: Pods created meanwhile would be too many.
 /// OWN-7.
 #[test]
 fn no_pod_is_made_while_an_adoption_fails() {
@@ -487,7 +488,7 @@ fn no_pod_is_made_while_an_adoption_fails() {
     }
 }
 
-/// A definite no is not waited for: a webhook must not hold up the Job for ever (S15).
+/// A definite refusal is not waited for: a webhook must not block the Job forever (S15).
 /// OWN-7.
 #[test]
 fn a_job_goes_on_without_a_pod_that_it_may_not_adopt() {
@@ -502,7 +503,7 @@ fn a_job_goes_on_without_a_pod_that_it_may_not_adopt() {
     assert_eq!(cluster.count(is_create), 1);
 }
 
-// ---- statuses and modes that nobody expects ----
+// ---- unexpected statuses and modes ----
 
 #[test]
 fn a_running_pod_on_record_is_neither_released_nor_tallied_before_it_ends() {
@@ -540,8 +541,8 @@ fn a_job_of_an_unknown_completion_mode_lets_its_pods_go_when_it_is_deleted() {
 
 // ---- names ----
 
-/// Creations land out of order, what came first has been counted, and another leader takes over: it fills the gap. What the
-/// first one sent then meets a Pod of that name instead of becoming one too many.
+/// Creations are carried out out of order, the first ones have been counted, and another leader takes over: it fills
+/// the gap. The request that the first leader sent then finds a Pod of that name instead of creating one too many.
 #[test]
 fn a_creation_still_under_way_and_the_next_leader_mean_the_same_pod() {
     let mut cluster = Cluster::new();

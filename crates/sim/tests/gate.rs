@@ -18,7 +18,7 @@ fn is_list(action: &Action) -> bool {
     matches!(action, Action::ListPods { .. })
 }
 
-/// How many Jobs each list was for that this one has had.
+/// For each list that this replica has received: how many Jobs it was for.
 fn listed(cluster: &Cluster, replica: usize) -> Vec<usize> {
     let performed = cluster.performed.iter().filter(|done| done.replica == replica);
     let selectors = performed.filter_map(|done| match &done.action {
@@ -138,7 +138,7 @@ fn many_jobs_that_another_leader_has_accounted_share_a_list() {
     cluster.settle();
     cluster.replicas[busy].paused = true;
     cluster.forget_requests();
-    // Now the other one sees every Job, and no Pod.
+    // Now the other replica sees every Job, and no Pod.
     cluster.replicas[slow].deaf = NO_PODS;
     cluster.deliver(slow, Resource::Jobs);
     assert_eq!((cluster.asked(), cluster.in_flight(is_list)), (String::new(), 1));
@@ -189,7 +189,7 @@ fn lists_that_fail_are_asked_for_ever_more_rarely() {
     assert!((4..=9).contains(&lists), "{lists} lists in a minute");
 }
 
-/// The stream may show a write before its answer comes. Nobody else has changed anything.
+/// The stream may show a write before its response arrives. No other writer has changed anything.
 #[test]
 fn an_own_write_that_is_seen_before_it_is_answered_asks_for_no_list() {
     let mut cluster = Cluster::with("P1 C2", "a=S");
@@ -210,7 +210,7 @@ fn an_own_write_that_is_seen_before_it_is_answered_asks_for_no_list() {
     assert_eq!((cluster.count(is_list), cluster.status().succeeded), (0, 1), "{}", cluster.summary());
 }
 
-/// Pods that match a selector of the user's may be older than the Job: they are adopted before others are made.
+/// Pods that match a user's selector may be older than the Job: they are adopted before others are created.
 #[test]
 fn a_job_with_a_selector_of_its_own_looks_for_older_pods_first() {
     let mut cluster = Cluster::new();
@@ -230,7 +230,7 @@ fn a_job_with_a_selector_of_its_own_looks_for_older_pods_first() {
     assert_eq!(cluster.count(by_selector), 1);
 }
 
-/// What another leader merely observed does not close the gate, but it says that there are Pods, and a Job does not end
+/// What another leader merely observed does not close the gate, but it says that Pods exist, and a Job does not end
 /// before they do.
 #[test]
 fn a_job_does_not_end_without_the_pods_that_another_leader_has_reported() {
@@ -242,7 +242,7 @@ fn a_job_does_not_end_without_the_pods_that_another_leader_has_reported() {
     cluster.replicas[busy].paused = true;
     cluster.replicas[slow].paused = false;
     cluster.replicas[slow].deaf = NO_PODS;
-    // It must not find out about the Pod by its name.
+    // The controller must not learn of the Pod by its name.
     cluster.hook = Box::new(|action| if is_create(action) { Fate::Refused } else { Fate::Carried });
     cluster.pass(8);
     assert_eq!((cluster.count(is_delete), cluster.status().failed), (1, 1), "found, told to go, and counted");

@@ -1,4 +1,5 @@
-//! The laws of verdicts and times: they share no code with what they judge, and the worlds that are bent towards them hold.
+//! The laws of verdicts and times: they share no code with what they judge, and they hold in the worlds tuned towards
+//! them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,7 +8,7 @@ use std::path::Path;
 use tally_core::mutation::BUGS;
 use tally_sim::{mutants, run, scenarios};
 
-/// Identities, revisions and times are plain data. Whatever decides anything is written once more.
+/// Identities, revisions and times are plain data. All code that decides anything is written independently.
 #[test]
 fn the_laws_share_no_code_with_what_they_judge() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -37,7 +38,7 @@ fn every_known_bug_has_a_scenario_that_exists() {
     }
 }
 
-/// TYPE-5: every reason of an end. TTL-2: an expiry that was refused is tried again within 70 seconds (I20).
+/// TYPE-5: every reason of an end. TTL-2: an expiry that was refused is retried within 70 seconds (I20).
 #[test]
 fn every_way_to_end_and_everything_that_has_its_time_keeps_the_laws() {
     for name in ["verdicts", "times"] {

@@ -1,4 +1,4 @@
-//! Sizes: around the 500 of one write, far beyond it, and as large as the fields go.
+//! Sizes: around the 500 of one write, far beyond it, and as large as the fields permit.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,7 +11,7 @@ use tally_core::ledger::Limits;
 use tally_core::pod::Phase;
 use tally_sim::action::Action;
 
-/// `count` Pods run, and end at once. Returns the number of status writes that took, the last one included.
+/// `count` Pods run, and end at once. Returns the number of status writes that this took, including the last one.
 fn all_end_at_once(count: usize, indexed: bool, phase: Phase) -> (Cluster, usize) {
     let mode = if indexed { "indexed" } else { "" };
     let mut cluster = Cluster::with(&format!("P{count} C{count} BL{count} {mode}"), "");
@@ -33,8 +33,8 @@ fn all_end_at_once(count: usize, indexed: bool, phase: Phase) -> (Cluster, usize
     (cluster, writes)
 }
 
-/// Each write tallies what the one before has recorded, so N Pods take N/500 writes, one more for the last tally, and
-/// a few for the live counts, the decision and the end.
+/// Each write tallies what the one before has recorded, so N Pods take N/500 writes, one more for the last tally, and a
+/// few for the live counts, the decision and the end.
 fn allowed_writes(count: usize) -> usize {
     count.div_ceil(500) + 3
 }
@@ -90,11 +90,11 @@ fn more_than_500_pods_ended_by_their_job_are_all_counted_before_it_finishes() {
     }
 }
 
-/// To the end of a large Job. The number of writes must follow from the number of Pods over 500, not from the number
-/// of Pods, and so must the time.
+/// Runs a large Job to its end. The number of writes must depend on the number of Pods divided by 500, not on the
+/// number of Pods, and so must the time.
 #[test]
 fn a_very_large_indexed_job_runs_to_its_end() {
-    // Four writes through the registry for each index: a few seconds, also without optimisation.
+    // Four writes through the registry for each index: a few seconds, even without optimisation.
     let completions: usize = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
     let parallelism = 1_000;
     let began = Instant::now();
@@ -121,7 +121,7 @@ fn a_very_large_indexed_job_runs_to_its_end() {
 
 const MAX: i32 = i32::MAX;
 
-/// Steps through rounds by hand: the Job would go on creating Pods for ever.
+/// Steps through rounds explicitly: the Job would create Pods forever.
 fn bounded_rounds(cluster: &mut Cluster, rounds: usize) {
     cluster.start();
     for _ in 0..rounds {

@@ -1,5 +1,5 @@
-//! Bugs that others had, each as the interleaving that showed it. Numbers at the end of names are issues or pull
-//! requests of kubernetes/kubernetes; S01 to S41 and H1 to H6 are the rows of docs/scenarios.md.
+//! Bugs that other implementations had, each as the interleaving that showed it. Numbers at the end of names are issues
+//! or pull requests of kubernetes/kubernetes; S01 to S41 and H1 to H6 are the rows of docs/scenarios.md.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -44,7 +44,8 @@ fn tracked_at(cluster: &Cluster, at: Revision) -> usize {
 
 // ---- counted twice, or extra work ----
 
-/// A creation of unknown outcome is asked for again only while the Pod is wanted; else a list says what became of it (I25).
+/// A creation with an unknown outcome is retried only while the Pod is wanted; otherwise a list shows its outcome
+/// (I25).
 #[test]
 fn s05_a_creation_nobody_knows_of_is_not_repeated_once_the_pod_is_not_wanted() {
     let mut cluster = Cluster::with("P1 C9", "");
@@ -62,14 +63,14 @@ fn s05_a_creation_nobody_knows_of_is_not_repeated_once_the_pod_is_not_wanted() {
     assert_eq!(cluster.count(is_create), 1, "it is wanted again");
 }
 
-/// The same for an index that is in back-off by now: the unknown creation does not go around it (S34).
+/// The same for an index that is in back-off by now: the unknown creation does not bypass it (S34).
 #[test]
 fn s05_a_creation_nobody_knows_of_waits_for_the_back_off_of_its_index() {
     let mut cluster = Cluster::with("P1 C1 indexed BLPI2", "");
     cluster.hook = fate(is_create, Fate::Lost);
     cluster.start();
     cluster.settle();
-    // Another leader has made a Pod for the index, and it fails.
+    // Another leader has created a Pod for the index, and it fails.
     cluster.pods("j", "other=0:Ft0");
     cluster.hook = Box::new(|_| Fate::Carried);
     cluster.forget_requests();
@@ -79,7 +80,7 @@ fn s05_a_creation_nobody_knows_of_waits_for_the_back_off_of_its_index() {
     assert_eq!(cluster.count(is_create), 1, "asked: {}", cluster.asked());
 }
 
-/// The same for a work queue, of which the first success says that there is no work left.
+/// The same for a work queue, whose first success says that there is no work left.
 #[test]
 fn s05_a_creation_nobody_knows_of_is_not_repeated_once_the_work_queue_is_empty() {
     let mut cluster = Cluster::with("P2 C-", "a=R");
@@ -115,7 +116,7 @@ fn s02_a_stale_ledger_never_overwrites_a_newer_one_k8s_105199() {
     let mut cluster = Cluster::with("P1 C3", "a=S");
     cluster.start();
     assert_eq!(cluster.in_flight(is_status), 1);
-    // The first leader sleeps with its write in flight; the second does the whole work.
+    // The first leader is paused with its write in flight; the second does all the work.
     cluster.replicas[0].paused = true;
     cluster.start();
     cluster.settle();
@@ -130,7 +131,7 @@ fn s02_a_stale_ledger_never_overwrites_a_newer_one_k8s_105199() {
     assert_eq!(cluster.count(unconditional), 0);
 }
 
-/// TRACK-3, TRACK-13: only what has lost its finalizer moves into the counters.
+/// TRACK-3, TRACK-13: only Pods that have lost their finalizer are moved into the counters.
 #[test]
 fn s03_a_partial_flush_tallies_only_what_was_released_k8s_104666() {
     let mut cluster = Cluster::with("P0 C9999", "1200*S");
@@ -160,14 +161,14 @@ fn s04_a_job_stream_that_lags_behind_the_finish_starts_no_pod_k8s_130103() {
     cluster.replicas[0].deaf = [true, false];
     cluster.pass(60);
     assert_eq!(cluster.summary(), format!("release 1; succeeded 1; {COMPLETE}"));
-    // The old events arrive at last, one by one.
+    // The old events finally arrive, one by one.
     cluster.replicas[0].deaf = [false; 2];
     cluster.pass(60);
     assert_eq!(cluster.summary(), format!("release 1; succeeded 1; {COMPLETE}"));
 }
 
-/// After a restart from a list of Jobs older than the finish, and older than the list of Pods, an extra Pod may come to
-/// be. It is never counted, the finished Job stays as it is, and the Pod is let go.
+/// After a restart from a list of Jobs older than the finish, and older than the list of Pods, an extra Pod may be
+/// created. It is never counted, the finished Job stays as it is, and the Pod is released.
 #[test]
 fn s04_a_restart_from_before_the_finish_counts_nothing_again_k8s_130103() {
     let mut cluster = running("P1 C1", "");
@@ -195,7 +196,7 @@ fn s05_a_pod_not_yet_seen_is_not_created_again_k8s_62772_120790_130683_137210() 
     cluster.replicas[0].deaf = [false, true];
     cluster.pass(60);
     assert_eq!(cluster.summary(), "create 1; active 1");
-    // Nor by a process that has never heard of it: the same intention has the same name.
+    // Nor by a process that has never observed it: the same intention has the same name.
     cluster.restart_from(before, before);
     cluster.replicas[0].deaf = [true, true];
     cluster.settle();
@@ -232,7 +233,7 @@ fn s06_a_life_between_two_lists_does_not_stall_the_job_k8s_129795() {
     cluster.replicas[0].deaf = [false, true];
     cluster.settle();
     let pod = cluster.live().pop().expect("created");
-    // Stripped and deleted while nobody looks; neither event is ever seen.
+    // The finalizer is removed and the Pod deleted between two lists; neither event is ever delivered.
     cluster.api.edit_pod(&pod, Actor::User, |pod| pod.tracked = false);
     cluster.api.delete_pod(&pod, Actor::User, true);
     assert!(cluster.live().is_empty());
@@ -265,7 +266,7 @@ fn s07_the_end_is_announced_once_also_after_a_conflict_k8s_112948() {
     assert_eq!((announced, counted), (1, 1));
 }
 
-/// The watch often shows a write before its answer arrives. It is the same write, and is announced all the same.
+/// The watch often shows a write before its response arrives. It is the same write, and is announced all the same.
 /// METRIC-5.
 #[test]
 fn s07_the_end_is_announced_once_also_if_the_stream_is_faster_than_the_answer_k8s_112948() {
@@ -303,13 +304,13 @@ fn s08_pods_of_a_job_deleted_before_anyone_looked_are_let_go_k8s_108645() {
 /// OWN-2.
 #[test]
 fn s08_a_pod_stripped_of_its_owner_is_adopted_or_let_go_k8s_108645() {
-    // Its Job still selects it: it comes back, and is counted.
+    // Its Job still selects it: it is adopted again, and counted.
     let mut cluster = running("P1 C2", "a=R");
     cluster.end(&key("a"), Phase::Succeeded, 0);
     cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.controller = None);
     cluster.settle();
     assert_eq!((cluster.still_tracked(), cluster.status().succeeded), (1, 1), "{}", cluster.summary());
-    // Nobody selects it: the finalizer goes.
+    // No Job selects it: the finalizer is removed.
     let mut cluster = running("P1 C2", "a=R");
     cluster.api.edit_pod(&key("a"), Actor::User, |pod| {
         pod.controller = None;
@@ -348,7 +349,7 @@ const FINISHED: &str = r#"{"startTime":"2023-11-14T22:00:00Z","completionTime":"
     {"type":"SuccessCriteriaMet","status":"True","lastTransitionTime":"2023-11-14T22:10:00Z"},
     {"type":"Complete","status":"True","lastTransitionTime":"2023-11-14T22:10:00Z"}]}"#;
 
-/// ORPH-4, ORPH-7: it is released, and the status stays as it is.
+/// ORPH-4, ORPH-7: the Pod is released, and the status stays as it is.
 #[test]
 fn s10_an_extra_pod_of_a_finished_job_is_let_go_so_that_ttl_can_delete_k8s_109429() {
     let mut cluster = Cluster::with_status("P1 C1 TTL5", FINISHED, "extra=R");
@@ -382,7 +383,7 @@ fn s11_a_job_does_not_finish_while_the_cap_leaves_pods_unrecorded_k8s_119159() {
 fn s12_what_is_left_over_after_the_end_gets_a_second_chance_k8s_119944() {
     let mut cluster = running("P1 C1", "a=S");
     assert!(cluster.status().is_finished());
-    // Somebody restores the Pod from a backup, finalizer and all.
+    // A user restores the Pod from a backup, including its finalizer.
     cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.tracked = true);
     cluster.settle();
     assert!(!cluster.stored("a").expect("stored").tracked);
@@ -405,7 +406,7 @@ fn s13_an_orphan_that_could_not_be_let_go_is_tried_again_k8s_141329() {
 
 #[test]
 fn s14_pods_of_other_controllers_keep_whatever_they_have_k8s_124798() {
-    // Controlled by something that is not a batch/v1 Job, with our finalizer on it.
+    // Controlled by an object that is not a batch/v1 Job, with our finalizer.
     let mut cluster = Cluster::with("P0 C1", "a=S");
     cluster.api.edit_pod(&key("a"), Actor::User, |pod| {
         pod.controller.as_mut().expect("owned").is_job = false;
@@ -413,7 +414,7 @@ fn s14_pods_of_other_controllers_keep_whatever_they_have_k8s_124798() {
     cluster.start();
     cluster.pass(60);
     assert_eq!((cluster.summary(), cluster.still_tracked()), (String::new(), 1));
-    // A Job that somebody else manages: not a finger on it or its Pods.
+    // A Job with another manager: neither it nor its Pods are touched.
     let mut cluster = Cluster::with("P2 C2 managedBy=example.com/other", "S F R");
     cluster.start();
     cluster.pass(60);
@@ -461,7 +462,7 @@ fn s16_ten_thousand_orphans_do_not_crowd_out_a_job_k8s_126567() {
 #[test]
 fn s17_pods_that_are_garbage_collected_are_counted_first_k8s_91235_28486() {
     let mut cluster = running("P2 C2", "a=R b=R");
-    // Nobody controls anything while the Pods end and Pod garbage collection deletes them.
+    // No controller runs while the Pods end and Pod garbage collection deletes them.
     cluster.replicas.clear();
     cluster.end_all(Phase::Succeeded);
     for pod in ["a", "b"] {
@@ -475,7 +476,7 @@ fn s17_pods_that_are_garbage_collected_are_counted_first_k8s_91235_28486() {
 
 // ---- a status that the API refuses ----
 
-/// The harness panics when a status is refused, so that the settled state is enough to look at.
+/// The harness panics when a status is refused, so it is enough to check the settled state.
 #[test]
 fn s18_pod_that_flips_from_failed_to_succeeded_is_counted_once_k8s_111646() {
     let mut cluster = Cluster::with("P0 C9", "a=R");
@@ -517,7 +518,7 @@ fn s19_pod_that_flips_from_succeeded_to_failed_is_counted_once_k8s_125410() {
     }
 }
 
-/// The write that completes its index is on its way when the Pod flips: the first verdict stands there too (I22).
+/// The write that completes its index is in flight when the Pod flips: the first verdict stands there too (I22).
 #[test]
 fn s19_a_flip_while_its_index_is_being_written_counts_nothing_more() {
     for job in ["P0 C9 indexed", "P0 C9 indexed BLPI0"] {
@@ -596,8 +597,8 @@ fn s23_completed_indexes_shrink_with_the_job_at_once_k8s_115349() {
     then(&mut cluster, "active 2 succeeded 1 completed 0");
 }
 
-/// Completions change only together with parallelism, but parallelism may be changed again before anybody looked. Then
-/// the API accepts no lower number of successes; that must not keep everything else from being written.
+/// Completions change only together with parallelism, but parallelism may be changed again before a controller has seen
+/// it. Then the API accepts no lower number of successes; that must not keep everything else from being written.
 #[test]
 fn s23_a_shrunken_job_whose_successes_cannot_be_lowered_still_counts_failures_k8s_115349() {
     let status = r#"{"startTime":"2023-11-14T22:00:00Z","succeeded":3,"completedIndexes":"0,3,4"}"#;
@@ -663,7 +664,7 @@ fn s27_live_counts_know_of_our_own_deletions_k8s_125089_125175_125185_125546() {
     let mut cluster = running("P3 C9", "R+ R+ R+");
     let began = history(&cluster).len();
     cluster.edit_spec(|spec| spec.parallelism = 1);
-    // The stream of Pods is silent: only the answers tell.
+    // The Pod stream is silent: only the responses tell.
     cluster.deliver(0, Resource::Jobs);
     cluster.replicas[0].deaf = [false, true];
     cluster.pass(5);
@@ -717,7 +718,7 @@ fn s31_the_failure_policy_judges_final_states_only_k8s_113856_113860() {
     then(&mut cluster, "release 1; failed 1; FailureTarget(PodFailurePolicy) Failed");
     // Being deleted is not an end either.
     check("P1 C1 FailJob=3", "Rx3!", "terminating 1");
-    // It succeeded in the end.
+    // The Pod succeeded in the end.
     check("P1 C1 FailJob=3", "Sx3", &format!("release 1; succeeded 1; {COMPLETE}"));
 }
 
@@ -746,7 +747,7 @@ fn s33_after_a_conflict_nobody_waits_for_an_event_k8s_111026() {
     assert_eq!(cluster.summary(), "create 1; release 1; active 1 succeeded 1");
 }
 
-/// BACKOFF-2: nothing of it is kept in memory only (DEFECT-13).
+/// BACKOFF-2: no part of it is kept in memory only (DEFECT-13).
 #[test]
 fn s34_neither_restarts_nor_events_shorten_the_back_off_k8s_114391_114650() {
     let mut cluster = running("P1 C1", "Ft0 Ft0");
@@ -803,7 +804,7 @@ fn s37_a_job_created_again_does_not_wait_for_the_old_ones_pods_k8s_131917_142142
         cluster.hook = Box::new(|_| Fate::Carried);
         cluster.settle();
         assert_eq!(cluster.status().active, 2, "{fate_of_old:?}");
-        // Whatever came of the old creations is let go.
+        // Pods from the old creations are released.
         let job = cluster.job().uid.clone();
         let strangers = cluster.api.pods.values().filter(|pod| pod.view.job() != Some(&job) && pod.view.tracked);
         assert_eq!(strangers.count(), 0, "{fate_of_old:?}, {} before", old.len());
@@ -826,7 +827,7 @@ fn s38_creations_that_failed_are_made_up_for_in_seconds_k8s_119335() {
     assert_eq!(cluster.status().active, 10);
 }
 
-/// BACKOFF-8: nothing is kept of a Job that has finished or is gone.
+/// BACKOFF-8: nothing is kept for a Job that has finished or is gone.
 #[test]
 fn s39_finished_jobs_cost_no_bookkeeping_k8s_111721_137243() {
     let mut cluster = Cluster::new();
@@ -913,7 +914,7 @@ fn h2_a_removal_that_stopped_half_way_is_finished_by_the_next_leader() {
     let released: Vec<&str> = ["a", "b"].into_iter().filter(|pod| !cluster.stored(pod).unwrap().tracked).collect();
     assert_eq!(released.len(), 1, "between the release and the deletion");
     let released = released[0].to_owned();
-    // By every other measure it would now be the one to keep.
+    // By every other measure this would now be the Pod to keep.
     cluster.api.edit_pod(&key(&released), Actor::Node, |pod| pod.ready = true);
     cluster.hook = Box::new(|_| Fate::Carried);
     cluster.restart();
@@ -922,7 +923,7 @@ fn h2_a_removal_that_stopped_half_way_is_finished_by_the_next_leader() {
     assert!(cluster.stored(&released).expect("its node has not confirmed").deleting());
     let other = if released == "a" { "b" } else { "a" };
     assert!(cluster.stored(other).expect("runs").tracked, "the other one still counts");
-    // Also when the Job wants both again by now: what cannot be counted must not work.
+    // Also if the Job wants both again by now: a Pod that cannot be counted must not do work.
     cluster.edit_spec(|spec| spec.parallelism = 2);
     cluster.nodes_confirm_deletions();
     cluster.settle();
@@ -938,7 +939,7 @@ fn h3_a_pod_of_the_same_name_is_not_the_same_pod() {
     cluster.start();
     cluster.settle();
     assert_eq!(cluster.in_flight(is_release), 1);
-    // Somebody strips and deletes the Pod, and makes another under its name.
+    // A user removes the finalizer, deletes the Pod, and creates another under its name.
     let mut impostor = cluster.stored("a").expect("stored").clone();
     cluster.api.edit_pod(&key("a"), Actor::User, |pod| pod.tracked = false);
     cluster.api.delete_pod(&key("a"), Actor::User, true);
@@ -976,7 +977,7 @@ fn h5_a_pod_not_in_the_view_is_not_a_released_pod() {
     cluster.start();
     cluster.settle();
     assert_eq!(cluster.status().uncounted().succeeded, [uid("a")]);
-    // The next leader has the newest Job and Pods from before there was one.
+    // The next leader has the newest Job, and a list of Pods from before the Pod existed.
     cluster.restart_from(cluster.api.head(), before);
     cluster.replicas[0].deaf = [false, true];
     cluster.pass(5);
@@ -1012,7 +1013,7 @@ fn h6_a_local_clock_that_runs_ahead_deletes_nothing_early() {
     assert_eq!(deletions(&cluster), 0);
     cluster.pass(10);
     assert_eq!(deletions(&cluster), 1);
-    // A clock that runs behind is late, and no more than that.
+    // A clock that runs behind makes the deletion late, and nothing else.
     let mut cluster = running("P1 C1 TTL100", "S");
     cluster.restart();
     cluster.replicas[0].clock = Span::from_seconds(-50);
@@ -1022,7 +1023,7 @@ fn h6_a_local_clock_that_runs_ahead_deletes_nothing_early() {
     assert_eq!(deletions(&cluster), 1);
 }
 
-/// The gate the other way round: by an old view of the Job this index is out of range.
+/// The gate in the other direction: by an old view of the Job this index is out of range.
 #[test]
 fn a_stale_job_does_not_judge_newer_pods() {
     let mut cluster = running("P2 C2 indexed", "0:R 1:R");
@@ -1036,8 +1037,8 @@ fn a_stale_job_does_not_judge_newer_pods() {
     assert_eq!(cluster.summary(), "create {2}; release 1; active 3 succeeded 1 completed 3");
 }
 
-/// Found by two leaders over the wire, on a busy machine. One of them hears that Pods were let go before it hears of the
-/// status in which the other has counted them: it must not take them for missing.
+/// Found by two leaders over HTTP, on a busy machine. One of them observes that Pods were released before it observes
+/// the status in which the other has counted them: it must not treat them as missing.
 #[test]
 fn what_another_leader_has_counted_is_not_made_again() {
     for (job, pods) in [("P2 C2", "R R"), ("P2 C2 indexed", "0:R 1:R")] {
@@ -1048,7 +1049,7 @@ fn what_another_leader_has_counted_is_not_made_again() {
         cluster.end_all(Phase::Succeeded);
         cluster.settle();
         assert_eq!(cluster.status().succeeded, 2, "{job}: the second has done it all");
-        // The first hears of Pods alone, and its write of a status is on its way.
+        // The first receives events of Pods only, and its status write is in flight.
         cluster.replicas[0].deaf = [true, false];
         cluster.hook = fate(is_status, Fate::Held);
         cluster.replicas[0].paused = false;
@@ -1061,8 +1062,8 @@ fn what_another_leader_has_counted_is_not_made_again() {
     }
 }
 
-/// The Job selects Pods that were there before it. All of them are looked at before anything is made, removed or
-/// decided, whether the controller has just started or learns of the Job last.
+/// The Job selects Pods that existed before it. All of them are examined before anything is created, removed or
+/// decided, whether the controller has just started or observes the Job last.
 /// OWN-6.
 #[test]
 fn a_job_waits_for_the_pods_it_is_about_to_adopt() {
@@ -1077,7 +1078,7 @@ fn a_job_waits_for_the_pods_it_is_about_to_adopt() {
         (
             "P2 C3 BL0 indexed",
             "0:S 1:F 2:R",
-            // The success has an index, and may have been counted by it before: it is let go.
+            // The success has an index, and may have been counted by it before: it is released.
             "adopt 2; delete 1; release 3; terminating 1 failed 2; FailureTarget(BackoffLimitExceeded)".to_owned(),
         ),
     ] {
@@ -1087,12 +1088,12 @@ fn a_job_waits_for_the_pods_it_is_about_to_adopt() {
             for pod in strays {
                 cluster.api.edit_pod(&pod, Actor::User, |pod| {
                     pod.controller = None;
-                    // Without it one that has ended is nobody's to count.
+                    // Without it a Pod that has ended is not counted by any Job.
                     pod.tracked = pod.phase.is_terminal();
                 });
             }
             if running_before {
-                // The news of the Job comes after that of the Pods.
+                // The Job is observed after the Pods.
                 cluster.start_from(Revision(0), cluster.api.head());
                 cluster.deliver(0, Resource::Pods);
             } else {
@@ -1117,20 +1118,20 @@ fn an_adoption_that_hangs_does_not_hold_up_the_job_for_long() {
     assert_eq!((cluster.in_flight(is_adoption), cluster.count(is_create)), (1, 0));
     cluster.pass(2);
     assert_eq!((cluster.in_flight(is_adoption), cluster.count(is_create)), (1, 1));
-    // When it gets through after all, one of the two is too many.
+    // When it is carried out after all, one of the two is too many.
     cluster.hook = Box::new(|_| Fate::Carried);
     cluster.pass(2);
     assert_eq!(cluster.live().len(), 1, "{}", cluster.summary());
 }
 
-/// What one process has seen it does not unsee: a release that was observed must not be undone by an older list.
+/// A process does not go back: a release that was observed must not be undone by an older list.
 #[test]
 fn a_list_older_than_the_view_changes_nothing() {
     let mut cluster = Cluster::with("P1 C2", "a=S");
     let before = cluster.api.head();
     cluster.start();
     cluster.settle();
-    // The reflector refuses it once it is complete; by then its objects have been shown. What was released stays
+    // The reflector refuses the list once it is complete; by then its objects have been delivered. A released Pod stays
     // released.
     cluster.list(0, Resource::Pods, before);
     cluster.pass(5);
@@ -1138,9 +1139,9 @@ fn a_list_older_than_the_view_changes_nothing() {
     assert_eq!(cluster.count(is_release), 1);
 }
 
-// ---- the same kinds of trouble, by chance ----
+// ---- the same kinds of faults, at random ----
 
-/// Every named world for some seeds: the rows of the fault matrix, in interleavings nobody wrote down.
+/// Every named world for some seeds: the rows of the fault matrix, in interleavings that are not written down.
 #[test]
 fn every_scenario_holds_its_invariants_for_some_seeds() {
     for scenario in scenarios::SCENARIOS {
@@ -1156,7 +1157,7 @@ fn every_scenario_holds_its_invariants_for_some_seeds() {
 
 const UNSERVED: &str = "NoControllerForManagedBy";
 
-/// Events that say a Job's manager is missing.
+/// Events that say that a Job's manager is missing.
 fn unserved(cluster: &Cluster) -> usize {
     cluster.events.iter().filter(|event| event.reason == UNSERVED).count()
 }
@@ -1209,7 +1210,7 @@ fn each_manager_serves_its_own_jobs_and_no_others() {
 fn a_job_created_again_for_another_manager_is_not_touched() {
     for (first, second) in [("P1 C1", "P1 C1 managedBy=example.com/x"), ("P1 C1 managedBy=example.com/x", "P1 C1")] {
         let mut cluster = Cluster::with(first, "a=S");
-        // The first Job's requests are on their way when its name goes to the second.
+        // The first Job's requests are in flight when its name is reused for the second.
         cluster.hook = fate(|_| true, Fate::Held);
         cluster.start();
         cluster.delete_job(Propagation::Background);
@@ -1271,7 +1272,7 @@ fn a_pod_that_left_another_managers_job_is_not_let_go_with_it() {
 fn a_job_whose_manager_is_missing_says_so_after_a_minute_and_every_hour() {
     let mut cluster = Cluster::with("P1 C1 managedBy=example.com/x", "");
     cluster.start();
-    // Whoever serves other managers has no say.
+    // A controller that serves other managers does not matter.
     cluster.start_as("example.com/y");
     cluster.pass(59);
     assert_eq!(unserved(&cluster), 0);
@@ -1287,7 +1288,7 @@ fn a_job_whose_manager_is_missing_says_so_after_a_minute_and_every_hour() {
     cluster.pass(1);
     assert_eq!(unserved(&cluster), 2);
     assert_eq!(cluster.summary(), "", "it is told, not touched");
-    // Its manager comes at last.
+    // Its manager finally starts.
     cluster.start_as("example.com/x");
     cluster.pass(7200);
     assert_eq!((unserved(&cluster), cluster.status().active), (2, 1));
@@ -1301,9 +1302,9 @@ fn a_job_that_somebody_serves_is_never_told_that_nobody_does() {
         ("P1 C1 managedBy=kubernetes.io/job-controller", "{}", ""),
         (&format!("P1 C1 {manager}"), r#"{"ready":0}"#, ""),
         (&format!("P1 C1 {manager}"), r#"{"startTime":"2023-11-14T22:13:20Z"}"#, ""),
-        // Pods without a status yet: somebody made them.
+        // Pods without a status yet: a controller has created them.
         (&format!("P1 C1 {manager}"), "{}", "R"),
-        // It may wait in somebody's queue.
+        // It may wait in a queue of another system.
         (&format!("P1 C1 suspend {manager}"), "{}", ""),
         (&format!("P1 C1 deleting {manager}"), "{}", ""),
     ] {

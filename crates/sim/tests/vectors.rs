@@ -1,9 +1,9 @@
-//! The acceptance vectors: a Job, its Pods, and what a controller makes of them.
+//! The acceptance vectors: a Job, its Pods, and what a controller does with them.
 //!
 //! A vector describes one pass of the reference. Tally gets there in several small writes (record, release, tally; the
-//! interim condition is stored before Pods are deleted), so these tests look at the requests made and at the state
-//! once nothing more is to be done, and at the order only where the vector is about the order. VEC-34 (delays) and
-//! VEC-35 (prefixes of names) are unit tests of the core: `vec_34_delays` in backoff.rs and
+//! interim condition is stored before Pods are deleted), so these tests check the requests made and the state once
+//! nothing more is to be done, and the order only where the vector is about the order. VEC-34 (delays) and VEC-35
+//! (prefixes of names) are unit tests of the core: `vec_34_delays` in backoff.rs and
 //! `vec_35_long_names_are_cut_so_that_the_prefix_fits` in names.rs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -42,7 +42,7 @@ fn vec_03_when_every_pod_request_fails_the_outcome_stays_recorded() {
     cluster.start();
     cluster.settle();
     assert_eq!(cluster.summary(), "create 1; release 1; active 1 uncounted 1/0");
-    // What the reference calls a sync error: it is tried again, and done once it can be.
+    // What the reference calls a sync error: it is retried until it succeeds.
     cluster.hook = Box::new(|_| Fate::Carried);
     cluster.forget_requests();
     cluster.pass(2);
@@ -79,7 +79,7 @@ fn vec_07_a_quota_stops_creation_after_at_most_fifteen_calls() {
     cluster.settle();
     assert!(cluster.count(is_create) <= 15, "1 + 2 + 4 + 8, not {}", cluster.count(is_create));
     assert_eq!(cluster.status().active, 10);
-    // Slow start begins anew: a quota that stays costs one call each time it is tried.
+    // Slow start begins again: a quota that stays costs one call per attempt.
     cluster.forget_requests();
     cluster.pass(8);
     assert!(cluster.count(is_create) <= 3, "one call after 1, 2 and 4 seconds, not {}", cluster.count(is_create));
@@ -98,8 +98,8 @@ fn vec_09_a_job_being_deleted_can_still_fail() {
     check("BL0 deleting", "F", &format!("release 1; failed 1; {BACKOFF_FAILED}"));
 }
 
-/// The reference skips every condition while it expects creations. Here the decision is stored, which harms nobody, and
-/// the end waits until it is known what became of the creation.
+/// The reference skips every condition while it expects creations. Here the decision is stored, which does no harm, and
+/// the end waits until the outcome of the creation is known.
 #[test]
 fn vec_09_a_job_being_deleted_does_not_finish_while_a_creation_is_open() {
     let mut cluster = Cluster::with("P2 C2 BL0", "F");
@@ -113,7 +113,7 @@ fn vec_09_a_job_being_deleted_does_not_finish_while_a_creation_is_open() {
     assert_eq!(cluster.summary(), "release 1; failed 1; FailureTarget(BackoffLimitExceeded)");
     cluster.hook = Box::new(|_| Fate::Carried);
     cluster.pass(2);
-    // The late Pod goes with the Job, and counts as ended by it.
+    // The late Pod is removed with the Job, and counts as ended by it.
     assert_eq!(cluster.summary(), format!("create 1; delete 1; release 2; failed 2; {BACKOFF_FAILED}"));
     assert_eq!(cluster.still_tracked(), 0);
 }
@@ -217,8 +217,8 @@ fn vec_19_a_suspended_job_removes_its_pods_and_counts_none_of_them() {
     assert_eq!(cluster.status().start_time, None);
 }
 
-/// The reference changes nothing while it expects deletions. What a client can see of that: Pods whose deletion is on
-/// its way are still active, and nothing new is asked for.
+/// The reference changes nothing while it expects deletions. What a client can see of that: Pods whose deletion is in
+/// flight are still active, and nothing new is requested.
 #[test]
 fn vec_19_while_deletions_are_open_nothing_is_asked_for_twice() {
     let mut cluster = Cluster::with("P2 C5 suspend", "2*R");
@@ -275,7 +275,7 @@ fn vec_23_interim_conditions_that_are_false_are_somebody_elses_remark() {
     }
 }
 
-/// Terminal conditions, unlike interim ones, are flipped where they stand.
+/// Terminal conditions, unlike interim ones, are flipped in place.
 #[test]
 fn vec_23_a_false_terminal_condition_is_flipped_in_place() {
     let status = r#"{"conditions":[{"type":"Failed","status":"False"},{"type":"Custom","status":"True"}],
@@ -323,7 +323,7 @@ fn vec_25_what_cannot_be_released_is_recorded_and_not_tallied() {
 
 #[test]
 fn vec_26_the_lists_never_hold_more_than_500_uids() {
-    // `b` is recorded and still held, so there is room for 499 more.
+    // `b` is recorded and not released yet, so there is room for 499 more.
     let cluster = check_status(
         "P0 C999 BL99",
         &ledger_status(0, 0, &uncounted("", "b")),
@@ -332,7 +332,7 @@ fn vec_26_the_lists_never_hold_more_than_500_uids() {
     );
     let writes = ["uncounted 499/1", "succeeded 499 failed 1 uncounted 1/0", "succeeded 500 failed 1"];
     assert_eq!(cluster.status_writes(), writes);
-    // `b` has vanished: it is counted first and makes room for all 500.
+    // `b` is gone: it is counted first and makes room for all 500.
     let cluster = check_status(
         "P0 C999 BL99",
         &ledger_status(0, 0, &uncounted("", "b")),
@@ -342,8 +342,8 @@ fn vec_26_the_lists_never_hold_more_than_500_uids() {
     assert_eq!(cluster.status_writes(), ["failed 1 uncounted 500/0", "succeeded 500 failed 1"]);
 }
 
-/// The reference counts the Pod as failed and lets it complete the Job all the same. Here a failure is a failure: the
-/// Pod is replaced.
+/// The reference counts the Pod as failed and still lets it complete the Job. Here a failure is a failure: the Pod is
+/// replaced.
 #[test]
 fn vec_27_a_pod_recorded_as_failed_stays_failed_and_is_replaced() {
     let status = ledger_status(0, 0, &uncounted("", "a"));
@@ -360,14 +360,14 @@ fn vec_28_with_on_failure_restarts_count_against_the_limit() {
         ("P1 C1 OnFailure BL1", "Rr0", "active 1"),
         ("P1 C1 OnFailure BL0", "Rr0", "active 1"),
         ("P1 C1 OnFailure BL0", "Rr1", failed),
-        // Restarts mean nothing where Pods are not restarted.
+        // Restarts do not matter if Pods are not restarted.
         ("P1 C1 BL1", "Rr1", "active 1"),
     ] {
         check(job, pods, expected);
     }
 }
 
-/// TRACK-15: the last write also carries the end.
+/// TRACK-15: the last write also contains the end.
 #[test]
 fn vec_29_one_failure_more_than_the_limit_fails_the_job() {
     check("P1 C1 BL6", "6*F", "create 1; release 6; active 1 failed 6");
@@ -394,7 +394,7 @@ fn vec_30_the_replacement_waits_for_the_back_off_of_its_index() {
     assert_eq!(cluster.summary(), "create {0}; release 1; active 2 failed 1");
 }
 
-/// DEFECT-4, which Tally does not have: an index in back-off keeps nobody else waiting.
+/// DEFECT-4, which Tally does not have: an index in back-off does not delay other indexes.
 #[test]
 fn vec_30_an_index_in_back_off_does_not_hold_up_the_next() {
     check("P1 C2 BLPI1 indexed", "0:Ft0", "create {1}; active 1");
@@ -408,7 +408,7 @@ fn vec_31_an_index_that_used_up_its_retries_fails_and_the_job_goes_on() {
     then(&mut cluster, expected);
 }
 
-/// Whoever ends with the Job says nothing about its index.
+/// A Pod that ends with the Job says nothing about its index.
 #[test]
 fn vec_31_pods_that_end_with_the_job_do_not_fail_their_indexes() {
     let failed = "FailureTarget(MaxFailedIndexesExceeded)";
@@ -441,7 +441,7 @@ fn vec_32_the_deadline_counts_from_the_start_and_yields_to_the_limit_of_failures
     check_status("P1 C2 D10 BL0", &status(15), "R F", expected);
 }
 
-/// DEADLINE-5: the start and the end are one and the same moment. A resumed Job keeps its condition (SUSP-6).
+/// DEADLINE-5: the start and the end have the same time. A resumed Job keeps its condition (SUSP-6).
 #[test]
 fn vec_32_a_deadline_of_zero_ends_a_job_before_it_makes_a_pod() {
     check("P1 C1 D0", "", "FailureTarget(DeadlineExceeded) Failed");

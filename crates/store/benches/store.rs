@@ -1,6 +1,6 @@
-//! Durable commits a second, what one costs in CPU, and the memory of an entry: `cargo bench -p tally-store`.
+//! Durable commits per second, the CPU time of one, and the memory of an entry: `cargo bench -p tally-store`.
 //!
-//! A name as argument runs only what contains it: `memory`, `disk`, `reopen`.
+//! An argument runs only the benchmarks whose name contains it: `memory`, `disk`, `reopen`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn main() {
     }
 }
 
-/// Creates, then an update of every second one: the mix of a Pod's first moments.
+/// Creates and updates in turn: the mix of a Pod's first moments.
 async fn keep_writing(store: Store, writer: usize) -> u64 {
     let started = Instant::now();
     let mut commits = 0;

@@ -1,12 +1,13 @@
-//! What the writer needs of a disk. One is in [`crate::disk`]; tests bring others that fail.
+//! The interface between the writer and a disk. [`crate::disk`] implements it; tests implement backends that fail.
 
 pub use crate::group::{Account, Planned};
 
-/// A failed write, in words for a person. Whether anything of it reached the disk is unknown.
+/// A failed write, as text for a person. Whether any part of it reached the disk is unknown.
 pub type Failure = Box<str>;
 
 pub trait Backend: Send {
-    /// Makes all of these writes durable, or none, and the account with them. Never called again after a failure.
+    /// Makes all of these writes durable together with the account, or none of them. Never called again after a
+    /// failure.
     fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), Failure>;
 
     /// Whether [`Backend::rest`] has something to do.
@@ -14,6 +15,6 @@ pub trait Backend: Send {
         false
     }
 
-    /// Work that can wait until there are no writes.
+    /// Work that can be deferred until there are no writes.
     fn rest(&mut self) {}
 }

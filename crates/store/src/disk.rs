@@ -1,26 +1,26 @@
-//! The store on disk, and what of it is believed at start.
+//! The store on disk, and which of its data is trusted at start.
 //!
-//! In the directory: `lock` (held by the process that has the store open), `head` (see [`crate::head`]) and `engine`,
-//! a fjall database with one keyspace: the record of every object, and one account of the whole. Each group of writes
-//! is one atomic batch with the new account in it, synced once.
+//! In the directory: `lock` (held by the process that has the store open), `head` (see [`crate::head`]) and `engine`, a
+//! fjall database with one keyspace: the record of every object, and one account of the whole. Each group of writes is
+//! one atomic batch with the new account in it, synced once.
 //!
-//! At start everything is read into memory and compared with what the store said about itself. Noticed are:
+//! At start everything is read into memory and compared with the account and the head. The following is detected:
 //!
-//! - a record that changed (its checksum covers key, revision and value), whatever the engine thinks of it;
+//! - a record that changed (its checksum covers key, revision and value), even if the engine accepts it;
 //! - a record that is missing, came back, or is older than it should be: the account has the number of objects and the
 //!   sum of their checksums;
-//! - an end cut off: the account's revision is below the head's. The engine cannot tell a cut end from a write that a
-//!   crash interrupted and goes on without it; the head can.
+//! - a truncated end: the account's revision is below the head's. The engine cannot tell a truncated end from a write
+//!   that a crash interrupted and continues without it; the head can.
 //!
-//! What can go unnoticed: in a power cut, a disk loses writes that it had said were safe. The head may lag behind by a
-//! second and a bit then ([`crate::head`]), and writes that are newer than it and lost from some point on, to the end,
-//! leave a store that looks like one to which they never came. Only the rule of [`crate::journal`] remains, which finds
-//! them out if traces of two groups are left, or of one that does not follow what is whole. A disk that keeps what it
-//! has synced loses nothing; and a lie about more than the last second is always found out, unless the disk lied about
-//! the head as well.
+//! One loss can go undetected: in a power cut, a disk loses writes that it had reported as synced. The head may then
+//! lag by a little more than a second ([`crate::head`]). If all writes from some point on are lost, and they are newer
+//! than the head, the store looks as if they were never made. Only the rule of [`crate::journal`] remains; it detects
+//! the loss if traces of two groups are left, or of one group that does not follow the last whole one. A disk that
+//! keeps what it has synced loses nothing. A loss of synced writes that reaches back more than the last second is
+//! always detected, unless the disk lost the synced head as well.
 //!
-//! Nothing is changed before all this has been checked, except that a group which nobody was told of is cut off, and
-//! that the engine, where it had to be asked, tidies up bookkeeping of its own.
+//! Nothing is changed before all this has been checked, with two exceptions: a group that was never acknowledged is cut
+//! off, and the engine, if it had to be opened for the check, cleans up files of its own.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write as _};
@@ -39,15 +39,16 @@ use crate::record::{self, BadRecord};
 use crate::state::State;
 use crate::{FIRST, Options, journal};
 
-/// The keys in the engine: an object's begins with this byte, the account's is that of [`ACCOUNT_KEY`].
+/// The keys in the engine: an object's key begins with this byte, the account's key is [`ACCOUNT_KEY`].
 const OBJECT: u8 = b'o';
 pub(crate) const ACCOUNT_KEY: &[u8] = b"account";
-/// What an account begins with: no text, so that no object can be taken for one. The last byte is the format.
+/// The first bytes of an account. They are not valid text, so no object can be mistaken for an account. The last byte
+/// is the format.
 pub(crate) const ACCOUNT_MAGIC: &[u8; 8] = b"\xff\xfeacct\xff\x01";
 /// The magic, four numbers and a checksum.
 pub(crate) const ACCOUNT_LEN: usize = 48;
 
-/// Why a store could not be opened. Nothing was changed then.
+/// Why a store could not be opened. Nothing was changed, except as the module documentation says.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{path} is not a directory; give the store a directory, or a path that does not exist yet")]
@@ -71,7 +72,7 @@ fn holder(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
-/// An open store directory. The order of the fields is the order in which they are let go: the lock last.
+/// An open store directory. Fields are dropped in declaration order: the lock must be last.
 pub(crate) struct Disk {
     objects: Keyspace,
     database: Database,
@@ -82,7 +83,7 @@ pub(crate) struct Disk {
 impl Backend for Disk {
     fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), Failure> {
         let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), writes.len() + 1)
-            // The data and the file's length are synced; the time of the last change need not be.
+            // The data and the file's length are synced; the modification time need not be.
             .durability(Some(PersistMode::SyncData));
         for write in writes.iter().filter(|write| !write.superseded) {
             let key = object_key(&write.entry.key);
@@ -102,12 +103,12 @@ impl Backend for Disk {
     }
 
     fn rest(&mut self) {
-        // A head that cannot be synced only lags; the next write would find the disk broken for itself.
+        // A head that cannot be synced only lags; the next write detects a broken disk by itself.
         let _ = self.head.sync();
     }
 }
 
-/// Opens the store in `dir`, or makes one where there is none.
+/// Opens the store in `dir`, or creates one if there is none.
 pub(crate) fn open(dir: &Path, options: Options) -> Result<(State, Disk), OpenError> {
     let place = Place { dir };
     let lock = place.lock()?;
@@ -136,7 +137,7 @@ pub(crate) fn open(dir: &Path, options: Options) -> Result<(State, Disk), OpenEr
             Ok((state, Disk { objects, database, head, _lock: lock }))
         }
         (Err(error), Some(saved)) => {
-            // The engine is closed again: what was cut off is put back.
+            // The engine is closed again: the journal is restored to what it was before the cut.
             std::fs::rename(saved.copy, saved.torn.path).map_err(|error| place.io("restore the journal", error))?;
             Err(error)
         }
@@ -144,13 +145,13 @@ pub(crate) fn open(dir: &Path, options: Options) -> Result<(State, Disk), OpenEr
     }
 }
 
-/// A journal that was cut, and a copy of it as it was.
+/// A journal that was cut, and a copy of the original.
 struct Saved {
     torn: journal::Torn,
     copy: PathBuf,
 }
 
-/// The directory of a store, and the steps of opening it.
+/// The directory of a store, and the steps to open it.
 struct Place<'a> {
     dir: &'a Path,
 }
@@ -164,7 +165,7 @@ impl Place<'_> {
         self.dir.join("engine")
     }
 
-    /// Makes the directory if need be, for its owner only, and takes the lock.
+    /// Creates the directory if needed, accessible to its owner only, and takes the lock.
     fn lock(&self) -> Result<File, OpenError> {
         match std::fs::metadata(self.dir) {
             Ok(found) if !found.is_dir() => return Err(OpenError::NotADirectory { path: self.dir.into() }),
@@ -182,7 +183,7 @@ impl Place<'_> {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
-                // Only for the message.
+                // The PID is used only in the message.
                 let _ = lock.take(20).read_to_string(&mut pid);
                 return Err(OpenError::Held { path: self.dir.into(), pid: pid.trim().parse().ok() });
             }
@@ -193,7 +194,8 @@ impl Place<'_> {
         Ok(lock)
     }
 
-    /// A new store. The head says that it is being made until it is: what a crash leaves half made is made again.
+    /// Creates a store. Until that is complete the head marks it as incomplete: after a crash in between, it is created
+    /// again.
     fn make(&self, lock: File, options: Options) -> Result<(State, Disk), OpenError> {
         let head = |made| {
             let mark = Mark { made, revision: FIRST };
@@ -216,8 +218,9 @@ impl Place<'_> {
         Ok((State::new(options, FIRST), Disk { objects, database, head, _lock: lock }))
     }
 
-    /// Refuses a damaged journal before the engine mends it in its own way, and cuts off a group nobody was told of.
-    /// If only the engine's tables can tell whether that is what it is, it is kept as it was, too.
+    /// Refuses a damaged journal before the engine repairs it in its own way, and cuts off a group that was never
+    /// acknowledged. If only the engine's tables can show whether the group was acknowledged, a copy of the journal is
+    /// kept.
     fn check_journal(&self, mark: &Mark) -> Result<Option<Saved>, OpenError> {
         let version = std::fs::read(self.engine().join("version"));
         match version.map_err(|error| self.missing("the engine's version", error))?.as_slice() {
@@ -227,7 +230,7 @@ impl Place<'_> {
         }
         let survey = journal::survey(&self.engine()).map_err(|error| self.missing("the journal", error))?;
         let survey = survey.map_err(|what| self.damaged(what))?;
-        // Journals are let go oldest first: with one group in them, all later ones are there, too.
+        // The engine deletes journals oldest first: if one group is in the journals, all later ones are too.
         if let Some(newest) = survey.newest.filter(|newest| *newest < mark.revision) {
             return Err(self.cut_short(newest, mark));
         }
@@ -251,7 +254,7 @@ impl Place<'_> {
     fn open_engine(&self, options: &Options) -> Result<(Database, Keyspace), OpenError> {
         let open = || {
             let database = Database::builder(self.engine())
-                // One thread for tables and their merging: with two, the engine keeps one of them spinning.
+                // One thread for writing and merging tables: with two, the engine keeps one of them spinning.
                 .worker_threads(1)
                 // Blocks are read once, at start.
                 .cache_size(1024 * 1024)
@@ -261,19 +264,20 @@ impl Place<'_> {
                 KeyspaceCreateOptions::default()
                     .max_memtable_size(options.engine_buffer as u64)
                     .manual_journal_persist(true)
-                    // Nothing is ever looked up by key: large blocks, and no filters.
+                    // Nothing is ever looked up by key, so blocks are large and there are no filters.
                     .data_block_size_policy(BlockSizePolicy::all(32 * 1024))
                     .filter_policy(FilterPolicy::disabled())
             })?;
             Ok((database, objects))
         };
-        // The engine checks what it reads, but asserts some of it; a damaged file must not end the process.
+        // The engine checks what it reads, but uses assertions for some of it; a damaged file must not abort the
+        // process.
         catch_unwind(AssertUnwindSafe(open))
             .unwrap_or_else(|_| Err(fjall::Error::Unrecoverable))
             .map_err(|error| self.engine_error(error))
     }
 
-    /// Reads everything into memory and holds it against the account and the head.
+    /// Reads everything into memory and compares it with the account and the head.
     fn load(&self, objects: &Keyspace, mark: &Mark, options: Options) -> Result<State, OpenError> {
         let mut account = None;
         let mut entries = Vec::new();
@@ -359,7 +363,7 @@ impl Place<'_> {
     }
 }
 
-/// The engine's error as part of a sentence.
+/// The engine's error as a part of a sentence.
 fn describe(error: &fjall::Error) -> String {
     match error {
         fjall::Error::Io(error) => error.to_string(),

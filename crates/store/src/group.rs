@@ -1,4 +1,5 @@
-//! Writes that go to the disk together: each checked against the state and the writes before it, and given a revision.
+//! Writes that go to the disk together. Each is checked against the state and the writes before it, and gets a
+//! revision.
 
 use std::collections::HashMap;
 
@@ -8,19 +9,19 @@ use crate::record::{self, Entry};
 use crate::state::State;
 use crate::{Body, Change, Expect, MAX_KEY, MAX_VALUE, Write, WriteError};
 
-/// A write that will happen if the disk takes it.
+/// A write that is applied if the disk accepts it.
 #[derive(Clone, Debug)]
 pub struct Planned {
     pub entry: Entry,
-    /// The entry as it goes to the disk.
+    /// The entry in the form that is written to the disk.
     pub record: Bytes,
     pub deleted: bool,
-    /// A later write of the same group is to the same key: the disk needs only that one.
+    /// A later write of the same group has the same key: the disk needs only that one.
     pub superseded: bool,
 }
 
-/// What the store says about itself beside the objects, in the same atomic write: with it, objects that are missing or
-/// older than they should be are noticed at the next start.
+/// A summary of the store, written in the same atomic batch as the objects. With it the next start detects objects that
+/// are missing or older than they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
     pub revision: u64,
@@ -46,7 +47,8 @@ impl<'a> Group<'a> {
         Group { state, writes: Vec::new(), last: HashMap::new(), account }
     }
 
-    /// Plans a write; the entry it will make, or why it will not happen. `beside`: another entry that must still be there.
+    /// Plans a write. Returns the entry it will create, or why it will not be applied. `beside`: another entry that
+    /// must still be the newest of its key.
     pub fn add(&mut self, write: Write, beside: Option<&Entry>) -> Result<Entry, WriteError> {
         let Write { key, expect, change } = write;
         let (Change::Put(body) | Change::Delete(body) | Change::PutAndDelete(body)) = &change;
@@ -78,7 +80,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What a key holds after the writes planned so far.
+    /// The entry of a key after the writes planned so far.
     fn there(&self, key: &str) -> Option<&Entry> {
         match self.last.get(key).and_then(|&at| self.writes.get(at)) {
             Some(write) => (!write.deleted).then_some(&write.entry),
@@ -103,7 +105,7 @@ impl<'a> Group<'a> {
         entry
     }
 
-    /// The planned writes in order, and the store's account of itself after them.
+    /// The planned writes in order, and the store's account after them.
     pub fn finish(self) -> (Vec<Planned>, Account) {
         (self.writes, self.account)
     }

@@ -1,13 +1,15 @@
-//! The file `head`: how far the store had come, told apart from the engine's own files.
+//! The file `head`: the newest revision of the store, kept apart from the engine's own files.
 //!
-//! The engine drops the end of its journal when it cannot read it, for that is what a crash in the middle of a write
-//! looks like. An acknowledged write lost in this way would go unnoticed. So after each group is durable its revision
-//! is written here, before the first of its writers is answered: a store that ends before its head is damaged.
+//! The engine drops the end of its journal when it cannot read it, because a crash in the middle of a write looks the
+//! same. An acknowledged write lost in this way would go unnoticed. So after each group is durable its revision is
+//! written here, before the first of its writers is answered: a store that ends before its head is damaged.
 //!
-//! The head is written to the system at once and synced later (when the store rests, and once a second under load):
-//! after a killed process it is exact; after a power cut it may lag, but never leads, since the group was synced before.
+//! The head is written to the operating system at once and synced later (when the store is idle, and once per second
+//! under load). After a killed process it is exact; after a power cut it may lag, but never leads, since the group was
+//! synced before it.
 //!
-//! Two slots, written in turn, each in a sector of its own and with a checksum: a torn one leaves the other.
+//! There are two slots, written in turn, each in a sector of its own and with a checksum: if one is torn, the other is
+//! intact.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -18,22 +20,22 @@ use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: &[u8; 7] = b"tallyhd";
-/// The version of everything in the directory; the first thing looked at.
+/// The version of everything in the directory; it is checked first.
 pub(crate) const FORMAT: u8 = 1;
 const SLOT: u64 = 4096;
 const SLOT_LEN: usize = 32;
-/// How old the head on disk may get under load. A sync takes a moment from every write that waits for it.
+/// How old the head on disk may get under load. A sync delays every write that waits for it.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// What a head says.
+/// The content of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark {
-    /// The store was made to the end. Until then there is nothing in it that anyone was promised.
+    /// The creation of the store was completed. Until then no write was acknowledged.
     pub made: bool,
     pub revision: u64,
 }
 
-/// What was found where the head should be.
+/// What was found at the path of the head.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -67,7 +69,7 @@ pub(crate) fn find(path: &Path) -> std::io::Result<Found> {
 }
 
 impl Head {
-    /// Opens the head for writing, made anew if it is not there, and puts a mark into both slots.
+    /// Opens the head for writing, creates it if it does not exist, and writes the mark into both slots.
     pub fn open(path: &Path, mark: Mark) -> std::io::Result<Head> {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
         file.set_len(2 * SLOT)?;
@@ -79,7 +81,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Moves the mark; the disk may get it later.
+    /// Writes the mark to the operating system; it is synced to the disk at the latest after `SYNC_EVERY` under load.
     pub fn advance(&mut self, revision: u64) -> std::io::Result<()> {
         self.write(Mark { made: true, revision })?;
         if self.synced_at.elapsed() >= SYNC_EVERY { self.sync() } else { Ok(()) }

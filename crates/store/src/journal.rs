@@ -1,14 +1,14 @@
-//! A look at the engine's journal before the engine opens it, for the engine would cut off what it cannot read.
+//! Reads the engine's journal before the engine opens it, because the engine would cut off what it cannot read.
 //!
-//! The writer syncs each group before it writes the next one. Therefore a crash can leave behind at most one group that
-//! is not whole, it is the last thing in the journal, and nobody was told it had been written. Anything else that cannot
-//! be read is damage to acknowledged writes, and is to be refused while all the bytes are still there:
+//! The writer syncs each group before it writes the next one. Therefore a crash can leave behind at most one incomplete
+//! group; it is the last thing in the journal, and it was never acknowledged. Any other unreadable data is damage to
+//! acknowledged writes, and must be refused while all the bytes are still there:
 //!
-//! - something whole, the traces of a second group, or a group that does not follow the last whole one, behind the
+//! - something whole, the traces of a second group, or a group that does not follow the last whole one, after the
 //!   broken place;
-//! - an end before the revision that the head knows was acknowledged.
+//! - an end before the revision that the head records as acknowledged.
 //!
-//! The form read here is that of the engine's third format (`FJL3`), which its version file names.
+//! This module reads the engine's third format (`FJL3`), which the engine's version file names.
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -21,34 +21,34 @@ use crate::disk::{ACCOUNT_KEY, ACCOUNT_LEN, ACCOUNT_MAGIC, decode_account};
 /// The end of each whole batch.
 const TRAILER: &[u8; 4] = b"FJL\x03";
 
-/// More than any one group takes: the writer's limit of 8 MiB, a single larger object, and what frames them.
+/// More than any one group takes: the writer's limit of 8 MiB, a single larger object, and their framing.
 const LARGEST_GROUP: u64 = 16 * 1024 * 1024;
-/// More than the engine ever uses between two groups, and less than would matter if it were believed by mistake.
+/// More than the engine ever uses between two groups, and small enough to be harmless if it is accepted by mistake.
 const SEQNO_STEP: u64 = 1 << 20;
-/// A million groups a second for eight years; the engine's own limit is far beyond.
+/// Enough for a million groups per second for eight years; the engine's own limit is far higher.
 const SEQNO_LIMIT: u64 = 1 << 48;
 
-/// What the journals hold, read in order.
+/// The content of the journals, read in order.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// The revision of the newest whole group.
     pub newest: Option<u64>,
-    /// A last group that is not whole.
+    /// An incomplete last group.
     pub torn: Option<Torn>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Torn {
     pub path: PathBuf,
-    /// Where in the file it begins.
+    /// The offset in the file at which it begins.
     pub at: u64,
     /// The revision it follows, if that can still be read.
     pub follows: Option<u64>,
 }
 
 impl Torn {
-    /// Whether this can be the one group that was under way when the store was at `revision`. If it follows another
-    /// one, there is a hole before it.
+    /// Whether this can be the one group that was in progress when the store was at `revision`. If it follows another
+    /// revision, there is a gap before it.
     pub fn can_follow(&self, revision: u64) -> bool {
         self.follows.is_none_or(|follows| follows == revision)
     }
@@ -83,7 +83,7 @@ pub(crate) fn survey(dir: &Path) -> io::Result<Result<Survey, String>> {
             if let Some(torn) = &survey.torn {
                 return Ok(Err(torn.to_string()));
             }
-            // The engine's own notes have no account.
+            // Batches that the engine writes for itself have no account.
             survey.newest = account.or(survey.newest);
         }
         seqno = journal.seqno;
@@ -98,7 +98,7 @@ pub(crate) fn survey(dir: &Path) -> io::Result<Result<Survey, String>> {
     Ok(Ok(survey))
 }
 
-/// Cuts a torn group off.
+/// Truncates the journal before a torn group.
 pub(crate) fn cut(torn: &Torn) -> io::Result<()> {
     let file = File::options().write(true).open(&torn.path)?;
     file.set_len(torn.at)?;
@@ -124,7 +124,7 @@ impl Journal {
         Ok(Journal { file, length, at: 0, whole: 0, seqno, item: Vec::new() })
     }
 
-    /// Reads one batch: the revision of the account in it, if there is one. None when no whole batch follows.
+    /// Reads one batch and returns the revision of the account in it, if there is one. None if no whole batch follows.
     fn batch(&mut self) -> io::Result<Option<Option<u64>>> {
         match self.try_batch() {
             Ok(account) => {
@@ -136,8 +136,9 @@ impl Journal {
         }
     }
 
-    /// A batch is `1 count seqno`, as many items, `3 checksum trailer`; an item is
-    /// `2 type compression keyspace key-length value-length stored-length key value`, or `4 keyspace` for a clearing.
+    /// A batch is `1 count seqno`, `count` items, `3 checksum trailer`. An item is
+    /// `2 type compression keyspace key-length value-length stored-length key value`, or `4 keyspace` if it clears a
+    /// keyspace.
     fn try_batch(&mut self) -> io::Result<Option<u64>> {
         let broken = || io::Error::from(ErrorKind::InvalidData);
         let [1] = self.bytes()? else { return Err(broken()) };
@@ -179,8 +180,8 @@ impl Journal {
         let [3] = self.bytes()? else { return Err(broken()) };
         let sum = u64::from_le_bytes(self.bytes()?);
         let trailer: [u8; 4] = self.bytes()?;
-        // The checksum does not cover the sequence number, by which the engine tells the newest of two records, and
-        // which must not run out. Between two groups the engine uses up a few for itself.
+        // The checksum does not cover the sequence number, by which the engine determines the newer of two records, and
+        // which must not run out. Between two groups the engine uses a few numbers itself.
         let follows = match self.seqno {
             Some(last) => seqno > last && seqno - last < SEQNO_STEP,
             None => seqno < SEQNO_LIMIT,
@@ -199,8 +200,8 @@ impl Journal {
         Ok(bytes)
     }
 
-    /// What lies behind the last whole batch: none if nothing does. The engine makes its files larger than needed, and
-    /// the rest of them is zero.
+    /// The data after the last whole batch; none if there is no such data. The engine preallocates its files, and the
+    /// unused rest of them is zero.
     fn traces_behind(&mut self) -> io::Result<Option<Traces>> {
         let end = self.end_of_data()?;
         if end <= self.whole {
@@ -214,14 +215,14 @@ impl Journal {
         self.file.seek(SeekFrom::Start(self.whole))?;
         self.file.read_exact(&mut self.item)?;
         let rest = &self.item;
-        // Every group has one account, which begins with bytes that no text holds.
+        // Every group has one account, which begins with bytes that no text contains.
         let accounts: Vec<usize> = occurrences(rest, ACCOUNT_MAGIC).collect();
         let groups = accounts.len();
         let account = accounts.first().and_then(|at| decode_account(rest.get(*at..at + ACCOUNT_LEN)?));
         Ok(Some(Traces { groups, follows: account.map(|account| account.follows) }))
     }
 
-    /// Where the last byte that is not zero ends.
+    /// The offset after the last byte that is not zero.
     fn end_of_data(&mut self) -> io::Result<u64> {
         const CHUNK: usize = 64 * 1024;
         static ZERO: [u8; CHUNK] = [0; CHUNK];
@@ -240,10 +241,10 @@ impl Journal {
     }
 }
 
-/// What is left of groups that are not whole.
+/// What is left of incomplete groups.
 struct Traces {
     groups: usize,
-    /// The revision that the first of them says it follows.
+    /// The revision that the first of them names as its predecessor.
     follows: Option<u64>,
 }
 

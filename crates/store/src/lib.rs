@@ -2,13 +2,15 @@
 //!
 //! Every write is conditional (the key must be absent, or at a revision the writer has seen), gets the next revision,
 //! and is acknowledged and shown to readers and watchers only once it is durable. The newest state of every key is in
-//! memory; so is a bounded history of events, from which watchers read and with which older states are worked out.
+//! memory; so is a bounded history of events, from which watchers read and older states are computed.
 //!
-//! - [`Store::memory`] has no thread and does no I/O: a commit is done at its first poll. Tests and the simulator.
-//! - [`Store::open`] keeps the objects in a directory; what can be trusted of it after a crash is told in the module `disk`.
+//! - [`Store::memory`] has no thread and does no I/O: a commit completes at its first poll. It is for tests and the
+//!   simulator.
+//! - [`Store::open`] stores the objects in a directory; the module `disk` documents which of its data is trusted after
+//!   a crash.
 //!
-//! A [`Watcher`] is a position in the shared history and owns no queue: a reader that does not read costs nothing, and
-//! one that falls behind the history gets [`TooOld`], lists again and goes on.
+//! A [`Watcher`] is a position in the shared history and owns no queue: a reader that does not read costs nothing. A
+//! reader that falls behind the history gets [`TooOld`], lists again and continues.
 
 #[doc(hidden)]
 pub mod backend;
@@ -34,10 +36,10 @@ use state::State;
 use watch::Bells;
 use writer::Writer;
 
-/// The longest key: a resource, a namespace and a name of at most 253 bytes each, with room to spare.
+/// The longest key: a resource, a namespace and a name of at most 253 bytes each, with a margin.
 pub const MAX_KEY: usize = 1024;
-/// The longest value: the 3 MiB that a client of Kubernetes may send, and room for what the server adds. Who lets clients
-/// have all of it cannot mark a large object as deleted any more.
+/// The longest value: the 3 MiB that a Kubernetes client may send, and room for what the server adds. A server that
+/// lets clients use all of it cannot mark a large object as deleted.
 pub const MAX_VALUE: usize = 3 * 1024 * 1024 + 64 * 1024;
 
 /// The revision of an empty store. Not 0, which clients of Kubernetes send to mean "any".
@@ -46,18 +48,19 @@ pub const FIRST: u64 = 1;
 /// The limits of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Events kept for watchers and for reads at older revisions. The default is twenty seconds of 5,000 writes a
+    /// Events kept for watchers and for reads at older revisions. The default covers twenty seconds of 5,000 writes per
     /// second, and costs 4 MB.
     pub history: usize,
-    /// Bytes of replaced and deleted objects kept by those events: what bounds memory when the objects are large.
+    /// Bytes of replaced and deleted objects that those events keep alive. This bounds memory when the objects are
+    /// large.
     pub history_bytes: usize,
-    /// Writes that may wait for the disk; more are refused as [`WriteError::Overloaded`] instead of growing a queue
-    /// whose end nobody waits for any more.
+    /// Writes that may wait for the disk; more are refused as [`WriteError::Overloaded`]. Otherwise the queue would
+    /// grow until the callers of its last writes have timed out.
     pub queue: usize,
     /// Bytes that may wait for the disk.
     pub queue_bytes: usize,
-    /// How much the disk's engine gathers in memory before it writes a table; settled when a store is made. The values
-    /// are shared with the entries here, so what this costs is that replaced ones are held a little longer.
+    /// How much the disk's engine buffers in memory before it writes a table; fixed when a store is created. The values
+    /// are shared with the entries here, so the only cost is that replaced values stay in memory a little longer.
     pub engine_buffer: usize,
 }
 
@@ -73,16 +76,16 @@ impl Default for Options {
     }
 }
 
-/// A text to store. The store writes the decimal revision into it at `stamp_at` once it is known, so that everyone who
-/// reads the object gets the same bytes with its `resourceVersion` inside.
+/// A text to store. The store writes the decimal revision into it at `stamp_at` once it is assigned, so that every
+/// reader of the object gets the same bytes with its `resourceVersion` inside.
 #[derive(Clone, Debug)]
 pub struct Body {
     pub bytes: Vec<u8>,
-    /// An offset into `bytes`; beyond the end means the end.
+    /// An offset into `bytes`; an offset beyond the end means the end.
     pub stamp_at: usize,
 }
 
-/// What must be true of the key for a write to happen.
+/// What must be true of the key for a write to be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     Absent,
@@ -92,9 +95,11 @@ pub enum Expect {
 #[derive(Clone, Debug)]
 pub enum Change {
     Put(Body),
-    /// Carries the last state, which watchers are shown. Deleting what must be absent is a conflict in itself.
+    /// Carries the last state, which watchers are shown. Deleting a key that is expected to be absent is always a
+    /// conflict.
     Delete(Body),
-    /// Both, with a revision and an event each, and no crash in between: a state that must be seen and must not last.
+    /// A put and a delete, with a revision and an event each and no crash in between: for a state that watchers must
+    /// see and that must not persist.
     PutAndDelete(Body),
 }
 
@@ -105,7 +110,7 @@ pub struct Write {
     pub change: Change,
 }
 
-/// Entries in key order, all of the same moment.
+/// Entries in key order, all from the same revision.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub entries: Vec<Entry>,
@@ -127,25 +132,26 @@ pub struct Event {
     pub previous: Option<Entry>,
 }
 
-/// The history does not reach back to what was asked for. List again, and watch from the list's revision.
+/// The history does not reach back to the requested revision. The reader must list again, and watch from the list's
+/// revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("revision {requested} is too old: the history begins after {oldest}")]
 pub struct TooOld {
     pub requested: u64,
-    /// The oldest revision that can still be asked for.
+    /// The oldest revision that can still be requested.
     pub oldest: u64,
 }
 
-/// Why a write did not happen - or, for [`WriteError::Poisoned`], may not have happened.
+/// Why a write was not applied - or, for [`WriteError::Poisoned`], may not have been applied.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The key is not as expected. Carries what is there.
+    /// The key is not as expected. Carries the entry that is there.
     #[error("{}", match .0 { Some(entry) => format!("{} is at revision {}", entry.key, entry.revision), None => "the key is absent".into() })]
     Conflict(Option<Entry>),
     /// The entry that [`Store::commit_beside`] was given is no longer the newest of its key.
     #[error("what the write depended on has changed")]
     Moved,
-    /// The disk failed: this write may or may not be there after a restart, and none is taken until then.
+    /// The disk failed: after a restart this write may or may not be there. Until then every write is refused.
     #[error("the store takes no more writes since one failed ({reason}); check the disk, then restart")]
     Poisoned { reason: Arc<str> },
     #[error("the object is too large: {size} bytes of at most {limit}")]
@@ -156,7 +162,7 @@ pub enum WriteError {
     Closed,
 }
 
-/// A handle to a store; cloning it is cheap. The store is closed with its last handle, or by [`Store::close`].
+/// A handle to a store; cloning it is cheap. Dropping the last handle, or calling [`Store::close`], closes the store.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -183,8 +189,8 @@ impl Shared {
         }
     }
 
-    // A panic while the lock was held can only have come from running out of memory: nothing in `State` calls out.
-    // What is there is then no worse than before, and reads are to go on.
+    // A panic while the lock was held can only be an allocation failure: nothing in `State` calls other code. The state
+    // is then no worse than before, and reads must continue.
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,7 +199,7 @@ impl Shared {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write with nothing to wait for.
+    /// A write that does not wait for a disk.
     fn commit(&self, write: Write, beside: Option<Entry>) -> Result<Entry, WriteError> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(WriteError::Closed);
@@ -212,7 +218,7 @@ impl Shared {
             state.apply(write.entry.clone(), write.deleted);
         }
         self.revision.store(state.revision, Ordering::Release);
-        // Who is woken wants to read.
+        // The woken watchers read the state at once, so the lock is released first.
         drop(state);
         self.bells.ring(writes.iter().map(|write| &write.entry));
     }
@@ -224,7 +230,7 @@ impl Store {
         Store { shared: Arc::new(Shared::new(State::new(options, FIRST))), writer: None }
     }
 
-    /// The store in the directory `dir`, which is made if it is not there. Reads everything into memory first.
+    /// The store in the directory `dir`, which is created if it does not exist. Reads everything into memory first.
     pub fn open(dir: &Path, options: Options) -> Result<Store, OpenError> {
         let (state, disk) = disk::open(dir, options)?;
         Store::start(state, Box::new(disk), options).map_err(|source| OpenError::Io {
@@ -234,7 +240,7 @@ impl Store {
         })
     }
 
-    /// An empty store on a backend of the caller's.
+    /// An empty store on a backend that the caller provides.
     #[doc(hidden)]
     pub fn with_backend(backend: Box<dyn backend::Backend>, options: Options) -> std::io::Result<Store> {
         Store::start(State::new(options, FIRST), backend, options)
@@ -251,7 +257,7 @@ impl Store {
         self.shared.revision.load(Ordering::Acquire)
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.shared.read().len()
     }
@@ -260,13 +266,13 @@ impl Store {
         self.len() == 0
     }
 
-    /// Why no write is taken any more, if one failed: see [`WriteError::Poisoned`].
+    /// Why writes are refused, if an earlier one failed: see [`WriteError::Poisoned`].
     pub fn poisoned(&self) -> Option<Arc<str>> {
         self.writer.as_ref()?.poisoned()
     }
 
-    /// From this revision on, every read and watch is answered. An older one may be, if the kind it asks for has had
-    /// few writes: the history is kept by kind.
+    /// From this revision on, every read and watch can be served. An older one may be, if its kind has had few writes:
+    /// the history is kept per kind.
     pub fn compacted(&self) -> u64 {
         self.shared.read().compacted()
     }
@@ -277,7 +283,7 @@ impl Store {
     }
 
     /// The entries whose key starts with `prefix` and is greater than `after`, at most `limit`, as they were at
-    /// revision `at`. A revision that has not been reached yet means the newest: [`Page::revision`] tells.
+    /// revision `at`. A revision that is not reached yet means the newest; [`Page::revision`] is the one that was used.
     pub fn range(
         &self,
         prefix: &str,
@@ -288,14 +294,15 @@ impl Store {
         self.shared.read().range(prefix, after, limit, at)
     }
 
-    /// Writes, and returns the new entry (of a delete: the last state) once it is durable. Dropping the future leaves
-    /// open whether the write happened; it never happens by half.
+    /// Writes, and returns the new entry (for a delete: the last state) once it is durable. If the caller drops the
+    /// future, the write may or may not be applied; it is never applied in part.
     pub async fn commit(&self, write: Write) -> Result<Entry, WriteError> {
         self.commit_if(write, None).await
     }
 
-    /// Writes only if another entry is still the newest of its key when the write happens: what was decided by looking
-    /// at it - that a namespace stays, say - is then true of the moment of the write, and not only of one before.
+    /// Writes only if another entry is still the newest of its key when the write is applied. What the caller decided
+    /// from that entry - for example that a namespace is not terminating - then holds at the moment of the write, not
+    /// only before it.
     pub async fn commit_beside(&self, write: Write, beside: Entry) -> Result<Entry, WriteError> {
         self.commit_if(write, Some(beside)).await
     }
@@ -307,20 +314,20 @@ impl Store {
         }
     }
 
-    /// A watcher of the events under `prefix` after revision `after`. An `after` that has not been reached yet is
-    /// allowed: the watcher stays silent until then, and sees only what comes after it.
+    /// A watcher of the events under `prefix` after revision `after`. An `after` that is not reached yet is allowed:
+    /// the watcher returns nothing until then, and sees only later events.
     pub fn watch(&self, prefix: &str, after: u64) -> Result<Watcher, TooOld> {
         self.shared.read().reaches(prefix, after)?;
         Ok(Watcher::new(self.shared.clone(), prefix, after))
     }
 
-    /// Forgets the history up to `before`: what asks for an older revision gets [`TooOld`].
+    /// Discards the history up to `before`: requests for an older revision get [`TooOld`].
     pub fn compact(&self, before: u64) {
         self.shared.write().compact(before);
     }
 
-    /// Stops, and waits for it: writes that were accepted are finished, the disk is let go, later writes get
-    /// [`WriteError::Closed`], reads go on.
+    /// Stops the store and waits until it has stopped: accepted writes are finished, the backend is dropped, later
+    /// writes get [`WriteError::Closed`], and reads continue.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Relaxed);
         if let Some(writer) = &self.writer {

@@ -1,8 +1,9 @@
-//! One stored object: what readers share in memory, and the same bytes as they lie on disk.
+//! One stored object: the entry that readers share in memory, and the same bytes as a record on disk.
 //!
-//! A record is `format (1) | revision (8) | checksum (8) | value`. It is built once, when the revision is known; the
-//! entry's value is a slice of it, and the engine's write buffer holds the same allocation, so that a Pod's text exists
-//! once. The checksum covers key, revision and value: a record under another key, or of another time, does not pass.
+//! A record is `format (1) | revision (8) | checksum (8) | value`. It is built once, when the revision is assigned; the
+//! entry's value is a slice of it, and the engine's write buffer refers to the same allocation, so that a Pod's text
+//! exists once. The checksum covers key, revision and value: a record with another key or of another revision does not
+//! match.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -12,33 +13,33 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::Body;
 
-/// The version of the record's form. A reader refuses what it does not know.
+/// The version of the record's format. A reader refuses a version it does not support.
 pub(crate) const FORMAT: u8 = 1;
 const HEADER: usize = 1 + 8 + 8;
 
-/// A stored object, shared by everyone who reads it.
+/// A stored object, shared by all its readers.
 pub type Entry = Arc<Stored>;
 
 #[derive(Debug)]
 pub struct Stored {
     pub key: Box<str>,
-    /// The revision of the write that made this state.
+    /// The revision of the write that created this state.
     pub revision: u64,
-    /// The text, with the revision in it where the writer wanted it.
+    /// The text, with the revision inserted where the writer requested it.
     pub value: Bytes,
-    /// Where a reader keeps what it worked out of the value, for the next reader: see [`Stored::memo`].
+    /// A cache for what a reader computes from the value, for the next reader: see [`Stored::memo`].
     pub memo: OnceLock<Box<dyn Any + Send + Sync>>,
     pub(crate) sum: u64,
 }
 
 impl Stored {
-    /// What `work_out` makes of this entry, worked out once and kept as long as the entry lives. None if a memo of
+    /// The result of `work_out` for this entry, computed once and kept as long as the entry lives. None if a memo of
     /// another type is there already: one kind of entry has one kind of memo.
     pub fn memo<T: Any + Send + Sync>(&self, work_out: impl FnOnce(&Stored) -> T) -> Option<&T> {
         self.memo.get_or_init(|| Box::new(work_out(self))).downcast_ref()
     }
 
-    /// Roughly the bytes of memory this entry takes; the constant is the struct, its counts and the allocations' heads.
+    /// Roughly the bytes of memory of this entry; the constant is the struct, its counts and the allocators' headers.
     pub(crate) fn weight(&self) -> usize {
         self.key.len() + self.value.len() + 192
     }
@@ -64,14 +65,14 @@ pub(crate) fn stamp(key: String, body: &Body, revision: u64) -> (Entry, Bytes) {
     (Arc::new(entry), record)
 }
 
-/// Why a record read from disk is not to be believed.
+/// Why a record read from disk is refused.
 #[derive(Debug, PartialEq)]
 pub(crate) enum BadRecord {
     Newer(u8),
     Damaged,
 }
 
-/// Reads a record back. The bytes are copied: what the engine hands out is a part of a larger block.
+/// Decodes a record. The bytes are copied: the engine returns a slice of a larger block.
 pub(crate) fn read(key: &[u8], record: &[u8]) -> Result<Entry, BadRecord> {
     let (&format, _) = record.split_first().ok_or(BadRecord::Damaged)?;
     if format != FORMAT {
@@ -88,7 +89,7 @@ pub(crate) fn read(key: &[u8], record: &[u8]) -> Result<Entry, BadRecord> {
 }
 
 fn checksum(key: &str, revision: u64, value: &[u8]) -> u64 {
-    // The multiplier only keeps a change of the revision from cancelling out a change of the key's hash.
+    // The multiplier only prevents a change of the revision from cancelling out a change of the key's hash.
     let seed = xxh3_64(key.as_bytes()).wrapping_add(revision.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     xxh3_64_with_seed(value, seed)
 }

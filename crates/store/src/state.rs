@@ -1,10 +1,10 @@
-//! What the store holds in memory: the newest entry of every key, in key order, and the events that led there.
+//! The store's state in memory: the newest entry of every key, in key order, and the events that led to it.
 //!
-//! The history is kept per first key segment (`pods`, `jobs`, ...) so that a reader of Jobs never walks past Pods, and
-//! forgotten oldest first over all segments together. An event shares its entries with the map by `Arc`, so what the
-//! history really costs is the entries that were replaced since: those are what its byte limit counts.
+//! The history is kept per first key segment (`pods`, `jobs`, ...) so that a reader of Jobs never scans Pods. It is
+//! discarded oldest first over all segments together. An event shares its entries with the map by `Arc`, so the real
+//! cost of the history is the entries that were replaced since: its byte limit counts those.
 //!
-//! A read at an older revision is the state of now with the events after that revision undone.
+//! A read at an older revision is the current state with the events after that revision undone.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::record::Entry;
 use crate::{Event, Options, Page, TooOld};
 
-/// An entry in the map: ordered and looked up by its own key, so that no key is held twice.
+/// An entry in the map, ordered and looked up by its own key, so that no key is stored twice.
 struct ByKey(Entry);
 
 impl Borrow<str> for ByKey {
@@ -44,7 +44,7 @@ impl Ord for ByKey {
     }
 }
 
-/// The events of one segment, oldest first. `floor` is the newest revision forgotten of it.
+/// The events of one segment, oldest first. `floor` is the newest revision discarded from it.
 #[derive(Default)]
 struct Log {
     events: VecDeque<Event>,
@@ -54,20 +54,20 @@ struct Log {
 pub(crate) struct State {
     entries: BTreeSet<ByKey>,
     pub revision: u64,
-    /// The sum of all entries' checksums: what the disk's own account of the content is compared with.
+    /// The sum of all entries' checksums. It is compared with the one in the account on disk.
     pub digest: u64,
     logs: HashMap<Arc<str>, Log>,
-    /// The segment of every event in the history, oldest first: whose turn it is to be forgotten.
+    /// The segment of every event in the history, oldest first: the order in which events are discarded.
     order: VecDeque<Arc<str>>,
-    /// Bytes that only the history holds.
+    /// Bytes that only the history keeps alive.
     held: usize,
-    /// Every segment's history is gone up to here, also of segments that have no log yet.
+    /// The history of every segment is discarded up to this revision, also for segments that have no log yet.
     floor: u64,
     options: Options,
 }
 
 impl State {
-    /// A state as found at start: no history, hence nothing before `revision` can be asked for.
+    /// A state as found at start: there is no history, so nothing before `revision` can be requested.
     pub fn new(options: Options, revision: u64) -> State {
         State {
             entries: BTreeSet::new(),
@@ -81,7 +81,7 @@ impl State {
         }
     }
 
-    /// Adds an entry found on disk. False when the key was there already.
+    /// Adds an entry found on disk. Returns false if the key was already there.
     pub fn load(&mut self, entry: Entry) -> bool {
         self.digest = self.digest.wrapping_add(entry.sum);
         self.entries.insert(ByKey(entry))
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// Forgets all events up to and with `before`, so that nothing older than `before` can be asked for.
+    /// Discards all events up to and including `before`, so that nothing older than `before` can be requested.
     pub fn compact(&mut self, before: u64) {
         let before = before.min(self.revision);
         while let Some(name) = self.order.front() {
@@ -144,14 +144,15 @@ impl State {
             log.floor = event.revision;
             self.held = self.held.saturating_sub(held(&event));
         }
-        // A burst's room is given back once it is mostly empty; the margin keeps this from happening at every event.
+        // Memory that a burst allocated is freed once it is mostly empty; the margin prevents a reallocation at every
+        // event.
         if log.events.capacity() > 1024 && log.events.len() < log.events.capacity() / 4 {
             log.events.shrink_to(log.events.len() * 2);
         }
         true
     }
 
-    /// The newest revision from which on every reader finds what it asks for, whatever it reads.
+    /// The oldest revision from which on every read and watch can be served, whatever its prefix.
     pub fn compacted(&self) -> u64 {
         self.logs.values().map(|log| log.floor).fold(self.floor, u64::max)
     }
@@ -170,7 +171,7 @@ impl State {
         if revision < oldest { Err(TooOld { requested: revision, oldest }) } else { Ok(()) }
     }
 
-    /// Up to `most` events under `prefix` after `after`, in order, and whether more are waiting.
+    /// Up to `most` events under `prefix` after `after`, in order, and whether there are more.
     pub fn events(&self, prefix: &str, after: u64, most: usize) -> Result<(Vec<Event>, bool), TooOld> {
         self.reaches(prefix, after)?;
         let mut found = Vec::new();
@@ -216,7 +217,8 @@ impl State {
             let entries: Vec<Entry> = now.by_ref().take(limit).cloned().collect();
             (entries, now.count())
         } else {
-            // The oldest event after `revision` holds what its key was then; going backwards, it is seen last.
+            // The oldest event after `revision` contains the state of its key at `revision`; going backwards, it comes
+            // last.
             let mut undone: BTreeMap<&str, Option<&Entry>> = BTreeMap::new();
             for log in self.logs_of(prefix) {
                 let from = log.events.partition_point(|event| event.revision <= revision);
@@ -232,7 +234,7 @@ impl State {
     }
 }
 
-/// Merges the entries of now with what the undone events put back (or take away), in key order.
+/// Merges the current entries with what the undone events put back (or remove), in key order.
 fn undo<'a>(
     now: impl Iterator<Item = &'a Entry>,
     undone: BTreeMap<&'a str, Option<&'a Entry>>,
@@ -265,7 +267,7 @@ pub(crate) fn segment(key: &str) -> &str {
     key.split_once('/').map_or(key, |(first, _)| first)
 }
 
-/// The smallest key after all keys with this prefix; none when there is no such key.
+/// The smallest key after all keys with this prefix; none if there is no such key.
 fn end_of(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
@@ -281,7 +283,7 @@ fn end_of(prefix: &str) -> Option<String> {
     None
 }
 
-/// A range that `BTreeSet::range` would panic on: the start behind the end.
+/// Whether `BTreeSet::range` would panic on this range: its start is at or after its end.
 fn is_empty(start: Bound<&str>, end: Bound<&str>) -> bool {
     match (start, end) {
         (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end)) => start >= end,
@@ -293,7 +295,7 @@ fn within(key: &str, start: Bound<&str>, end: Bound<&str>) -> bool {
     std::ops::RangeBounds::<str>::contains(&(start, end), key)
 }
 
-/// What an event keeps in memory that nobody else does: the entry it replaced, and the last state of a deleted one.
+/// The bytes that only this event keeps in memory: the entry it replaced, and the last state of a deleted one.
 fn held(event: &Event) -> usize {
     let previous = event.previous.as_ref().map_or(0, |entry| entry.weight());
     previous + if event.deleted { event.entry.weight() } else { 0 }

@@ -1,4 +1,4 @@
-//! Watchers: positions in the shared history, and the bells that wake them.
+//! Watchers: positions in the shared history, and the notifications that wake them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +15,11 @@ use crate::{Event, Shared, TooOld};
 pub struct Batch {
     /// In order of revision, each exactly once.
     pub events: Vec<Event>,
-    /// Whether more are waiting: take again before waiting for a change.
+    /// Whether there are more events: take again before waiting for a change.
     pub more: bool,
 }
 
-/// A cursor into the history. It holds no events and no lock.
+/// A cursor into the history. It owns no events and no lock.
 pub struct Watcher {
     shared: Arc<Shared>,
     bell: Arc<Bell>,
@@ -33,11 +33,11 @@ impl Watcher {
         Watcher { shared, bell, prefix: prefix.into(), position: after }
     }
 
-    /// Up to `most` of the events after the position, which moves to the last one taken - or, when none is left, to
-    /// the newest revision of the store. `TooOld` when the history no longer reaches back to the position, which then
-    /// stays where it is.
+    /// Takes up to `most` of the events after the position. The position moves to the last one taken or, if none is
+    /// left, to the newest revision of the store. Returns `TooOld` if the history no longer reaches back to the
+    /// position, which then does not move.
     pub fn take(&mut self, most: usize) -> Result<Batch, TooOld> {
-        // With nothing new anywhere there is nothing to look for; a position ahead of the store is one to wait at.
+        // If the store has no newer revision there is nothing to look for; a position ahead of the store waits for it.
         if self.position >= self.shared.revision.load(Ordering::Acquire) {
             return Ok(Batch::default());
         }
@@ -52,21 +52,23 @@ impl Watcher {
     }
 
     /// Everything under the prefix up to this revision has been taken. It advances with [`Watcher::take`], also over
-    /// writes under other prefixes: a bookmark can be made of it.
+    /// writes under other prefixes, so it can be sent as a bookmark.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Whether the store has come as far as the position. If not, the watcher waits at a revision of the future.
+    /// Whether the store has reached the position. If not, the watcher waits for a future revision.
     pub fn has_reached_its_position(&self) -> bool {
         self.position <= self.shared.revision.load(Ordering::Acquire)
     }
 
-    /// Waits until there was a write after the position among the keys of the same kind (the prefix's first segment).
-    /// It may be one outside the prefix: then `take` gives nothing. May be dropped and called again at any time.
+    /// Waits until there is a write after the position among the keys of the same kind (the prefix's first segment).
+    /// The write may be outside the prefix: then `take` returns nothing. The future may be dropped and created again at
+    /// any time.
     pub async fn changed(&self) {
         loop {
-            // Listens from here on, before it is awaited: a bell that rings after the look below is heard.
+            // Subscribes here, before the check below, so that a notification between the check and the await is not
+            // missed.
             let rung = self.bell.notify.notified();
             if self.bell.newest.load(Ordering::Acquire) > self.position {
                 return;
@@ -75,8 +77,8 @@ impl Watcher {
         }
     }
 
-    /// Waits until there was a write after the position, of any kind: `take` will move the position, if only for a
-    /// bookmark. Every write wakes it, so it is not for waiting all the time.
+    /// Waits until there is a write after the position, of any kind: `take` will move the position, if only for a
+    /// bookmark. Every write wakes it, so it must not be used for permanent waiting.
     pub async fn moved(&self) {
         loop {
             let rung = self.shared.bells.all.notify.notified();
@@ -88,7 +90,7 @@ impl Watcher {
     }
 }
 
-/// One bell a segment, so that a watcher of Jobs is not woken by Pods; and one for those who watch across segments.
+/// One notifier per segment, so that a watcher of Jobs is not woken by Pods, and one for watchers across segments.
 #[derive(Default)]
 pub(crate) struct Bells {
     segments: Mutex<HashMap<Box<str>, Arc<Bell>>>,
@@ -98,13 +100,13 @@ pub(crate) struct Bells {
 #[derive(Default)]
 struct Bell {
     notify: Notify,
-    /// The newest revision it rang for.
+    /// The newest revision it notified for.
     newest: AtomicU64,
 }
 
 impl Bell {
     fn ring(&self, revision: u64) {
-        // Two writers in memory may come here in the other order.
+        // With the memory backend, two writers may get here out of order.
         self.newest.fetch_max(revision, Ordering::AcqRel);
         self.notify.notify_waiters();
     }
@@ -120,7 +122,7 @@ impl Bells {
         segments.entry(segment.into()).or_default().clone()
     }
 
-    /// Rings for new entries, given in order of revision; once for each segment.
+    /// Notifies the subscribers of new entries, given in order of revision; once per segment.
     pub fn ring<'a>(&self, entries: impl DoubleEndedIterator<Item = &'a Entry>) {
         let mut rung: Vec<&str> = Vec::new();
         let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
 //! The one thread that writes to the disk.
 //!
-//! It takes all writes that wait, checks and numbers them ([`Group`]), hands them to the backend as one atomic and
-//! durable write, and only then shows them to readers and answers. A failure poisons the store for good: after a failed
-//! write or sync nobody knows what the disk holds, and writing on top of that could bury an acknowledged object.
+//! It takes all writes that wait, checks and numbers them ([`Group`]), passes them to the backend as one atomic and
+//! durable write, and only then shows them to readers and answers. A failure poisons the store permanently: after a
+//! failed write or sync the content of the disk is unknown, and a further write could overwrite an acknowledged object.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,11 @@ use crate::group::Group;
 use crate::record::Entry;
 use crate::{Change, Options, Shared, Write, WriteError};
 
-/// The most writes in one group: an fsync is paid off long before, and the first one should not wait for the rest.
+/// The most writes in one group: far fewer already amortize an fsync, and the first write must not wait for the rest.
 const GROUP: usize = 1024;
-/// The most bytes in one group, but for a single larger write: it is held in memory twice while it is written.
+/// The most bytes in one group, except for a single larger write: a group is in memory twice while it is written.
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
-/// How long the writer must have had nothing to do before it does what can wait.
+/// How long the writer must have been idle before it does deferred work.
 const REST_AFTER: Duration = Duration::from_millis(200);
 
 const UNEXPECTED: &str = "the writer stopped unexpectedly";
@@ -34,7 +34,7 @@ struct Request {
     answer: oneshot::Sender<Answer>,
 }
 
-/// Why the queue takes nothing more.
+/// Why the queue accepts no more writes.
 #[derive(Clone)]
 enum End {
     Closed,
@@ -55,7 +55,7 @@ struct Waiting {
     requests: VecDeque<Request>,
     bytes: usize,
     end: Option<End>,
-    /// The writer sleeps, and whoever brings work must wake it. While it is at the disk nobody needs to.
+    /// The writer sleeps, and a new write must wake it. While the writer is busy with the disk no wake-up is needed.
     asleep: bool,
 }
 
@@ -67,7 +67,7 @@ struct Queue {
 }
 
 impl Queue {
-    // Nothing under this lock can panic half-way, so a poisoned one is as good as any.
+    // No code under this lock can panic half-way, so the data of a poisoned lock is consistent.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,7 +93,8 @@ impl Queue {
         Ok(receiver)
     }
 
-    /// The next group. Empty when there was nothing to do for a while and `restless`; none when all is done.
+    /// The next group. Empty if `restless` and there was nothing to do for a while; none if the queue is closed and
+    /// drained.
     fn take(&self, restless: bool) -> Option<Vec<Request>> {
         let mut waiting = self.lock();
         while waiting.requests.is_empty() {
@@ -126,13 +127,13 @@ impl Queue {
         Some(group)
     }
 
-    /// Takes nothing more. The first reason given stays.
+    /// Accepts no more writes. The first reason given stays.
     fn end(&self, end: End) {
         self.lock().end.get_or_insert(end);
         self.wake.notify_one();
     }
 
-    /// What those get whose write was dropped unanswered: an orderly end answers everyone.
+    /// The error for a write that was dropped without an answer: an orderly end answers every write.
     fn broken_off(&self) -> WriteError {
         match self.lock().end.clone() {
             Some(end @ End::Poisoned(_)) => end.into(),
@@ -179,12 +180,12 @@ impl Writer {
         }
     }
 
-    /// Finishes what was accepted, and waits for it.
+    /// Finishes the accepted writes, and waits until the thread has ended.
     pub fn close(&self) {
         self.queue.end(End::Closed);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic there has been told to those who waited; there is nobody else to tell.
+            // A panic of the thread was already reported to the waiting writers; no other caller needs the result.
             let _ = thread.join();
         }
     }
@@ -209,14 +210,14 @@ fn run(queue: &Queue, shared: &Shared, mut backend: Box<dyn Backend>) {
     backend.rest();
 }
 
-/// One group from check to answer; the reason if the backend failed.
+/// Takes one group from check to answer; returns the reason if the backend failed.
 fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request>) -> Result<(), Arc<str>> {
     let mut answers = Vec::with_capacity(requests.len());
     let (writes, account) = {
         let state = shared.read();
         let mut group = Group::new(&state);
         for request in requests {
-            // Nobody waits any more: the disk is spared the write.
+            // The caller no longer waits, so the write is not sent to the disk.
             if !request.answer.is_closed() {
                 answers.push((request.answer, group.add(request.write, request.beside.as_ref())));
             }
@@ -230,13 +231,13 @@ fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request
                 shared.publish(shared.write(), writes);
             }
             for (waiting, answer) in answers {
-                // Who has gone since does not want to know.
+                // The caller may have dropped its receiver; a closed channel is not an error.
                 let _ = waiting.send(answer);
             }
             Ok(())
         }
         Err(reason) => {
-            // Also those whose write was refused: it may have been because of one in this group, which does not count.
+            // This includes refused writes: the refusal may be due to a write of this group, which is not applied.
             let reason: Arc<str> = reason.into();
             for (waiting, _) in answers {
                 let _ = waiting.send(Err(WriteError::Poisoned { reason: reason.clone() }));
@@ -246,12 +247,12 @@ fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request
     }
 }
 
-/// However the writer ends, nobody is left waiting.
+/// However the writer ends, every waiting caller gets an answer.
 struct Unserved<'a>(&'a Queue);
 
 impl Drop for Unserved<'_> {
     fn drop(&mut self) {
-        // Does nothing to an orderly end, whose reason is given already.
+        // Has no effect after an orderly end, which has set its reason already.
         self.0.end(End::Poisoned(UNEXPECTED.into()));
         let mut waiting = self.0.lock();
         let unserved = std::mem::take(&mut waiting.requests);

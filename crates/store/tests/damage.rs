@@ -1,4 +1,5 @@
-//! Damaged, foreign and half-made stores: opened as they were, or refused with a reason and left alone.
+//! Damaged, foreign and half-created stores are opened with their data intact, or refused with a reason and not
+//! changed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -15,17 +16,17 @@ use tally_store::{Expect, FIRST, OpenError, Options, Store};
 use xxhash_rust::xxh3::xxh3_64;
 
 type Dump = Vec<(String, u64, String)>;
-/// The files of a directory by their path in it.
+/// The files of a directory by their relative path.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// The files of a store, and what was in it after each group.
+/// The files of a store, and its content after each group.
 struct Picture {
     files: Files,
     states: Vec<Dump>,
 }
 
-/// Writes one by one, so that each is a group of its own. The store is closed for the picture, for the engine must
-/// hold still; what is in the journal is not moved elsewhere by that.
+/// Writes one by one, so that each write is a group of its own. The store is closed before its files are read, because
+/// the engine must not change them meanwhile; closing does not move the content of the journal to tables.
 fn picture(engine_buffer: usize, writes: usize, size: usize) -> Picture {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), Options { engine_buffer, ..Options::default() }).unwrap();
@@ -54,7 +55,7 @@ fn read_all(dir: &Path) -> Files {
             } else {
                 let mut bytes = fs::read(&path).unwrap();
                 if path.extension().is_some_and(|extension| extension == "jnl") {
-                    // Made larger than needed by the engine, with zeros.
+                    // The engine preallocates the file with zeros.
                     bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
                 }
                 files.insert(path.strip_prefix(root).unwrap().into(), bytes);
@@ -63,7 +64,7 @@ fn read_all(dir: &Path) -> Files {
     }
     let mut files = Files::new();
     walk(dir, dir, &mut files);
-    // Who held it last is noted there; that may change.
+    // This file contains the PID of the last owner, which may change.
     files.remove(Path::new("lock"));
     files
 }
@@ -81,14 +82,14 @@ fn write_all(files: &Files) -> tempfile::TempDir {
 fn open(dir: &Path) -> Result<Dump, OpenError> {
     let store = Store::open(dir, Options::default())?;
     let found = dump(&store);
-    // What opens also works.
+    // A store that opens also accepts writes.
     let key = "pods/new/1";
     let made = commit(&store, put(key, Expect::Absent, "x")).unwrap();
     commit(&store, delete(key, made.revision, "x")).unwrap();
     Ok(found)
 }
 
-/// Opens these files. Refused, they must be as before.
+/// Opens a store with these files. If it is refused, the files must be unchanged.
 fn open_files(files: &Files, note: &str) -> Result<Dump, OpenError> {
     let dir = write_all(files);
     let outcome = open(dir.path());
@@ -102,7 +103,7 @@ fn open_files(files: &Files, note: &str) -> Result<Dump, OpenError> {
     outcome
 }
 
-/// The engine's tables of contents, `v1`, `v2`, ...: it clears old ones away when it is started.
+/// The engine's tables of contents, `v1`, `v2`, ...: it removes old ones when it starts.
 fn is_contents(path: &Path) -> bool {
     let name = path.file_name().unwrap().to_str().unwrap();
     name.strip_prefix('v').is_some_and(|number| number.parse::<u64>().is_ok())
@@ -112,7 +113,7 @@ fn journal(files: &Files) -> PathBuf {
     files.keys().find(|path| path.extension().is_some_and(|extension| extension == "jnl")).unwrap().clone()
 }
 
-/// The file `head` with this mark in both places.
+/// The file `head` with this mark in both slots.
 fn head(made: bool, revision: u64) -> Vec<u8> {
     let mut slot = b"tallyhd\x01".to_vec();
     slot.extend([u8::from(made), 0, 0, 0, 0, 0, 0, 0]);
@@ -158,8 +159,9 @@ fn journal_changed_anywhere_is_refused_or_does_not_matter() {
     }
 }
 
-/// After a power cut the head may lag. Then a file that ends early looks like one that never went on; but what is there is
-/// whole groups, and of damage with more behind it only that in the last group can pass for a write under way.
+/// After a power cut the head may lag. Then a truncated file looks like one that never continued, but it contains whole
+/// groups. Of all damage with more data after it, only damage to the last group can be mistaken for a write in
+/// progress.
 #[test]
 fn with_a_head_that_lags_there_are_whole_groups_and_no_holes() {
     let Picture { mut files, states } = picture(1 << 20, 6, 20);
@@ -168,7 +170,7 @@ fn with_a_head_that_lags_there_are_whole_groups_and_no_holes() {
     let whole = files[&path].clone();
     for length in (0..whole.len()).step_by(11) {
         files.insert(path.clone(), trimmed(&whole[..length]));
-        // Cut off is cut off; but never inside a group.
+        // A truncated journal may be accepted, but never with part of a group.
         if let Ok(found) = open_files(&files, &format!("cut at {length}")) {
             assert!(states.contains(&found), "cut at {length}");
         }
@@ -184,7 +186,7 @@ fn with_a_head_that_lags_there_are_whole_groups_and_no_holes() {
             Err(_) => {}
         }
     }
-    // A lost page in the middle: what is behind it does not follow what is before it.
+    // A lost page in the middle: the data after it does not follow the data before it.
     for at in (0..whole.len() - 500).step_by(41) {
         let mut holed = whole.clone();
         holed[at..at + 350].fill(0);
@@ -196,7 +198,7 @@ fn with_a_head_that_lags_there_are_whole_groups_and_no_holes() {
 
 #[test]
 fn torn_write_of_which_nobody_was_told_is_cut_off() {
-    // The head knows of all groups but the last.
+    // The head records all groups but the last.
     let Picture { mut files, states } = picture(1 << 20, 5, 300);
     files.insert("head".into(), head(true, FIRST + 4));
     let path = journal(&files);
@@ -205,7 +207,7 @@ fn torn_write_of_which_nobody_was_told_is_cut_off() {
         let mut torn = whole[..whole.len() - cut].to_vec();
         files.insert(path.clone(), trimmed(&torn));
         assert_eq!(open_files(&files, "torn").unwrap(), states[4]);
-        // Pages of a write reach the disk in any order: the end may be there, and the middle missing.
+        // Pages of a write reach the disk in any order: the end may be there and the middle missing.
         torn = whole.clone();
         let end = torn.len() - cut;
         torn[end - 20..end].fill(0);
@@ -216,7 +218,7 @@ fn torn_write_of_which_nobody_was_told_is_cut_off() {
 
 #[test]
 fn tables_changed_cut_or_missing_are_refused_or_do_not_matter() {
-    // Enough for tables to have been written, and merged.
+    // Enough writes that tables were written and merged.
     let Picture { files, states } = picture(8 * 1024, 120, 1500);
     let expected = states.last().unwrap();
     let tables: Vec<PathBuf> = files.keys().filter(|path| path.starts_with("engine/keyspaces")).cloned().collect();
@@ -236,7 +238,7 @@ fn tables_changed_cut_or_missing_are_refused_or_do_not_matter() {
                 Some(bytes) => drop(files.insert(path.clone(), bytes)),
                 None => drop(files.remove(path)),
             }
-            // The engine may have tidied up its tables by the time the damage is found.
+            // The engine may have cleaned up its tables before the damage is detected.
             match open(write_all(&files).path()) {
                 Ok(found) => assert_eq!(&found, expected, "{path:?}"),
                 Err(OpenError::Damaged { .. } | OpenError::Newer { .. } | OpenError::Io { .. }) => refused += 1,
@@ -249,7 +251,7 @@ fn tables_changed_cut_or_missing_are_refused_or_do_not_matter() {
 
 #[test]
 fn older_journal_or_older_tables_are_noticed() {
-    // The journal of an earlier time, with the tables and the head of now; and the other way round.
+    // An old journal with the current tables and head, and the reverse.
     let early = picture(8 * 1024, 60, 1500);
     let late = picture(8 * 1024, 120, 1500);
     let is_table = |path: &Path| path.starts_with("engine/keyspaces");
@@ -265,7 +267,8 @@ fn older_journal_or_older_tables_are_noticed() {
     }
 }
 
-/// If nothing whole is left in the journal, only the tables can tell. The journal is put back when they say no.
+/// If nothing whole is left in the journal, only the tables show what was acknowledged. The journal is restored if they
+/// show that something is missing.
 #[test]
 fn journal_with_nothing_whole_in_it_is_put_back_when_refused() {
     let Picture { mut files, states } = picture(8 * 1024, 120, 1500);
@@ -278,7 +281,7 @@ fn journal_with_nothing_whole_in_it_is_put_back_when_refused() {
     assert_eq!(after[&path], torn);
     assert!(!after.keys().any(|path| path.to_string_lossy().contains("saved")));
 
-    // The tables are enough if nobody was told of more.
+    // The tables are sufficient if nothing newer was acknowledged.
     files.insert("head".into(), head(true, FIRST));
     let dir = write_all(&files);
     let found = open(dir.path()).unwrap();
@@ -337,7 +340,7 @@ fn second_opening_is_refused_until_the_first_is_closed() {
     assert_eq!(read_all(&path), before);
     let expected = dump(&store);
     store.close();
-    // Closed, not dropped: the handle still reads.
+    // The store is closed but the handle is not dropped: reads continue.
     assert_eq!(dump(&store), expected);
     assert_eq!(open(&path).unwrap(), expected);
 }
@@ -352,7 +355,7 @@ fn path_that_is_a_file_is_refused() {
     assert_eq!(fs::read(file.path()).unwrap(), b"");
 }
 
-/// Does the test below's work as a user who is not root.
+/// Does the work of the test below as a user who is not root.
 #[test]
 #[ignore = "started by the test below, as another user"]
 fn opens_what_it_may_not_write() {
@@ -366,7 +369,7 @@ fn directory_that_is_not_writable_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("closed");
     fs::create_dir(&place).unwrap();
-    // Where another user can reach it.
+    // A directory that another user can access.
     let program = dir.path().join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     for (path, mode) in [(dir.path(), 0o755), (&*program, 0o755), (&*place, 0o555)] {
@@ -410,10 +413,10 @@ fn writes_of_one_group_to_one_key_are_read_back_as_the_last_of_them() {
             commit(&store, delete(&key, revision, "gone")).unwrap();
         }
         let first = store.revision() + 1;
-        // Made at once and in order, so that what waits for the disk goes there together.
+        // The writes are submitted at once and in order, so that those that wait for the disk form groups.
         let waiting = (0..40 + round).map(|step| {
             let key = format!("pods/a/{}", step % 2);
-            // Each of the two keys is made, changed twice, deleted, and so on.
+            // Each of the two keys is created, updated twice, deleted, and so on.
             let there = first + step - 2;
             let write = match step / 2 % 4 {
                 0 => put(&key, Expect::Absent, "made"),
@@ -430,7 +433,7 @@ fn writes_of_one_group_to_one_key_are_read_back_as_the_last_of_them() {
     }
 }
 
-/// Without the zeros at the end, as the pictures are taken.
+/// The bytes without the zeros at the end, as in the pictures.
 fn trimmed(bytes: &[u8]) -> Vec<u8> {
     bytes[..bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)].to_vec()
 }

@@ -1,5 +1,5 @@
-//! Killed in the middle of writing, again and again: every acknowledged write is there, none by half, and revisions
-//! never go back.
+//! A process that writes is killed again and again: every acknowledged write is there, none in part, and revisions
+//! never decrease.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -15,18 +15,18 @@ use tally_store::{Body, Change, Expect, Options, Store, Write};
 
 const KILLS: usize = 56;
 const WRITERS: usize = 8;
-/// Each writer has so many keys of its own and goes round them.
+/// Each writer has this number of keys of its own and cycles through them.
 const KEYS: usize = 6;
 
-/// What writer `writer` does as its `step`-th write, the same in every life: the key, and the text unless it deletes.
+/// The `step`-th write of writer `writer`, the same in every process: the key, and the text unless it is a delete.
 fn write_at(writer: usize, step: usize) -> (String, Option<String>) {
     let key = format!("pods/w{writer}/{}", step % KEYS);
-    // Of many sizes, so that kills fall into large and small groups.
+    // Many different sizes, so that kills hit large and small groups.
     let length = (step * 7919 + writer * 104_729) % 1500;
     (key, (step % 4 != 3).then(|| format!("{writer}:{step}:{}:end", "x".repeat(length))))
 }
 
-/// The objects of a writer after its first `steps` writes. A delete of what is not there is passed over.
+/// The objects of a writer after its first `steps` writes. A delete of an absent key is skipped.
 fn after(writer: usize, steps: usize) -> BTreeMap<String, String> {
     let mut state = BTreeMap::new();
     for step in 0..steps {
@@ -39,11 +39,11 @@ fn after(writer: usize, steps: usize) -> BTreeMap<String, String> {
 }
 
 fn options(round: usize) -> Options {
-    // Settled at the first start: small, so that tables are written and merged all the time.
+    // Fixed when the store is created: small, so that tables are written and merged all the time.
     Options { engine_buffer: 256 * 1024, history: 50 + round, ..Options::default() }
 }
 
-/// The process that is killed. Prints each write after it was acknowledged.
+/// The process that is killed. It prints each write after the store has acknowledged it.
 #[test]
 #[ignore = "started by the test below, to be killed"]
 fn writes_until_killed() {
@@ -68,7 +68,8 @@ fn writes_until_killed() {
                             None => Change::Delete(Body { bytes: b"gone".to_vec(), stamp_at: 0 }),
                         };
                         let entry = store.commit(Write { key, expect, change }).await.unwrap();
-                        // One system call a line: killed in between, a line is there or not.
+                        // One system call per line: if the process is killed in between, a line is there completely or
+                        // not at all.
                         let line = format!("\nack {writer} {step} {}\n", entry.revision);
                         std::io::stderr().write_all(line.as_bytes()).unwrap();
                     }
@@ -114,9 +115,9 @@ fn every_acknowledged_write_survives_fifty_kills() {
                     (entry.key.to_string(), text.to_owned())
                 })
                 .collect();
-            // All that was acknowledged, and perhaps the one write that was under way.
+            // All acknowledged writes, and perhaps the one write that was in flight.
             if found != after(writer, *steps) {
-                // A delete of what is not there is no write; the one under way may come after it.
+                // A delete of an absent key is not a write; the one in flight may come after it.
                 let under_way = (*steps + 1..*steps + 3).find(|steps| found == after(writer, *steps));
                 *steps = under_way.unwrap_or_else(|| panic!("round {round}: writer {writer} after {steps}: {found:?}"));
             }
@@ -132,7 +133,7 @@ struct Ack {
     revision: u64,
 }
 
-/// Starts a writing process, kills it some time later, and returns what it had been told.
+/// Starts a writing process, kills it some time later, and returns the writes that were acknowledged to it.
 fn kill_one(dir: &Path, steps: &[usize], dice: usize, round: usize) -> Vec<Ack> {
     let steps: Vec<String> = steps.iter().map(usize::to_string).collect();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -146,7 +147,7 @@ fn kill_one(dir: &Path, steps: &[usize], dice: usize, round: usize) -> Vec<Ack> 
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let mut acks = Vec::new();
-    // Most die under load; every fourth at a moment of its own choosing, perhaps while it opens the store.
+    // Most are killed under load; every fourth at a random moment, perhaps while it opens the store.
     let mut wanted = dice % 150 + 1;
     if round % 4 == 3 {
         wanted = 0;
@@ -160,7 +161,7 @@ fn kill_one(dir: &Path, steps: &[usize], dice: usize, round: usize) -> Vec<Ack> 
             killed = true;
         }
         line.clear();
-        // What is still in the pipe was acknowledged, too.
+        // The lines still in the pipe were acknowledged too.
         if lines.read_line(&mut line).unwrap() == 0 {
             break;
         }

@@ -1,4 +1,5 @@
-//! The store against a plain model: whatever is done, in memory and on disk, across restarts, both say the same.
+//! The store against a plain model: for every sequence of operations, in memory and on disk, across restarts, both give
+//! the same results.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -22,7 +23,7 @@ enum Kind {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// `slip` is added to the revision that is really there: 0 is what succeeds.
+    /// `slip` is added to the current revision: a write with 0 succeeds.
     Write {
         key: usize,
         kind: Kind,
@@ -75,7 +76,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The same in the plainest words: every event ever, and what of them may still be asked for.
+/// The store in its simplest form: every event ever, and which of them may still be requested.
 struct Model {
     events: Vec<Seen>,
     first: u64,
@@ -161,7 +162,7 @@ fn seen(event: &Event) -> Seen {
     }
 }
 
-/// Does all of `ops` to a store and to the model, and compares every answer.
+/// Applies all of `ops` to a store and to the model, and compares every result.
 fn check(ops: Vec<Op>, mut store: Store, reopen: impl Fn(Store) -> Store) {
     let first = store.revision();
     let mut model = Model { events: Vec::new(), first, kept: VecDeque::new(), floors: HashMap::new(), floor: first };

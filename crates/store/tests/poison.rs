@@ -1,4 +1,4 @@
-//! Disks that fail, and ends that are orderly: what writers are told, and that readers go on.
+//! Disks that fail, and orderly shutdown: which errors writers get, and that reads continue.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -9,7 +9,7 @@ use common::{commit, delete, dump, put, wait};
 use tally_store::backend::{Account, Backend, Failure, Planned};
 use tally_store::{Body, Change, Expect, MAX_KEY, MAX_VALUE, Options, Store, Write, WriteError};
 
-/// A disk that does what the test says for each group, and tells how large the group was.
+/// A disk whose result for each group is set by the test, and which reports the size of each group.
 struct Scripted {
     groups: Sender<usize>,
     outcomes: Receiver<Result<(), &'static str>>,
@@ -44,7 +44,7 @@ fn nothing_is_written_after_a_failure_and_reads_go_on() {
         outcome.send(Err(failure)).unwrap();
         let poisoned = commit(&store, put("pods/a/2", Expect::Absent, "lost")).unwrap_err();
         assert!(matches!(poisoned, WriteError::Poisoned { .. }), "{poisoned}");
-        // Should the disk be asked again, it would do it.
+        // If the store sent another write to the disk, the write would succeed.
         let _ = outcome.send(Ok(()));
         let later = commit(&store, delete("pods/a/1", kept.revision, "lost")).unwrap_err();
         assert!(matches!(later, WriteError::Poisoned { .. }), "{later}");
@@ -72,7 +72,7 @@ fn write_is_not_seen_before_it_is_durable() {
         move || commit(&store, put("pods/a/1", Expect::Absent, "x"))
     });
     group.recv().unwrap();
-    // The group is at the disk now.
+    // The group is being written now.
     assert_eq!(store.revision(), tally_store::FIRST);
     assert!(store.get("pods/a/1").is_none());
     assert!(watcher.take(1).unwrap().events.is_empty());
@@ -87,7 +87,7 @@ fn writes_of_one_group_see_each_other() {
     let (store, outcome, group) = scripted(Options::default());
     let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
     group.recv().unwrap();
-    // These wait for the disk together; each is queued before the next one is made.
+    // These writes wait for the disk together; each is queued before the next one is created.
     let next = tally_store::FIRST + 2;
     let writes = [
         put("pods/a/1", Expect::Absent, "made"),
@@ -125,7 +125,7 @@ fn write_beside_an_entry_happens_only_while_that_is_the_newest() {
     group.recv().unwrap();
     let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
     group.recv().unwrap();
-    // The namespace changes in the very group that the second Pod is in.
+    // The namespace changes in the same group that contains the second Pod.
     let beside = |key: &str| store.commit_beside(put(key, Expect::Absent, "inside"), old.clone());
     let mut in_time = Box::pin(beside("pods/a/1"));
     let mut change = Box::pin(store.commit(put("namespaces/a", Expect::At(old.revision), "goes")));
@@ -140,7 +140,7 @@ fn write_beside_an_entry_happens_only_while_that_is_the_newest() {
     wait(in_time).unwrap();
     let changed = wait(change).unwrap();
     assert!(matches!(wait(late), Err(WriteError::Moved)));
-    // The same when the group is another one, and when the entry is gone.
+    // The same applies if the change is in an earlier group, and if the entry is deleted.
     assert!(matches!(wait(beside("pods/a/2")), Err(WriteError::Moved)));
     outcome.send(Ok(())).unwrap();
     commit(&store, delete("namespaces/a", changed.revision, "gone")).unwrap();

@@ -1,4 +1,4 @@
-//! Watching while others write: no stream loses, repeats or reorders anything, whatever its pace.
+//! Watches during concurrent writes: no stream loses, repeats or reorders an event, whatever its pace.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -15,11 +15,12 @@ use tally_store::{Change, Entry, Event, Expect, Options, Store, Watcher, Write, 
 #[derive(Clone, Debug)]
 struct Reader {
     prefix: &'static str,
-    /// Events taken at once.
+    /// The most events per take.
     most: usize,
-    /// Rounds of the scheduler slept away between two takes: a slow reader falls behind the history.
+    /// The number of times the reader yields to the scheduler between two takes: a slow reader falls behind the
+    /// history.
     pause: usize,
-    /// After so many takes the watcher is thrown away and another one made at its position.
+    /// After this number of takes the watcher is dropped and another one created at its position.
     reconnect_after: usize,
 }
 
@@ -50,7 +51,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     )
 }
 
-/// What one reader went through: lists, each followed by the events taken from there on.
+/// A part of one reader's run: a list, and the events taken from there on.
 struct Stretch {
     list: Vec<Entry>,
     from: u64,
@@ -71,12 +72,12 @@ async fn read(store: Store, reader: Reader, writing: Arc<AtomicUsize>) -> Vec<St
     }
 }
 
-/// Takes events until the writers have finished, or the history has run away (true).
+/// Takes events until the writers have finished, or until the history no longer reaches back (true).
 async fn follow(store: &Store, reader: &Reader, writing: &AtomicUsize, stretch: &mut Stretch) -> bool {
     loop {
         let Ok(mut watcher) = store.watch(reader.prefix, stretch.until) else { return true };
         for _ in 0..reader.reconnect_after {
-            // Asked before taking: what is there now is all there will be.
+            // Read before taking: if the writers have finished, the batch is the rest.
             let finished = writing.load(Ordering::SeqCst) == 0;
             let Ok(batch) = watcher.take(reader.most) else { return true };
             stretch.events.extend(batch.events);
@@ -88,7 +89,7 @@ async fn follow(store: &Store, reader: &Reader, writing: &AtomicUsize, stretch: 
                 tokio::task::yield_now().await;
             }
             if !batch.more {
-                // The bell, or a moment: when the writers have finished no bell will ring.
+                // Waits for a notification, or a short time: after the writers have finished there is no notification.
                 let moment = std::time::Duration::from_millis(1);
                 let _ = tokio::time::timeout(moment, watcher.changed()).await;
             }
@@ -96,7 +97,7 @@ async fn follow(store: &Store, reader: &Reader, writing: &AtomicUsize, stretch: 
     }
 }
 
-/// Writes at random from a seed, retrying what conflicts; returns what was acknowledged.
+/// Writes at random from a seed, retrying conflicts; returns the acknowledged writes.
 async fn work(store: Store, seed: usize, plan: Plan) -> Vec<(Entry, bool)> {
     let mut acknowledged = Vec::new();
     let mut random = seed as u64 * 0x9e37_79b9 + 1;
@@ -241,7 +242,7 @@ fn history_is_bounded_by_what_only_it_holds() {
     let large = "x".repeat(10_000);
     let store = Store::memory(Options { history_bytes: 100_000, ..Options::default() });
     let start = store.revision();
-    // Created objects are held by the store itself: they cost the history nothing.
+    // Created objects are referenced by the store itself: they cost the history nothing.
     for at in 0..50 {
         commit(&store, put(&format!("pods/a/{at}"), Expect::Absent, &large)).unwrap();
     }

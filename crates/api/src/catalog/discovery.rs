@@ -1,5 +1,4 @@
-//! What a server says about itself: the plain documents, one for each group and version, and the aggregated ones that
-//! hold everything at once.
+//! Discovery: the plain documents, one for each group and version, and the aggregated ones that contain everything.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +9,7 @@ use super::{groups, resources};
 /// Every group is served in this version only.
 const VERSION: &str = "v1";
 
-/// `/api`. `address` is where the server can be reached, as `host:port`.
+/// `/api`. `address` is the address of the server, as `host:port`.
 pub fn api_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions",
@@ -48,7 +47,7 @@ pub fn resource_list(group: &str, version: &str) -> Option<Value> {
         std::iter::once(resource_entry(resource)).chain(subresources)
     });
     let rows: Vec<Value> = rows.collect();
-    // The oldest list of all has no version of its own.
+    // The list of the core group has no `apiVersion`.
     Some(if group.is_empty() {
         json!({"kind": "APIResourceList", "groupVersion": VERSION, "resources": rows})
     } else {
@@ -82,7 +81,7 @@ fn subresource_entry(resource: &Resource, sub: &Subresource) -> Value {
     entry
 }
 
-/// Short names and categories, where there are some.
+/// Adds short names and categories, if there are any.
 fn put_names(entry: &mut Value, resource: &Resource) {
     for (field, names) in [("shortNames", resource.short_names), ("categories", resource.categories)] {
         if !names.is_empty() {
@@ -91,7 +90,7 @@ fn put_names(entry: &mut Value, resource: &Resource) {
     }
 }
 
-/// The versions of `apidiscovery.k8s.io` a client can ask for.
+/// The versions of `apidiscovery.k8s.io` that a client can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregated {
     V2,
@@ -157,7 +156,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
     entry
 }
 
-/// Group and version are empty where they are those of the list the entry stands in.
+/// Group and version are empty if they are those of the enclosing list.
 fn response_kind(kind: &str, group_version: Option<(&str, &str)>) -> Value {
     let (group, version) = group_version.unwrap_or_default();
     json!({"group": group, "version": version, "kind": kind})

@@ -1,8 +1,8 @@
-//! Base64 as secrets carry it: the standard alphabet, padded; line ends are ignored.
+//! Base64 as in Secrets: the standard alphabet, padded; line breaks are ignored.
 
 use std::borrow::Cow;
 
-/// The text without line ends, or the position of the first byte that may not be there.
+/// The text without line breaks, or the position of the first illegal byte.
 pub fn canonical(text: &str) -> Result<Cow<'_, str>, usize> {
     let bytes = text.as_bytes();
     let blank = |byte: u8| byte == b'\n' || byte == b'\r';
@@ -33,7 +33,7 @@ fn digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// The padding that begins here fills up a group of four, and nothing follows.
+/// Checks that the padding that begins here completes a group of four, and that nothing follows.
 fn padding(text: &str, at: usize, filled: usize) -> Result<(), usize> {
     let wanted = match filled % 4 {
         2 => 2,
@@ -51,7 +51,7 @@ fn padding(text: &str, at: usize, filled: usize) -> Result<(), usize> {
     if found == wanted { Ok(()) } else { Err(text.len()) }
 }
 
-/// Bits that padding cuts off need not be zero, but they are dropped.
+/// Bits that the padding discards need not be zero, but they are cleared.
 fn check_leftover(leftover: u8, filled: usize, text: &str) -> Result<Cow<'_, str>, usize> {
     let kept = if filled % 4 == 2 { leftover & 0b11_0000 } else { leftover & 0b11_1100 };
     let clean = without_line_ends(text);

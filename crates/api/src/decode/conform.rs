@@ -1,4 +1,4 @@
-//! Holds a parsed document to a structure of the schema: one pass, known fields out, everything else told.
+//! Conforms a parsed document to a structure of the schema: one pass that outputs known fields and reports all others.
 
 use serde_json::{Map, Value};
 
@@ -7,14 +7,14 @@ use super::{base64, times};
 use crate::quantity;
 use crate::schema::{Field, Shape, Struct, Type, schema};
 
-/// Unknown and duplicate fields told at most. A body full of mistakes should not fill the answer.
+/// The most unknown and duplicate fields to report. A body full of errors must not fill the response.
 pub const MAX_TOLD: usize = 100;
 
-/// How deep an object may nest: what is deeper could be stored, and not be read again. Only values without a structure
-/// of their own can be.
+/// The deepest nesting of an object: a deeper one could be stored, but not be decoded again. Only values without a
+/// structure of their own can reach it.
 pub const MAX_DEPTH: usize = 100;
 
-/// In which words a wrong type is told: those of the JSON decoder, or those of the converter behind strategic merge
+/// Whose messages report a wrong type: those of the JSON decoder, or those of the converter behind strategic merge
 /// patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
@@ -22,18 +22,18 @@ pub enum Words {
     Converter,
 }
 
-/// What a document came to.
+/// The result for a document.
 #[derive(Debug)]
 pub struct Conformed {
     pub object: Map<String, Value>,
     /// `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
     pub told: Vec<String>,
-    /// A time had digits below the second.
+    /// A time had a fraction of a second, or a list that is always shown was empty.
     pub unsettled: bool,
 }
 
-/// The object, or why it is none of this kind. Of several wrong types the first is told, except that text which cannot
-/// be read as a time or a quantity stops the reading at once.
+/// The object, or why it is not one of this kind. Of several wrong types the first is reported, except that text which
+/// is not a valid time or quantity stops decoding at once.
 pub fn conform(structure: &'static Struct, node: &Node<'_>, words: Words, tell: bool) -> Result<Conformed, String> {
     let mut pass = Pass { words, tell, steps: Vec::new(), told: Vec::new(), wrong: None, unsettled: false };
     let object = match node {
@@ -46,7 +46,7 @@ pub fn conform(structure: &'static Struct, node: &Node<'_>, words: Words, tell: 
     Ok(Conformed { object, told: pass.told, unsettled: pass.unsettled })
 }
 
-/// The way to the value at hand.
+/// A step of the path to the current value.
 enum Step<'n> {
     Field(&'static Struct, &'static Field),
     Index(usize),
@@ -58,12 +58,12 @@ struct Pass<'n> {
     tell: bool,
     steps: Vec<Step<'n>>,
     told: Vec<String>,
-    /// The first value of a wrong type. The reading goes on, because something worse may follow.
+    /// The first value of a wrong type. Decoding continues, because an error that takes precedence may follow.
     wrong: Option<String>,
     unsettled: bool,
 }
 
-/// Reading stops with this text.
+/// The error that stops decoding.
 type Stop = String;
 
 impl<'n> Pass<'n> {
@@ -91,7 +91,7 @@ impl<'n> Pass<'n> {
             match value.map(|value| shown(field, value)) {
                 Some(Shown::Value(value)) => drop(out.insert(field.name.to_owned(), value)),
                 Some(Shown::LeftOut) if matches!(field.ty.shape, Shape::List(_)) && !field.omit_empty => {
-                    // Validation tells a list that is empty from none; storage does not.
+                    // Validation distinguishes an empty list from an absent one; storage does not.
                     self.unsettled = true;
                     out.insert(field.name.to_owned(), Value::Array(Vec::new()));
                 }
@@ -109,7 +109,7 @@ impl<'n> Pass<'n> {
         Ok(out)
     }
 
-    /// None: there is nothing, or it is of a wrong type.
+    /// None: the value is absent, or of a wrong type.
     fn value(&mut self, ty: &'static Type, node: &'n Node<'n>) -> Result<Option<Value>, Stop> {
         if matches!(node, Node::Null) {
             return Ok(None);
@@ -153,7 +153,7 @@ impl<'n> Pass<'n> {
             (Shape::Quantity, node) => {
                 let text = match node {
                     Node::Text(text) | Node::Number(text) => text.trim(),
-                    // Whatever it is, it is no number.
+                    // Any other value is not a number.
                     _ => "{}",
                 };
                 let canonical = quantity::canonical(text).map_err(|error| error.to_string())?;
@@ -169,7 +169,7 @@ impl<'n> Pass<'n> {
                 Ok(number) => Some(number.into()),
                 Err(_) => return Err(self.mismatch(&format!("number {literal}"), "int32")),
             },
-            // These read themselves from the text of the value, and their failure ends the reading.
+            // In Go these types decode themselves from the text of the value, and their error stops decoding.
             (Shape::IntOrString, node) => return Err(self.mismatch(node.kind(), "int32")),
             (Shape::Time | Shape::MicroTime, node) => return Err(self.mismatch(node.kind(), "string")),
             (Shape::Bytes, Node::Text(text)) => match base64::canonical(text) {
@@ -192,7 +192,7 @@ impl<'n> Pass<'n> {
     fn whole(&mut self, ty: &Type, literal: &str) -> Result<Option<i64>, Stop> {
         let number = literal.parse::<i64>().ok();
         if self.words == Words::Converter {
-            // The converter takes 2.0 for 2, and cuts what is too large down to its low bits.
+            // The converter accepts 2.0 as 2, and truncates a number that is too large to its low bits.
             let number = number.or_else(|| literal.parse::<f64>().ok().filter(|x| x.fract() == 0.0).map(|x| x as i64));
             return match number {
                 Some(number) if ty.shape == Shape::Int32 => Ok(Some(i64::from(number as i32))),
@@ -219,7 +219,7 @@ impl<'n> Pass<'n> {
             Shape::List(_) | Shape::Bytes => format!("cannot restore slice from {given}"),
             Shape::Map(_) => format!("cannot restore map from {given}"),
             Shape::Struct(_) => format!("cannot restore struct from: {given}"),
-            // A whole number could become a character, which is not what anybody means.
+            // Go could convert a whole number to a character, which no client intends.
             Shape::Text if given == "int64" => format!("cannot convert int64 to {}", ty.go),
             Shape::Text => "unrecognized type: string".to_owned(),
             _ => format!("unrecognized type: {}", ty.go),
@@ -227,7 +227,7 @@ impl<'n> Pass<'n> {
     }
 
     /// `json: cannot unmarshal string into Go struct field JobSpec.spec.parallelism of type int32`. List positions and
-    /// map keys are no part of that path, embedded structures are.
+    /// map keys are not part of that path, embedded structures are.
     fn mismatch(&self, given: &str, wanted: &str) -> String {
         if self.words == Words::Converter {
             return format!("json: cannot unmarshal {given} into Go value of type {wanted}");
@@ -274,7 +274,7 @@ fn join(path: &mut String, name: &str) {
 
 enum Shown {
     Value(Value),
-    /// Empty, and left out; if the wire form has to show something, it is the zero of the field.
+    /// Empty, and omitted; if the wire form must show something, it is the zero value of the field.
     LeftOut,
 }
 
@@ -292,7 +292,7 @@ fn shown(field: &Field, value: Value) -> Shown {
     if empty { Shown::LeftOut } else { Shown::Value(value) }
 }
 
-/// What `null` in a list or map stands for.
+/// The value of `null` in a list or map.
 fn element_zero(inner: &Type) -> Value {
     if inner.shape == Shape::Bytes { "".into() } else { inner.zero() }
 }

@@ -1,15 +1,17 @@
-//! JSON as it was sent: order, duplicates and the digits of numbers included, and errors in the words clients know.
+//! JSON as it was sent, including order, duplicates and the digits of numbers, with the error messages of
+//! kube-apiserver.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Map, Number, Value};
 
-/// How deep a document may nest. Nothing the API serves comes near, and every level costs stack.
+/// The deepest nesting of a document. No served object comes near, and every level costs stack.
 pub const MAX_DEPTH: usize = 512;
 
-/// Lists and maps a document may have, empty ones included. The text of one can be two characters, the object made of it
-/// is a thousand times that: without a limit, a few bodies would take all memory. Nothing real comes near.
+/// The most lists and maps in a document, empty ones included. The text of one can be two characters, and the object
+/// built from it a thousand times that: without a limit, a few bodies would use all memory. No real document comes
+/// near.
 pub const MAX_PARTS: usize = 100_000;
 
 /// A parsed document.
@@ -25,15 +27,15 @@ pub enum Node<'t> {
     Map(Vec<(Cow<'t, str>, Node<'t>)>),
 }
 
-/// What is wrong with the text.
+/// The error in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyntaxError {
     End,
     Depth,
     Parts,
-    /// A character that may not be there, and where that is.
+    /// An unexpected character, and its context.
     Character(u8, &'static str),
-    /// A misspelt `true`, `false` or `null`: what was there, the word, and the letter that should have been.
+    /// A misspelt `true`, `false` or `null`: the character found, the word, and the expected character.
     Literal(u8, &'static str, char),
 }
 
@@ -80,7 +82,7 @@ pub fn parse(text: &[u8]) -> Result<Node<'_>, SyntaxError> {
 struct Reader<'t> {
     text: &'t [u8],
     at: usize,
-    /// Lists and maps so far.
+    /// The number of lists and maps so far.
     parts: usize,
 }
 
@@ -89,7 +91,7 @@ impl<'t> Reader<'t> {
         self.text.get(self.at).copied()
     }
 
-    /// The next character that is not blank, not consumed.
+    /// Skips blanks. The next character, which is not consumed.
     fn skip_blank(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
             self.at += 1;
@@ -197,7 +199,7 @@ impl<'t> Reader<'t> {
         Ok(String::from_utf8_lossy(&self.text[start..self.at]))
     }
 
-    /// One digit at least.
+    /// At least one digit.
     fn digits(&mut self, place: &'static str) -> Result<(), SyntaxError> {
         match self.peek().ok_or(SyntaxError::End)? {
             b'0'..=b'9' => {}
@@ -209,7 +211,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// The string whose opening quote is next. Borrowed unless it has escapes; what is no UTF-8 becomes U+FFFD.
+    /// The string whose opening quote is next. Borrowed unless it has escapes; invalid UTF-8 becomes U+FFFD.
     fn string(&mut self) -> Result<Cow<'t, str>, SyntaxError> {
         self.at += 1;
         let start = self.at;
@@ -246,7 +248,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// What stands after a backslash.
+    /// The character that an escape stands for, after its backslash.
     fn escape(&mut self) -> Result<char, SyntaxError> {
         let byte = self.peek().ok_or(SyntaxError::End)?;
         self.at += 1;
@@ -259,7 +261,7 @@ impl<'t> Reader<'t> {
             b't' => '\t',
             b'u' => {
                 let first = self.hex()?;
-                // Half a pair without its other half stands for nothing.
+                // A surrogate without its other half becomes U+FFFD.
                 match first {
                     0xd800..=0xdbff if self.text[self.at..].starts_with(b"\\u") => {
                         let back = self.at;
@@ -296,7 +298,7 @@ impl<'t> Reader<'t> {
 }
 
 impl Node<'_> {
-    /// What it is, in the words of type errors.
+    /// The name of the type in type errors.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -308,7 +310,7 @@ impl Node<'_> {
         }
     }
 
-    /// How many lists and maps are one in the other.
+    /// The nesting depth of lists and maps.
     pub fn depth(&self) -> usize {
         match self {
             Self::List(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
@@ -317,7 +319,7 @@ impl Node<'_> {
         }
     }
 
-    /// As a plain value: of duplicates the last counts.
+    /// As a plain value: of duplicates the last one is used.
     pub fn to_value(&self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -333,7 +335,7 @@ impl Node<'_> {
     }
 }
 
-/// The tree of a value, which lends its text.
+/// The tree of a value, which borrows its text.
 impl<'v> From<&'v Value> for Node<'v> {
     fn from(value: &'v Value) -> Self {
         match value {
@@ -349,7 +351,7 @@ impl<'v> From<&'v Value> for Node<'v> {
     }
 }
 
-/// A whole number where it is one that fits, else the nearest fraction.
+/// An integer if it is one that fits, else the nearest floating-point number.
 pub fn number(literal: &str) -> Value {
     if let Ok(whole) = literal.parse::<i64>() {
         return whole.into();

@@ -1,11 +1,11 @@
-//! Times as clients write them, in UTC as the API writes them, and the words for what is no time.
+//! Times as clients write them, converted to UTC as the API writes them, and the errors for invalid ones.
 
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, Time};
 
 pub struct Read {
-    /// `2024-01-01T00:00:00Z`; digits below the second are kept, without zeros at the end. A time to the microsecond
-    /// always has six.
+    /// `2024-01-01T00:00:00Z`; a fraction of a second is kept, without trailing zeros. A time in microseconds always
+    /// has six digits.
     pub text: String,
     pub below_second: bool,
 }
@@ -13,7 +13,7 @@ pub struct Read {
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// None stands for the zero time, which is as good as none.
+/// None for the zero time, which is equivalent to no time.
 pub fn read(text: &str, micros: bool) -> Result<Option<Read>, String> {
     let layout = if micros { MICROS } else { SECONDS };
     let (local, offset) = Parts { whole: text, layout, rest: text }.read(micros)?;
@@ -40,7 +40,7 @@ pub fn read(text: &str, micros: bool) -> Result<Option<Read>, String> {
     Ok(Some(Read { text, below_second: nanos > 0 }))
 }
 
-/// Cuts the digits below the second off a time that `read` wrote.
+/// Removes the fraction of a second from a time that `read` wrote.
 pub fn truncate(text: &mut String) {
     if let Some(point) = text.find('.') {
         text.truncate(point);
@@ -55,7 +55,7 @@ struct Parts<'t> {
 }
 
 impl Parts<'_> {
-    /// The time as written, and seconds that its zone is ahead of UTC.
+    /// The time as written, and the offset of its zone from UTC in seconds.
     fn read(mut self, micros: bool) -> Result<(DateTime, i64), String> {
         let year = self.digits(4, 4, "2006")?;
         self.literal("-")?;
@@ -77,7 +77,7 @@ impl Parts<'_> {
         if !self.rest.is_empty() {
             return Err(format!("parsing time {:?}: extra text: {:?}", self.whole, self.rest));
         }
-        // All of them were held to two or four digits, except that a month may be shorter than its day says.
+        // All of them have two or four digits, so they fit; only the day may be too large for its month.
         let small = |number: i64| number as i8;
         let date = Date::new(year as i16, small(month), small(day));
         let time = Time::new(small(hour), small(minute), small(second), nanos);
@@ -114,7 +114,7 @@ impl Parts<'_> {
         Ok(digits.bytes().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
     }
 
-    /// A point and digits, if there are some; those below the nanosecond are dropped.
+    /// A point and digits, if present; digits below the nanosecond are dropped.
     fn fraction(&mut self) -> i32 {
         let Some(after) = self.rest.strip_prefix(['.', ',']) else { return 0 };
         let count = after.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! YAML bodies. They mean what their JSON form means: keys become strings, of duplicates the last one counts.
+//! YAML bodies. They are equivalent to their JSON form: keys become strings, of duplicates the last one is used.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,15 +9,15 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, Options};
 
 use super::json::Node;
 
-/// How deep a document may nest. Twice what the deepest object of the API needs, and less than JSON may: a level costs
-/// the reader of YAML twenty kilobytes of stack when built without optimisation, and a thread whose stack is used up
-/// takes the whole server with it.
+/// The deepest nesting of a document. It is twice what the deepest object of the API needs, and less than the limit of
+/// JSON: a level costs the YAML parser twenty kilobytes of stack in a build without optimisation, and a stack overflow
+/// in one thread aborts the whole server.
 const MAX_DEPTH: usize = 50;
 
 pub struct Parsed {
-    /// Keys in order of the alphabet, as the JSON form has them.
+    /// Keys in alphabetical order, as in the JSON form.
     pub node: Node<'static>,
-    /// Duplicate keys, in the words of the YAML decoder.
+    /// Duplicate keys, with the messages of the YAML decoder.
     pub told: Vec<String>,
 }
 
@@ -26,9 +26,9 @@ pub fn parse(body: &[u8]) -> Result<Parsed, String> {
     if text.trim().is_empty() {
         return Ok(Parsed { node: Node::Null, told: Vec::new() });
     }
-    // Two readings, because the second stops at a duplicate: it is only there to say where that is.
+    // The text is parsed twice, because the second parse stops at a duplicate: it only determines where that is.
     let read = |policy| match serde_saphyr::from_str_with_options::<Yaml>(&text, options(policy)) {
-        // Only the first document counts.
+        // Only the first document is used.
         Err(error) if matches!(error.without_snippet(), Error::MultipleDocuments { .. }) => {
             let all = serde_saphyr::from_multiple_with_options::<Yaml>(&text, options(policy))?;
             Ok(all.into_iter().next().unwrap_or(Yaml(Node::Null)))
@@ -47,7 +47,7 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
     let mut options = Options::default();
     options.duplicate_keys = duplicate_keys;
     options.with_snippet = false;
-    // File modes: 0644 is what it looks like to whoever writes one.
+    // File modes: users who write 0644 mean an octal number.
     options.legacy_octal_numbers = true;
     if let Some(budget) = &mut options.budget {
         budget.max_depth = MAX_DEPTH;
@@ -55,7 +55,7 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
     options
 }
 
-/// What is wrong, in the words of the reference's YAML decoder, as far as they are known.
+/// The error, with the message of Kubernetes' YAML decoder as far as it is known.
 fn words(error: &Error, text: &str) -> String {
     let error = error.without_snippet();
     let message = match error {
@@ -69,7 +69,7 @@ fn words(error: &Error, text: &str) -> String {
     });
     let (line, rest) = (place.map_or(0, |(line, _)| line), rest.unwrap_or_default());
     let end = text.matches('\n').count() + 1;
-    // Its scanner counts lines from one and does not mention the first; its parser counts from nought.
+    // The scanner of that decoder counts lines from one and does not mention the first; its parser counts from zero.
     let (line, message) = if message.contains("unknown anchor") {
         let name = rest.trim_start_matches('*').chars().take_while(|letter| letter.is_alphanumeric());
         (1, format!("unknown anchor '{}' referenced", name.collect::<String>()))
@@ -141,7 +141,7 @@ impl<'de> Visitor<'de> for Build {
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        // Without the ".0" of a whole number, as JSON has it.
+        // Without the ".0" of a whole number, as in JSON.
         Ok(Node::Number(number.to_string().into()))
     }
 
@@ -173,7 +173,7 @@ impl<'de> Visitor<'de> for Build {
             let Yaml(value) = access.next_value()?;
             entries.push((key, value));
         }
-        // Stable, so that of equal keys the last stays last.
+        // The sort is stable, so that of equal keys the last stays last.
         entries.sort_by(|left, right| left.0.cmp(&right.0));
         entries.reverse();
         entries.dedup_by(|earlier, later| earlier.0 == later.0);

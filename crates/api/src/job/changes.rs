@@ -1,4 +1,4 @@
-//! UPD-2 to 11: what may change in the spec of a Job that is there.
+//! UPD-2 to 11: what may change in the spec of an existing Job.
 
 use serde_json::{Map, Value};
 use tally_core::job::condition;
@@ -42,7 +42,8 @@ pub(super) fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// UPD-3: an Indexed Job grows and shrinks as a whole. That its completions are gone is an error of its own.
+/// UPD-3: completions of an Indexed Job change only together with its parallelism. Removing its completions is a
+/// separate error.
 fn validate_completions(spec: &At<'_, '_>) -> Option<FieldError> {
     let completions = spec.at("completions");
     if !spec::is_indexed(spec) {
@@ -52,8 +53,8 @@ fn validate_completions(spec: &At<'_, '_>) -> Option<FieldError> {
     (!in_tandem).then(|| completions.invalid("can only be modified in tandem with spec.parallelism"))
 }
 
-/// UPD-6 to 10. While a Job holds still, what decides where its Pods run and what they get may still be set; then only
-/// the Pod's own spec is compared, and its metadata is free.
+/// UPD-6 to 10. While a Job is suspended and has no running Pods, the fields that decide where its Pods run and which
+/// resources they get may still be set. Then only the Pod's own spec is compared, and its metadata may change freely.
 fn validate_template(spec: &At<'_, '_>, old: &Value) -> Option<FieldError> {
     let template = spec.at("template");
     if !holds_still(old) {
@@ -68,8 +69,8 @@ fn validate_template(spec: &At<'_, '_>, old: &Value) -> Option<FieldError> {
     }
 }
 
-/// UPD-7: suspended, and nothing of it runs any more. Told by the stored Job, so that the write which resumes it may
-/// still change these fields.
+/// UPD-7: the Job is suspended, and none of its Pods run. Determined from the stored Job, so that the write which
+/// resumes it may still change these fields.
 fn holds_still(job: &Value) -> bool {
     let root = At::root(job);
     let (spec, status) = (root.at("spec"), root.at("status"));
@@ -82,7 +83,7 @@ fn holds_still(job: &Value) -> bool {
         && status.at("active").int().unwrap_or(0) == 0
 }
 
-/// The old Pod spec with the fields that are open taken from the new one: what is different then is not allowed to be.
+/// The old Pod spec with the mutable fields taken from the new one: any remaining difference is not allowed.
 fn without_open_fields(new: &Map<String, Value>, old: &Map<String, Value>) -> Value {
     let mut pod = old.clone();
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
@@ -98,7 +99,7 @@ fn without_open_fields(new: &Map<String, Value>, old: &Map<String, Value>) -> Va
     Value::Object(pod)
 }
 
-/// The part of the affinity that is about nodes is open. The whole may only go if there was no other part.
+/// The node affinity is mutable. The whole affinity may be removed only if there was no other part.
 fn open_affinity(new: Option<&Value>, old: Option<&Value>) -> Option<Value> {
     const OPEN: &str = "nodeAffinity";
     let mut parts = old.and_then(Value::as_object).cloned().unwrap_or_default();
@@ -106,7 +107,7 @@ fn open_affinity(new: Option<&Value>, old: Option<&Value>) -> Option<Value> {
     (new.is_some() || !parts.is_empty()).then_some(Value::Object(parts))
 }
 
-/// Containers are matched by position, and only where the name has stayed.
+/// Containers are matched by position, and only if the name is unchanged.
 fn take_resources(to: &mut [Value], from: &[Value]) {
     for (to, from) in to.iter_mut().zip(from).filter(|(to, from)| to.get("name") == from.get("name")) {
         if let Some(to) = to.as_object_mut() {

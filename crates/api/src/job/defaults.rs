@@ -1,4 +1,4 @@
-//! DEFAULT-1 to 9: what a Job is when its author did not say.
+//! DEFAULT-1 to 9: the values of fields that the user left out.
 
 use serde_json::{Map, Value, json};
 use tally_core::job::DEFAULT_BACKOFF_LIMIT;
@@ -6,17 +6,17 @@ use tally_core::job::DEFAULT_BACKOFF_LIMIT;
 use super::map_at;
 use crate::pod;
 
-/// Left in `metadata.generation` of a new Job whose labels are its template's, until `prepare_create` sets the real
-/// one. Such a Job also gets the labels that are generated for the template; a Job that happens to have the same labels
-/// as its template does not, and by then the two can no longer be told apart. No client can be hurt by giving this
-/// number itself: the generation it sends counts for nothing.
+/// Left in `metadata.generation` of a new Job whose labels were copied from its template, until `prepare_create` sets
+/// the real value. Such a Job also gets the labels that are generated for the template; a Job that happens to have the
+/// same labels as its template does not, and at that point the two cases can no longer be distinguished. A client that
+/// sends this number itself does no harm: the generation it sends is ignored.
 pub(super) const LABELS_ARE_THE_TEMPLATES: i64 = -1;
 
 pub(super) fn job(object: &mut Value) {
     let Some(job) = object.as_object_mut() else { return };
     let Some(spec) = map_at(job, "spec") else { return };
     default_spec(spec);
-    // A name still to be generated makes the reference work on a copy, and the labels of the copy stay as they are.
+    // If the name is still to be generated, Kubernetes works on a copy, and the labels of the copy do not change.
     let named = job.get("metadata").and_then(|meta| meta.get("name")).is_some();
     if labels_from_template(object)
         && named
@@ -28,12 +28,12 @@ pub(super) fn job(object: &mut Value) {
 
 fn default_spec(spec: &mut Map<String, Value>) {
     let has = |spec: &Map<String, Value>, field: &str| spec.get(field).is_some_and(|value| !value.is_null());
-    // A work queue has a parallelism and no completions; with neither there is one of each.
+    // A work queue has a parallelism and no completions; if both are absent, each is one.
     if !has(spec, "completions") && !has(spec, "parallelism") {
         fill(spec, "completions", 1);
     }
     fill(spec, "parallelism", 1);
-    // With a budget for each index there is none for the Job unless it is asked for.
+    // With a backoff limit for each index there is none for the whole Job, unless the user sets one.
     let retries = if has(spec, "backoffLimitPerIndex") { i32::MAX } else { DEFAULT_BACKOFF_LIMIT };
     fill(spec, "backoffLimit", retries);
     fill(spec, "completionMode", "NonIndexed");
@@ -65,7 +65,7 @@ pub(crate) fn default_failure_policy(spec: &mut Map<String, Value>) {
     }
 }
 
-/// DEFAULT-3: a Job without labels has those of its template. Returns whether it was given some.
+/// DEFAULT-3: a Job without labels gets those of its template. Returns whether it got some.
 pub(super) fn labels_from_template(object: &mut Value) -> bool {
     let given = |labels: Option<&Value>| labels.and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
     let labels = object.pointer("/spec/template/metadata/labels");

@@ -1,4 +1,4 @@
-//! How a Job knows its Pods: labels and a selector made of its name and uid (LABEL-2 to 5, SPECVAL-2 to 7).
+//! How a Job finds its Pods: labels and a selector generated from its name and UID (LABEL-2 to 5, SPECVAL-2 to 7).
 
 use serde_json::{Map, Value};
 
@@ -19,11 +19,11 @@ fn generated_labels<'a>(name: &'a str, uid: &'a str) -> [(&'static str, &'a str)
     [(LEGACY_CONTROLLER_UID, uid), (LEGACY_JOB_NAME, name), (CONTROLLER_UID, uid), (JOB_NAME, name)]
 }
 
-/// Of `generated_labels`, those without a prefix.
+/// The number of `generated_labels` without a prefix.
 const LEGACY_LABELS: usize = 2;
 
-/// Ties a new Job to its Pods, unless its author does that himself. What he gave is kept, and refused later if it is
-/// wrong.
+/// Generates the labels and the selector of a new Job, unless the user sets `manualSelector`. Values that the user gave
+/// are kept, and refused later if they are wrong.
 pub(super) fn generate(job: &mut Map<String, Value>) {
     let meta = job.get("metadata");
     let text = |field: &str| meta.and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default();
@@ -57,12 +57,12 @@ pub(super) fn has_prefixed_labels(job: &Value) -> bool {
     [CONTROLLER_UID, JOB_NAME].iter().all(|key| labels.and_then(|labels| labels.get(key)).is_some())
 }
 
-/// SPECVAL-3 to 5: the labels are those of this Job, and the selector asks for nothing else.
+/// SPECVAL-3 to 5: the labels are those of this Job, and the selector requires nothing else.
 pub(super) fn validate_generated(root: &At<'_, '_>, demand_prefixed: bool) -> Vec<FieldError> {
     let (meta, spec) = (root.at("metadata"), root.at("spec"));
     let (template, selector) = (spec.at("template"), spec.at("selector"));
     let mut errors = Vec::new();
-    // No selector at all is an error of its own.
+    // A missing selector is a separate error.
     if spec.at("manualSelector").is_true() || !selector.is_set() {
         return errors;
     }
@@ -91,8 +91,7 @@ pub(super) fn validate_generated(root: &At<'_, '_>, demand_prefixed: bool) -> Ve
     errors
 }
 
-/// SPECVAL-6 and 7: there is a selector, and it finds the Pods that the template makes. One that cannot be read misses
-/// none.
+/// SPECVAL-6 and 7: there is a selector, and it matches the Pods of the template. An invalid selector is not compared.
 pub(super) fn validate_selector(spec: &At<'_, '_>) -> Vec<FieldError> {
     let (selector, template) = (spec.at("selector"), spec.at("template"));
     let template_meta = template.at("metadata");
@@ -112,7 +111,7 @@ fn misses(selector: &At<'_, '_>, labels: Option<&Map<String, Value>>) -> bool {
     LabelSelector::from_json(selector.value).is_ok_and(|selector| !selector.matches(labels))
 }
 
-/// SPECVAL-2: the Pod of the last index has the longest name, and it is also a host name.
+/// SPECVAL-2: the Pod of the last index has the longest name, which is also a host name.
 pub(super) fn validate_pod_names(root: &At<'_, '_>) -> Option<FieldError> {
     let (meta, spec) = (root.at("metadata"), root.at("spec"));
     let completions = spec.at("completions").int().filter(|&completions| completions > 0 && spec::is_indexed(&spec))?;
@@ -125,7 +124,7 @@ pub(super) fn validate_pod_names(root: &At<'_, '_>) -> Option<FieldError> {
     })
 }
 
-/// The selector is wrong; it is printed with its labels first, as clients know it.
+/// An error about the selector, which is printed with its labels first, as kube-apiserver does.
 pub(crate) fn invalid_selector(selector: &At<'_, '_>, detail: &str) -> FieldError {
     let parts: Vec<String> = ["matchLabels", "matchExpressions"]
         .iter()

@@ -1,8 +1,8 @@
-//! The Job's rules at the door: defaults, generated labels, validation, what may change, warnings.
+//! The Job's rules: defaults, generated labels, validation, allowed changes, warnings.
 //!
-//! A Job is tied to its Pods by labels that the server makes up from its name and uid (`identity`). What its spec may
-//! say is checked by `spec` and `policies`, which CronJobs share for their templates; what may change later by
-//! `changes`; and what may be written to its status by the rules of `tally-core` (`status`).
+//! A Job is connected to its Pods by labels that the server generates from its name and UID (`identity`). Its spec is
+//! validated by `spec` and `policies`, which CronJobs share for their templates; later changes of it by `changes`; and
+//! changes of its status by the rules of `tally-core` (`status`).
 
 mod changes;
 mod defaults;
@@ -33,7 +33,7 @@ impl Rules for JobRules {
     fn prepare_create(&self, object: &mut Value, _now: Timestamp) {
         let Some(job) = object.as_object_mut() else { return };
         job.insert("status".to_owned(), Value::Object(Map::new()));
-        // Reads the mark that `default` left in the generation, so it comes before the generation is set.
+        // This reads the mark that `default` left in the generation, so it comes before the generation is set.
         identity::generate(job);
         if let Some(meta) = map_at(job, "metadata") {
             meta.insert("generation".to_owned(), 1.into());
@@ -71,13 +71,13 @@ impl Rules for JobRules {
         warnings
     }
 
-    /// Only if the spec changed; then also about what did not change in it.
+    /// Warnings only if the spec changed; then also about unchanged fields of it.
     fn update_warnings(&self, new: &Value, old: &Value, _part: Part) -> Vec<String> {
         if generation(new) == generation(old) { Vec::new() } else { spec_warnings(&At::root(new).at("spec")) }
     }
 }
 
-/// What must hold of every Job, new or changed.
+/// The rules for every Job, new or changed.
 fn validate(job: &Value, demand_prefixed: bool) -> Vec<FieldError> {
     let root = At::root(job);
     let spec = root.at("spec");
@@ -89,7 +89,7 @@ fn validate(job: &Value, demand_prefixed: bool) -> Vec<FieldError> {
 }
 
 /// The main resource cannot change the status, and the status resource cannot change the spec; metadata can be changed
-/// through both. The generation counts changes of the spec. CronJobs are the same.
+/// through both. The generation counts changes of the spec. CronJobs use the same function.
 pub(crate) fn prepare_update(new: &mut Value, old: &Value, part: Part) {
     let Some(object) = new.as_object_mut() else { return };
     let kept = match part {
@@ -140,7 +140,7 @@ pub(crate) fn spec_warnings(spec: &At<'_, '_>) -> Vec<String> {
     warnings
 }
 
-/// The map in a field, made if there is none. None only if something else stands there.
+/// The map in a field, created if absent. None only if the field has another type.
 pub(crate) fn map_at<'m>(parent: &'m mut Map<String, Value>, field: &str) -> Option<&'m mut Map<String, Value>> {
     let value = parent.entry(field).or_insert(Value::Null);
     if value.is_null() {

@@ -1,4 +1,4 @@
-//! SPECVAL-18 to 22: when a Job fails early, and when it succeeds early.
+//! SPECVAL-18 to 22: the Pod failure policy and the success policy.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const MOST_FAILURE_RULES: usize = 20;
 const MOST_EXIT_CODES: usize = 255;
 const MOST_CONDITIONS: usize = 20;
 const MOST_SUCCESS_RULES: usize = 20;
-/// In bytes: what a rule lists is read again whenever an index succeeds.
+/// In bytes: the list of a rule is parsed again whenever an index succeeds.
 const LONGEST_INDEXES: usize = 64 * 1024;
 
 pub(super) fn validate_failure_policy(spec: &At<'_, '_>, errors: &mut Vec<FieldError>) {
@@ -22,7 +22,7 @@ pub(super) fn validate_failure_policy(spec: &At<'_, '_>, errors: &mut Vec<FieldE
     if rules.len() > MOST_FAILURE_RULES {
         errors.push(rules.too_many(MOST_FAILURE_RULES));
     }
-    // Once, not for each rule: both lists can be long.
+    // Computed once, not for each rule: both lists can be long.
     let containers: BTreeSet<&str> = container_names(spec).collect();
     for rule in rules.items() {
         validate_action(spec, &rule.at("action"), errors);
@@ -51,7 +51,7 @@ fn validate_action(spec: &At<'_, '_>, action: &At<'_, '_>, errors: &mut Vec<Fiel
     one_of(action, &["Count", "FailIndex", "FailJob", "Ignore"], errors);
 }
 
-/// One of a few words must be there.
+/// The value is required and must be one of these words.
 fn one_of(at: &At<'_, '_>, words: &[&str], errors: &mut Vec<FieldError>) {
     match at.text_or_empty() {
         "" => {
@@ -80,7 +80,7 @@ fn validate_exit_codes(containers: &BTreeSet<&str>, exit_codes: &At<'_, '_>, err
     } else if values.len() > MOST_EXIT_CODES {
         errors.push(values.too_many(MOST_EXIT_CODES));
     }
-    // A container that exits with 0 has not failed.
+    // A container with exit code 0 has not failed.
     let zero_is_wrong = operator.text() == Some("In");
     let mut seen = BTreeSet::new();
     let mut ordered = true;
@@ -122,7 +122,7 @@ fn validate_conditions(conditions: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// SPECVAL-19 and 20, of an Indexed Job.
+/// SPECVAL-19 and 20, for an Indexed Job.
 pub(super) fn validate_success_rules(spec: &At<'_, '_>, policy: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     let rules = policy.at("rules");
     if rules.is_empty() {
@@ -141,7 +141,7 @@ pub(super) fn validate_success_rules(spec: &At<'_, '_>, policy: &At<'_, '_>, err
         if indexes.text_or_empty().len() > LONGEST_INDEXES {
             errors.push(indexes.too_long(LONGEST_INDEXES));
         }
-        // Without completions there is nothing to hold a rule against; that they are missing is an error of its own.
+        // Without completions a rule cannot be checked; that they are missing is a separate error.
         let listed = completions.and_then(|completions| count_listed(&indexes, completions, errors));
         errors.extend(not_negative(&count));
         for (bound, what) in [
@@ -157,7 +157,7 @@ pub(super) fn validate_success_rules(spec: &At<'_, '_>, policy: &At<'_, '_>, err
     }
 }
 
-/// How many indexes a rule lists, if it lists any: none where the list cannot be read.
+/// How many indexes a rule lists; None if it has no list, 0 if the list is invalid.
 fn count_listed(indexes: &At<'_, '_>, completions: i64, errors: &mut Vec<FieldError>) -> Option<i64> {
     let limit = u32::try_from(completions.max(0)).unwrap_or(u32::MAX);
     let mut intervals = strict_intervals(indexes.text()?, limit);
@@ -169,7 +169,7 @@ fn count_listed(indexes: &At<'_, '_>, completions: i64, errors: &mut Vec<FieldEr
     }))
 }
 
-// Clients know these two values in the words of the reference's inner types, where every field is present.
+// kube-apiserver prints these two values in the form of its internal types, where every field is present.
 
 pub(super) fn invalid_success_policy(policy: &At<'_, '_>, detail: &str) -> FieldError {
     let printed = printed_list(policy.at("rules").value, |rule| {

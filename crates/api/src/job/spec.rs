@@ -1,4 +1,4 @@
-//! SPECVAL-9 to 24: what the spec of a Job may say, be it a Job's own or in the template of a CronJob.
+//! SPECVAL-9 to 24: validation of the spec of a Job, its own or in the template of a CronJob.
 
 use crate::field::{At, FieldError};
 use crate::meta::dns_subdomain_problems;
@@ -6,13 +6,13 @@ use crate::pod;
 
 use super::policies;
 
-/// How many Pods of an Indexed Job may run at once, and how many of its indexes may fail: both bound the texts in its
-/// status.
+/// The largest parallelism of an Indexed Job, and the largest number of its indexes that may fail: both bound the texts
+/// in its status.
 const MOST_INDEXED: i64 = 100_000;
-/// Above this many completions, a Job that counts failures of each index is held to `MOST_WITH_MANY_COMPLETIONS`.
+/// With more completions than this, a Job that counts failures per index is limited to `MOST_WITH_MANY_COMPLETIONS`.
 pub(super) const MANY_COMPLETIONS: i64 = 100_000;
 pub(super) const MOST_WITH_MANY_COMPLETIONS: i64 = 10_000;
-/// In bytes: the name of a manager becomes a label of metrics.
+/// In bytes: the name of a manager becomes a metric label.
 const LONGEST_MANAGER: usize = 63;
 
 const NOT_INDEXED: &str = "requires indexed completion mode";
@@ -134,7 +134,7 @@ fn validate_success_policy(spec: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// SPECVAL-21: a failure policy looks at Pods that have failed, so they are replaced no earlier.
+/// SPECVAL-21: a failure policy examines Pods that have failed, so they must not be replaced earlier.
 fn validate_replacement(spec: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     let policy = spec.at("podReplacementPolicy");
     let supported: &[&str] =
@@ -146,8 +146,8 @@ fn validate_replacement(spec: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// SPECVAL-24: Pods of a Job end. Those of a Job with a failure policy are never restarted in place, for it would not
-/// see that they failed.
+/// SPECVAL-24: Pods of a Job must end. Pods of a Job with a failure policy are never restarted in place, because the
+/// policy would not see that they failed.
 fn validate_restart_policy(spec: &At<'_, '_>, template: &At<'_, '_>, errors: &mut Vec<FieldError>) {
     let pod = template.at("spec");
     let policy = pod.at("restartPolicy");

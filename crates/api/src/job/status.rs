@@ -1,4 +1,4 @@
-//! STATUSVAL: a change of a Job's status is held to the rules its controller holds itself to.
+//! STATUSVAL: a change of a Job's status must follow the same rules that the Job controller checks.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     let (status, before) = (new_root.at("status"), old_root.at("status"));
     match (read(&status), read(&before)) {
         (Ok(new), Ok(old)) => status_rules::check(&spec(&new_root.at("spec")), &old, &new),
-        // Objects have been held to their schema, so this is for what a schema cannot say.
+        // Objects already conform to their schema, so this covers what a schema cannot express.
         (Err(problem), _) | (_, Err(problem)) => vec![status.invalid_unprinted(problem)],
     }
 }
@@ -28,7 +28,7 @@ fn read(status: &At<'_, '_>) -> Result<JobStatus, String> {
         .map_or_else(|| Ok(JobStatus::default()), |value| JobStatus::deserialize(value).map_err(|e| e.to_string()))
 }
 
-/// As much of the spec as the rules of the status ask about.
+/// The fields of the spec that the rules of the status need.
 fn spec(spec: &At<'_, '_>) -> JobSpec {
     let int32 = |field: &str| spec.at(field).int().and_then(|number| i32::try_from(number).ok());
     JobSpec {

@@ -1,7 +1,7 @@
-//! What names, label keys and label values may look like, in the words clients know.
+//! Validation of names, label keys and label values, with the messages of kube-apiserver.
 //!
-//! Each check gives everything that is wrong, nothing if all is well. Texts say "bytes" for labels and "characters" for
-//! names, as the reference does; both count bytes.
+//! Each check returns all errors. Texts say "bytes" for labels and "characters" for names, as kube-apiserver does; both
+//! count bytes.
 
 use crate::field::{At, FieldError};
 
@@ -9,7 +9,7 @@ use crate::field::{At, FieldError};
 pub const SUBDOMAIN_LENGTH: usize = 253;
 pub const LABEL_LENGTH: usize = 63;
 
-/// All annotations of an object together, keys and values: what a server can carry around with every copy.
+/// The limit for all annotations of an object together, keys and values: the server copies them with every object.
 pub const ANNOTATIONS_SIZE: usize = 256 * 1024;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
@@ -38,7 +38,7 @@ pub fn dns_label_problems(name: &str) -> Vec<String> {
     label(name.as_bytes())
 }
 
-/// As a DNS label, beginning with a letter (RFC 1035).
+/// As a DNS label, starting with a letter (RFC 1035).
 pub fn dns_1035_label_problems(name: &str) -> Vec<String> {
     let starts_with_letter = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
     let mut problems = too_long(name.len(), LABEL_LENGTH, "characters");
@@ -86,7 +86,7 @@ pub fn label_value_problems(value: &str) -> Vec<String> {
     problems
 }
 
-/// Names that may hold anything a path segment can carry, as those of roles.
+/// Names that may contain everything that a path segment can, such as those of roles.
 pub fn path_segment_problems(name: &str, prefix: bool) -> Vec<String> {
     if !prefix && matches!(name, "." | "..") {
         return vec![format!("may not be '{name}'")];
@@ -95,7 +95,7 @@ pub fn path_segment_problems(name: &str, prefix: bool) -> Vec<String> {
     forbidden.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// For `Rules::name_problems`. A generateName (`prefix`) may end in a dash, as the server puts more behind it.
+/// For `Rules::name_problems`. A generateName (`prefix`) may end in a dash, because the server appends more.
 pub fn name_is_dns_subdomain(name: &str, prefix: bool) -> Vec<String> {
     subdomain(&completed(name, prefix), "characters")
 }
@@ -110,7 +110,7 @@ pub fn name_is_path_segment(name: &str, prefix: bool) -> Vec<String> {
     path_segment_problems(name, prefix)
 }
 
-/// The keys and values of a map of labels. Complaints name the map, not the key.
+/// Validates the keys and values of a map of labels. Errors name the map, not the key.
 pub fn validate_labels(labels: At<'_, '_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels.entries() {
@@ -121,7 +121,7 @@ pub fn validate_labels(labels: At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// The keys of a map of annotations, in either case, and the size of it all.
+/// Validates the keys of a map of annotations, whatever their case, and the total size.
 pub fn validate_annotations(annotations: At<'_, '_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut size = 0;
@@ -136,12 +136,12 @@ pub fn validate_annotations(annotations: At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// One finalizer, as text: `at` is where complaints point to, the list or the element.
+/// Validates one finalizer, as text: `at` is the position for errors, the list or the element.
 pub fn validate_finalizer_name(at: At<'_, '_>, name: &str) -> Vec<FieldError> {
     qualified_name_problems(name).into_iter().map(|problem| at.invalid_value(name, problem)).collect()
 }
 
-/// A generateName as it would look with something behind its dash: the last two bytes become one harmless letter.
+/// A generateName as it would look with a suffix after its dash: the last two bytes are replaced with one valid letter.
 fn completed(name: &str, prefix: bool) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     if prefix && bytes.len() > 1 && bytes.ends_with(b"-") {
@@ -186,7 +186,7 @@ fn is_key(name: &[u8]) -> bool {
     framed(name, plain, |byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Not empty, `outer` at both ends, `inner` between.
+/// Whether the name is not empty, has `outer` at both ends, and `inner` between.
 fn framed(name: &[u8], outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     match name {
         [] => false,
@@ -195,7 +195,7 @@ fn framed(name: &[u8], outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -
     }
 }
 
-/// What is wrong with the name of a port.
+/// The errors of the name of a port.
 pub fn port_name_problems(name: &str) -> Vec<String> {
     let mut problems: Vec<String> = Vec::new();
     if name.len() > 15 {
@@ -257,7 +257,7 @@ mod tests {
         check(name_is_dns_subdomain("gen-", true), &[]);
         check(name_is_dns_subdomain("gen-", false), &["a lowercase"]);
         check(name_is_dns_subdomain("Gen-", true), &["a lowercase"]);
-        // One dash alone is not a beginning of anything.
+        // A single dash is not a valid prefix.
         check(name_is_dns_subdomain("-", true), &["a lowercase"]);
         check(name_is_dns_subdomain("é-", true), &["a lowercase"]);
         check(name_is_dns_label("a.b-", true), &["must not contain dots"]);

@@ -1,4 +1,4 @@
-//! Namespaces, Nodes, Leases and ServiceAccounts: what the cluster itself is made of.
+//! Namespaces, Nodes, Leases and ServiceAccounts: the objects of the cluster itself.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use crate::quantity::Quantity;
 pub struct NamespaceRules;
 pub struct NodeRules;
 pub struct LeaseRules;
-/// Nothing but its name.
+/// Has no rules except for its name.
 pub struct ServiceAccountRules;
 
 impl Rules for ServiceAccountRules {}
 
-/// A namespace goes only after all that is in it; this finalizer in its spec stands for that.
+/// A namespace is removed only after all objects in it; this finalizer in its spec represents them.
 const CONTENT: &str = "kubernetes";
 
 impl Rules for NamespaceRules {
-    /// Selectors of namespaces select by label only, so that the name is one.
+    /// Namespace selectors match labels only, so the name is made a label.
     fn default(&self, namespace: &mut Value) {
         let name =
             namespace.pointer("/metadata/name").cloned().filter(|name| name.as_str().is_some_and(|n| !n.is_empty()));
@@ -36,7 +36,7 @@ impl Rules for NamespaceRules {
     }
 
     fn prepare_create(&self, namespace: &mut Value, _: Timestamp) {
-        // A generated name was not there when the label was filled in.
+        // A generated name did not exist yet when the label was first set.
         self.default(namespace);
         namespace["status"] = json!({"phase": "Active"});
         let Some(spec) = part_of(namespace, "spec") else { return };
@@ -59,7 +59,7 @@ impl Rules for NamespaceRules {
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
         keep_apart(new, old, part);
         if part == Part::Main {
-            // Only /finalize says that the content is gone.
+            // Only /finalize may declare that the content is gone.
             put_back(new, old, "spec");
         }
     }
@@ -89,7 +89,7 @@ impl Rules for NamespaceRules {
     }
 }
 
-/// What a write to `/finalize` may not leave in the spec of a Namespace.
+/// Validates the spec of a Namespace after a write to `/finalize`.
 pub fn validate_finalize(namespace: &Value) -> Vec<FieldError> {
     let root = At::root(namespace);
     let spec = root.at("spec");
@@ -117,8 +117,8 @@ impl Rules for NodeRules {
             let capacity = status.get("capacity").cloned().unwrap_or_default();
             status.insert("allocatable".to_owned(), capacity);
         }
-        // The one range and the list of them are two ways to say the same; the older one wins, as clients that know
-        // only that one change only that one.
+        // `podCIDR` and `podCIDRs` have the same content; the older field wins, because clients that know only that one
+        // change only that one.
         let Some(spec) = part_of(node, "spec") else { return };
         let first = spec.get("podCIDRs").and_then(|ranges| ranges.get(0)).and_then(Value::as_str).unwrap_or_default();
         let one = text_in(spec, "podCIDR").to_owned();
@@ -130,7 +130,8 @@ impl Rules for NodeRules {
         }
     }
 
-    /// A node is not ready before it says so, and Pods wait for that. Its status may come with it.
+    /// A new node is tainted as not ready until it reports that it is, and Pods wait for that. Its status may be
+    /// created with it.
     fn prepare_create(&self, node: &mut Value, _: Timestamp) {
         if let Some(status) = part_of(node, "status") {
             status.remove("config");
@@ -149,7 +150,7 @@ impl Rules for NodeRules {
     fn validate_create(&self, node: &Value) -> Vec<FieldError> {
         let root = At::root(node);
         let spec = root.at("spec");
-        // The reference says metadata here, and clients have seen nothing else.
+        // kube-apiserver says `metadata` here, and clients expect that.
         let mut errors = validate_taints(At::rooted("metadata.taints", spec.at("taints").value));
         errors.extend(validate_resources(&root.at("status")));
         let ranges = spec.at("podCIDRs");
@@ -165,7 +166,7 @@ impl Rules for NodeRules {
         errors
     }
 
-    /// Configuration of nodes through the API has come and gone: what is there may stay.
+    /// Dynamic configuration of nodes was removed from Kubernetes: existing values may stay.
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
         keep_apart(new, old, part);
         let (holder, field) = if part == Part::Main { ("spec", "configSource") } else { ("status", "config") };
@@ -225,7 +226,7 @@ impl Rules for NodeRules {
     }
 }
 
-/// What is counted in whole numbers.
+/// Resources that are counted in whole numbers.
 const COUNTED: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -238,7 +239,7 @@ const COUNTED: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// A node cannot have less than nothing of something, nor half a device.
+/// The amounts of a node must not be negative, and devices are counted in whole numbers.
 fn validate_resources(status: &At<'_, '_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for list in [status.at("capacity"), status.at("allocatable")] {
@@ -284,7 +285,7 @@ fn validate_taints(taints: At<'_, '_>) -> Vec<FieldError> {
 }
 
 impl Rules for LeaseRules {
-    /// Coordinated leader election is not served: what only it uses is not kept.
+    /// Coordinated leader election is not supported: the fields that only it uses are dropped.
     fn prepare_create(&self, lease: &mut Value, _: Timestamp) {
         if let Some(spec) = part_of(lease, "spec") {
             spec.remove("strategy");

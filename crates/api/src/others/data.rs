@@ -1,4 +1,4 @@
-//! ConfigMaps, Secrets and claims: what Pods are given.
+//! ConfigMaps, Secrets and claims: objects that Pods mount or read.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ pub struct ConfigMapRules;
 pub struct SecretRules;
 pub struct PersistentVolumeClaimRules;
 
-/// All values of a ConfigMap or Secret together: what a store and every watcher can be asked to carry.
+/// The limit for all values of a ConfigMap or Secret together: the store and every watcher must handle them.
 const MOST_BYTES: usize = 1024 * 1024;
 
 impl Rules for ConfigMapRules {
@@ -36,7 +36,7 @@ impl Rules for ConfigMapRules {
             size += decoded_len(value.as_str().unwrap_or_default());
         }
         if size > MOST_BYTES {
-            // The whole object is meant, which the reference names so.
+            // The error is about the whole object, for which kube-apiserver prints `[]`.
             errors.push(At::rooted("[]", None).too_long(MOST_BYTES));
         }
         errors
@@ -50,7 +50,7 @@ impl Rules for ConfigMapRules {
 }
 
 impl Rules for SecretRules {
-    /// `stringData` is for people who write by hand: it goes over `data` and is not kept itself.
+    /// `stringData` is for manifests written by hand: it overrides `data` and is not stored itself.
     fn default(&self, secret: &mut Value) {
         let Some(object) = secret.as_object_mut() else { return };
         fill(object, "type", "Opaque");
@@ -101,7 +101,8 @@ impl Rules for SecretRules {
     }
 }
 
-/// What cannot be a certificate and its key. Whether those that can be belong together is for who uses them to find out.
+/// Warns if the data cannot be a certificate and its key. Whether the two match is not checked here, but where they are
+/// used.
 fn pair_warnings(secret: &Value) -> Vec<String> {
     if secret["type"] != "kubernetes.io/tls" {
         return Vec::new();
@@ -114,7 +115,7 @@ fn pair_warnings(secret: &Value) -> Vec<String> {
     missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
-/// Who made it `immutable` wants it to stay so: readers need not watch it.
+/// An object that is `immutable` must stay unchanged: readers rely on it and do not watch the object.
 fn validate_frozen(new: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
     let (new, old) = (At::root(new), At::root(old));
     if !old.at("immutable").is_true() {
@@ -130,7 +131,7 @@ fn validate_frozen(new: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError>
     all.map(|field| new.at(field).forbidden("field is immutable when `immutable` is set")).collect()
 }
 
-/// A type promises keys.
+/// The type of a Secret requires certain keys.
 fn validate_typed(secret: At<'_, '_>, data: At<'_, '_>) -> Vec<FieldError> {
     let empty = Map::new();
     let entries = data.map().unwrap_or(&empty);
@@ -148,7 +149,7 @@ fn validate_typed(secret: At<'_, '_>, data: At<'_, '_>) -> Vec<FieldError> {
         "kubernetes.io/dockercfg" => validate_json(data, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => validate_json(data, ".dockerconfigjson"),
         "kubernetes.io/basic-auth" => match need(&["username", "password"]) {
-            // One of the two is enough.
+            // One of the two is sufficient.
             missing if missing.len() == 2 => missing,
             _ => Vec::new(),
         },
@@ -181,7 +182,7 @@ fn validate_json(data: At<'_, '_>, key: &str) -> Vec<FieldError> {
     vec![at.invalid_value("<secret contents redacted>", problem)]
 }
 
-/// How many bytes base64 text stands for, near enough to hold it to a limit without decoding it.
+/// The number of bytes that base64 text encodes, precise enough for a limit and without decoding it.
 fn decoded_len(text: &str) -> usize {
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)

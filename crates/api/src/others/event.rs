@@ -1,7 +1,7 @@
 //! Events: what happened to an object, in two wire forms that are two views of one stored object.
 //!
-//! The form of `v1` is the one that is stored. The rules of `events.k8s.io/v1` are stricter, but speak of the same
-//! fields by the names of `v1`, as the reference does.
+//! The form of `v1` is stored. The rules of `events.k8s.io/v1` are stricter, but their errors name the fields as in
+//! `v1`, as in kube-apiserver.
 
 use serde_json::{Map, Value};
 
@@ -10,12 +10,12 @@ use crate::kinds::{Part, Rules};
 use crate::meta;
 use crate::schema::schema;
 
-/// Of `v1`.
+/// For `v1`.
 pub struct EventRules;
-/// Of `events.k8s.io/v1`; these rules see that form.
+/// For `events.k8s.io/v1`; these rules get that form.
 pub struct NewEventRules;
 
-/// What one event may say about itself, in bytes: there are many of them, and each is watched.
+/// Limits for the texts of one Event, in bytes: there are many Events, and each is watched.
 const MOST_WORDS: usize = 128;
 const MOST_MESSAGE: usize = 1024;
 
@@ -28,7 +28,7 @@ impl Rules for EventRules {
         validate_any(At::root(new), "reportingComponent")
     }
 
-    /// Old clients make names of what the event is about, which need not be a DNS name.
+    /// Old clients build names from the object that the Event is about, which need not be DNS names.
     fn name_problems(&self, name: &str, prefix: bool) -> Vec<String> {
         meta::name_is_path_segment(name, prefix)
     }
@@ -71,7 +71,7 @@ impl Rules for NewEventRules {
     }
 }
 
-/// Only the series of an Event goes on once it is told.
+/// Of an existing Event only the series may change.
 const FIXED: &[&str] = &[
     "involvedObject",
     "reason",
@@ -96,8 +96,8 @@ fn is_used(field: At<'_, '_>) -> bool {
     }
 }
 
-/// What holds for an Event from either door. One with an eventTime was made by a new client and must say who reports
-/// what; one without is as old clients make them.
+/// The rules for an Event of either version. An Event with an eventTime was created by a new client and must name the
+/// reporter and the action; one without is of the form that old clients create.
 fn validate_any(event: At<'_, '_>, reporter: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let meta = event.at("metadata");
@@ -106,7 +106,7 @@ fn validate_any(event: At<'_, '_>, reporter: &str) -> Vec<FieldError> {
     let about = object.at("namespace");
     let is_new = event.at("eventTime").is_set();
     let fits = match (about.text_or_empty(), is_new) {
-        // Objects of no namespace have their events in `default`.
+        // Events of cluster-scoped objects are in `default`.
         ("", true) => matches!(namespace, "default" | "kube-system"),
         ("", false) => matches!(namespace, "" | "default"),
         (_, true) => true,
@@ -155,7 +155,7 @@ fn validate_series(series: At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// The fields that have two names: of `v1`, and of `events.k8s.io/v1`.
+/// The fields that have two names: in `v1`, and in `events.k8s.io/v1`.
 const NAMES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("firstTimestamp", "deprecatedFirstTimestamp"),
@@ -178,7 +178,8 @@ pub fn to_events(event: &Value) -> Value {
 
 fn converted(event: &Value, group: &str, rename: impl Fn(&str) -> Option<&'static str>) -> Value {
     let form = schema().kind(group, "v1", "Event");
-    // All that the form shows of an empty Event: not every field may be missing, and which is not the same for both.
+    // The fields that an empty Event of this form shows: some fields may not be omitted, and which ones differs between
+    // the forms.
     let mut result = form.map_or_else(Map::new, |form| form.zero());
     for (field, value) in event.as_object().into_iter().flatten() {
         let name = rename(field).unwrap_or(field);

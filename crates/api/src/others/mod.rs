@@ -1,8 +1,8 @@
 //! Kinds with few rules of their own.
 //!
-//! Each has one reason to be more than text in a store: a Namespace holds others, a Secret is typed, a Lease is a lock,
-//! an Event is two kinds at once. Kinds whose controllers Tally does not have (Deployments and their like) are filled
-//! in and counted as clients expect, so that tools which merely store and read them work.
+//! Each has one reason to be more than text in a store: a Namespace contains others, a Secret is typed, a Lease is a
+//! lock, an Event is two kinds at once. Kinds whose controllers Tally does not have (such as Deployments) get the
+//! defaults and generations that clients expect, so that tools which only store and read them work.
 
 mod cluster;
 mod data;
@@ -26,7 +26,7 @@ pub use workload::{
     DaemonSetRules, DeploymentRules, PodTemplateRules, ReplicaSetRules, ReplicationControllerRules, StatefulSetRules,
 };
 
-/// Everything else: a status, if there is one, is not the client's to create, and kept apart from the rest.
+/// All other kinds: a client cannot create a status, if there is one, and can change it only through its subresource.
 pub struct OrdinaryRules;
 
 impl Rules for OrdinaryRules {
@@ -43,7 +43,7 @@ impl Rules for OrdinaryRules {
 
 const IMMUTABLE: &str = "field is immutable";
 
-/// A write to the object leaves its status, a write to the status leaves all else but metadata.
+/// A write to the object keeps its status; a write to the status keeps everything else except metadata.
 fn keep_apart(new: &mut Value, old: &Value, part: Part) {
     match part {
         Part::Main => put_back(new, old, "status"),
@@ -58,7 +58,7 @@ fn keep_apart(new: &mut Value, old: &Value, part: Part) {
     }
 }
 
-/// The field becomes what it was, also if it was not there.
+/// Restores the old value of the field, or removes the field if there was none.
 fn put_back(new: &mut Value, old: &Value, field: &str) {
     let Some(new) = new.as_object_mut() else { return };
     match old.get(field) {
@@ -67,7 +67,7 @@ fn put_back(new: &mut Value, old: &Value, field: &str) {
     };
 }
 
-/// The status of an object nobody has looked at yet.
+/// The status of a new object that no controller has processed yet.
 fn empty_status(group: &str, kind: &str) -> Value {
     let status = schema().kind(group, "v1", kind).and_then(|kind| kind.field("status"));
     status.and_then(|status| status.zero()).unwrap_or_else(|| Value::Object(Map::new()))
@@ -79,13 +79,13 @@ fn set_generation(object: &mut Value, generation: i64) {
     }
 }
 
-/// One more than the old one. Controllers tell by it whether their status is about what the client wants now.
+/// One more than the old one. Controllers use it to state which version of the spec their status describes.
 fn raise_generation(new: &mut Value, old: &Value) {
     let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
     set_generation(new, before.saturating_add(1));
 }
 
-/// The part of an object under `field`, made if it is not there.
+/// The part of an object under `field`, created if absent.
 fn part_of<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
     child(object.as_object_mut()?, field)
 }
@@ -98,7 +98,7 @@ fn child<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map
     child.as_object_mut()
 }
 
-/// Fills in a field that is absent or empty.
+/// Sets a field that is absent or empty.
 fn fill(map: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
     let empty = map.get(field).is_none_or(|value| value.is_null() || value == "");
     if empty {
@@ -110,7 +110,7 @@ fn text_in<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// How many elements of a list or entries of a map.
+/// The number of elements of a list or entries of a map.
 fn count_in(map: &Map<String, Value>, field: &str) -> usize {
     match map.get(field) {
         Some(Value::Array(items)) => items.len(),

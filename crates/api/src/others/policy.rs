@@ -1,4 +1,4 @@
-//! Who may do what, who goes first, and how many must stay.
+//! RBAC, PriorityClasses, LimitRanges and PodDisruptionBudgets.
 
 use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
@@ -12,7 +12,7 @@ use crate::selector::validate_label_selector;
 pub struct PodDisruptionBudgetRules;
 pub struct PriorityClassRules;
 pub struct LimitRangeRules;
-/// Roles, RoleBindings and those of the cluster.
+/// Roles, RoleBindings, ClusterRoles and ClusterRoleBindings.
 pub struct RbacRules;
 
 impl Rules for PodDisruptionBudgetRules {
@@ -64,7 +64,7 @@ fn validate_budget_status(budget: &Value) -> Vec<FieldError> {
     wrong.map(|field| status.at(field).invalid("must be greater than or equal to 0")).collect()
 }
 
-/// A number that is not negative, or a share of at most the whole.
+/// A non-negative number, or a percentage of at most 100.
 fn number_or_share_problem(at: At<'_, '_>) -> Option<FieldError> {
     match at.value? {
         Value::String(share) => {
@@ -85,7 +85,7 @@ fn number_or_share_problem(at: At<'_, '_>) -> Option<FieldError> {
     }
 }
 
-/// Above this are the priorities of the system itself.
+/// Higher priorities are reserved for the system.
 const MOST_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
@@ -136,7 +136,7 @@ impl Rules for PriorityClassRules {
     }
 }
 
-/// Why a class with such a name is none of the system's own.
+/// Why a class with a reserved name is not one of the system classes.
 fn not_the_systems(class: &At<'_, '_>, name: &str, value: i64) -> Option<String> {
     match SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) {
         None => Some(format!("{name} is not a known system priority class")),
@@ -149,7 +149,8 @@ fn not_the_systems(class: &At<'_, '_>, name: &str, value: i64) -> Option<String>
 }
 
 impl Rules for LimitRangeRules {
-    /// Of containers: a limit that nobody gives is the largest allowed, a request the limit or the least allowed.
+    /// Defaults for containers: the default limit is the maximum, the default request is the default limit or the
+    /// minimum.
     fn default(&self, range: &mut Value) {
         let limits = range.pointer_mut("/spec/limits").and_then(Value::as_array_mut);
         for limit in limits.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -1,5 +1,5 @@
-//! Services: filled in, given addresses and checked. Nothing routes to them here; tools that create one and wait for
-//! its address find what they expect.
+//! Services: defaults, allocated addresses and validation. No traffic is routed to them here; tools that create one and
+//! wait for its address work as expected.
 
 mod checks;
 
@@ -14,7 +14,7 @@ use crate::kinds::{Part, Rules};
 use crate::meta;
 
 pub struct ServiceRules;
-/// Where the Pods behind a Service are, by hand: who finds them is not here.
+/// The addresses of the Pods behind a Service, written by clients: no controller here maintains them.
 pub struct EndpointsRules;
 
 impl Rules for EndpointsRules {
@@ -36,8 +36,8 @@ impl Rules for EndpointsRules {
     }
 }
 
-/// Addresses of services: 10.96.0.0/12, of which the first 256 are left for those that ask for one by number, like the
-/// service of the API itself.
+/// Addresses of Services: 10.96.0.0/12, of which the first 256 are reserved for Services that request a specific one,
+/// such as the Service of the API itself.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 96, 1, 0]);
 const ADDRESSES: u32 = (1 << 20) - 257;
 const FIRST_NODE_PORT: u32 = 30_000;
@@ -87,7 +87,7 @@ impl Rules for ServiceRules {
         allocate(service);
     }
 
-    /// What was given to it once stays, also if the client leaves it out; what its type has no use for goes.
+    /// Allocated values stay, even if the client omits them; values that the new type does not use are removed.
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
         keep_apart(new, old, part);
         if part == Part::Status {
@@ -130,22 +130,22 @@ impl Rules for ServiceRules {
     }
 }
 
-/// Whether it has ports on the nodes.
+/// Whether the Service has ports on the nodes.
 fn from_outside(spec: &Map<String, Value>) -> bool {
     matches!(text_in(spec, "type"), "NodePort" | "LoadBalancer")
 }
 
-/// Whether it has an address: all but mere names of something elsewhere.
+/// Whether the Service has a cluster address: all types but ExternalName.
 fn has_address(spec: &Map<String, Value>) -> bool {
     text_in(spec, "type") != "ExternalName"
 }
 
-/// Whether others than Pods and nodes can reach it.
+/// Whether clients other than Pods and nodes can reach the Service.
 fn is_reachable(spec: &Map<String, Value>) -> bool {
     from_outside(spec) || (text_in(spec, "type") == "ClusterIP" && count_in(spec, "externalIPs") > 0)
 }
 
-/// Whether a balancer must ask each node if it has a Pod of the Service.
+/// Whether a load balancer must check on each node if it has a Pod of the Service.
 fn needs_health_port(spec: &Map<String, Value>) -> bool {
     text_in(spec, "type") == "LoadBalancer" && text_in(spec, "externalTrafficPolicy") == "Local"
 }
@@ -154,7 +154,7 @@ fn node_port(port: &Value) -> i64 {
     port.get("nodePort").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Puts back what a client that knows less of a Service than it has did not send.
+/// Restores allocated values that a client did not send.
 fn keep_given(spec: &mut Map<String, Value>, before: &Map<String, Value>) {
     if has_address(spec) && has_address(before) {
         let kept = |spec: &mut Map<String, Value>, field: &str| {
@@ -168,7 +168,7 @@ fn keep_given(spec: &mut Map<String, Value>, before: &Map<String, Value>) {
         if count_in(spec, "clusterIPs") == 0 {
             kept(spec, "clusterIPs");
         }
-        // Who changes the one address means the first of the list as well.
+        // A client that changes `clusterIP` also means the first of `clusterIPs`.
         if text_in(spec, "clusterIP") != text_in(before, "clusterIP")
             && spec.get("clusterIPs") == before.get("clusterIPs")
         {
@@ -200,7 +200,8 @@ fn keep_given(spec: &mut Map<String, Value>, before: &Map<String, Value>) {
     }
 }
 
-/// Removes what another type needed and this one may not have, unless the client changed it: that is an error to tell.
+/// Removes values that the old type needed and the new one may not have, unless the client changed them: that is an
+/// error to report.
 fn drop_unused(spec: &mut Map<String, Value>, before: &Map<String, Value>) {
     let drop_same = |spec: &mut Map<String, Value>, fields: &[&str]| {
         for field in fields {
@@ -234,8 +235,8 @@ fn drop_unused(spec: &mut Map<String, Value>, before: &Map<String, Value>) {
     }
 }
 
-/// Gives addresses and node ports to those that need them. They follow from the uid, so that there is no second table
-/// to keep: among a million addresses two of a few hundred services hardly ever meet, and nothing routes to them.
+/// Allocates addresses and node ports. They are derived from the UID, so that no second table is needed: among a
+/// million addresses, collisions between a few hundred Services are very unlikely, and no traffic is routed to them.
 fn allocate(service: &mut Value) {
     let uid = service.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
     let Some(spec) = part_of(service, "spec") else { return };
@@ -247,7 +248,7 @@ fn allocate(service: &mut Value) {
         spec.insert("clusterIPs".to_owned(), json!([address]));
         spec.insert("clusterIP".to_owned(), address.into());
     }
-    // Who finds the endpoints of a headless service by hand may have them of either family.
+    // The endpoints of a headless Service without a selector are set by the user, and may be of either family.
     let both = text_in(spec, "clusterIP") == "None" && count_in(spec, "selector") == 0;
     let six = text_in(spec, "clusterIP").parse::<IpAddr>().is_ok_and(|address| address.is_ipv6());
     fill(spec, "ipFamilyPolicy", if both { "RequireDualStack" } else { "SingleStack" });
@@ -273,7 +274,7 @@ fn allocate(service: &mut Value) {
     }
 }
 
-/// A number that follows from the text (FNV-1a), different for each `index`.
+/// A hash of the text (FNV-1a), different for each `index`.
 fn scattered(text: &str, index: u32) -> u32 {
     let bytes = text.bytes().chain(index.to_be_bytes());
     let hash =

@@ -1,4 +1,4 @@
-//! Deployments and their like: stored, filled in and counted, but run by nobody here.
+//! Deployments and similar kinds: stored, with defaults and generations, but no controller here runs them.
 
 use serde_json::{Map, Value, json};
 use tally_core::time::Timestamp;
@@ -15,7 +15,7 @@ pub struct DaemonSetRules;
 pub struct ReplicationControllerRules;
 pub struct PodTemplateRules;
 
-/// The rules all of them share; `$fill` is what is special in the spec of the kind.
+/// The rules that all of them share; `$fill` sets the defaults that are special to the kind.
 macro_rules! workload {
     ($rules:ident, $group:literal, $kind:literal, $fill:expr) => {
         impl Rules for $rules {
@@ -103,7 +103,7 @@ workload!(DaemonSetRules, "apps", "DaemonSet", |spec| {
 
 workload!(ReplicationControllerRules, "", "ReplicationController", |spec| {
     fill(spec, "replicas", 1);
-    // The oldest of them need not say which Pods are theirs.
+    // A ReplicationController need not have a selector: it defaults to the labels of the template.
     let labels = spec.get("template").and_then(|template| template.pointer("/metadata/labels")).cloned();
     if let Some(labels) = labels
         && super::count_in(spec, "selector") == 0
@@ -138,7 +138,7 @@ fn default_spec(object: &mut Value, fill: fn(&mut Map<String, Value>)) {
     }
 }
 
-/// Of a Deployment also annotations count: its controller copies them on.
+/// For a Deployment, annotations count too: its controller copies them.
 fn changes_generation(new: &Value, old: &Value, kind: &str) -> bool {
     let annotations = |object: &Value| object.pointer("/metadata/annotations").cloned();
     new.get("spec") != old.get("spec") || (kind == "Deployment" && annotations(new) != annotations(old))
@@ -168,14 +168,14 @@ fn validate(object: &Value, kind: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Whether the selector's plain labels are those of the template. Its expressions are the client's affair.
+/// Whether the selector's plain labels are those of the template. Its expressions are not checked.
 fn selects(selector: &At<'_, '_>, template: &At<'_, '_>, kind: &str) -> bool {
     let wanted = if kind == "ReplicationController" { *selector } else { selector.at("matchLabels") };
     let labels = template.value.and_then(|template| template.pointer("/metadata/labels"));
     wanted.entries().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
-/// A StatefulSet may change these; the rest of its spec would need Pods and claims made anew.
+/// A StatefulSet may change these; other changes would require new Pods and claims.
 const CHANGING: [&str; 7] = [
     "replicas",
     "ordinals",

@@ -1,4 +1,4 @@
-//! Values as Go prints them, for the few messages that have one in them.
+//! Values as Go prints them, for the few messages that contain one.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub fn print(value: &Value) -> String {
     text
 }
 
-/// The type a value has in Go, once it has been read from JSON.
+/// The Go type of a value that was decoded from JSON.
 pub fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",

@@ -1,8 +1,8 @@
-//! JSON merge patch (RFC 7386): objects are laid over each other, `null` removes, everything else replaces.
+//! JSON merge patch (RFC 7386): objects are merged, `null` removes, everything else replaces.
 
 use serde_json::Value;
 
-/// Lays `patch` over `target`. Depth is bounded by that of the parsed patch.
+/// Merges `patch` into `target`. The depth is bounded by that of the parsed patch.
 pub fn apply(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = without_nulls(patch);
@@ -21,7 +21,7 @@ pub fn apply(target: &mut Value, patch: Value) {
     }
 }
 
-/// The reference drops `null` from objects inside lists too, where the RFC is silent.
+/// kube-apiserver removes `null` from objects inside lists too, where the RFC is silent.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(without_nulls).collect(),

@@ -1,9 +1,9 @@
-//! The three kinds of patch: a list of operations (JSON patch), a document laid over the object (merge patch), and one
-//! that knows which lists have keys (strategic merge patch).
+//! The three kinds of patch: a list of operations (JSON patch), a document that is merged into the object (merge
+//! patch), and one that uses the merge keys of lists (strategic merge patch).
 //!
-//! A patch is applied to the object as a client sees it, `apiVersion` and `kind` included, and what comes out is held
-//! to the schema again: [`patched`] does both. What goes wrong is told in the words of the reference, which differ a
-//! little from one kind of patch to the next.
+//! A patch is applied to the object as a client sees it, `apiVersion` and `kind` included, and the result must conform
+//! to the schema again: [`patched`] does both. Errors have the messages of kube-apiserver, which differ a little
+//! between the kinds of patch.
 
 mod golang;
 mod merge;
@@ -23,10 +23,10 @@ use crate::kinds::Resource;
 use crate::options::{FieldValidation, PatchKind};
 use crate::schema::schema;
 
-/// Operations a JSON patch may have, as in the reference.
+/// The most operations of a JSON patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// The object that the patch makes of `current`, held to the schema. `current` has been before.
+/// The result of applying the patch to `current`, conformed to the schema. `current` conforms already.
 pub fn patched(
     resource: &Resource,
     kind: PatchKind,
@@ -62,13 +62,13 @@ fn hold(
     let read = conform(structure(resource)?, &Node::from(value), Words::Converter, tell);
     let mut read = read.map_err(|why| bad_patch(&shown(), why))?;
     read.told.sort();
-    // What the patch says about the kind is nobody's business.
+    // The patch cannot change the kind: what it contains about it is ignored.
     read.object.insert("apiVersion".to_owned(), resource.api_version().into());
     read.object.insert("kind".to_owned(), resource.kind.into());
     accept(read, told, validation, shown)
 }
 
-/// What the patch makes of `current`, not yet held to the schema.
+/// The result of applying the patch to `current`, not yet conformed to the schema.
 pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]) -> Result<Value, Failure> {
     Document::parse(kind, patch)?.apply(resource, current.clone())
 }
@@ -78,7 +78,7 @@ fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, Fail
     found.ok_or_else(|| Failure::internal(format!("no schema for {}", resource.kind)))
 }
 
-/// A patch that has been parsed and is of the right form.
+/// A patch that has been parsed and has the right form.
 enum Document<'t> {
     Operations(Node<'t>),
     Merge(Node<'t>),
@@ -87,7 +87,7 @@ enum Document<'t> {
 
 impl<'t> Document<'t> {
     fn parse(kind: PatchKind, patch: &'t [u8]) -> Result<Self, Failure> {
-        // The two kinds that kubectl does not use by default say what they were doing.
+        // The errors of the two kinds that kubectl does not use by default have a prefix.
         let lead = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
         let refused = |why: &dyn std::fmt::Display| Failure::bad_request(format!("{lead}{why}"));
         let wrong = |node: &Node<'_>, wanted: &str| {
@@ -108,7 +108,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Duplicate keys in the patch itself, and what an operation does not have.
+    /// Duplicate keys in the patch itself, and unknown fields of operations.
     fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         match self {
@@ -121,7 +121,7 @@ impl<'t> Document<'t> {
         told
     }
 
-    /// The patch as the answer to a bad strategic one shows it.
+    /// The patch as the error for an invalid strategic patch shows it.
     fn shown(&self) -> String {
         match self {
             Self::Strategic(node) => golang::print(&node.to_value()),
@@ -129,14 +129,14 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Takes out what the patch does not name: it is as it was. Most patches name one part of an object, and the others
-    /// may be large.
+    /// Removes the fields that the patch does not name and returns them: they are unchanged. Most patches name one part
+    /// of an object, and the others may be large.
     fn untouched(&self, value: &mut Value) -> Map<String, Value> {
         let (Self::Merge(Node::Map(named)) | Self::Strategic(Node::Map(named)), Value::Object(object)) = (self, value)
         else {
             return Map::new();
         };
-        // A directive is about all of it.
+        // A directive applies to the whole object.
         if named.iter().any(|(name, _)| name.starts_with('$')) {
             return Map::new();
         }
@@ -175,13 +175,13 @@ impl<'t> Document<'t> {
     }
 }
 
-/// The operations do not fit the object. The reference keeps to itself which one, and why.
+/// The operations do not fit the object. kube-apiserver does not say which one, and why.
 fn rejected() -> Failure {
     let text = "the server rejected our request due to an error in our request";
     Failure::new(422, "Invalid", text).with(Details::default())
 }
 
-/// Keys that stand twice in one map: `duplicate field "data.a"`.
+/// Keys that occur twice in one map: `duplicate field "data.a"`.
 fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
     let length = path.len();
     match node {
@@ -204,7 +204,7 @@ fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
         }
         Node::List(items) => {
             for (index, item) in items.iter().enumerate() {
-                // Infallible: text grows as long as there is memory.
+                // Infallible: writing to a String has no errors.
                 let _ = write!(path, "[{index}]");
                 duplicates(item, path, told);
                 path.truncate(length);

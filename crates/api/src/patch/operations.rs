@@ -1,6 +1,6 @@
-//! JSON patch (RFC 6902), with the liberties the reference takes: what stands before the first slash of a path is not
-//! looked at, a missing value is `null`, negative positions count from the end of a list, and a key that an object does
-//! not have can be replaced, and copied as `null`.
+//! JSON patch (RFC 6902), with the deviations of kube-apiserver: the text before the first slash of a path is ignored,
+//! a missing value is `null`, negative positions count from the end of a list, and a key that an object does not have
+//! can be replaced, and copied as `null`.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::decode::json::Node;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misfit;
 
-/// Every element is an object whose fields are of the right type.
+/// Checks that every element is an object whose fields have the right types.
 pub fn check(node: &Node<'_>) -> Result<(), String> {
     let Node::List(items) = node else { return Ok(()) };
     for item in items {
@@ -39,7 +39,7 @@ pub fn check(node: &Node<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Unknown and duplicate fields of operations.
+/// Reports unknown and duplicate fields of operations.
 pub fn tell(node: &Node<'_>, told: &mut Vec<String>) {
     let Node::List(items) = node else { return };
     for (index, item) in items.iter().enumerate() {
@@ -54,7 +54,7 @@ pub fn tell(node: &Node<'_>, told: &mut Vec<String>) {
     duplicates(node, &mut String::new(), told);
 }
 
-/// Does one operation. `copied`: the bytes that the operations before it have copied.
+/// Applies one operation. `copied`: the number of bytes that earlier operations copied.
 pub fn apply(document: &mut Value, operation: &Node<'_>, copied: &mut usize) -> Result<(), Misfit> {
     let Node::Map(entries) = operation else { return Err(Misfit) };
     let (mut op, mut path, mut from, mut value) = (None, None, None, None);
@@ -79,7 +79,7 @@ pub fn apply(document: &mut Value, operation: &Node<'_>, copied: &mut usize) -> 
         }
         Some("copy") => {
             let value = look(document, from.ok_or(Misfit)?)?.clone();
-            // Copies of copies would double the object over and over.
+            // Copies of copies would double the object repeatedly.
             *copied = copied.saturating_add(weight(&value));
             if *copied > MAX_BODY {
                 return Err(Misfit);
@@ -94,7 +94,7 @@ pub fn apply(document: &mut Value, operation: &Node<'_>, copied: &mut usize) -> 
     }
 }
 
-/// The object or list that the last step of a path is taken from, and that step.
+/// The object or list that contains the last step of a path, and that step.
 fn parent<'d, 'p>(document: &'d mut Value, path: &'p str) -> Result<(&'d mut Value, Cow<'p, str>), Misfit> {
     let (_, path) = path.split_once('/').ok_or(Misfit)?;
     let (way, last) = path.rsplit_once('/').map_or((None, path), |(way, last)| (Some(way), last));
@@ -105,7 +105,7 @@ fn parent<'d, 'p>(document: &'d mut Value, path: &'p str) -> Result<(&'d mut Val
     Ok((at, unescape(last)))
 }
 
-/// What stands at a path. What an object does not have is as good as `null`.
+/// The value at a path. A key that an object does not have is equivalent to `null`.
 fn look<'d>(document: &'d mut Value, path: &str) -> Result<&'d Value, Misfit> {
     static NULL: Value = Value::Null;
     match parent(document, path)? {
@@ -114,10 +114,10 @@ fn look<'d>(document: &'d mut Value, path: &str) -> Result<&'d Value, Misfit> {
     }
 }
 
-/// The whole document, an element of a list, or a key of an object, whether it has it or not.
+/// Replaces the whole document, an element of a list, or a key of an object, present or not.
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), Misfit> {
     if path.is_empty() {
-        // Only an object or a list can be a document.
+        // A document must be an object or a list.
         return if value.is_object() || value.is_array() {
             *document = value;
             Ok(())
@@ -174,7 +174,7 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, Misfit> {
     }
 }
 
-/// A position among `length`; negative ones count from the end.
+/// A position in a list of `length` elements; negative ones count from the end.
 fn position(step: &str, length: usize) -> Result<usize, Misfit> {
     let number: i64 = step.parse().map_err(|_| Misfit)?;
     let length = i64::try_from(length).map_err(|_| Misfit)?;
@@ -187,7 +187,7 @@ fn unescape(step: &str) -> Cow<'_, str> {
     if step.contains('~') { step.replace("~1", "/").replace("~0", "~").into() } else { step.into() }
 }
 
-/// About the bytes of its text.
+/// Roughly the bytes of its text.
 fn weight(value: &Value) -> usize {
     let entry = |(key, value): (&String, &Value)| key.len() + 4 + weight(value);
     match value {

@@ -1,9 +1,9 @@
-//! Strategic merge patch: a merge patch that knows from the schema which lists are merged, and by which key.
+//! Strategic merge patch: a merge patch that takes from the schema which lists are merged, and by which key.
 //!
 //! Elements of a merged list that the patch names are changed in place or added; `$patch: delete` removes one,
-//! `$patch: replace` empties the list first. Where the patch does not say in which order elements come
-//! (`$setElementOrder/<list>`), those it names keep the order they have in the patch, the others the order they had,
-//! and where both orders allow it a named one comes first.
+//! `$patch: replace` empties the list first. If the patch does not give the order of elements
+//! (`$setElementOrder/<list>`), those it names keep their order in the patch, the others their old order, and where
+//! both orders allow it a named one comes first.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,14 +29,14 @@ pub fn apply(structure: &'static Struct, current: Value, patch: Value) -> Result
     }
 }
 
-/// What is wrong with a patch.
+/// An error in a patch.
 #[derive(Debug)]
 enum Problem {
-    /// A directive is not of the form it should be: 400.
+    /// A directive does not have the right form: 400.
     Form(&'static str),
-    /// 422, and the reference does not say why.
+    /// 422, for which kube-apiserver gives no reason.
     ListOfLists,
-    /// 500 in the reference, for lack of a better idea. The text is all a client has.
+    /// 500 in kube-apiserver, which has no better code for it. The message is all a client gets.
     Other(String),
 }
 
@@ -54,11 +54,11 @@ const BAD_ORDER: Problem = Problem::Form("setElementOrder list");
 const BAD_RETAIN_KEYS: Problem = Problem::Form("retainKeys");
 const BAD_DELETE_FROM: Problem = Problem::Form("primitive list");
 
-/// What the schema knows of the map at hand.
+/// The schema of the current map.
 #[derive(Clone, Copy)]
 enum Place {
     Struct(&'static Struct),
-    /// A map, or something that should not be one.
+    /// A map, or a value that should not be one.
     Other,
 }
 
@@ -82,7 +82,7 @@ impl Place {
     }
 }
 
-/// How a list is merged: by which key, and what its elements are.
+/// How a list is merged: by which key, and the schema of its elements.
 #[derive(Clone, Copy)]
 struct ListRule {
     merge: bool,
@@ -141,7 +141,7 @@ fn merge_entry(original: &mut Object, mut key: String, value: Value, place: Plac
         }
         (old, _) if deletes => old,
         (Some(_), value @ (Value::Bool(_) | Value::Number(_) | Value::String(_))) => Some(value),
-        // Nothing to merge with, or something of another type.
+        // There is nothing to merge with, or a value of another type.
         (_, value) => without_directives(without_nulls(value)),
     };
     if let Some(merged) = merged {
@@ -150,7 +150,7 @@ fn merge_entry(original: &mut Object, mut key: String, value: Value, place: Plac
     Ok(())
 }
 
-/// `$retainKeys` lists every key that may stay, those of the patch included.
+/// `$retainKeys` lists every key that may stay, including those of the patch.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = keys.as_array().ok_or(BAD_RETAIN_KEYS)?;
@@ -165,7 +165,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem>
     Ok(())
 }
 
-/// Merges the lists whose order the patch gives.
+/// Merges the lists whose order the patch specifies.
 fn set_orders(original: &mut Object, patch: &mut Object, place: Place) -> Result<(), Problem> {
     let ordered: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
     for key in ordered {
@@ -203,7 +203,7 @@ fn list(value: Option<&Value>) -> Result<Option<&[Value]>, Problem> {
     match value {
         None => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items)),
-        // The reference has it the wrong way round.
+        // kube-apiserver has the two types in the wrong order.
         Some(other) => Err(Problem::Other(format!("expected a {}, but received a []interface {{}}", type_of(other)))),
     }
 }
@@ -213,7 +213,7 @@ fn plain_key<'k>(key: &'k str, prefix: &str) -> Option<&'k str> {
     key.split_once('/').filter(|(before, _)| *before == prefix).map(|(_, name)| name)
 }
 
-/// What the patch lists must stand in the given order, without gaps that the order does not have.
+/// The elements of the patch must occur in the given order; the order may contain others in between.
 fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), Problem> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -268,8 +268,8 @@ fn merge_list(old: Vec<Value>, new: Vec<Value>, rule: ListRule, deletes: bool) -
     arrange(merged, new.as_deref().unwrap_or_default(), &old, rule.key)
 }
 
-/// Carries out the elements that say what to do, and gives what is left: the list, and what to merge into it.
-/// None: the list has been replaced.
+/// Applies the elements with directives, and returns the rest: the list, and what to merge into it. None if the list
+/// was replaced.
 type Taken = (Vec<Value>, Option<Vec<Value>>);
 
 fn take_directives(old: Vec<Value>, new: Vec<Value>, key: &str) -> Result<Taken, Problem> {
@@ -295,7 +295,7 @@ fn take_directives(old: Vec<Value>, new: Vec<Value>, key: &str) -> Result<Taken,
     Ok(if replace { (rest, None) } else { (old, Some(rest)) })
 }
 
-/// What makes an element itself: the value of its key, or the whole of a plain value.
+/// The identity of an element: the value of its key, or the whole plain value.
 fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value, Problem> {
     if key.is_empty() {
         return Ok(item);
@@ -304,7 +304,7 @@ fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value, Problem> {
         .ok_or_else(|| Problem::Other(format!("map: {} does not contain declared merge key: {key}", print(item))))
 }
 
-/// Where each element stands, by its identity. Lists can be long: looking through them for each element is not an option.
+/// The position of each element, by its identity. Lists can be long, so they must not be searched for each element.
 fn places<'v>(items: &'v [Value], key: &str) -> HashMap<&'v Value, usize> {
     let mut places = HashMap::with_capacity(items.len());
     for (at, item) in items.iter().enumerate() {
@@ -315,8 +315,8 @@ fn places<'v>(items: &'v [Value], key: &str) -> HashMap<&'v Value, usize> {
     places
 }
 
-/// Elements that `order` has in its order, the others in that of `before`; the two are interleaved so that an element
-/// that was there before keeps its place among those that were.
+/// Elements in `order` have that order, the others that of `before`. The two are interleaved so that an existing
+/// element keeps its position relative to other existing ones.
 fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Result<Vec<Value>, Problem> {
     let (in_order, in_before) = (places(order, key), places(before, key));
     let mut named: Vec<(usize, Option<usize>, Value)> = Vec::new();
@@ -344,7 +344,7 @@ fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> R
     Ok(arranged)
 }
 
-/// All elements are of one type; true if they are maps.
+/// Checks that all elements have one type; true if they are maps.
 fn same_type(old: &[Value], new: &[Value]) -> Result<bool, Problem> {
     let kind = |value: &Value| match value {
         Value::Null => 0,
@@ -372,7 +372,7 @@ fn unknown_directive(directive: &Value, patch: Object) -> Problem {
     Problem::Other(format!("unknown patch type: {} in map: {}", print(directive), print(&Value::Object(patch))))
 }
 
-/// A new value has nothing to remove.
+/// In a new value there is nothing that `null` could remove.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -384,7 +384,7 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// What is left of a new value: maps with a directive are gone.
+/// The rest of a new value: maps with a directive are removed.
 fn without_directives(value: Value) -> Option<Value> {
     Some(match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => return None,

@@ -1,4 +1,4 @@
-//! Annotations that mean something to Pods: old names of fields, mostly.
+//! Annotations that have a meaning for Pods: mostly older forms of fields.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::field::{At, FieldError};
 use super::checks::{Errors, relative_path};
 use super::containers::LISTS;
 
-/// On the API's picture of a Pod that a node runs by itself.
+/// Marks the API's copy of a static Pod, which a node runs by itself.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(super) const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
@@ -41,7 +41,7 @@ pub(super) fn validate(annotations: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut
     }
 }
 
-/// A whole number of 32 bits, written plainly.
+/// A 32-bit integer without a plus sign or leading zeros.
 fn is_cost(text: &str) -> bool {
     let plain = !text.starts_with('+') && (text == "0" || !text.starts_with('0'));
     plain && text.parse::<i32>().is_ok()
@@ -55,13 +55,13 @@ fn seccomp_profile(at: &At<'_, '_>, profile: &str, errors: &mut Errors) {
     }
 }
 
-/// All at once: there can be many annotations, and many containers.
+/// Collected once: there can be many annotations and many containers.
 fn container_names<'v>(spec: &At<'_, 'v>) -> BTreeSet<&'v str> {
     let containers = LISTS.iter().flat_map(|list| spec.at(list).list());
     containers.filter_map(|container| container["name"].as_str()).collect()
 }
 
-/// Where an annotation and the field that replaced it are both set, they must say the same.
+/// If an annotation and the field that replaced it are both set, they must be equal.
 pub(super) fn agree_with_seccomp_fields(annotations: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut Errors) {
     if annotations.is_empty() {
         return;
@@ -112,7 +112,7 @@ fn disagreement(profile: &At<'_, '_>, annotation: Option<&str>, word: &str) -> O
     (!agrees).then(|| profile.at("type").forbidden(format!("{word} type in annotation and field must match")))
 }
 
-/// Annotations that decide how a Pod runs cannot change while it does.
+/// Annotations that decide how a Pod runs cannot change while it runs.
 pub(super) fn validate_change(annotations: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     let none = Map::new();
     let old = old.pointer("/metadata/annotations").and_then(Value::as_object).unwrap_or(&none);
@@ -134,7 +134,7 @@ pub(super) fn validate_change(annotations: &At<'_, '_>, old: &Value, errors: &mu
     }
 }
 
-/// Copies AppArmor annotations to the fields that replaced them, where those are not set.
+/// Copies AppArmor annotations to the fields that replaced them, if those are not set.
 pub(super) fn app_armor_fields(pod: &mut Value) {
     let Some(annotations) = pod.pointer("/metadata/annotations").and_then(Value::as_object) else { return };
     if !annotations.keys().any(|key| key.starts_with(APP_ARMOR))

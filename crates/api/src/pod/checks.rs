@@ -1,6 +1,6 @@
-//! Checks that many fields share. Each looks at one place and adds what is wrong with it.
+//! Checks that many fields share. Each checks one position and adds its errors.
 //!
-//! An absent text means "", as it does to a client that leaves it out, and is printed so.
+//! An absent text is equivalent to "", and is printed as "".
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::meta;
 
 pub(super) type Errors = Vec<FieldError>;
 
-/// Rejects the text here for each of the `problems`.
+/// Adds an error about the text here for each of the `problems`.
 pub(super) fn reject(at: &At<'_, '_>, problems: Vec<String>, errors: &mut Errors) {
     errors.extend(problems.into_iter().map(|problem| at.invalid_value(at.text_or_empty(), problem)));
 }
@@ -34,7 +34,7 @@ pub(super) fn label_value(at: &At<'_, '_>, errors: &mut Errors) {
     reject(at, meta::label_value_problems(at.text_or_empty()), errors);
 }
 
-/// A text that must be there. True if it is.
+/// A required text. Returns true if it is there.
 pub(super) fn required(at: &At<'_, '_>, errors: &mut Errors) -> bool {
     let given = !at.text_or_empty().is_empty();
     if !given {
@@ -49,21 +49,21 @@ pub(super) fn required_dns_label(at: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// A choice that may be left out.
+/// An optional choice.
 pub(super) fn one_of(at: &At<'_, '_>, known: &[&str], errors: &mut Errors) {
     if at.is_set() {
         one_of_or_empty(at, known, errors);
     }
 }
 
-/// A choice that must be made.
+/// A required choice.
 pub(super) fn required_one_of(at: &At<'_, '_>, known: &[&str], errors: &mut Errors) {
     if required(at, errors) {
         one_of_or_empty(at, known, errors);
     }
 }
 
-/// A choice where nothing is as wrong as something unknown.
+/// A choice for which an empty value is reported like an unknown one.
 pub(super) fn one_of_or_empty(at: &At<'_, '_>, known: &[&str], errors: &mut Errors) {
     let choice = at.text_or_empty();
     if !known.contains(&choice) {
@@ -96,7 +96,7 @@ pub(super) fn file_mode(at: &At<'_, '_>, errors: &mut Errors) {
 
 // ---- paths of files ----
 
-/// `text` is checked and complaints point to `at`: some lists complain about the field of all elements at once.
+/// Checks `text`; errors name `at`: in some lists, errors name the field of the list, not the element.
 pub(super) fn no_backsteps(at: &At<'_, '_>, text: &str, errors: &mut Errors) {
     if text.split('/').any(|part| part == "..") {
         errors.push(at.invalid_value(text, "must not contain '..'"));
@@ -110,7 +110,7 @@ pub(super) fn relative_path(at: &At<'_, '_>, text: &str, errors: &mut Errors) {
     no_backsteps(at, text, errors);
 }
 
-/// As a relative path, and not beginning with two dots: such names are the node's own.
+/// As a relative path, and not starting with two dots: such names are reserved for the node.
 pub(super) fn unreserved_path(at: &At<'_, '_>, text: &str, errors: &mut Errors) {
     relative_path(at, text, errors);
     if text.starts_with("..") && !text.starts_with("../") {
@@ -122,7 +122,7 @@ pub(super) fn unreserved_path(at: &At<'_, '_>, text: &str, errors: &mut Errors) 
 
 pub(super) use crate::meta::port_name_problems;
 
-/// A port by number or by the name a container gives it.
+/// A port by number or by its name in the container.
 pub(super) fn port_number_or_name(at: &At<'_, '_>, errors: &mut Errors) {
     match at.value {
         Some(Value::String(name)) => reject(at, port_name_problems(name), errors),
@@ -135,7 +135,7 @@ pub(super) fn port_number_or_name(at: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// An IP address, unless it stands in `kept`: what an object already holds it may keep.
+/// An IP address, unless it is in `kept`: an object may keep its existing values.
 pub(super) fn ip_address(at: &At<'_, '_>, text: &str, kept: &[Value], errors: &mut Errors) {
     if kept.iter().any(|old| old.get("ip").and_then(Value::as_str).unwrap_or_default() == text) {
         return;
@@ -195,12 +195,12 @@ pub(super) fn values_fit_operator(requirement: &At<'_, '_>, single: &[&str], err
 
 // ---- sets ----
 
-/// Complains where a text was seen before.
+/// A set of texts, to find duplicates.
 #[derive(Default)]
 pub(super) struct Seen<'v>(BTreeSet<&'v str>);
 
 impl<'v> Seen<'v> {
-    /// True if it is new.
+    /// Returns true if the text is new.
     pub(super) fn insert(&mut self, text: &'v str) -> bool {
         self.0.insert(text)
     }
@@ -210,7 +210,7 @@ impl<'v> Seen<'v> {
     }
 }
 
-/// A value seen before, where what is printed is not what stands here.
+/// A duplicate value, printed as `value` and not as the value here.
 pub(super) fn duplicate(at: &At<'_, '_>, value: impl Serialize) -> FieldError {
     FieldError::new(ErrorKind::Duplicate, at.path(), Some(as_json(value)), "")
 }

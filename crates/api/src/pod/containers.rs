@@ -1,4 +1,4 @@
-//! Containers: the ordinary ones, those that run first, and those added to a running Pod.
+//! Containers: ordinary ones, init containers, and ephemeral containers.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::{env, probes, resources, security};
 /// The lists of containers, in the order in which they are started.
 pub(super) const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// What containers are checked against: the rest of their Pod.
+/// The rest of the Pod, against which containers are checked.
 pub(super) struct Context<'a, 'v> {
     pub(super) spec: &'a At<'a, 'v>,
     pub(super) volumes: Volumes<'v>,
@@ -28,7 +28,7 @@ impl Context<'_, '_> {
     }
 }
 
-/// Each list sees the names of the lists before it: a name is complained about where it comes second.
+/// The names are unique across all lists: an error names the second occurrence.
 pub(super) fn all(context: &Context<'_, '_>, errors: &mut Errors) {
     let containers = context.spec.at("containers");
     let init_containers = context.spec.at("initContainers");
@@ -91,14 +91,14 @@ fn init_container<'v>(context: &Context<'_, 'v>, container: &At<'_, 'v>, names: 
         errors.push(policy.required(RULES_NEED_POLICY));
     }
     let name = container.at("name");
-    // Two init containers without a name are told that they need one, not that they are the same.
+    // For two init containers without a name, the error is that they need one, not that they are duplicates.
     if names.contains(name.text_or_empty()) {
         errors.push(duplicate(&name, name.text_or_empty()));
     } else if !name.text_or_empty().is_empty() {
         names.insert(name.text_or_empty());
     }
-    // They run one after the other, so only the ports of one container can be in each other's way. The reference looks
-    // at a list of that one, and so complains about the first of the list, whichever it is.
+    // Init containers run one after the other, so only ports of the same container can conflict. kube-apiserver checks
+    // a list of that one container, so its error names the first of the list, whichever it is.
     let list = context.spec.at("initContainers");
     let place = list.index(0).path();
     host_ports(std::iter::once(At::rooted(&place, container.value)), errors);
@@ -121,7 +121,7 @@ fn init_container<'v>(context: &Context<'_, 'v>, container: &At<'_, 'v>, names: 
     }
 }
 
-/// What a container that was added to look around may not have.
+/// Fields that an ephemeral container may not have.
 fn ephemeral_only(container: &At<'_, '_>, targets: &Seen<'_>, errors: &mut Errors) {
     const DENIED: &str = "cannot be set for an Ephemeral Container";
     let target = container.at("targetContainerName");
@@ -155,7 +155,7 @@ fn ephemeral_only(container: &At<'_, '_>, targets: &Seen<'_>, errors: &mut Error
     }
 }
 
-/// Templates have been accepted with such names since ever; Pods are not.
+/// Templates with such names have always been accepted; Pods are not.
 pub(super) fn untrimmed_image(container: &At<'_, '_>, errors: &mut Errors) {
     let image = container.at("image");
     let name = image.text_or_empty();
@@ -188,7 +188,7 @@ fn ports(list: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// A port of the host can be had once.
+/// A port of the host can be used only once.
 fn host_ports<'p, 'v: 'p>(containers: impl Iterator<Item = At<'p, 'v>>, errors: &mut Errors) {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     for container in containers {
@@ -230,7 +230,7 @@ fn volume_mounts(context: &Context<'_, '_>, container: &At<'_, '_>, errors: &mut
         if device_paths.contains(path.text_or_empty()) {
             errors.push(path.invalid_value(path.text_or_empty(), "must not already exist as a path in volumeDevices"));
         }
-        // Complaints about these name the list, not the mount.
+        // Errors about these name the list, not the mount.
         let (sub_path, expression) = (mount.at("subPath"), mount.at("subPathExpr"));
         relative_path(&mounts.at("subPath"), sub_path.text_or_empty(), errors);
         if expression.is_set() {
@@ -310,7 +310,7 @@ fn volume_devices(context: &Context<'_, '_>, container: &At<'_, '_>, errors: &mu
     }
 }
 
-/// One field of every element.
+/// The texts of one field in all elements.
 fn texts<'v>(list: &At<'_, 'v>, field: &str) -> Seen<'v> {
     let mut seen = Seen::default();
     for item in list.list() {
@@ -342,7 +342,7 @@ fn resize_policies(list: &At<'_, '_>, restart_policy: &str, errors: &mut Errors)
 
 const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
 
-/// A container's own restart policy and the exceptions to it.
+/// A container's own restart policy, and its exceptions.
 fn restart_rules(container: &At<'_, '_>, errors: &mut Errors) {
     let (policy, rules) = (container.at("restartPolicy"), container.at("restartPolicyRules"));
     if !policy.is_set() && !rules.is_empty() {

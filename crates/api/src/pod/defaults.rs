@@ -1,7 +1,8 @@
-//! What a Pod gets that its author did not write.
+//! The defaults of a Pod.
 //!
-//! Templates and Pods share most of it. Only a Pod gets requests from limits, service links and host ports: a template
-//! has to stay what its author wrote, or two servers of different age would disagree about whether it changed.
+//! Templates and Pods share most of them. Only a Pod gets requests from limits, service links and host ports: a
+//! template must stay as its author wrote it, or two servers of different versions would disagree about whether it
+//! changed.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +13,7 @@ use super::resources::{container_sums, quantity_of};
 
 type Object = Map<String, Value>;
 
-/// Files of configMap, secret, downwardAPI and projected volumes are `rw-r--r--` unless told otherwise.
+/// The default mode of files in configMap, secret, downwardAPI and projected volumes is `rw-r--r--`.
 const FILE_MODE: i64 = 0o644;
 
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -58,7 +59,7 @@ fn pod_spec(spec: &mut Object) {
     fill(spec, "securityContext", || json!({}));
     fill(spec, "schedulerName", || "default-scheduler".into());
     align_service_account(spec);
-    // Not offered yet by the release whose words we speak.
+    // Not available yet in the Kubernetes release that Tally follows.
     spec.remove("schedulingGroup");
     with(spec, "overhead", whole_millis);
     with(spec, "resources", resources);
@@ -82,7 +83,7 @@ fn align_service_account(spec: &mut Object) {
     }
 }
 
-/// `podIP` is the first of `podIPs`. Where a client wrote only one of them, or they disagree, the single one decides.
+/// `podIP` is the first of `podIPs`. If a client set only one of them, or they differ, `podIP` decides.
 fn align_addresses(status: &mut Object) {
     let first = status.get("podIPs").and_then(|list| list.get(0)).and_then(|first| first.get("ip")).cloned();
     match (status.get("podIP").cloned(), first) {
@@ -150,13 +151,13 @@ fn resources(resources: &mut Object) {
     }
 }
 
-/// Nothing finer than a thousandth is handed out.
+/// Amounts are rounded to thousandths.
 fn whole_millis(amounts: &mut Object) {
     for amount in amounts.values_mut() {
         let Some(quantity) = quantity_of(Some(amount)) else { continue };
         let thousandths = quantity.milli_value();
         let rounded = format!("{thousandths}m");
-        // What is exact is left as it was written, and so is what is too large to count in thousandths.
+        // An exact amount keeps its text, and so does one that is too large to count in thousandths.
         if thousandths.unsigned_abs() < i64::MAX.unsigned_abs()
             && Quantity::parse(&rounded).is_ok_and(|rounded| rounded != quantity)
             && let Ok(text) = canonical(&rounded)
@@ -166,7 +167,7 @@ fn whole_millis(amounts: &mut Object) {
     }
 }
 
-/// A Pod with limits of its own requests what its containers do together, and its limits where they ask for nothing.
+/// A Pod with its own limits requests the sum of its containers' requests, or its limits where they request nothing.
 fn pod_level_requests(spec: &mut Object) {
     let limits = spec.get("resources").and_then(|resources| resources.get("limits")).and_then(Value::as_object);
     let Some(limits) = limits.filter(|limits| !limits.is_empty()).cloned() else { return };
@@ -189,7 +190,7 @@ fn pod_level_requests(spec: &mut Object) {
     });
 }
 
-/// A limit without a request is a request as well.
+/// A limit without a request is also the request.
 fn requests_from_limits(container: &mut Object) {
     with(container, "resources", |resources| {
         let Some(limits) =
@@ -206,7 +207,7 @@ fn requests_from_limits(container: &mut Object) {
     });
 }
 
-/// On the host's network a container port is a port of the host.
+/// On the host network a container port is a port of the host.
 fn host_port(port: &mut Object) {
     if let Some(number) = port.get("containerPort").cloned() {
         fill(port, "hostPort", || number);
@@ -251,7 +252,7 @@ fn volume(volume: &mut Object) {
 }
 
 fn projection(source: &mut Object) {
-    // Not offered unless asked for.
+    // Disabled by default in Kubernetes.
     for kind in ["clusterTrustBundle", "podCertificate"] {
         source.remove(kind);
     }
@@ -263,9 +264,9 @@ fn downward_items(source: &mut Object) {
     for_each(source, "items", |item| with(item, "fieldRef", field_ref));
 }
 
-// ---- small steps ----
+// ---- helpers ----
 
-/// `null` is what the wire shows of some fields that nobody set.
+/// The wire form shows `null` for some unset fields.
 fn fill(object: &mut Object, field: &str, value: impl FnOnce() -> Value) {
     if object.get(field).is_none_or(Value::is_null) {
         object.insert(field.to_owned(), value());

@@ -1,4 +1,4 @@
-//! Environment variables, and the fields of the Pod that they and downward API volumes can show.
+//! Environment variables, and the fields of the Pod that they and downward API volumes can expose.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::meta;
 
 use super::checks::{Errors, dns_label, dns_subdomain, no_backsteps, not_found, reject, required};
 
-/// Fields a variable can show. A label or annotation is shown by name: `metadata.labels['app']`.
+/// Fields that a variable can expose. A label or annotation is exposed by name: `metadata.labels['app']`.
 const SHOWN_IN_VARIABLES: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -22,11 +22,11 @@ const SHOWN_IN_VARIABLES: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Fields a file can show: all labels at once as well.
+/// Fields that a file can expose, including all labels at once.
 pub(super) const SHOWN_IN_FILES: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// Fields that exist at all, though not every use may show them.
+/// All existing fields, though not every use may expose them.
 const KNOWN_FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -68,7 +68,7 @@ pub(super) fn variables(list: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// Any printable ASCII but `=`: what a process can be given.
+/// Printable ASCII except `=`: what an environment of a process can contain.
 fn name_problems(name: &str) -> Vec<String> {
     if name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=') {
         return Vec::new();
@@ -100,7 +100,7 @@ fn value_from(source: &At<'_, '_>, has_value: bool, errors: &mut Errors) {
     errors.push(source.invalid_value("", problem));
 }
 
-/// `shown` are the fields this use can show, in order.
+/// `shown`: the fields that this use can expose, in order.
 pub(super) fn field_ref(reference: &At<'_, '_>, shown: &[&str], errors: &mut Errors) {
     let (version, path) = (reference.at("apiVersion"), reference.at("fieldPath"));
     if !required(&version, errors) || !required(&path, errors) {
@@ -113,7 +113,7 @@ pub(super) fn field_ref(reference: &At<'_, '_>, shown: &[&str], errors: &mut Err
         return unknown(format!("unsupported pod version: {version}"));
     }
     match subscript(field) {
-        // Annotations may be written in either case.
+        // Annotation keys may be in either case.
         Some(("metadata.annotations", key)) => subscript_name(reference, &key.to_lowercase(), errors),
         Some(("metadata.labels", key)) => subscript_name(reference, key, errors),
         Some(_) => unknown(format!("field label does not support subscript: {field}")),
@@ -140,7 +140,7 @@ fn subscript(field: &str) -> Option<(&str, &str)> {
     (!field.is_empty()).then_some((field, key))
 }
 
-/// `in_file`: a file may show a resource of any container and must say which.
+/// `in_file`: a file may expose a resource of any container and must name the container.
 pub(super) fn resource_field_ref(reference: &At<'_, '_>, in_file: bool, errors: &mut Errors) {
     let (container, resource) = (reference.at("containerName"), reference.at("resource"));
     let name = resource.text_or_empty();
@@ -171,7 +171,7 @@ pub(super) fn resource_field_ref(reference: &At<'_, '_>, in_file: bool, errors: 
         _ => return,
     };
     if !known.contains(&amount) {
-        // The resource is printed, not the divisor: as the reference does.
+        // The error prints the resource, not the divisor, as in kube-apiserver.
         errors.push(divisor.invalid_value(name, format!("only divisor's values {told}")));
     }
 }
@@ -233,7 +233,7 @@ pub(super) fn from_sources(list: &At<'_, '_>, errors: &mut Errors) {
                 sources += 1;
                 let name = reference.at("name");
                 if required(&name, errors) {
-                    // The name is taken for the beginning of one, which may end in a dash.
+                    // The name is validated like a prefix, which may end in a dash.
                     reject(&name, meta::name_is_dns_subdomain(name.text_or_empty(), true), errors);
                 }
             }
@@ -246,7 +246,8 @@ pub(super) fn from_sources(list: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// A variable read from a file needs an emptyDir that holds the file. Runs over the whole spec, when all else was checked.
+/// A variable read from a file needs an emptyDir that contains the file. Runs over the whole spec, after all other
+/// checks.
 pub(super) fn files_are_on_empty_dirs(spec: &At<'_, '_>, errors: &mut Errors) {
     let volumes = spec.at("volumes");
     let volumes: BTreeMap<&str, &Value> =

@@ -1,7 +1,7 @@
 //! The names of container images, as far as the pull policy depends on them.
 
-/// How an image is pulled unless its container says: always if it is `latest`, said or meant; a name that is none is left
-/// for validation or the node to refuse.
+/// The default pull policy of an image: `Always` if its tag is `latest`, explicitly or by default. An invalid name is
+/// left for validation or the node to refuse.
 pub(super) fn pull_policy(image: &str) -> &'static str {
     if tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
 }
@@ -28,13 +28,13 @@ fn tag(image: &str) -> Option<&str> {
 
 fn is_name(name: &str) -> bool {
     let (host, path) = match name.split_once('/') {
-        // The first part is a host only if it looks like one; else it belongs to the path.
+        // The first part is a host only if it looks like one; otherwise it belongs to the path.
         Some((first, path)) if first.contains(['.', ':']) || first == "localhost" || has_upper(first) => {
             (Some(first), path)
         }
         _ => (None, name),
     };
-    // 64 hexadecimal digits would be an image's identity, not its name.
+    // 64 hexadecimal digits are an image ID, not a name.
     let is_identity = host.is_none() && path.len() == 64 && path.bytes().all(|byte| byte.is_ascii_hexdigit());
     host.is_none_or(is_host) && !is_identity && path.split('/').all(is_path_part)
 }
@@ -57,7 +57,7 @@ fn is_host(host: &str) -> bool {
     name.split('.').all(label) && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Lower-case letters and digits, parted by `.`, `_`, `__` or dashes.
+/// Lower-case letters and digits, separated by `.`, `_`, `__` or dashes.
 fn is_path_part(part: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = part.as_bytes();

@@ -1,4 +1,4 @@
-//! The ways of a Pod that are not writes of its own: it is made, bound to a node, evicted, deleted.
+//! Operations on a Pod other than plain writes: creation, binding to a node, eviction, deletion.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::failure::{Details, Failure};
 use super::update::{put_back, same};
 use super::{annotations, resources, scheduling};
 
-/// What the server decides about a new Pod: generation, status, priority and the tolerations everybody has.
+/// Sets what the server decides about a new Pod: generation, status, priority and the default tolerations.
 pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
     scheduling::add_default_tolerations(pod);
     let class = resources::class_of_service(&pod["spec"]);
@@ -35,8 +35,8 @@ pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
     annotations::app_armor_fields(pod);
 }
 
-/// Gives a new Pod the priority of its class, or of the class for Pods that name none. `class` finds a PriorityClass by
-/// name, `default_class` the one that is the default. The reason if the Pod is refused. Before `prepare_create`.
+/// Sets the priority of a new Pod from its class, or from the default class. `class` finds a PriorityClass by name,
+/// `default_class` the default one. The error is the reason for refusing the Pod. Runs before `prepare_create`.
 pub fn admit_priority(
     pod: &mut Value,
     class: impl FnOnce(&str) -> Option<Value>,
@@ -70,7 +70,7 @@ pub fn admit_priority(
     Ok(())
 }
 
-/// Refuses a new Pod that asks for a RuntimeClass: none are served here, so that no Pod can have one.
+/// Refuses a new Pod that requests a RuntimeClass: none are served here, so no Pod can have one.
 pub fn admit_runtime_class(pod: &Value) -> Result<(), String> {
     match pod.pointer("/spec/runtimeClassName").and_then(Value::as_str) {
         Some(class) => Err(format!("pod rejected: RuntimeClass {class:?} not found")),
@@ -78,7 +78,7 @@ pub fn admit_runtime_class(pod: &Value) -> Result<(), String> {
     }
 }
 
-/// Refuses a new Pod, sound otherwise, that brings an overhead of its own: that is for its RuntimeClass to say.
+/// Refuses an otherwise valid new Pod that sets an overhead: only its RuntimeClass may define it.
 pub fn admit_overhead(pod: &Value) -> Result<(), String> {
     match pod.pointer("/spec/overhead") {
         Some(_) => Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned()),
@@ -86,7 +86,7 @@ pub fn admit_overhead(pod: &Value) -> Result<(), String> {
     }
 }
 
-/// The classes that are there whether or not anybody made them.
+/// The classes that always exist, whether or not a user created them.
 fn system_class(name: &str) -> Option<Value> {
     let value = match name {
         "system-node-critical" => 2_000_001_000,
@@ -96,10 +96,10 @@ fn system_class(name: &str) -> Option<Value> {
     Some(json!({ "metadata": { "name": name }, "value": value }))
 }
 
-/// The main resource leaves the status alone.
+/// The main resource does not change the status.
 pub(super) fn prepare_update(new: &mut Value, old: &Value) {
-    // Whoever takes the default tolerations away gets them back, and so with what the server computed: clients send
-    // the file they made the Pod from.
+    // Removed default tolerations are restored, and so are values that the server computed: clients send the manifest
+    // they created the Pod from.
     scheduling::add_default_tolerations(new);
     if let (Some(spec), Some(before)) = (new.get_mut("spec").and_then(Value::as_object_mut), old.get("spec")) {
         for field in ["priority", "preemptionPolicy"] {
@@ -113,24 +113,24 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     set_generation(new, old, raised);
 }
 
-/// The status leaves the spec alone, and the owners: node agents have been known to spoil them.
+/// The status does not change the spec, nor the owners: node agents are known to corrupt them.
 pub(super) fn prepare_status_update(new: &mut Value, old: &Value) {
     put_back(new, old, "spec");
     set_generation(new, old, 0);
     if let (Some(metadata), Some(old)) = (new.get_mut("metadata"), old.get("metadata")) {
         put_back(metadata, old, "ownerReferences");
-        // Whether a Pod is being deleted is not for a status to say; the attempt is ignored, not refused.
+        // A status write cannot change whether a Pod is being deleted; the attempt is ignored, not refused.
         put_back(metadata, old, "deletionTimestamp");
     }
     let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) else { return };
     let old = &old["status"];
-    // Given once, and not lost because a writer does not know it.
+    // Values that are set once must not be lost because a writer does not know them.
     for field in ["qosClass", "observedGeneration"] {
         if let Some(value) = old.get(field) {
             status.entry(field).or_insert_with(|| value.clone());
         }
     }
-    // There may be several of one type; each keeps the generation of its turn.
+    // There may be several conditions of one type; they are matched in order, and each keeps its generation.
     let mut known: BTreeMap<&str, VecDeque<&Value>> = BTreeMap::new();
     for condition in old.get("conditions").and_then(Value::as_array).into_iter().flatten() {
         known.entry(condition["type"].as_str().unwrap_or_default()).or_default().push_back(condition);
@@ -152,7 +152,7 @@ fn set_generation(new: &mut Value, old: &Value, raised: i64) {
     };
 }
 
-/// How long a Pod may take to end: as asked, else as it says itself; not at all if nothing runs.
+/// The grace period of a Pod: the requested one, else its own; none if it is not scheduled or has finished.
 pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
     let is_scheduled = pod.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
@@ -164,13 +164,13 @@ pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     }
 }
 
-/// Marks a Pod that the eviction API is about to delete, so that its owner knows it did not fail.
+/// Marks a Pod that the eviction API is about to delete, so that its owner can see that it did not fail by itself.
 pub fn add_disruption_target(pod: &mut Value, now: Timestamp) {
     let told = [("reason", "EvictionByEvictionAPI"), ("message", "Eviction API: evicting")];
     set_condition(pod, "DisruptionTarget", "True", &told, now);
 }
 
-/// What is wrong with a Binding by itself. The reference checks it before it looks for the Pod.
+/// Validates a Binding by itself. kube-apiserver checks it before it looks up the Pod.
 pub fn validate_binding(binding: &Value) -> Result<(), Failure> {
     let text = |field| binding.pointer(field).and_then(Value::as_str).unwrap_or_default();
     let mut problems = Vec::new();
@@ -188,7 +188,7 @@ pub fn validate_binding(binding: &Value) -> Result<(), Failure> {
     }
 }
 
-/// Gives the Pod to the node the Binding names, with the Binding's labels and annotations.
+/// Assigns the Pod to the node that the Binding names, and adds the Binding's labels and annotations.
 pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Failure> {
     validate_binding(binding)?;
     let text = |value: &Value, field| value.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -203,7 +203,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Fail
         ("/metadata/resourceVersion", "ResourceVersion", "ResourceVersion in object meta"),
     ] {
         let (wanted, actual) = (text(binding, field), text(pod, field));
-        // Where the object is kept without its revision, there is nothing to compare with.
+        // If the stored object has no revision, there is nothing to compare with.
         if !wanted.is_empty() && !actual.is_empty() && wanted != actual {
             let key = format!("/registry/pods/{}/{name}", text(pod, "/metadata/namespace"));
             let told = format!(
@@ -227,7 +227,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Fail
         spec.insert("nodeName".to_owned(), text(binding, "/target/name").into());
     }
     if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
-        // The nomination has come to its end.
+        // The nomination ends with the binding.
         status.remove("nominatedNodeName");
     }
     for kind in ["annotations", "labels"] {
@@ -244,7 +244,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Fail
     Ok(())
 }
 
-/// Sets a condition of the Pod's status. It keeps its time if it was so before.
+/// Sets a condition of the Pod's status. The time stays if the status of the condition is unchanged.
 fn set_condition(pod: &mut Value, kind: &str, status: &str, told: &[(&str, &str)], now: Timestamp) {
     let Some(pod) = pod.as_object_mut() else { return };
     let holder = pod.entry("status").or_insert_with(|| Map::new().into());

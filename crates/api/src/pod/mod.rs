@@ -1,9 +1,9 @@
-//! The Pod's rules at the door, and those of Pod templates, which Jobs and CronJobs share.
+//! The Pod's rules, and those of Pod templates, which Jobs and CronJobs share.
 //!
-//! `defaults` fills in; `spec` goes through a spec in the order of the reference and asks the others (`containers`,
-//! `env`, `probes`, `resources`, `security`, `volumes`, `scheduling`) about their parts; `update` says what may change,
-//! `warnings` what is accepted but better said; `lifecycle` is what happens to a Pod besides: made, bound, evicted,
-//! deleted.
+//! `defaults` sets defaults; `spec` validates a spec in the order of kube-apiserver and calls the others (`containers`,
+//! `env`, `probes`, `resources`, `security`, `volumes`, `scheduling`) for their parts; `update` defines what may
+//! change, `warnings` what is accepted with a warning; `lifecycle` contains the other operations on a Pod: creation,
+//! binding, eviction, deletion.
 
 mod annotations;
 mod checks;
@@ -106,14 +106,14 @@ impl Rules for PodRules {
 
     fn update_warnings(&self, new: &Value, _old: &Value, part: Part) -> Vec<String> {
         match part {
-            // People do not change Pods by hand, so there is nobody to warn.
+            // Users do not change Pods by hand, so there is no reader for a warning.
             Part::Main => Vec::new(),
             Part::Status => warnings::of_status(&At::root(new)),
         }
     }
 }
 
-/// Everything wrong with a Pod as it is, other than common metadata.
+/// All errors of a Pod by itself, except those of common metadata.
 fn validate_pod(pod: &At<'_, '_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (metadata, spec) = (pod.at("metadata"), pod.at("spec"));
@@ -125,15 +125,15 @@ fn validate_pod(pod: &At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// Fills in what a Pod template (`{metadata, spec}`) leaves out.
+/// Sets the defaults of a Pod template (`{metadata, spec}`).
 pub fn default_template(template: &mut Value) {
     defaults::template(template);
 }
 
-/// Everything wrong with a Pod template at `template`, its labels and annotations included.
+/// All errors of a Pod template at `template`, including its labels and annotations.
 pub fn validate_template(template: &At<'_, '_>) -> Vec<FieldError> {
     let (metadata, spec) = (template.at("metadata"), template.at("spec"));
-    // Complaints leave `metadata` out of the path.
+    // Errors omit `metadata` from the path.
     let (labels, annotations) = (format!("{}.labels", template.path()), format!("{}.annotations", template.path()));
     let labels = At::rooted(&labels, metadata.at("labels").value);
     let annotations = At::rooted(&annotations, metadata.at("annotations").value);
@@ -148,7 +148,7 @@ pub fn validate_template(template: &At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// What a client should be warned about in a Pod template at `template`.
+/// The warnings about a Pod template at `template`.
 pub fn template_warnings(template: &At<'_, '_>) -> Vec<String> {
     warnings::all(template, true)
 }

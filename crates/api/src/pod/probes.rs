@@ -1,4 +1,4 @@
-//! Probes, and what runs when a container starts or stops.
+//! Probes, and the hooks that run when a container starts or stops.
 
 use crate::field::At;
 
@@ -23,7 +23,7 @@ pub(super) fn of_container(spec: &At<'_, '_>, container: &At<'_, '_>, errors: &m
         }
         timing(&probe, errors);
         if kind == "readinessProbe" {
-            // Readiness never ends a container, so there is no grace to give.
+            // A readiness probe never ends a container, so it has no grace period.
             let grace = probe.at("terminationGracePeriodSeconds");
             if grace.is_set() {
                 errors.push(grace.invalid("must not be set for readinessProbes"));
@@ -48,7 +48,7 @@ fn timing(probe: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// Exactly one of `kinds`; of several, the first is checked and the others are too many.
+/// Exactly one of `kinds`; of several, the first is validated and each further one is an error.
 fn handler(holder: &At<'_, '_>, kinds: &[&str], grace_period: Option<i64>, errors: &mut Errors) {
     let mut handlers = 0;
     for kind in kinds {

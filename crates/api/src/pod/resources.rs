@@ -1,4 +1,4 @@
-//! What containers ask for and may use: names, amounts, and the class of service that follows from them.
+//! Requests and limits of containers: names, amounts, and the quality-of-service class that follows from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::quantity::Quantity;
 
 use super::checks::{Errors, Seen, dns_label, duplicate, not_found};
 
-/// Names without a domain that mean something, somewhere: Pods, quotas, claims.
+/// Names without a domain that have a meaning for Pods, quotas or claims.
 const STANDARD: [&str; 20] = [
     "cpu",
     "memory",
@@ -34,7 +34,7 @@ const STANDARD: [&str; 20] = [
     "services.loadbalancers",
 ];
 
-/// Standard names that count things.
+/// Standard names of resources that are counted in whole numbers.
 const COUNTED: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -60,10 +60,10 @@ pub(super) fn of_container(resources: &At<'_, '_>, claims: &BTreeSet<&str>, erro
     claim_names(&resources.at("claims"), claims, errors);
 }
 
-/// Overhead is written as amounts alone, and checked as limits.
+/// Overhead is a plain map of amounts, and is validated like limits.
 pub(super) fn overhead(overhead: &At<'_, '_>, errors: &mut Errors) {
     for (name, quantity) in overhead.entries() {
-        // The way there is that of limits: the same check is told to look here.
+        // The path in errors contains `limits`, because the same check is used.
         let limits = overhead.at("limits");
         amount(&limits.key(name), name, quantity, Holder::Container, errors);
     }
@@ -90,7 +90,7 @@ pub(super) fn of_pod(spec: &At<'_, '_>, errors: &mut Errors) {
         let amounts = resources.at(list);
         for (name, sum) in sum {
             let given = amounts.key(name);
-            // Limits of ordinary resources may add up to more than the Pod's: not all are used at once.
+            // The sum of the limits of ordinary resources may exceed the Pod's limit: not all are used at once.
             let compared = whole || name.starts_with(HUGE_PAGES);
             if compared && quantity_of(given.value).is_some_and(|given| sum > given) {
                 let told = format!("must be greater than or equal to aggregate container {list} of {sum}");
@@ -141,7 +141,7 @@ fn requirements(resources: &At<'_, '_>, holder: Holder, errors: &mut Errors) {
     }
 }
 
-/// One entry of a list of resources.
+/// Validates one entry of a list of resources.
 fn amount(at: &At<'_, '_>, name: &str, quantity: &Value, holder: Holder, errors: &mut Errors) {
     for problem in name_problems(name, holder) {
         match problem {
@@ -197,19 +197,21 @@ fn name_problems(name: &str, holder: Holder) -> Vec<Problem> {
     problems
 }
 
-/// Kubernetes' own: without a domain, or with one of its.
+/// Whether the resource is one of Kubernetes: without a domain, or with one of its domains.
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// A device or other resource somebody else defined. Quotas write `requests.` before it, which must leave a name.
+/// Whether it is a device or another resource that a third party defines. Quotas prefix it with `requests.`, and the
+/// result must be a valid name.
 fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && meta::qualified_name_problems(&format!("requests.{name}")).is_empty()
 }
 
-/// Each complaint about a claim that is not there prints all that are. Told of every one, long lists would fill the memory.
+/// Each error about an unknown claim prints all known ones. With one error for each, long lists would use up the
+/// memory.
 const MOST_UNKNOWN_CLAIMS_TOLD: usize = 10;
 
 fn claim_names(list: &At<'_, '_>, known: &BTreeSet<&str>, errors: &mut Errors) {
@@ -226,7 +228,7 @@ fn claim_names(list: &At<'_, '_>, known: &BTreeSet<&str>, errors: &mut Errors) {
         if whole.contains(name) {
             errors.push(duplicate(&claim, name));
         } else if request_name.is_empty() {
-            // All of a claim of which parts were named before.
+            // The whole claim, of which parts were named before.
             for _ in parts.range((name, "")..).take_while(|(claim, _)| *claim == name) {
                 errors.push(duplicate(&claim, name));
             }
@@ -262,8 +264,8 @@ pub(crate) fn quantity_of(value: Option<&Value>) -> Option<Quantity> {
     }
 }
 
-/// What the containers of a Pod need together of `list` (`requests` or `limits`): the ordinary ones and the sidecars run
-/// at once, and each init container beside the sidecars that started before it.
+/// The sum of `list` (`requests` or `limits`) over the containers of a Pod: the ordinary ones and the sidecars run at
+/// the same time, and each init container runs beside the sidecars that started before it.
 pub(crate) fn container_sums<'v>(spec: &'v Value, list: &str) -> BTreeMap<&'v str, Quantity> {
     let mut running: BTreeMap<&'v str, Quantity> = BTreeMap::new();
     let mut most: BTreeMap<&'v str, Quantity> = BTreeMap::new();
@@ -294,7 +296,7 @@ fn amounts<'v>(holder: &'v Value, list: &str) -> impl Iterator<Item = (&'v str, 
     entries.into_iter().flatten().filter_map(|(name, amount)| Some((name.as_str(), quantity_of(Some(amount))?)))
 }
 
-/// A sum that does not fit is as good as the larger part: nothing has that much.
+/// If a sum overflows, the first part is kept: no node has that much.
 fn add<'v>(sums: &mut BTreeMap<&'v str, Quantity>, name: &'v str, amount: Quantity) {
     sums.entry(name).and_modify(|sum| *sum = sum.checked_add(&amount).unwrap_or(*sum)).or_insert(amount);
 }
@@ -303,8 +305,8 @@ fn raise<'v>(most: &mut BTreeMap<&'v str, Quantity>, name: &'v str, amount: Quan
     most.entry(name).and_modify(|old| *old = (*old).max(amount)).or_insert(amount);
 }
 
-/// The Pod's class of service: Guaranteed if everything has cpu and memory limits and requests just these, BestEffort if
-/// nothing asks for either.
+/// The Pod's quality-of-service class: Guaranteed if everything has cpu and memory limits and equal requests,
+/// BestEffort if nothing requests or limits either.
 pub(super) fn class_of_service(spec: &Value) -> &'static str {
     let pod_level = spec.get("resources").filter(|resources| resources.is_object()).map(|_| spec);
     let holders: Vec<&Value> = match pod_level {
@@ -320,7 +322,7 @@ pub(super) fn class_of_service(spec: &Value) -> &'static str {
                 .collect::<Vec<_>>()
         };
         let limited = counted("limits");
-        // A Pod without limits of its own is judged by its requests alone.
+        // A Pod without limits of its own is classified by its requests alone.
         everything_limited &= limited.len() == 2 || (pod_level.is_some() && amounts(holder, "limits").next().is_none());
         limited.into_iter().for_each(|(name, amount)| add(&mut limits, name, amount));
         counted("requests").into_iter().for_each(|(name, amount)| add(&mut requests, name, amount));

@@ -1,4 +1,4 @@
-//! Where a Pod may run: selectors, affinities, tolerations, spreading, and the gates it waits at.
+//! Where a Pod may run: selectors, affinities, tolerations, topology spread, and scheduling gates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub(super) fn affinity(affinity: &At<'_, '_>, errors: &mut Errors) {
     }
     for term in node.at(PREFERRED).items() {
         weight(&term.at("weight"), errors);
-        // A preference for something no node can be is a preference that never matters.
+        // A preference that no node can match has no effect.
         node_selector_term(&term.at("preference"), false, errors);
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
@@ -96,8 +96,8 @@ fn pod_term(term: &At<'_, '_>, errors: &mut Errors) {
     qualified_name(&topology, errors);
 }
 
-/// Keys whose values are taken from the Pod's own labels. They have been merged into the selector already, so a key that
-/// the selector names twice is one that its author named as well.
+/// Keys whose values are taken from the Pod's own labels. They are already merged into the selector, so a key that
+/// occurs twice in the selector was also set by the user.
 fn label_keys(holder: &At<'_, '_>, lists: &[&str], errors: &mut Errors) {
     let selector = holder.at("labelSelector");
     for list in lists {
@@ -131,7 +131,7 @@ fn label_keys(holder: &At<'_, '_>, lists: &[&str], errors: &mut Errors) {
     }
 }
 
-/// Merges the Pod's labels into the selectors that ask for them: once, when the Pod is made.
+/// Merges the Pod's labels into the selectors that request them: once, when the Pod is created.
 pub(super) fn merge_label_keys(pod: &mut Value) {
     let Some(labels) = pod.pointer("/metadata/labels").and_then(Value::as_object).cloned() else { return };
     let merge = |holder: &mut Value| {
@@ -182,7 +182,7 @@ fn items_mut<'v>(holder: &'v mut Value, list: &str) -> impl Iterator<Item = &'v 
 // ---- spreading ----
 
 pub(super) fn spreading(list: &At<'_, '_>, errors: &mut Errors) {
-    // Where each pair comes last: those before it are too many.
+    // The last position of each pair: earlier ones are duplicates.
     let last: BTreeMap<[&str; 2], usize> = list
         .list()
         .iter()
@@ -264,7 +264,7 @@ pub(super) fn tolerations(list: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// Pods stay for five minutes on a node that nobody hears from, unless they say otherwise.
+/// By default, Pods stay for five minutes on a node that is not ready or unreachable.
 pub(super) fn add_default_tolerations(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {

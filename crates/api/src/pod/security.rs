@@ -1,4 +1,4 @@
-//! Security contexts, host namespaces, and what depends on the operating system.
+//! Security contexts, host namespaces, and rules that depend on the operating system.
 
 use crate::field::At;
 
@@ -76,7 +76,7 @@ fn sysctls(spec: &At<'_, '_>, list: &At<'_, '_>, errors: &mut Errors) {
             }
         }
         names.insert(text);
-        // In the host's namespace it would change the host.
+        // In the host's namespace the sysctl would change the host.
         let dotted = text.replace('/', ".");
         let is_ipc = dotted == "kernel.sem"
             || ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|it| dotted.starts_with(it));
@@ -134,7 +134,7 @@ fn app_armor(profile: &At<'_, '_>, errors: &mut Errors) {
             } else if name.is_empty() {
                 errors.push(file.required(NEEDED));
             }
-            // A path the kernel takes.
+            // The longest path that the kernel accepts.
             if name.len() > 4095 {
                 errors.push(file.too_long(4095));
             }
@@ -215,7 +215,7 @@ fn is_windows_domain(domain: &str) -> bool {
     net_bios || domain.split('.').all(dns_label)
 }
 
-/// Windows containers that run as processes of the host do so all together, on the host's network.
+/// If Windows containers run as host processes, all of a Pod must, and on the host network.
 pub(super) fn host_processes(spec: &At<'_, '_>, errors: &mut Errors) {
     let of_pod = spec.at("securityContext").at("windowsOptions").at("hostProcess").bool();
     let (mut containers, mut on_host) = (0, 0);
@@ -247,7 +247,7 @@ pub(super) fn host_processes(spec: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// With users of its own a Pod cannot share the host's namespaces.
+/// A Pod with its own user namespace cannot share the host's namespaces.
 pub(super) fn own_users(spec: &At<'_, '_>, errors: &mut Errors) {
     if spec.at("hostUsers").bool() != Some(false) {
         return;
@@ -268,7 +268,7 @@ pub(super) fn own_users(spec: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// `spec.os`, and what cannot be set on the system it names.
+/// `spec.os`, and the fields that cannot be set on that operating system.
 pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut Errors) {
     let os = spec.at("os");
     if !os.is_set() {
@@ -321,10 +321,10 @@ pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// Of the Pod's security, what stands in the spec itself.
+/// Security fields of the Pod that are in the spec itself.
 const OUTSIDE_OF_CONTEXT: [&str; 4] = ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"];
 
-/// Fields of the Pod's security and of each container's that must not be set.
+/// Adds an error for each of these security fields of the Pod and of its containers that is set.
 fn deny(spec: &At<'_, '_>, of_pod: &[&str], of_container: &[&str], told: &str, errors: &mut Errors) {
     let mut refuse = |field: At<'_, '_>| {
         if field.is_set() {

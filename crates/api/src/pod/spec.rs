@@ -1,4 +1,4 @@
-//! A Pod's spec as a whole, in a Pod or in a template: the order of the checks is the order of the complaints.
+//! A Pod's spec as a whole, in a Pod or in a template: the order of the checks is the order of the errors.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::meta;
 use super::checks::{Errors, Seen, between, dns_label, dns_subdomain, duplicate, ip_address, reject, required_one_of};
 use super::{containers, env, resources, scheduling, security, volumes};
 
-/// What a spec belongs to.
+/// The object that a spec belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'v> {
     pub(super) is_pod: bool,
-    /// The Pod's name; of a template, nobody knows yet.
+    /// The Pod's name; empty for a template, whose Pods have no names yet.
     pub(super) name: &'v str,
     pub(super) annotations: Option<&'v Value>,
 }
@@ -110,7 +110,7 @@ fn resource_claims(list: &At<'_, '_>, scope: Scope<'_>, errors: &mut Errors) {
     }
 }
 
-/// On the host's network a container port is the host's. A template may leave the latter out: it is filled in later.
+/// On the host network a container port is the host's. A template may omit the latter: it is set later.
 fn host_network_ports(spec: &At<'_, '_>, scope: Scope<'_>, errors: &mut Errors) {
     if !spec.at("hostNetwork").is_true() {
         return;
@@ -152,7 +152,7 @@ fn dns_config(config: &At<'_, '_>, nothing_else: bool, errors: &mut Errors) {
         errors.push(searches.invalid(format!("must not have more than {SEARCHES} search paths")));
     }
     let texts = searches.list().iter().filter_map(Value::as_str);
-    // A space between any two.
+    // One space between each two.
     let length = texts.map(str::len).sum::<usize>() + searches.len().saturating_sub(1);
     if length > SEARCH_CHARACTERS {
         let told =
@@ -172,7 +172,7 @@ fn dns_config(config: &At<'_, '_>, nothing_else: bool, errors: &mut Errors) {
     }
 }
 
-/// A domain to search in may have underscores, as the records of services do.
+/// A search domain may contain underscores, like the names of SRV records.
 fn search_domain(at: &At<'_, '_>, domain: &str, errors: &mut Errors) {
     if domain.len() > 253 {
         errors.push(at.invalid_value(domain, "must be no more than 253 characters"));
@@ -194,7 +194,7 @@ fn search_domain(at: &At<'_, '_>, domain: &str, errors: &mut Errors) {
     }
 }
 
-/// What holds for Pods but not for templates, which have been accepted without since ever.
+/// Rules for Pods but not for templates, which have always been accepted without them.
 pub(super) fn validate_pod_only(spec: &At<'_, '_>, errors: &mut Errors) {
     if spec.at("serviceAccountName").text_or_empty().is_empty() {
         for volume in spec.at("volumes").items() {

@@ -1,5 +1,5 @@
-//! What may change about a Pod. Little: a Pod is a promise about what runs, so almost all of its spec is settled when it
-//! is made.
+//! The allowed changes of a Pod. There are few: a Pod defines what runs, so almost all of its spec is fixed when it is
+//! created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].ima
      `spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set \
      to 1 if it was previously negative)";
 
-/// Complaints about the change of `spec` from `old`, both specs. What is wrong with the new spec by itself has been said.
+/// Adds the errors of the change of `spec` from `old`, both specs. The new spec by itself is already validated.
 pub(super) fn validate(spec: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     for list in ["containers", "initContainers"] {
         let containers = spec.at(list);
@@ -48,7 +48,7 @@ pub(super) fn validate(spec: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// The new spec with everything that may change put back to what it was. What is left to differ must not.
+/// The new spec with all mutable fields set to their old values. Any remaining difference is an error.
 fn settled(new: &Value, old: &Value, spec: &At<'_, '_>, errors: &mut Errors) -> Value {
     let mut settled = new.clone();
     for list in ["containers", "initContainers"] {
@@ -65,7 +65,7 @@ fn settled(new: &Value, old: &Value, spec: &At<'_, '_>, errors: &mut Errors) -> 
     if seconds(old).is_some_and(|seconds| seconds < 0) && seconds(new) == Some(1) {
         put_back(&mut settled, old, "terminationGracePeriodSeconds");
     }
-    // A Pod that still waits at a gate can be told to go to fewer nodes, never to more.
+    // A Pod with scheduling gates can be restricted to fewer nodes, never extended to more.
     if !items(old, "schedulingGates").is_empty() {
         narrowed_selector(&spec.at("nodeSelector"), old, errors);
         put_back(&mut settled, old, "nodeSelector");
@@ -76,7 +76,7 @@ fn settled(new: &Value, old: &Value, spec: &At<'_, '_>, errors: &mut Errors) -> 
     settled
 }
 
-/// Makes a field what it was before.
+/// Restores the old value of a field.
 pub(super) fn put_back(new: &mut Value, old: &Value, field: &str) {
     let Some(new) = new.as_object_mut() else { return };
     match old.get(field) {
@@ -90,7 +90,7 @@ fn put_back_node_affinity(settled: &mut Value, old: &Value) {
     let old_affinity = old.get("affinity");
     let affinity = spec.entry("affinity").or_insert_with(|| Map::new().into());
     put_back(affinity, old_affinity.unwrap_or(&Value::Null), "nodeAffinity");
-    // No affinity and one that asks for nothing are the same here.
+    // An absent affinity and one without requirements are equivalent here.
     if old_affinity.is_none() && affinity.as_object().is_none_or(Map::is_empty) {
         spec.remove("affinity");
     }
@@ -130,7 +130,7 @@ fn narrowed_selector(new: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Terms are alternatives, so that none may be added; requirements within a term add up, so that more may be.
+/// Terms are alternatives, so none may be added; requirements within a term must all hold, so more may be added.
 fn narrowed_affinity(new: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     const TERMS: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let Some(old_terms) = old.pointer(TERMS).and_then(Value::as_array).filter(|terms| !terms.is_empty()) else {
@@ -157,7 +157,7 @@ fn items<'v>(holder: &'v Value, list: &str) -> &'v [Value] {
     holder.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Whether two specs mean the same. Amounts are compared as such: `1Ki` is `1024`.
+/// Whether two specs are equivalent. Amounts are compared by value: `1Ki` is `1024`.
 pub(crate) fn same(left: &Value, right: &Value) -> bool {
     if left == right {
         return true;
@@ -180,7 +180,7 @@ pub(crate) fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// Lists and maps that hold nothing are as good as absent; a structure that holds nothing is not.
+/// An empty list is equivalent to an absent one; an empty object is not, because it may be a structure.
 fn is_nothing(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
@@ -196,12 +196,12 @@ fn same_amounts(left: &Value, right: &Value) -> bool {
                         .is_some_and(|right| left == right || amount(left).is_some() && amount(left) == amount(right))
                 })
         }
-        // Something else that is called so, such as a label.
+        // Another field of the same name, such as a label.
         _ => same(left, right),
     }
 }
 
-/// The lines that differ, with three on either side: enough to see which field was meant.
+/// The lines that differ, with three on either side: enough to recognize the field.
 fn difference(old: &Value, new: &Value) -> String {
     const AROUND: usize = 3;
     let (old, new) = (lines(old), lines(new));
@@ -240,7 +240,7 @@ fn lines(value: &Value) -> String {
 
 // ---- status ----
 
-/// Complaints about a new status.
+/// Adds the errors of a new status.
 pub(super) fn validate_status(pod: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     let status = pod.at("status");
     for condition in status.at("conditions").items() {
@@ -297,7 +297,7 @@ fn not_before_the_first(generation: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-/// A container that ended and is not to be started again has ended for good.
+/// A terminated container that is not to be restarted must stay terminated.
 fn stays_terminated(new: &At<'_, '_>, list: &str, containers: Option<&str>, old: &Value, errors: &mut Errors) {
     let spec = &old["spec"];
     let restarts_all = ["initContainers", "containers"].iter().flat_map(|list| items(spec, list)).any(|container| {
@@ -323,12 +323,12 @@ fn stays_terminated(new: &At<'_, '_>, list: &str, containers: Option<&str>, old:
     }
 }
 
-/// By name; the first of a name counts.
+/// By name; of duplicates the first is used.
 fn named(list: &[Value]) -> BTreeMap<&str, &Value> {
     list.iter().rev().map(|item| (item["name"].as_str().unwrap_or_default(), item)).collect()
 }
 
-/// Whether a container is started again after it ended with this code: by its own rules, its own policy, or the Pod's.
+/// Whether a container is restarted after it exits with this code: by its own rules, its own policy, or the Pod's.
 fn is_restarted(spec: &Value, container: &Value, exit_code: i64) -> bool {
     let own_policy = container.get("restartPolicy").and_then(Value::as_str);
     let by_rule = items(container, "restartPolicyRules").iter().any(|rule| {

@@ -1,4 +1,4 @@
-//! Volumes: every kind a Pod can name, and what each needs.
+//! Volumes: every type that a Pod can use, and the requirements of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::checks::{
 use super::resources::quantity_of;
 use super::{Scope, env};
 
-/// The sound volumes of a Pod, by name: what containers can mount.
+/// The valid volumes of a Pod, by name: those that containers can mount.
 pub(super) struct Volumes<'v>(BTreeMap<&'v str, &'v Value>);
 
 impl Volumes<'_> {
@@ -22,15 +22,15 @@ impl Volumes<'_> {
         self.0.contains_key(name)
     }
 
-    /// Whether it comes from a claim, as devices must. None if there is no such volume.
+    /// Whether the volume comes from a claim, as devices must. None if there is no such volume.
     pub(super) fn is_claimed(&self, name: &str) -> Option<bool> {
         let volume = self.0.get(name)?;
         Some(["persistentVolumeClaim", "ephemeral"].iter().any(|source| volume.get(source).is_some()))
     }
 }
 
-/// The kinds of volumes in the order they are looked for, and how the complaint about a second kind spells them: the
-/// reference has three of its own spellings.
+/// The types of volumes in the order they are checked, and their spelling in the error about a second type: for three
+/// of them kube-apiserver uses a different one.
 const SOURCES: [(&str, &str); 30] = [
     ("emptyDir", "emptyDir"),
     ("hostPath", "hostPath"),
@@ -64,7 +64,7 @@ const SOURCES: [(&str, &str); 30] = [
     ("image", "image"),
 ];
 
-/// Texts and lists that a kind of volume cannot do without.
+/// Required texts and lists of each type of volume.
 const NEEDED: [(&str, &[&str]); 19] = [
     ("gitRepo", &["repository"]),
     ("awsElasticBlockStore", &["volumeID"]),
@@ -110,7 +110,7 @@ pub(super) fn all<'v>(list: &At<'_, 'v>, scope: Scope<'_>, errors: &mut Errors) 
         }
         let claim = volume.at("persistentVolumeClaim");
         let claim = claim.at("claimName");
-        // The claim that an ephemeral volume makes is named after the Pod and the volume.
+        // The claim of an ephemeral volume is named after the Pod and the volume.
         let made_for = claim.text_or_empty().strip_prefix(scope.name).and_then(|rest| rest.strip_prefix('-'));
         if !scope.name.is_empty() && made_for.is_some_and(|volume| ephemeral.contains(volume)) {
             errors.push(claim.invalid("must not reference a PVC that gets created for an ephemeral volume"));
@@ -157,7 +157,7 @@ fn source(volume: &At<'_, '_>, scope: Scope<'_>, errors: &mut Errors) {
     }
 }
 
-/// What a kind needs beyond its required texts.
+/// The requirements of a type beyond its required texts.
 fn details(kind: &str, volume: &At<'_, '_>, source: &At<'_, '_>, scope: Scope<'_>, errors: &mut Errors) {
     match kind {
         "emptyDir" => {
@@ -172,7 +172,7 @@ fn details(kind: &str, volume: &At<'_, '_>, source: &At<'_, '_>, scope: Scope<'_
             relative_path(&directory, directory.text_or_empty(), errors);
         }
         "gcePersistentDisk" => {
-            // The reference names it otherwise here.
+            // kube-apiserver uses another name here.
             let disk = volume.at("persistentDisk");
             if source.at("pdName").text_or_empty().is_empty() {
                 errors.push(disk.at("pdName").required(""));
@@ -248,7 +248,7 @@ fn details(kind: &str, volume: &At<'_, '_>, source: &At<'_, '_>, scope: Scope<'_
             }
         }
         "image" => {
-            // A template may leave it to whoever makes Pods of it.
+            // In a template it may be set later, when Pods are created from it.
             if scope.is_pod {
                 required(&source.at("reference"), errors);
             }
@@ -310,7 +310,7 @@ fn iscsi_name(told_at: &At<'_, '_>, name: &str, errors: &mut Errors) {
     }
 }
 
-/// `iqn.2001-04.com.example:storage.disk1`: a month, the owner's domain backwards, and a name the owner gave.
+/// `iqn.2001-04.com.example:storage.disk1`: a month, the owner's reversed domain, and a name chosen by the owner.
 fn is_iqn(name: &str) -> bool {
     let Some((head, given)) = name.strip_prefix("iqn.").and_then(|rest| rest.split_once(':')) else { return false };
     let Some((date, domain)) = head.split_once('.') else { return false };
@@ -415,9 +415,9 @@ fn csi(source: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-// ---- files from elsewhere ----
+// ---- projected files ----
 
-/// `source` is what complaints point to: they do not say which of the files.
+/// Errors name `source`: they do not say which of the files.
 fn downward_file(source: &At<'_, '_>, file: &At<'_, '_>, errors: &mut Errors) {
     let told_path = source.at("path");
     let path = file.at("path").text_or_empty();
@@ -425,7 +425,7 @@ fn downward_file(source: &At<'_, '_>, file: &At<'_, '_>, errors: &mut Errors) {
         errors.push(told_path.required(""));
     }
     unreserved_path(&told_path, path, errors);
-    // The same file, seen from where complaints point to.
+    // The same file at the path that errors name.
     let whole = source.path();
     let file = At::rooted(&whole, file.value);
     let (field, resource) = (file.at("fieldRef"), file.at("resourceFieldRef"));
@@ -501,7 +501,7 @@ fn token(projected: &At<'_, '_>, token: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-// ---- the claim an ephemeral volume makes ----
+// ---- the claim of an ephemeral volume ----
 
 fn claim_template(template: &At<'_, '_>, errors: &mut Errors) {
     let metadata = template.at("metadata");

@@ -1,4 +1,4 @@
-//! What a person should hear about a Pod though it is accepted.
+//! Warnings about a Pod that is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,14 @@ use super::resources::quantity_of;
 
 type Warnings = Vec<String>;
 
-/// Pairs that are in each other's way can be many more than there are things. Nobody reads more than these, and the
-/// headers of an answer hold fewer.
+/// The number of conflicting pairs can be much larger than the number of elements. Users do not read more than these,
+/// and the headers of a response contain fewer.
 const MOST_PAIRS: usize = 100;
-/// Each is compared with at most as many others: looking at all pairs of a very long list would keep others waiting.
+/// Each element is compared with at most this number of others: comparing all pairs of a very long list would block
+/// other requests.
 const MOST_COMPARED: usize = 1000;
 
-/// Labels of nodes that have newer names.
+/// Node labels that have newer names.
 const OLD_NODE_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
@@ -43,7 +44,7 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
     ("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
 ];
 
-/// Kinds of volumes that are gone, how the warning spells them, and since when.
+/// Removed types of volumes, their spelling in the warning, and since when.
 const OLD_VOLUMES: [(&str, &str, &str); 9] = [
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -56,7 +57,7 @@ const OLD_VOLUMES: [(&str, &str, &str); 9] = [
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// Of a Pod or of a template at `holder`, `{metadata, spec}`.
+/// The warnings for a Pod or a template at `holder`, `{metadata, spec}`.
 pub(super) fn all(holder: &At<'_, '_>, is_template: bool) -> Warnings {
     let mut warnings = Warnings::new();
     let (metadata, spec) = (holder.at("metadata"), holder.at("spec"));
@@ -103,7 +104,7 @@ pub(super) fn all(holder: &At<'_, '_>, is_template: bool) -> Warnings {
     warnings
 }
 
-/// Of a status: addresses written in a way of their own.
+/// The warnings for a status: addresses that are not in canonical form.
 pub(super) fn of_status(pod: &At<'_, '_>) -> Warnings {
     let mut warnings = Warnings::new();
     let status = pod.at("status");
@@ -185,7 +186,7 @@ fn matching_nothing(affinity: &At<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-/// Bytes come in whole numbers; `100m` of them is a slip of who meant mebibytes.
+/// Bytes are whole numbers; `100m` bytes is usually a typing error for mebibytes.
 fn fractions(amounts: &At<'_, '_>, names: &[&str], warnings: &mut Warnings) {
     for name in names {
         let amount = amounts.key(name);
@@ -225,14 +226,14 @@ fn old_profiles(annotations: &At<'_, '_>, spec: &At<'_, '_>, is_template: bool, 
         if !own.at("seccompProfile").is_set() {
             tell(&format!("{SECCOMP_CONTAINER}{name}"), SECCOMP_GONE);
         }
-        // A Pod's annotation has been copied to the field by now, so that it cannot be told from one.
+        // A Pod's annotation was already copied to the field, so the two cannot be distinguished.
         if is_template && !own.at("appArmorProfile").is_set() && !context.at("appArmorProfile").is_set() {
             tell(&format!("{APP_ARMOR}{name}"), "deprecated since v1.30; use the \"appArmorProfile\" field instead");
         }
     });
 }
 
-/// A variable defined twice is fine if the second says what it makes of the first: `X=$(X)/bin`.
+/// A duplicate variable is accepted without a warning if the second refers to the first: `X=$(X)/bin`.
 fn hidden_variables(list: &At<'_, '_>, warnings: &mut Warnings) {
     let mut seen = BTreeSet::new();
     for variable in list.items() {
@@ -309,7 +310,7 @@ fn ports(spec: &At<'_, '_>, warnings: &mut Warnings) {
     });
 }
 
-/// An address that is sound but not written as everybody writes it.
+/// Warns about a valid address that is not in canonical form.
 fn address(at: &At<'_, '_>, text: &str, warnings: &mut Warnings) {
     if let Ok(parsed) = text.parse::<std::net::Ipv6Addr>()
         && parsed.to_ipv4_mapped().is_none()
@@ -342,7 +343,7 @@ fn volumes(list: &At<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-/// Files of one volume that are in each other's way: the same path, or one a directory on the other's.
+/// Files of one volume that conflict: they have the same path, or one is a parent directory of the other.
 fn overlapping_files(volume: &At<'_, '_>, warnings: &mut Warnings) {
     let name = volume.at("name").text_or_empty();
     let tell = |kind: &str, files: Vec<(String, String)>, warnings: &mut Warnings| {

@@ -1,9 +1,10 @@
-//! Which fields objects have, and what each may hold.
+//! The fields of objects, and their types.
 //!
-//! The facts are in the text tables beside this file, one a group, read once. A table begins with a line that names the
-//! group, `@ batch batch v1 batch`: the name other tables refer to it by, the group (`-` for core), the version, and
-//! what the reference calls its internal package. Then one paragraph a structure: its name (with `kind` if clients send
-//! it by itself, `atomic` if server-side apply owns it as a whole) and a line a field, in order of declaration:
+//! The data is in the text tables next to this file, one per group, parsed once. A table begins with a line that names
+//! the group, `@ batch batch v1 batch`: the name by which other tables refer to it, the group (`-` for core), the
+//! version, and the name of Kubernetes' internal package. Then one paragraph per structure: its name (with `kind` if
+//! clients send it by itself, `atomic` if server-side apply owns it as a whole) and one line per field, in order of
+//! declaration:
 //!
 //! ```text
 //!  conditions []batch.JobCondition o p=merge k=type l=atomic
@@ -11,9 +12,10 @@
 //! ```
 //!
 //! A type is `*T` (may be absent), `[]T`, `map[K]T`, a structure (`batch.JobSpec`) or one of the words below;
-//! `string=v1.RestartPolicy` is a string with a name of its own, which error messages use. Flags: `o` and `z` leave out
-//! what is empty or zero, `p=` and `k=` strategy and key of strategic merge patches, `l=` how server-side apply merges
-//! the list, `a` owned as a whole, `r` required. `&`: the fields of another structure, as if they were declared here.
+//! `string=v1.RestartPolicy` is a string with a type name of its own, which error messages use. Flags: `o` and `z` omit
+//! what is empty or zero, `p=` and `k=` are strategy and key of strategic merge patches, `l=` how server-side apply
+//! merges the list, `a` owned as a whole, `r` required. `&`: the fields of another structure, as if they were declared
+//! here.
 
 mod read;
 
@@ -32,15 +34,15 @@ pub struct Schema {
 pub struct StructId(u16);
 
 pub struct Struct {
-    /// As Go names it: `JobSpec`.
+    /// The name in Go: `JobSpec`.
     pub name: &'static str,
-    /// The table it stands in: `batch`.
+    /// The table that contains it: `batch`.
     pub table: &'static str,
-    /// The reference's internal package, which conversion errors name.
+    /// The internal package of Kubernetes, which conversion errors name.
     pub internal: &'static str,
     /// Server-side apply owns it as a whole.
     pub atomic: bool,
-    /// In order of declaration, with the fields of embedded structures in their place.
+    /// In order of declaration, with the fields of embedded structures at their position.
     pub fields: Vec<Field>,
     /// Positions in `fields`, sorted by field name.
     by_name: Vec<u16>,
@@ -49,14 +51,14 @@ pub struct Struct {
 pub struct Field {
     pub name: &'static str,
     pub ty: Type,
-    /// Left out of the wire form if empty.
+    /// Omitted from the wire form if empty.
     pub omit_empty: bool,
-    /// Left out of the wire form if zero.
+    /// Omitted from the wire form if zero.
     pub omit_zero: bool,
     pub required: bool,
     /// Server-side apply owns it as a whole.
     pub atomic: bool,
-    /// The embedded structure that declares it, which error messages have in the path.
+    /// The embedded structure that declares it, which is part of the path in error messages.
     pub via: Option<&'static str>,
     /// How strategic merge patches treat it.
     pub patch: Patch,
@@ -69,13 +71,13 @@ pub struct Patch {
     /// Elements are merged, not replaced.
     pub merge: bool,
     pub retain_keys: bool,
-    /// What identifies an element; empty for lists of plain values.
+    /// The key that identifies an element; empty for lists of plain values.
     pub key: &'static str,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// Nothing is said, which means atomic.
+    /// Not specified, which means atomic.
     #[default]
     Unsaid,
     Atomic,
@@ -88,7 +90,7 @@ pub struct Type {
     pub shape: Shape,
     /// It may be absent, which differs from zero.
     pub pointer: bool,
-    /// As Go prints the type, without the pointer: `[]v1.Container`.
+    /// The type as Go prints it, without the pointer: `[]v1.Container`.
     pub go: Box<str>,
 }
 
@@ -114,7 +116,7 @@ pub enum Shape {
     Struct(StructId),
 }
 
-/// The tables, read at the first call.
+/// The tables, parsed at the first call.
 pub fn schema() -> &'static Schema {
     static SCHEMA: OnceLock<Schema> = OnceLock::new();
     SCHEMA.get_or_init(|| read::tables(&TABLES))
@@ -137,11 +139,11 @@ const TABLES: [&str; 14] = [
     include_str!("networking.txt"),
 ];
 
-/// The group of what every group has: DeleteOptions, Status.
+/// The group of kinds that every group has: DeleteOptions, Status.
 const EVERYWHERE: (&str, &str) = ("meta.k8s.io", "v1");
 
 impl Schema {
-    /// The structure of a kind; options and statuses count for every group.
+    /// The structure of a kind; options and statuses are found in every group.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Struct> {
         let found = self.kinds.get(&(group, version, kind));
         let found = found.or_else(|| {
@@ -151,7 +153,7 @@ impl Schema {
         found.map(|id| self.get(*id))
     }
 
-    /// Group, version and kind of all that clients can send.
+    /// Group, version and kind of all objects that clients can send.
     pub fn kinds(&self) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> + '_ {
         self.kinds.keys().copied()
     }
@@ -170,13 +172,13 @@ impl Struct {
         self.position(name).map(|position| &self.fields[position])
     }
 
-    /// Where in `fields` it is.
+    /// The position in `fields`.
     pub fn position(&self, name: &str) -> Option<usize> {
         let found = self.by_name.binary_search_by(|at| self.fields[usize::from(*at)].name.cmp(name));
         found.ok().map(|at| usize::from(self.by_name[at]))
     }
 
-    /// The wire form when nothing is set.
+    /// The wire form if nothing is set.
     pub fn zero(&self) -> Map<String, Value> {
         let shown = self.fields.iter().filter_map(|field| Some((field.name.to_owned(), field.zero()?)));
         shown.collect()
@@ -184,19 +186,19 @@ impl Struct {
 }
 
 impl Field {
-    /// What the wire form shows when the field is not set; None if it is left out.
+    /// The value that the wire form shows if the field is not set; None if it is omitted.
     pub fn zero(&self) -> Option<Value> {
         if self.ty.pointer {
             return if self.omit_empty { None } else { Some(Value::Null) };
         }
-        // A structure is never empty, so that `omitempty` does not leave it out.
+        // In Go a structure is never empty, so `omitempty` does not omit it.
         if self.omit_zero || self.omit_empty && !self.ty.is_struct_in_go() {
             return None;
         }
         Some(self.ty.zero())
     }
 
-    /// The structure in it, in its elements or in its values.
+    /// The structure of the field, of its elements or of its values.
     pub fn structure(&self) -> Option<&'static Struct> {
         self.ty.structure()
     }

@@ -1,11 +1,11 @@
-//! Reads the tables. They are part of the program and a test reads them all, so that nothing here can fail at run time:
-//! a word that is not known would become an arbitrary value.
+//! Parses the tables. They are part of the program and a test parses them all, so nothing here can fail at run time: an
+//! unknown word would become an arbitrary value.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Field, ListType, Patch, Schema, Shape, Struct, StructId, Type};
 
-/// A structure whose fields have not been read yet.
+/// A structure whose fields are not parsed yet.
 struct Paragraph {
     table: Table,
     name: &'static str,
@@ -21,7 +21,7 @@ struct Table {
     internal: &'static str,
 }
 
-/// `batch.JobSpec` to its place.
+/// From `batch.JobSpec` to its position.
 type Names = HashMap<(&'static str, &'static str), StructId>;
 
 pub(super) fn tables(texts: &[&'static str]) -> Schema {
@@ -131,7 +131,7 @@ fn set_flag(field: &mut Field, flag: &'static str) {
     }
 }
 
-/// The type at the beginning of the text, and what comes after it.
+/// The type at the beginning of the text, and the rest of the text.
 fn parse_type<'t>(text: &'t str, names: &Names) -> (Type, &'t str) {
     if let Some(rest) = text.strip_prefix('*') {
         let (inner, rest) = parse_type(rest, names);
@@ -172,7 +172,7 @@ fn parse_type<'t>(text: &'t str, names: &Names) -> (Type, &'t str) {
     named(typed(shape, go.to_owned()), rest)
 }
 
-/// Gives a type the name after `=`, if there is one.
+/// Sets the type name after `=`, if there is one.
 fn named(inner: Type, rest: &str) -> (Type, &str) {
     match rest.strip_prefix('=') {
         None => (inner, rest),

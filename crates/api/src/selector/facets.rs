@@ -1,4 +1,4 @@
-//! The values of an object that it can be selected by, read from its text in one pass.
+//! The values of an object that selectors can refer to, read from its text in one pass.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,21 +11,21 @@ use crate::kinds::Resource;
 use super::Filter;
 use super::fields::Selectable;
 
-/// Labels and selectable fields of one object. Borrows from its text, but for texts with escapes in them.
+/// Labels and selectable fields of one object. Borrows from its text, except for texts with escapes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Facets<'a> {
     labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// As the kind's table of fields.
+    /// In the order of the kind's table of fields.
     fields: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Facets<'a> {
-    /// From the text of a stored object. None if it is no JSON object.
+    /// From the text of a stored object. None if it is not a JSON object.
     pub fn read(resource: &Resource, stored: &'a [u8]) -> Option<Self> {
         Self::read_until(Selectable::of(resource), stored, &[])
     }
 
-    /// As `read`, but stops as soon as there is all that the filter asks for.
+    /// As `read`, but stops as soon as all values that the filter needs are read.
     pub(super) fn read_for(filter: &Filter, resource: &Resource, stored: &'a [u8]) -> Option<Self> {
         let mut wanted: Vec<&str> = filter.fields.sections(resource).collect();
         if !filter.labels.is_everything() {
@@ -46,7 +46,7 @@ impl<'a> Facets<'a> {
         (ended || reader.satisfied).then(|| reader.facets.completed(selectable))
     }
 
-    /// From an object at hand.
+    /// From an object in memory.
     pub fn of(resource: &Resource, object: &'a Value) -> Self {
         let selectable = Selectable::of(resource);
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
@@ -68,7 +68,7 @@ impl<'a> Facets<'a> {
         self.fields.get(index).map_or("", AsRef::as_ref)
     }
 
-    /// Fills in what stands for an empty field.
+    /// Sets the substitutes of empty fields.
     fn completed(mut self, selectable: &'static Selectable) -> Self {
         for (index, field) in selectable.fields.iter().enumerate() {
             if !self.field(index).is_empty() {
@@ -86,7 +86,7 @@ impl<'a> Facets<'a> {
     }
 }
 
-/// A value as field selectors compare it; lists and objects are "".
+/// A value in the form that field selectors compare; lists and objects are "".
 fn scalar(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
@@ -96,11 +96,12 @@ fn scalar(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Goes through the top of an object.
+/// Reads the top level of an object.
 struct Reader<'a, 'w> {
     selectable: &'static Selectable,
     facets: Facets<'a>,
-    /// Sections still to be read. Reading stops with the last of them; from the start empty: never.
+    /// Sections still to be read. Reading stops after the last of them; if the list is empty from the start, it never
+    /// stops.
     wanted: Vec<&'w str>,
     satisfied: bool,
 }
@@ -134,7 +135,7 @@ impl<'a> Visitor<'a> for &mut Reader<'a, '_> {
             }
             self.wanted.retain(|wanted| *wanted != section);
             if until && self.wanted.is_empty() {
-                // The only way out of the middle of a text is an error.
+                // An error is the only way to stop in the middle of a text.
                 self.satisfied = true;
                 return Err(M::Error::custom("enough"));
             }
@@ -143,9 +144,9 @@ impl<'a> Visitor<'a> for &mut Reader<'a, '_> {
     }
 }
 
-/// What is to be read of a value if it is an object. Anything else is passed over.
+/// What to read of a value if it is an object. Other values are skipped.
 enum Inside<'r, 'a> {
-    /// `metadata`, `spec` and the like.
+    /// `metadata`, `spec` and so on.
     Section(&'static Selectable, &'r str, &'r mut Facets<'a>),
     Labels(&'r mut Facets<'a>),
 }

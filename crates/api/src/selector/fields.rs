@@ -1,4 +1,4 @@
-//! Field selectors: `metadata.name=a,status.phase!=Running`, and which fields each kind can be selected by.
+//! Field selectors: `metadata.name=a,status.phase!=Running`, and the selectable fields of each kind.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub struct FieldSelector {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Term {
-    /// In the kind's table of fields.
+    /// The index in the kind's table of fields.
     field: usize,
     label: &'static str,
     equal: bool,
@@ -25,7 +25,7 @@ struct Term {
 impl FieldSelector {
     pub fn parse(resource: &Resource, text: &str) -> Result<Self, Failure> {
         let selectable = Selectable::of(resource);
-        // The reference sorts the terms first, which shows in what it complains about.
+        // kube-apiserver sorts the terms first, which decides which error it reports.
         let mut parts = split_unescaped(text);
         parts.sort_unstable();
         let mut found = Vec::new();
@@ -56,7 +56,7 @@ impl FieldSelector {
         self.terms.iter().find(|term| term.equal && term.label == label).map(|term| term.value.as_str())
     }
 
-    /// The parts of objects that must be read to decide.
+    /// The sections of objects that must be read to decide.
     pub(super) fn sections(&self, resource: &Resource) -> impl Iterator<Item = &'static str> {
         let fields = Selectable::of(resource).fields;
         let asked = self.terms.iter().filter_map(|term| fields.get(term.field));
@@ -64,7 +64,7 @@ impl FieldSelector {
     }
 }
 
-/// At commas that have no backslash before them.
+/// Splits at commas without a backslash before them.
 fn split_unescaped(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|character| {
@@ -75,7 +75,7 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Field, whether it must be equal, value: at the first sign there is.
+/// Field, whether it must be equal, value: split at the first operator.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find('=')?;
     let (before, after) = term.split_at(at);
@@ -85,7 +85,7 @@ fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     }
 }
 
-/// A value may hold `\`, `,` and `=` behind a backslash, and nothing else.
+/// A value may contain `\`, `,` and `=` after a backslash; no other escapes are allowed.
 fn unescape(value: &str) -> Result<Cow<'_, str>, String> {
     if !value.contains(['\\', ',', '=']) {
         return Ok(Cow::Borrowed(value));
@@ -99,7 +99,7 @@ fn unescape(value: &str) -> Result<Cow<'_, str>, String> {
                 Some(other) => return Err(format!("invalid field selector: invalid escape sequence: \\{other}")),
                 None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
             },
-            // The reference prints the number of the character.
+            // kube-apiserver prints the number of the character.
             ',' | '=' => {
                 let number = u32::from(character);
                 return Err(format!("invalid field selector: unescaped character in value: {number}"));
@@ -110,20 +110,20 @@ fn unescape(value: &str) -> Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(text))
 }
 
-/// A field that objects of a kind can be selected by.
+/// A selectable field of a kind.
 pub(super) struct Field {
-    /// As clients name it.
+    /// The name that clients use.
     pub label: &'static str,
-    /// Where it is in the stored object; the second part is empty for a field at the top.
+    /// The path in the stored object; the second part is empty for a top-level field.
     pub path: (&'static str, &'static str),
-    /// The value where the object has none.
+    /// The value if the object has none.
     pub absent: &'static str,
 }
 
 impl Field {
-    /// The field whose value counts where this one is empty.
+    /// The field whose value is used if this one is empty.
     pub(super) fn otherwise(&self, fields: &'static [Field]) -> Option<&'static Field> {
-        // Who reports an Event stands in either of two places.
+        // The reporter of an Event is in one of two fields.
         let other = if self.path == ("source", "component") { "reportingComponent" } else { return None };
         fields.iter().find(|field| field.path.0 == other)
     }
@@ -134,9 +134,9 @@ pub(super) struct Selectable {
     unknown: Unknown,
 }
 
-/// How a kind refuses a field it cannot be selected by.
+/// The error of a kind for a field that is not selectable.
 enum Unknown {
-    /// Kinds that never said what they can be selected by.
+    /// Kinds that do not define their selectable fields.
     Common,
     Plain,
     Named,
@@ -159,7 +159,7 @@ impl Selectable {
     }
 
     fn find(&self, label: &str) -> Option<usize> {
-        // Clients of the first versions asked for `spec.host`.
+        // Clients of the first versions send `spec.host`.
         let label = if label == "spec.host" { "spec.nodeName" } else { label };
         self.fields.iter().position(|field| field.label == label)
     }

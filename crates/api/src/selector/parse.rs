@@ -6,14 +6,14 @@
 //! operator    = ( "=" | "==" | "!=" | ">" | "<" ) [ value ] | ( "in" | "notin" ) "(" [ value ] { "," [ value ] } ")"
 //! ```
 //!
-//! `in` and `notin` are words like any other where no operator can stand.
+//! Where no operator is possible, `in` and `notin` are ordinary words.
 
 use crate::field::At;
 use crate::meta::qualified_name_problems;
 
 use super::{Operator, Requirement};
 
-/// The requirements, or the message a client is answered with.
+/// The requirements, or the error message for the client.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
     let mut tokens = Tokens { rest: text };
     let mut requirements = Vec::new();
@@ -74,7 +74,7 @@ fn requirement(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
     }
 }
 
-/// The value after a sign; "" if there is none.
+/// The value after an operator; "" if there is none.
 fn exact<'a>(tokens: &mut Tokens<'a>) -> Result<&'a str, String> {
     if matches!(tokens.peek().0, Token::End | Token::Comma) {
         return Ok("");
@@ -85,7 +85,7 @@ fn exact<'a>(tokens: &mut Tokens<'a>) -> Result<&'a str, String> {
     }
 }
 
-/// `(x,y)`; a value left out is "".
+/// `(x,y)`; an omitted value is "".
 fn set(tokens: &mut Tokens<'_>) -> Result<Vec<String>, String> {
     match tokens.next() {
         (Token::Open, _) => {}

@@ -1,4 +1,4 @@
-//! Nodes, namespaces, events, and the kinds that hold things for Pods.
+//! Nodes, namespaces, events, and the kinds that provide data to Pods.
 
 use std::collections::BTreeSet;
 
@@ -167,7 +167,7 @@ fn first_seen(row: &Row) -> String {
     row.since(place)
 }
 
-/// Of a series its last observation; an Event of the new API that happened once has only its own time.
+/// For a series, its last observation; an Event of the new API that happened once has only its own time.
 fn last_seen(row: &Row) -> String {
     if row.is_set("/series") {
         row.since("/series/lastObservedTime")
@@ -226,7 +226,7 @@ fn service_ports(row: &Row) -> Value {
     or(&ports.collect::<Vec<_>>().join(","), NONE).into()
 }
 
-/// How many endpoints are listed before the rest is only counted: a service may have thousands.
+/// How many endpoints are listed before the rest is only counted: a Service may have thousands.
 const MOST_ENDPOINTS: usize = 3;
 
 fn endpoints(row: &Row) -> Value {
@@ -278,7 +278,7 @@ fn access_modes(row: &Row) -> Value {
 }
 
 fn storage_class(row: &Row) -> Value {
-    // The annotation came before the field, and where someone still sets it, it counts.
+    // The annotation is older than the field, and takes precedence where it is still set.
     let annotation = row.text("/metadata/annotations/volume.beta.kubernetes.io~1storage-class");
     or(annotation, row.text("/spec/storageClassName")).into()
 }

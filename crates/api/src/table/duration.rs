@@ -1,4 +1,4 @@
-//! Spans of time as people read them in a table: two units at most, coarser the longer it is.
+//! Durations for people: at most two units, and coarser the longer the duration is.
 
 use tally_core::time::Timestamp;
 
@@ -7,10 +7,10 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// From `start` to `end`, such as `2m5s`. Clocks of two machines differ: a little before its start is no time at all,
-/// more than a second before it is `<invalid>`.
+/// From `start` to `end`, such as `2m5s`. Clocks of two machines differ: an end up to a second before its start shows
+/// as `0s`, an earlier one as `<invalid>`.
 pub fn between(start: Timestamp, end: Timestamp) -> String {
-    // The difference in whole seconds towards zero: what the clocks' fractions add is not shown.
+    // The difference is truncated to whole seconds: fractions are not shown.
     let millis = end.millis().saturating_sub(start.millis());
     human(millis / 1_000)
 }
@@ -33,7 +33,7 @@ pub fn human(seconds: i64) -> String {
     }
 }
 
-/// The smaller unit only if there is any of it.
+/// The smaller unit is shown only if it is not zero.
 fn two((large, large_unit): (i64, char), (small, small_unit): (i64, char)) -> String {
     if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
 }

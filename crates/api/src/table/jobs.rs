@@ -6,14 +6,14 @@ use tally_core::job::RESERVED_MANAGER;
 use super::row::{NONE, Row};
 use super::{AGE, Column, NAME, duration};
 
-/// Of Jobs all of whom are served by the controller that comes with the cluster.
+/// The columns if all Jobs are managed by the built-in controller.
 pub(super) static JOBS: &[Column] = match MANAGED_JOBS {
     [rest @ .., _] => rest,
     [] => MANAGED_JOBS,
 };
 
-/// With one column more, if a Job among them names another controller: whoever wonders why nothing happens to it should
-/// see whom to ask.
+/// One more column if one of the Jobs names another controller: a user who wonders why such a Job does not progress
+/// should see which controller is responsible.
 pub(super) const MANAGED_JOBS: &[Column] = &[
     NAME,
     Column::text("Status", "What has become of the Job so far.", status),
@@ -59,7 +59,7 @@ pub(super) static CRONJOBS: &[Column] = &[
 
 const CRON_CONTAINERS: &str = "/spec/jobTemplate/spec/template/spec/containers";
 
-/// PRINT-2: the first that holds. An end is an end, even of a Job that is being deleted.
+/// PRINT-2: the first that applies. A finished Job shows its verdict even while it is being deleted.
 fn status(row: &Row) -> Value {
     for end in ["Complete", "Failed"] {
         if row.condition_is_true(end) {
@@ -77,7 +77,7 @@ fn status(row: &Row) -> Value {
     "Running".into()
 }
 
-/// PRINT-3. Without a number of completions one success is enough, however many work on it.
+/// PRINT-3. Without completions one success is enough, whatever the parallelism.
 fn completions(row: &Row) -> Value {
     let succeeded = row.int("/status/succeeded");
     let parallelism = row.int("/spec/parallelism");
@@ -90,8 +90,8 @@ fn completions(row: &Row) -> Value {
     }
 }
 
-/// PRINT-4. A failed Job has no completionTime, and the reference lets its duration grow for ever; the time it was
-/// found to have failed is as good an end (DEFECT-18).
+/// PRINT-4. A failed Job has no completionTime, and in Kubernetes its duration grows forever; here the time of its
+/// Failed condition is used as the end (DEFECT-18).
 fn job_duration(row: &Row) -> Value {
     let Some(start) = row.instant("/status/startTime") else {
         return "".into();

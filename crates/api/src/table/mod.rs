@@ -1,8 +1,8 @@
 //! Objects as rows of a table: what `kubectl get` shows.
 //!
-//! A resource's table is a list of columns, and a column knows how to fill its cell from an object; so there are
-//! always as many cells as columns. Cells are made of whatever is in the object: one that breaks every rule prints
-//! something odd, never an error, because a table is how one finds out.
+//! A resource's table is a list of columns, and a column computes its cell from an object; so there are always as many
+//! cells as columns. Cells are computed from whatever is in the object: an invalid object prints something odd, never
+//! an error, because users find such objects with a table.
 
 mod cluster;
 pub mod duration;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::kinds::Resource;
 use row::Row;
 
-/// How much of each object a row carries.
+/// How much of each object a row contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     None,
@@ -28,7 +28,7 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// From the query parameter `includeObject`; "" where it is not given.
+    /// From the query parameter `includeObject`; "" if it is absent.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         match text {
             "None" => Ok(Self::None),
@@ -44,9 +44,9 @@ impl IncludeObject {
 
 struct Column {
     name: &'static str,
-    /// `string`, `integer`, `boolean` or `date`. Cells need not agree: clients print what they get.
+    /// `string`, `integer`, `boolean` or `date`. Cells need not have this type: clients print what they get.
     kind: &'static str,
-    /// Shown only if the client asks for more: `-o wide`.
+    /// Shown only with `-o wide`.
     wide: bool,
     about: &'static str,
     cell: fn(&Row) -> Value,
@@ -70,7 +70,7 @@ impl Column {
     }
 
     fn to_json(&self) -> Value {
-        // Clients find the name of an object by this format, not by the heading.
+        // Clients find the name of an object by this format, not by the column's name.
         let format = if self.name == "Name" { "name" } else { "" };
         let priority = i32::from(self.wide);
         json!({"name": self.name, "type": self.kind, "format": format, "description": self.about, "priority": priority})
@@ -81,7 +81,7 @@ const NAME: Column =
     Column::text("Name", "The name, unique among objects of its kind and namespace.", |row| row.name());
 const AGE: Column = Column::text("Age", "Time since the object was created.", |row| row.age());
 
-/// Of kinds nobody has made a table for.
+/// The columns of kinds without a table of their own.
 static PLAIN: &[Column] = &[
     NAME,
     Column::new("Created At", "date", "When the object was created.", |row| {
@@ -89,7 +89,7 @@ static PLAIN: &[Column] = &[
     }),
 ];
 
-/// The columns of a table. Mostly they are the resource's, but a column may depend on what there is to show in it.
+/// The columns of a table. Usually they are the resource's, but a column may depend on the objects.
 #[derive(Clone, Copy)]
 struct Layout(&'static [Column]);
 
@@ -106,7 +106,7 @@ impl Layout {
     fn cells(self, resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
         let core;
         let object = if resource.group == "events.k8s.io" {
-            // One table for both views of an Event.
+            // Both views of an Event have the same table.
             core = crate::others::event::to_core(object);
             &core
         } else {
@@ -117,12 +117,12 @@ impl Layout {
     }
 }
 
-/// Whether the columns may be more for some objects than for others.
+/// Whether some objects of the resource need more columns than others.
 pub fn depends_on_objects(resource: &Resource) -> bool {
     is_jobs(resource)
 }
 
-/// Whether an object, as text, is perhaps one of these. Most are told from them without reading them.
+/// Whether an object, as text, may need more columns. Most objects are excluded without parsing them.
 pub fn may_need_more(object: &[u8]) -> bool {
     let word = b"\"managedBy\"";
     object.windows(word.len()).any(|window| window == word)
@@ -161,12 +161,12 @@ fn printer(resource: &Resource) -> &'static [Column] {
     }
 }
 
-/// The `columnDefinitions` of a resource, as they mostly are.
+/// The usual `columnDefinitions` of a resource.
 pub fn columns(resource: &Resource) -> Value {
     Layout(printer(resource)).to_json()
 }
 
-/// One row of these: a cell for each column.
+/// One row with these columns: a cell for each.
 pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     Layout(printer(resource)).cells(resource, object, now)
 }
@@ -179,13 +179,13 @@ pub fn table(resource: &Resource, items: &[Value], list_meta: Value, include: In
     document(layout.to_json(), rows, list_meta)
 }
 
-/// The `Table` of one object, as an answer to a read or a write.
+/// The `Table` of one object, as the response to a read or a write.
 pub fn table_of_one(resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
     Heading::default().table(resource, object, include, now)
 }
 
-/// What the tables of one watch have said of their columns. Only the first says it, and one from which on there are
-/// more: a column that came stays, so that the rows of a watch never lose one.
+/// The columns that the tables of one watch have sent. Only the first table contains them, and one that needs more
+/// columns: an added column stays, so that the rows of a watch never lose one.
 #[derive(Default)]
 pub struct Heading {
     layout: Option<Layout>,
@@ -193,7 +193,7 @@ pub struct Heading {
 }
 
 impl Heading {
-    /// Of a watch that goes on from a list of these.
+    /// For a watch that continues from a list of these objects.
     pub fn after<'v>(resource: &Resource, objects: impl IntoIterator<Item = &'v Value>) -> Self {
         Heading { layout: Some(Layout::of(resource, objects)), told: false }
     }
@@ -228,7 +228,7 @@ fn row(layout: Layout, resource: &Resource, object: &Value, include: IncludeObje
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial_object_metadata(object),
         IncludeObject::Object => {
-            // Stored objects do not repeat what they are; on its own, one has to say it.
+            // Stored objects and list items have no `apiVersion` and `kind`; an object by itself needs them.
             let mut whole = object.clone();
             if let Some(fields) = whole.as_object_mut() {
                 fields.insert("apiVersion".to_owned(), resource.api_version().into());
@@ -246,7 +246,7 @@ fn row(layout: Layout, resource: &Resource, object: &Value, include: IncludeObje
     row
 }
 
-/// What is left of an object for a client that wants metadata only.
+/// The part of an object for a client that requests metadata only.
 pub fn partial_object_metadata(object: &Value) -> Value {
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})

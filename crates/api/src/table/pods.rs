@@ -1,4 +1,4 @@
-//! Pods: one word for all that its containers go through.
+//! Pods: one word that summarizes the state of all containers.
 
 use serde_json::{Value, json};
 use tally_core::time::Timestamp;
@@ -24,7 +24,7 @@ pub(super) static PODS: &[Column] = &[
     Column::text("Readiness Gates", "How many further conditions of readiness hold.", readiness_gates).wide(),
 ];
 
-/// What becomes of the containers, taken together.
+/// The summary of the containers.
 #[derive(Default)]
 struct Summary {
     reason: String,
@@ -61,15 +61,15 @@ impl Summary {
         summary
     }
 
-    /// Init containers run one after the other, so the first that has not done its part tells how far it is. Returns
-    /// whether there is one.
+    /// Init containers run one after the other, so the first unfinished one shows the progress. Returns whether there
+    /// is one.
     fn add_init_containers(&mut self, row: &Row) -> bool {
         let specs = row.list("/spec/initContainers");
         let sidecar = |spec: &&Value| spec["restartPolicy"] == "Always";
         self.containers += specs.iter().filter(sidecar).count();
 
         let mut initializing = false;
-        // Restarts of ordinary init containers are of no interest once they are through; those of sidecars stay.
+        // Restarts of ordinary init containers do not count after initialization; those of sidecars do.
         let (mut init_restarts, mut init_restart_at) = (0_i64, None);
         for (done, status) in row.list("/status/initContainerStatuses").iter().enumerate() {
             let is_sidecar = specs.iter().filter(sidecar).any(|spec| spec["name"] == status["name"]);
@@ -106,7 +106,7 @@ impl Summary {
         initializing
     }
 
-    /// The first container with something to tell gives the word.
+    /// The first container with a reason decides the word.
     fn add_containers(&mut self, row: &Row) {
         let mut running = false;
         let mut failure = None;
@@ -127,7 +127,7 @@ impl Summary {
                 self.ready += 1;
             }
         }
-        // One container is done and another is not: the Pod is what the other one says.
+        // If the first container with a reason is completed, the others decide.
         if self.reason == "Completed" {
             self.reason = match failure {
                 _ if running && row.condition_is_true("Ready") => "Running".to_owned(),
@@ -139,7 +139,7 @@ impl Summary {
     }
 }
 
-/// The state of that name a container is in.
+/// The state of a container, if it is the one with this name.
 fn object<'a>(status: &'a Value, state: &str) -> Option<&'a Value> {
     status["state"].get(state).filter(|state| !state.is_null())
 }
@@ -148,7 +148,7 @@ fn reason_of(state: &Value) -> &str {
     state["reason"].as_str().unwrap_or_default()
 }
 
-/// How a container ended, in one word.
+/// The reason why a container terminated, in one word.
 fn ended(terminated: &Value) -> String {
     let number = |field: &str| terminated[field].as_i64().unwrap_or_default();
     match (reason_of(terminated), number("signal")) {
@@ -186,7 +186,7 @@ fn readiness_gates(row: &Row) -> Value {
     format!("{}/{}", open.count(), gates.len()).into()
 }
 
-/// The condition of the row of a Pod that is through. Clients grey such rows out, or hide them.
+/// The condition of the row of a finished Pod. Clients grey such rows out, or hide them.
 pub(super) fn completed(pod: &Value) -> Option<Value> {
     let (reason, message) = match pod.pointer("/status/phase").and_then(Value::as_str)? {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

@@ -1,4 +1,4 @@
-//! Reading an object for its row, and the cells many kinds share.
+//! Access to an object for its row, and the cells that many kinds share.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use tally_core::time::Timestamp;
 
 use super::duration;
 
-/// What stands where there is nothing to show.
+/// The text for an absent value.
 pub(super) const NONE: &str = "<none>";
 
-/// An object being printed. Places in it are JSON pointers.
+/// An object being printed. Positions in it are JSON pointers.
 pub(super) struct Row<'a> {
     pub object: &'a Value,
     pub now: Timestamp,
@@ -33,7 +33,7 @@ impl<'a> Row<'a> {
         self.object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// How many entries a map or a list has.
+    /// The number of entries of a map or a list.
     pub fn count(&self, pointer: &str) -> usize {
         match self.object.pointer(pointer) {
             Some(Value::Object(map)) => map.len(),
@@ -50,7 +50,7 @@ impl<'a> Row<'a> {
         Timestamp::parse(self.text(pointer)).ok()
     }
 
-    /// How long ago it was; `<unknown>` if it is not there.
+    /// The time since then; `<unknown>` if it is absent.
     pub fn since(&self, pointer: &str) -> String {
         self.instant(pointer).map_or_else(|| "<unknown>".to_owned(), |start| duration::between(start, self.now))
     }
@@ -67,7 +67,7 @@ impl<'a> Row<'a> {
         self.is_set("/metadata/deletionTimestamp")
     }
 
-    /// The first condition of a type in `/status/conditions`: its status is `True`.
+    /// Whether the first condition of this type in `/status/conditions` has the status `True`.
     pub fn condition_is_true(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|condition| condition["status"] == "True")
     }
@@ -102,7 +102,7 @@ pub(super) fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
 }
 
-/// A LabelSelector as a client would write it: `b=c,!q,x in (y,z)`, in order of the keys. None: an operator nobody knows.
+/// A LabelSelector as a client would write it: `b=c,!q,x in (y,z)`, in order of the keys. None for an unknown operator.
 fn selector_text(selector: &Value) -> Option<String> {
     let mut parts: Vec<(&str, String)> = Vec::new();
     for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {

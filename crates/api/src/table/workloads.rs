@@ -1,4 +1,4 @@
-//! Kinds that keep Pods running. Tally stores them; nobody runs them here yet.
+//! Kinds that keep Pods running. Tally stores them; no controller here runs them yet.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What may change in a Job that is there, and in its status.
+//! What may change in an existing Job, and in its status.
 
 use serde_json::{Value, json};
 use tally_api::kinds::Part;
@@ -58,7 +58,7 @@ fn each_door_changes_its_own_part() {
     let status = update(&stored, Part::Status, patch).unwrap();
     assert_eq!((&status["spec"], &status["status"]), (&stored["spec"], &json!({"active": 1})), "LABEL-7");
     assert_eq!(status["metadata"]["labels"]["a"], "b", "LABEL-7");
-    // Labels that are taken away come back, through either door.
+    // Removed labels are set again, by both resources.
     for part in [Part::Main, Part::Status] {
         let updated = update(&stored, part, json!({"metadata": {"labels": null}})).unwrap();
         assert_eq!(updated["metadata"]["labels"], stored["metadata"]["labels"], "DEFAULT-3");
@@ -166,7 +166,7 @@ fn completions_change_in_tandem() {
     );
 }
 
-/// UPD-12: Jobs of old releases have no labels with a prefix, and go without.
+/// UPD-12: Jobs of old releases have no labels with a prefix, and need none.
 #[test]
 fn a_job_with_the_labels_of_old_releases_can_be_changed() {
     let mut old = create(job(json!({}))).unwrap();
@@ -183,7 +183,7 @@ fn a_job_with_the_labels_of_old_releases_can_be_changed() {
     );
 }
 
-/// What a patch of the template's Pod is refused with, without the value that is printed.
+/// The errors for a patch of the template's Pod, without the printed value.
 fn template_change(stored: &Value, pod: Value) -> Vec<String> {
     let errors = update(stored, Part::Main, json!({"spec": {"template": {"spec": pod}}})).err().unwrap_or_default();
     let ends = |error: &String| {
@@ -217,7 +217,7 @@ fn the_template_opens_while_the_job_holds_still() {
         let errors = template_change(&stored, json!({"nodeSelector": {"a": "b"}}));
         assert_eq!(errors, if open { &[][..] } else { &closed }, "{rule}: {}", stored["status"]);
     }
-    // The write that resumes it may still change what is open; the next one may not.
+    // The write that resumes the Job may still change the mutable fields; the next one may not.
     let patch = json!({"spec": {"suspend": false, "template": {"spec": {"nodeSelector": {"a": "b"}}}}});
     let resumed = update(&suspended, Part::Main, patch).unwrap();
     assert_eq!(template_change(&resumed, json!({"nodeSelector": {"z": "z"}})), closed, "UPD-7");
@@ -264,7 +264,7 @@ fn what_an_open_template_may_change() {
         let expected: &[&str] = if fine { &[] } else { &["spec.template.spec: field is immutable"] };
         assert_eq!(template_change(stored, patch.clone()), expected, "{rule}: {patch}");
     }
-    // UPD-8 and UPD-10: its metadata is free then, and only then.
+    // UPD-8 and UPD-10: only then may its metadata change.
     let patch = json!({"spec": {"template": {"metadata": {
         "annotations": {"n": "l"}, "labels": {"n": "l"}, "name": "nm", "finalizers": ["x.io/y"],
     }}}});
@@ -274,7 +274,7 @@ fn what_an_open_template_may_change() {
     assert!(errors.len() == 1 && errors[0].starts_with("spec.template: Invalid value: {"), "UPD-6: {errors:?}");
 }
 
-/// The rules themselves are tested where they live; here, that they are asked, and about the right things.
+/// The rules themselves are tested in their own crate; this tests that they are called, with the right arguments.
 #[test]
 fn a_status_is_held_to_its_rules() {
     let check = |rule: &str, stored: &Value, status: Value, expected: &[&str]| {
@@ -325,7 +325,7 @@ fn a_status_is_held_to_its_rules() {
              SuccessCriteriaMet=True",
         ],
     );
-    // Instants are compared, not texts; and with what the wire will drop of them.
+    // Times are compared as instants, not as text, and before the fraction is dropped.
     let started = update(&plain, Part::Status, json!({"status": {"startTime": time}})).unwrap();
     check("STATUSVAL-26", &started, json!({"startTime": "2024-05-01T12:00:00+02:00"}), &[]);
     let fixed = "field is immutable for unsuspended job once set";

@@ -1,4 +1,4 @@
-//! What a new Job becomes: defaults, labels, selector, names and warnings.
+//! The result of creating a Job: defaults, labels, selector, names and warnings.
 
 use serde_json::{Value, json};
 use tally_api::job::JobRules;
@@ -41,7 +41,7 @@ fn what_is_left_out_is_filled_in() {
         JobRules.default(&mut job);
         assert_eq!(job, once, "{rule} twice is once");
     }
-    // DEFAULT-7, and nothing but an object is needed.
+    // DEFAULT-7; any object is enough.
     for mut nothing in [json!({}), json!({"spec": {"template": {}}})] {
         JobRules.default(&mut nothing);
         assert_eq!(nothing["spec"]["template"]["spec"]["restartPolicy"], "Always");
@@ -61,12 +61,12 @@ fn labels_and_selector_are_generated() {
     };
     let app = json!({"app": "x"});
     let rows = [
-        // What the template had, what the Job had; then the labels of the template and those of the Job.
+        // The labels of the template and of the Job as sent; then the labels of the template and of the Job as stored.
         ("LABEL-2, DEFAULT-3", json!(null), json!(null), generated.clone(), generated.clone()),
         ("DEFAULT-3", app.clone(), json!(null), with(app.clone()), with(app.clone())),
         ("DEFAULT-3", app.clone(), json!({}), with(app.clone()), with(app.clone())),
         ("DEFAULT-3", app.clone(), json!({"mine": "y"}), with(app.clone()), json!({"mine": "y"})),
-        // The same labels, but its own.
+        // The same labels, but set by the user.
         ("DEFAULT-3", app.clone(), app.clone(), with(app.clone()), app.clone()),
         ("LABEL-2", json!({"job-name": "a"}), json!(null), generated.clone(), generated.clone()),
     ];
@@ -98,7 +98,7 @@ fn labels_and_selector_are_generated() {
     assert_eq!(job["metadata"]["labels"], app, "LABEL-4");
 }
 
-/// The reference works on a copy while it looks for a name, and the labels of the copy are not those of the template.
+/// Kubernetes works on a copy while it generates a name, and the labels of the copy are not those of the template.
 #[test]
 fn a_job_whose_name_is_generated_keeps_the_labels_its_template_was_given() {
     let app = json!({"app": "x"});
@@ -108,7 +108,7 @@ fn a_job_whose_name_is_generated_keeps_the_labels_its_template_was_given() {
     assert_eq!(create(sent).unwrap()["metadata"]["labels"]["job-name"], "generated");
 }
 
-/// LABEL-6: what readers are shown is not what is stored, so a write that changes nothing is one.
+/// LABEL-6: what readers see is not what is stored, so a write without changes is stored.
 #[test]
 fn labels_that_only_readers_see_are_told_to_the_store() {
     for (sent, completed) in [

@@ -1,4 +1,4 @@
-//! The Job's rules, one row or more a rule: what is accepted, and what is refused in which words.
+//! The Job's rules, one row or more per rule: what is accepted, what is refused, and the messages.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,7 +13,7 @@ use tally_core::time::Timestamp;
 
 const UID: &str = "0b1c";
 
-/// A Job called `a` of one container, with changes in the form of a merge patch.
+/// A Job named `a` with one container, with changes in the form of a merge patch.
 fn job(changes: Value) -> Value {
     let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
     let mut job = json!({"metadata": {"name": "a"}, "spec": {"template": {"spec": pod}}});
@@ -65,7 +65,7 @@ fn merge(to: &mut Value, from: &Value) {
     }
 }
 
-/// Puts a Job through what a create does to it, but for the metadata that all kinds share.
+/// Applies what a create does to a Job, except for the metadata that all kinds share.
 fn create(mut job: Value) -> Result<Value, Vec<String>> {
     JobRules.default(&mut job);
     let meta = job["metadata"].as_object_mut().unwrap();
@@ -81,7 +81,7 @@ fn refused(errors: Vec<tally_api::field::FieldError>) -> Result<(), Vec<String>>
     if errors.is_empty() { Ok(()) } else { Err(errors.iter().map(ToString::to_string).collect()) }
 }
 
-/// The Job that a merge patch makes of a stored one.
+/// The result of applying a merge patch to a stored Job.
 fn update(stored: &Value, part: Part, patch: Value) -> Result<Value, Vec<String>> {
     let mut new = stored.clone();
     merge(&mut new, &patch);

@@ -1,4 +1,4 @@
-//! What the spec of a Job may say (SPECVAL-9 to 24).
+//! Validation of the spec of a Job (SPECVAL-9 to 24).
 
 use serde_json::{Value, json};
 
@@ -210,7 +210,7 @@ fn success_policies() {
     }
 }
 
-/// DEFECT-7: the reference falls over such a Job.
+/// DEFECT-7: kube-apiserver panics on such a Job.
 #[test]
 fn a_success_policy_without_completions_is_refused_like_any_job_without_them() {
     let mut sent = success_rules(json!([{"succeededIndexes": "7", "succeededCount": 9}]));

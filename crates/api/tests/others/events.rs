@@ -1,4 +1,4 @@
-//! Events through both doors.
+//! Events through both API groups.
 
 use serde_json::{Value, json};
 use tally_api::others::event;
@@ -64,7 +64,7 @@ fn event_of_new_clients_says_who_reports_what() {
     ] {
         refused("NewEvent", with(field, value), message);
     }
-    // The same through the other door, in its words.
+    // The same in the other group, with its messages.
     let mut core = without_metadata(&event::to_core(&accepted("NewEvent", new_event())));
     accepted("Event", core.clone());
     core["reportingComponent"] = "".into();
@@ -91,7 +91,7 @@ fn only_the_series_of_a_new_event_goes_on() {
         other,
         Err("reportingController: Invalid value: \"x.io/d\": field is immutable"),
     );
-    // Old clients count up.
+    // Old clients increment the count.
     let count = |count: i64| json!({"count": count, "involvedObject": {"namespace": "ns"}});
     check_update("Event", count(3), count(4), Ok(()));
 }
@@ -110,7 +110,7 @@ fn event_has_two_forms_and_loses_nothing_between_them() {
     });
     assert_eq!(event::to_events(&core), new);
     assert_eq!(event::to_core(&new), core);
-    // What neither says, each form shows in its way.
+    // Each form shows unset fields in its own way.
     let bare = json!({"metadata": {"name": "e"}, "apiVersion": "v1", "kind": "Event"});
     assert_eq!(
         event::to_events(&bare),

@@ -1,4 +1,4 @@
-//! The kinds with few rules: what is filled in, what is refused and in which words.
+//! The kinds with few rules: defaults, errors and their messages.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod data;
@@ -35,7 +35,7 @@ fn read(resource: &Resource, body: &Value) -> Value {
     decode(resource, &bytes, Format::Json, FieldValidation::Strict).unwrap().object
 }
 
-/// What the registry does with a new object, as far as rules go.
+/// What the registry does with a new object, as far as rules are involved.
 fn create(kind: &str, body: &Value) -> Result<Value, String> {
     let resource = of(kind);
     let mut object = read(resource, body);
@@ -53,7 +53,7 @@ fn create(kind: &str, body: &Value) -> Result<Value, String> {
     if errors.is_empty() { Ok(object) } else { Err(told(resource, &errors)) }
 }
 
-/// A write over `old`, whole: what is not in `body` is taken away.
+/// Replaces `old` as a whole: fields that are not in `body` are removed.
 fn update(kind: &str, old: &Value, body: &Value, part: Part) -> Result<Value, String> {
     let resource = of(kind);
     let mut new = read(resource, body);
@@ -71,13 +71,13 @@ fn update(kind: &str, old: &Value, body: &Value, part: Part) -> Result<Value, St
     if errors.is_empty() { Ok(new) } else { Err(told(resource, &errors)) }
 }
 
-/// The message without its beginning `Kind "a" is invalid: `.
+/// The message without its prefix `Kind "a" is invalid: `.
 fn told(resource: &Resource, errors: &[tally_api::field::FieldError]) -> String {
     let message = Failure::invalid(resource.group, resource.kind, "a", errors).message;
     message.split_once(" is invalid: ").unwrap().1.to_owned()
 }
 
-/// The object without metadata and type, or what is wrong with it.
+/// The object without metadata and type, or its errors.
 #[track_caller]
 fn check(kind: &str, body: Value, expected: Result<Value, &str>) {
     let got = create(kind, &body).map(|object| without_metadata(&object));
@@ -130,7 +130,7 @@ fn namespace_is_active_labelled_and_held_by_its_content() {
     refused("Namespace", json!({"metadata": {"name": "a.b"}}), {
         "metadata.name: Invalid value: \"a.b\": must not contain dots"
     });
-    // The label cannot hold such a name either.
+    // Such a name is not a valid label value either.
     let long = "a".repeat(64);
     let expected = format!(
         "[metadata.name: Invalid value: \"{long}\": must be no more than 63 characters, \

@@ -1,4 +1,4 @@
-//! Objects that break every rule are refused, not stumbled over.
+//! Objects that break every rule are refused without a panic.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use tally_api::catalog;
 use tally_api::kinds::Part;
 use tally_core::time::Timestamp;
 
-/// Fields the rules look for.
+/// Fields that the rules read.
 const NAMES: &[&str] = &[
     "accessModes",
     "addresses",

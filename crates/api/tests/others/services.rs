@@ -105,7 +105,7 @@ fn service_is_refused_with_bad_ports_and_types() {
     }
 }
 
-/// A Service with one port and these fields besides.
+/// A Service with one port and these other fields.
 fn with(fields: Value) -> Value {
     let mut spec = json!({"ports": [{"port": 80}]});
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

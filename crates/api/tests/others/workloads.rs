@@ -1,4 +1,4 @@
-//! Deployments and their like.
+//! Deployments and similar kinds.
 
 use serde_json::{Value, json};
 use tally_api::kinds::Part;

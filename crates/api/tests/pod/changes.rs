@@ -1,4 +1,4 @@
-//! What the server makes of a Pod, what may change about it, and what happens to it besides.
+//! The result of creating a Pod, its allowed changes, and the other operations on it.
 
 use serde_json::{Value, json};
 use tally_api::field::At;
@@ -74,7 +74,7 @@ fn label_keys_take_the_pods_labels() {
     assert_eq!(texts(&PodRules.validate_create(&pod)), [""; 0]);
 }
 
-/// What a change of a stored Pod's spec is refused for, and the generation it has then.
+/// The errors for a change of a stored Pod's spec, and the generation afterwards.
 fn check_change(stored: Value, spec: Value, told: &[&str], generation: i64) {
     let old = created(stored);
     let mut new = old.clone();
@@ -184,7 +184,7 @@ fn amounts_that_mean_the_same_are_no_change() {
     );
 }
 
-/// What a new status is refused for, on a Pod that never restarts and ran on node `n` with status `stored`.
+/// The errors for a new status, on a Pod that never restarts and ran on node `n` with status `stored`.
 fn check_status(stored: Value, status: Value, told: &[&str]) {
     let mut old = created(json!({ "restartPolicy": "Never", "nodeName": "n" }));
     merge(&mut old["status"], stored);

@@ -1,4 +1,4 @@
-//! Pods at the door: what is filled in, what is refused and in which words, what may change.
+//! The Pod's rules: defaults, errors and their messages, allowed changes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod changes;
@@ -14,7 +14,7 @@ use tally_core::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_714_557_600);
 
-/// A Pod as a client sends it, filled in.
+/// A Pod as a client sends it, with defaults.
 fn received(pod: &Value) -> Value {
     let body = serde_json::to_vec(pod).unwrap();
     let mut pod = decode_as("", "v1", "Pod", &body, Format::Json, FieldValidation::Strict).expect("decodes").object;
@@ -22,7 +22,7 @@ fn received(pod: &Value) -> Value {
     pod
 }
 
-/// A Pod named `p` with one container; `spec` adds to it or overrides.
+/// A Pod named `p` with one container; `spec` is merged into its spec.
 fn written(spec: Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" },
@@ -48,13 +48,13 @@ fn texts(errors: &[FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// What a Pod with this spec is refused for. Where a text ends in `...`, its beginning is enough.
+/// The errors for a Pod with this spec. If a text ends in `...`, only its beginning is compared.
 fn check(spec: Value, told: &[&str]) {
     let pod = created(spec.clone());
     compare(&texts(&PodRules.validate_create(&pod)), told, &spec);
 }
 
-/// The same of one container that has these fields besides name and image.
+/// The errors for one container that has these fields in addition to name and image.
 fn check_container(fields: Value, told: &[&str]) {
     let mut container = json!({ "name": "c", "image": "i" });
     merge(&mut container, fields);

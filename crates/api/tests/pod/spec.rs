@@ -1,4 +1,4 @@
-//! What a spec is refused for, part by part.
+//! The errors of a spec, part by part.
 
 use serde_json::json;
 
@@ -47,7 +47,7 @@ fn containers_are_checked() {
             "spec.containers[0].restartPolicyRules[0].exitCodes.operator: Unsupported value: \"Is\": supported values: \"In\", \"NotIn\"",
         ],
     );
-    // Of an init container only the first is told.
+    // For an init container only the first error is reported.
     let rules = json!([{ "action": "Restart", "exitCodes": { "operator": "Is" } }]);
     check(
         json!({ "initContainers": [{ "name": "n", "image": "i", "restartPolicyRules": rules }] }),

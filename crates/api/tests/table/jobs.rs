@@ -72,7 +72,7 @@ fn job_duration_ends_with_the_job_print_4() {
         (started(json!({"completionTime": "2026-05-01T10:02:10Z"})), "Running", "2m5s"),
         (started(json!({"completionTime": "2026-05-01T10:00:04Z"})), "Running", "0s"),
         (started(json!({"completionTime": "2026-05-01T10:00:03Z"})), "Running", "<invalid>"),
-        // DEFECT-18: the reference goes on counting.
+        // DEFECT-18: in Kubernetes the duration continues to grow.
         (started(failed("2026-05-01T10:01:05Z")), "Failed", "60s"),
         (started(json!({"conditions": [{"type": "Failed", "status": "True"}]})), "Failed", "9m55s"),
     ] {
@@ -110,7 +110,7 @@ fn cronjobs() {
     check(cron, object, "a | */5 * * * * | Etc/UTC | True | 2 | 60s | 10m | x,z | y,w:1 | <none>");
 }
 
-/// Columns and cells of a table: `8: a <none>` for eight columns and the last cell of each row.
+/// The number of columns, and the number of cells and the last cell of each row: `8: 8 <none>`.
 fn shape(table: &Value) -> String {
     let columns = table["columnDefinitions"].as_array();
     let rows = table["rows"].as_array().unwrap().iter().map(|row| row["cells"].as_array().unwrap());

@@ -1,4 +1,4 @@
-//! Tables as `kubectl get` shows them, one row a check.
+//! Tables as `kubectl get` shows them, one row per check.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod jobs;
@@ -32,7 +32,7 @@ fn object(mut object: Value) -> Value {
     object
 }
 
-/// The cells, joined by a bar.
+/// The cells, joined with ` | `.
 fn row(resource: &Resource, given: Value) -> String {
     let cells = cells(resource, &object(given), now());
     let text = |cell: &Value| cell.as_str().map_or_else(|| cell.to_string(), str::to_owned);
@@ -346,7 +346,7 @@ fn rows_of_pods_that_are_through_say_so() {
     assert_eq!(conditions("Failed"), condition("Failed", "The pod failed."));
 }
 
-/// Any JSON, with the names tables look for more often than others.
+/// Any JSON, with the names that tables read more often than others.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

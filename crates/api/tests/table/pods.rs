@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{check, conditions, pods, row};
 
-/// The columns that are not wide, of a Pod with that many containers of that status.
+/// The columns READY, STATUS and RESTARTS of a Pod with this spec and status.
 #[track_caller]
 fn check_pod(spec: Value, status: Value, expected: &str) {
     check_whole_pod(json!({"spec": spec, "status": status}), expected);
@@ -61,7 +61,7 @@ fn pod_status_by_containers() {
         (vec![running(true, 2)], ready(), "1/2 | Running | 2"),
         (vec![running(false, 0), running(true, 1)], json!([]), "1/2 | Running | 1"),
         (vec![waiting("CrashLoopBackOff")], json!([]), "0/2 | CrashLoopBackOff | 0"),
-        // The first container tells, if it has something to tell.
+        // The first container with a reason decides.
         (vec![waiting("ImagePullBackOff"), ended(1, 0, "Error")], json!([]), "0/2 | ImagePullBackOff | 0"),
         (vec![waiting(""), ended(1, 0, "Error")], json!([]), "0/2 | Error | 0"),
         (vec![ended(137, 9, "")], json!([]), "0/2 | Signal:9 | 0"),
@@ -71,7 +71,7 @@ fn pod_status_by_containers() {
         (vec![ended(0, 0, "Completed"), running(true, 0)], ready(), "1/2 | Running | 0"),
         (vec![ended(0, 0, "Completed"), running(true, 0)], json!([]), "1/2 | NotReady | 0"),
         (vec![ended(0, 0, "Completed"), running(false, 0)], ready(), "0/2 | Completed | 0"),
-        // What failed is told rather than what is done.
+        // A failed container takes precedence over completed ones.
         (vec![ended(0, 0, "Completed"), ended(3, 0, "Error")], json!([]), "0/2 | Error | 0"),
         (vec![ended(0, 0, "Completed"), ended(3, 0, ""), ended(4, 0, "")], json!([]), "0/2 | ExitCode:3 | 0"),
         (vec![ended(0, 0, "Completed"), ended(3, 0, "Error"), running(true, 0)], json!([]), "1/2 | Error | 0"),
@@ -111,7 +111,7 @@ fn pod_status_while_it_initializes() {
         }
         check_pod(spec.clone(), status, expected);
     }
-    // An init container that is run again when all is well changes nothing.
+    // After initialization, an init container that runs again shows in the status, but its restarts do not count.
     let again = json!({
         "phase": "Running", "conditions": conditions("Initialized"), "initContainerStatuses": [named("i", json!({"restartCount": 7}))],
         "containerStatuses": [running(true, 1)],

@@ -1,7 +1,7 @@
-//! How a Pod comes to a node: new, or known from an earlier life of the node. Then nothing of it runs any more, and what
-//! its containers did is in two places: in the status that was stored, and in the record of how processes ended. A run
-//! that the status shows as ended is taken from there and not reported again; one that is on record comes next; of the
-//! rest nobody knows.
+//! How a Pod comes to a node: it is new, or known from an earlier run of the node. In the second case no process of it
+//! runs any more, and the history of its containers is in two places: the stored status, and the shim's record of how
+//! processes ended. A run that the status shows as ended is taken from the status and not reported again; next come the
+//! runs in the record; the end of any other run is unknown.
 
 use tally_core::time::Timestamp;
 
@@ -11,7 +11,7 @@ use crate::pod::{ContainerStatus, Pod, Role, Terminated};
 use crate::port::{Attempt, Found};
 
 impl Machine {
-    /// `found` is what the record has of this Pod.
+    /// `found` is what the shim's record has about this Pod.
     pub fn adopt(pod: Pod, found: &[Found], now: Timestamp) -> Self {
         let mut told = Told::default();
         if pod.status.start_time.is_none() {
@@ -30,7 +30,7 @@ impl Machine {
             let of = |number| Attempt { pod: pod.uid().clone(), container: spec.name.clone(), number };
             if let Some((number, how, news)) = latest_run(stored, latest, of, now) {
                 container.last = stored.and_then(|stored| last_before(stored, number));
-                // The wait goes on from when it ended, not from now.
+                // The back-off continues from the end of the run, not from now.
                 let from = how.finished_at.unwrap_or(now).min(now);
                 container.delay = container::delay_after(number);
                 container.end(number, how, from);
@@ -60,7 +60,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// The half that does has had a crash of its own: nothing runs any more, and what is known of it has been found.
+    /// The shim has crashed: no process runs any more, and what is known about the processes is in `found`.
     pub fn recover(&mut self, found: &[Found], now: Timestamp) {
         self.checks.clear();
         self.setup.interrupt();
@@ -90,7 +90,7 @@ fn restarted(attempt: &Attempt, since: Option<Timestamp>, now: Timestamp) -> Ter
     unknown(attempt, since, container::RESTARTED, message, now)
 }
 
-/// The latest run of a container, how it ended, and whether that is news.
+/// The latest run of a container, how it ended, and whether the stored status lacks that end.
 fn latest_run(
     stored: Option<&ContainerStatus>,
     found: Option<&Found>,
@@ -100,7 +100,7 @@ fn latest_run(
     let shown = stored.and_then(|stored| {
         let number = |ended: &Terminated| container::number_of(&ended.container_id).unwrap_or(stored.restart_count);
         let ended = stored.state.terminated.as_ref().or(stored.last_state.terminated.as_ref());
-        // Where a run is shown, it is the one after the last that ended.
+        // If a running state is shown, it belongs to the run after the last one that ended.
         let running = stored.state.running.as_ref();
         let ended = ended.filter(|_| running.is_none()).map(|ended| (number(ended), ended.clone(), false));
         ended.or_else(|| {
@@ -119,7 +119,7 @@ fn latest_run(
     });
     match (shown, recorded) {
         (Some(shown), Some(recorded)) if recorded.0 > shown.0 => Some(recorded),
-        // The same run: known to have ended, or only known to have begun.
+        // The same run: its end is recorded, or only its start.
         (Some(shown), Some(recorded)) if recorded.0 == shown.0 && shown.2 => Some(recorded),
         (Some(shown), _) => Some(shown),
         (None, recorded) => recorded,
@@ -138,14 +138,14 @@ fn unknown(attempt: &Attempt, since: Option<Timestamp>, reason: &str, message: &
     }
 }
 
-/// How the run before this one ended, as far as the status tells.
+/// How the run before this one ended, as far as the status shows.
 fn last_before(stored: &ContainerStatus, number: u32) -> Option<Terminated> {
     let shown = [stored.state.terminated.as_ref(), stored.last_state.terminated.as_ref()];
     let before = |ended: &&Terminated| container::number_of(&ended.container_id).is_some_and(|of| of < number);
     shown.into_iter().flatten().find(before).cloned()
 }
 
-/// Where a main container has run, the init containers had done their work, even if nothing is known of them.
+/// If a main container has run, the init containers had completed, even if nothing is known about them.
 fn initialized_before(pod: &Pod, containers: &mut [Container], now: Timestamp) {
     if !containers.iter().any(|container| container.role == Role::Main && !container.is_fresh()) {
         return;

@@ -1,4 +1,4 @@
-//! Probes and hooks: when they run and what follows from them.
+//! Probes and hooks: when they run and what their results lead to.
 
 use serde_json::Value;
 use tally_core::time::{Span, Timestamp};
@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::pod::{Container, Handler, Probe};
 use crate::port::{Check, Deed};
 
-/// A hook may take as long as it wants; what must end ends with its container.
+/// In practice a hook has no timeout of its own; a hook that must end is ended together with its container.
 const HOOK_TIMEOUT: Span = Span::from_seconds(24 * 3600);
 
 #[derive(Debug, Default)]
@@ -22,11 +22,11 @@ pub struct Probes {
 
 #[derive(Debug, Default)]
 pub struct Probing {
-    /// What it says, once it has said the same often enough.
+    /// The result, once it has been the same often enough.
     pub passed: Option<bool>,
     next_at: Option<Timestamp>,
     under_way: bool,
-    /// The last outcome, and how often in a row.
+    /// The last outcome, and how many times in a row it occurred.
     last: Option<(bool, u32)>,
 }
 
@@ -38,7 +38,7 @@ pub enum Hook {
     Done,
 }
 
-/// A check under way.
+/// A check in progress.
 #[derive(Debug)]
 pub struct Asked {
     at: usize,
@@ -56,7 +56,7 @@ pub enum What {
 }
 
 impl Machine {
-    /// Looks after what runs: hooks of what has just started, probes, and the end of what a probe has condemned.
+    /// Handles running containers: hooks of those just started, probes, and stopping those that failed a probe.
     pub(super) fn watch_over(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
         for at in 0..self.containers.len() {
             let State::Running { since, .. } = self.containers[at].state else { continue };
@@ -65,7 +65,7 @@ impl Machine {
                 continue;
             }
             let Some(spec) = self.spec(at) else { continue };
-            // The common case: nothing to look after.
+            // The common case: no hook and no probe.
             if spec.lifecycle.post_start.is_none()
                 && spec.startup_probe.is_none()
                 && spec.liveness_probe.is_none()
@@ -139,7 +139,7 @@ impl Machine {
         }
     }
 
-    /// Has a check made. One that makes no sense fails at once.
+    /// Requests a check. An invalid check fails at once.
     pub(super) fn ask_for(
         &mut self,
         at: usize,
@@ -171,7 +171,7 @@ impl Machine {
     fn found_out(&mut self, asked: &Asked, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
         let Asked { at, number, what } = *asked;
         let Some(container) = self.containers.get_mut(at) else { return };
-        // What is said of a run that has ended is of no interest.
+        // Results for a run that has ended are ignored.
         if !container.is_alive() || container.number() != Some(number) {
             return;
         }
@@ -236,7 +236,7 @@ impl Machine {
         }
     }
 
-    /// This run must end. What comes after it is for the restart policy to say.
+    /// This run must end. The restart policy decides whether another one follows.
     fn condemn(&mut self, at: usize, kill_at: Timestamp) {
         if let Some(container) = self.containers.get_mut(at).filter(|container| container.stop.is_none()) {
             container.stop = Some(Stop::new(kill_at));
@@ -244,7 +244,7 @@ impl Machine {
     }
 }
 
-/// What a probe or hook does. Err: it makes no sense.
+/// What a probe or hook does. Err: its definition is invalid.
 pub(super) fn check(spec: &Container, handler: &Handler, node: &Options) -> Result<Check, String> {
     let host = |named: &str| if named.is_empty() { node.address.clone() } else { named.to_owned() };
     if let Some(exec) = &handler.exec {

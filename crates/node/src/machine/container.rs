@@ -8,16 +8,16 @@ use super::stop::Stop;
 use crate::pod::{self, RestartPolicy, Role, Terminated};
 use crate::port::{Attempt, Exit, Failure};
 
-/// How a run ends that could not begin.
+/// The exit code of a run that could not be started.
 pub const CANNOT_START: i32 = 128;
-/// How a run ends that was killed, or of which nothing is known.
+/// The exit code of a run that was killed, or whose end is unknown.
 pub const KILLED: i32 = 137;
 
-/// What is said of a run that the node itself has ended, or lost sight of.
+/// The reasons for a run that the node itself ended, or whose end it did not observe.
 pub const RESTARTED: &str = "NodeRestarted";
 pub const UNKNOWN: &str = "ContainerStatusUnknown";
 
-/// Before a container is started again it waits: not at all, 10 s, 20 s ... 5 min. After a run this long it begins anew.
+/// The back-off before a restart: none, 10 s, 20 s ... 5 min. A run of at least `LONG_RUN` resets it.
 const FIRST_DELAY: Span = Span::from_seconds(10);
 const LONGEST_DELAY: Span = Span::from_seconds(300);
 const LONG_RUN: Span = Span::from_seconds(600);
@@ -28,15 +28,15 @@ pub struct Container {
     pub state: State,
     /// How the run before this one ended.
     pub last: Option<Terminated>,
-    /// Why it is not started.
+    /// Why the container is not started.
     pub waiting: Option<Failure>,
-    /// The machine had no room for it: not before then. So often in a row.
+    /// The machine lacked resources for the start: the time of the next attempt, and the number of failures in a row.
     pub not_before: Option<Timestamp>,
     pub hitches: u32,
-    /// How long it waits for the start after this run, and after the next.
+    /// The back-off before the restart after this run, and after the next one.
     pub wait: Span,
     pub delay: Span,
-    /// It has been told of its waiting to be restarted.
+    /// An event has reported that the container waits for its restart.
     pub backs_off: bool,
     pub hook: Hook,
     pub probes: Probes,
@@ -46,7 +46,7 @@ pub struct Container {
 #[derive(Debug)]
 pub enum State {
     Fresh,
-    /// `previous`: how the run before ended, shown until this one runs.
+    /// `previous`: how the run before ended; shown until this run has started.
     Starting {
         number: u32,
         previous: Option<Terminated>,
@@ -55,7 +55,7 @@ pub enum State {
         number: u32,
         since: Timestamp,
     },
-    /// `again_at`: not before then, if it is started again at all.
+    /// `again_at`: the earliest time of a restart, if the container is restarted at all.
     Ended {
         number: u32,
         how: Terminated,
@@ -98,7 +98,7 @@ impl Container {
         }
     }
 
-    /// Of the run that has ended, unless another has begun.
+    /// The exit code of the run that has ended, unless another run has begun.
     pub fn exit_code(&self) -> Option<i32> {
         match &self.state {
             State::Ended { how, .. } => Some(how.exit_code),
@@ -106,12 +106,13 @@ impl Container {
         }
     }
 
-    /// Its last run did not end by itself: the node was stopped or killed.
+    /// The container's last run did not end by itself: the node was stopped or killed.
     pub fn was_lost(&self) -> bool {
         matches!(&self.state, State::Ended { how, .. } if how.reason == RESTARTED || how.reason == UNKNOWN)
     }
 
-    /// The wait before a restart is for those that fail by themselves; what the node has ended starts again at once.
+    /// The back-off is for containers that fail by themselves; a container that the node has ended is restarted at
+    /// once.
     pub fn hurry_if_lost(&mut self, now: Timestamp) {
         let lost = self.was_lost();
         if let State::Ended { again_at, .. } = &mut self.state
@@ -122,7 +123,7 @@ impl Container {
         }
     }
 
-    /// Whether it is started again after it has ended so.
+    /// Whether the container is restarted after it has ended with this exit code.
     pub fn restarts(&self, spec: &pod::Container, policy: RestartPolicy, code: i32) -> bool {
         let policy = match spec.restart_policy.as_deref() {
             Some("Always") => RestartPolicy::Always,
@@ -130,7 +131,8 @@ impl Container {
             Some("Never") => RestartPolicy::Never,
             _ => policy,
         };
-        // All of them say Restart: see `ready_to_start`. An init container that has done its work is not asked for more.
+        // All rules have the action Restart: see `ready_to_start`. An init container that has succeeded is not
+        // restarted.
         if spec.restart_policy_rules.iter().any(|rule| rule.matches(code)) && (self.role != Role::Init || code != 0) {
             return true;
         }
@@ -159,7 +161,7 @@ impl Container {
         self.stop = None;
     }
 
-    /// The number of the run that now begins.
+    /// Begins the next run and returns its number.
     pub fn begin(&mut self) -> u32 {
         let (number, previous) = match std::mem::replace(&mut self.state, State::Fresh) {
             State::Ended { number, how, .. } => (number.saturating_add(1), Some(how)),
@@ -170,7 +172,7 @@ impl Container {
         number
     }
 
-    /// The run that was to begin left no trace: it is as it was before.
+    /// The run that was to begin left no record: restores the state before it.
     pub fn never_began(&mut self) {
         if let State::Starting { number, previous } = &mut self.state {
             let number = *number;
@@ -184,7 +186,7 @@ impl Container {
         }
     }
 
-    /// It was to begin, and the machine had no room for it: it is tried again, later each time.
+    /// The machine lacked resources for the start: the start is retried, with an increasing delay.
     pub fn postpone(&mut self, failure: Failure, now: Timestamp) {
         self.never_began();
         self.waiting = Some(failure);
@@ -192,7 +194,7 @@ impl Container {
         self.hitches = self.hitches.saturating_add(1);
     }
 
-    /// It has come up: its hook has run and its startup probe has passed.
+    /// The container has started: its postStart hook has run and its startup probe has passed.
     pub fn has_started(&self, spec: &pod::Container) -> bool {
         let up = spec.lifecycle.post_start.is_none() || self.hook == Hook::Done;
         let passed = spec.startup_probe.is_none() || self.probes.startup.passed == Some(true);
@@ -210,7 +212,7 @@ impl Container {
     }
 }
 
-/// How long to wait after so many restarts.
+/// The back-off after this number of restarts.
 pub fn delay_after(restarts: u32) -> Span {
     (0..restarts.min(16)).fold(Span::ZERO, |delay, _| following(delay))
 }
@@ -219,12 +221,12 @@ fn following(delay: Span) -> Span {
     if delay < FIRST_DELAY { FIRST_DELAY } else { Span::from_millis(delay.millis() * 2).min(LONGEST_DELAY) }
 }
 
-/// As in `containerID`. It names the run, so that a run can be told from the one before.
+/// As in `containerID`. The ID contains the run's number, so that a run can be distinguished from the one before.
 pub fn id(attempt: &Attempt) -> String {
     format!("process://{}/{}/{}", attempt.pod, attempt.container, attempt.number)
 }
 
-/// The number of the run that an ID names.
+/// The run's number in an ID.
 pub fn number_of(id: &str) -> Option<u32> {
     id.strip_prefix("process://")?.rsplit('/').next()?.parse().ok()
 }

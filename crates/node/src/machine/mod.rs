@@ -1,12 +1,12 @@
-//! One Pod on this node: what its containers do, what to do next, and what to say about it. No I/O and no clock.
+//! One Pod on this node: what its containers do, what to do next, and what to report about it. No I/O and no clock.
 //!
-//! The machine is told three kinds of things: what the API shows of the Pod (`observe`), what became of its processes
-//! (`hear`), and what became of its own requests (`told`). After any of them `proceed` looks at everything there is
-//! and says what to do now: deeds for the half that does, events, and when to look again. It may be called at any time:
-//! if nothing has changed, it does nothing.
+//! The state machine has three kinds of input: the Pod as the API shows it (`observe`), what happened to its processes
+//! (`hear`), and the responses to its own requests (`read`, `written`, `removed`). After each input `proceed` evaluates
+//! the whole state and returns what to do now: commands for the half that acts, events, and the next wake-up time.
+//! `proceed` may be called at any time: if nothing has changed, it does nothing.
 //!
-//! A Pod ends in this order: its containers have ended, the phase Succeeded or Failed is in the API, and only then, if
-//! it is being deleted, the Pod is let go.
+//! A Pod ends in this order: its containers have ended, the phase Succeeded or Failed is stored in the API, and only
+//! then, if the Pod is being deleted, the node removes it.
 
 mod adopt;
 mod checks;
@@ -36,13 +36,13 @@ pub use told::{Ask, Heard, is_tracked};
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-/// What `proceed` leads to.
+/// The output of `proceed`.
 #[derive(Debug, Default)]
 pub struct Effects {
     pub deeds: Vec<Deed>,
     pub events: Vec<Event>,
     pub wake_at: Option<Timestamp>,
-    /// Checks of all Pods are numbered from here.
+    /// The number of the last check; checks of all Pods share one sequence.
     pub last_check: u64,
 }
 
@@ -65,31 +65,31 @@ impl Effects {
 
 #[derive(Debug)]
 pub struct Machine {
-    /// As last seen.
+    /// As last observed.
     pod: Pod,
     /// In the order of `Pod::containers`.
     containers: Vec<Container>,
-    /// When this node took the Pod on.
+    /// When this node accepted the Pod.
     taken_at: Timestamp,
     setup: Setup,
-    /// Probes and hooks under way.
+    /// Probes and hooks in progress.
     checks: BTreeMap<u64, Asked>,
     ending: Option<Ending>,
-    /// How it ended, once nothing of it runs any more.
+    /// How the Pod ended, set once no process of it runs any more.
     verdict: Option<Phase>,
     told: Told,
     lives: Lives,
-    /// The object is gone.
+    /// The object is deleted.
     gone: bool,
     cleaning: bool,
 }
 
-/// What is known of the restarts of the node that this attempt of a Job did not survive.
+/// What is known about the restarts of the node that ended a Pod of this attempt of a Job.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lives {
-    /// So many before this Pod. None: nobody has looked yet.
+    /// The number of such restarts before this Pod. None: the record has not been consulted yet.
     before: Option<u32>,
-    /// With that of this Pod, they are on record.
+    /// These restarts, including the one that ended this Pod, are recorded.
     on_record: bool,
 }
 
@@ -97,22 +97,22 @@ struct Lives {
 struct Ending {
     why: Why,
     begun_at: Timestamp,
-    /// What still runs then is killed.
+    /// Processes that still run at this time are killed.
     kill_at: Timestamp,
-    /// Nothing had failed by itself, for good, as far as was known when it began.
+    /// No container had failed for good by itself, as far as was known when the ending began.
     unharmed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// The main containers have ended and are not started again.
+    /// The main containers have ended and are not restarted.
     Finished,
     /// An init container failed for good.
     FailedInit,
     Deleted,
     Deadline,
     Shutdown,
-    /// Somebody else has said how it ended.
+    /// Another client of the API has set a terminal phase.
     Overruled,
     Gone,
 }
@@ -130,10 +130,10 @@ impl Machine {
         self.pod.metadata.resource_version
     }
 
-    /// Takes the Pod as the API shows it, unless something newer is known.
+    /// Stores the Pod as the API shows it, unless a newer version is known.
     pub fn observe(&mut self, mut pod: Pod) {
         if pod.unreadable.is_some() {
-            // What was to be done is known from before; whether it is to go is still heard.
+            // Keep the spec that was readable before; a deletion in the new metadata still takes effect.
             (pod.spec, pod.unreadable) = (self.pod.spec.clone(), self.pod.unreadable.clone());
         }
         if pod.metadata.resource_version < self.revision() {
@@ -149,12 +149,12 @@ impl Machine {
         self.pod = pod;
     }
 
-    /// There is no such Pod any more, and nobody left to tell about it.
+    /// The Pod no longer exists, so there is no object left to report to.
     pub fn lose(&mut self) {
         self.gone = true;
     }
 
-    /// Takes a report about this Pod.
+    /// Applies a report about this Pod.
     pub fn hear(&mut self, report: Report, now: Timestamp, out: &mut Effects) {
         match report {
             Report::Prepared { .. } => self.prepared(now),
@@ -170,7 +170,7 @@ impl Machine {
         }
     }
 
-    /// Does what is to be done now. `drain_within`: the node stops within this time, and starts nothing any more.
+    /// Takes all steps that are due now. `drain_within`: the node stops within this time and starts no new containers.
     pub fn proceed(&mut self, drain_within: Option<Span>, node: &Options, now: Timestamp, out: &mut Effects) {
         self.look_for_an_end(drain_within, now, out);
         if self.ending.is_some() {
@@ -187,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// Nothing of it runs, and nothing is about to.
+    /// No process of the Pod runs or is about to be started.
     fn is_still(&self) -> bool {
         !self.setup.is_under_way() && !self.containers.iter().any(Container::is_alive)
     }
@@ -196,27 +196,27 @@ impl Machine {
         self.gone
     }
 
-    /// The last deed has been asked for.
+    /// The last command for this Pod (`Clean`) has been issued.
     pub fn is_cleaning(&self) -> bool {
         self.cleaning
     }
 
-    /// There is nothing left to do about it as long as the object stays.
+    /// Nothing is left to do for the Pod as long as the object exists.
     pub fn is_settled(&self) -> bool {
         !self.gone && self.is_over() && self.is_still() && !self.may_go()
     }
 
-    /// Nothing of it runs, and if it has ended, the API knows.
+    /// No process of the Pod runs, and if the Pod has ended, its end is stored in the API.
     pub fn is_at_rest(&self) -> bool {
         self.is_still() && (self.gone || self.verdict.is_none() || self.is_over())
     }
 
-    /// It has ended, and the API knows everything.
+    /// The Pod has ended, and its complete status is stored in the API.
     pub fn is_over(&self) -> bool {
         self.verdict.is_some() && self.pod.status.phase.is_terminal() && self.told.is_up_to_date()
     }
 
-    /// What the Pod is to be ended for, if it is not ending already.
+    /// Determines why the Pod has to end, if it is not ending already.
     fn look_for_an_end(&mut self, drain_within: Option<Span>, now: Timestamp, out: &mut Effects) {
         if self.gone {
             self.end(Why::Gone, now, now);
@@ -229,7 +229,8 @@ impl Machine {
             self.end(Why::Overruled, now, now + self.grace());
         }
         if let Some(grace) = self.pod.grace() {
-            // From when it was heard of: what is stored has whole seconds only. A shorter one may follow.
+            // Count from the time of observation: the stored timestamp has whole seconds only. A shorter grace period
+            // may follow.
             let begun_at = match self.ending {
                 Some(Ending { why: Why::Deleted, begun_at, .. }) => begun_at,
                 _ => now,
@@ -259,7 +260,7 @@ impl Machine {
         }
     }
 
-    /// The first reason stands; the time can only become shorter.
+    /// The first reason stays; the deadline can only become earlier.
     fn end(&mut self, why: Why, now: Timestamp, kill_at: Timestamp) {
         let unharmed = self.ending.is_some() || self.is_unharmed();
         let ending = self.ending.get_or_insert(Ending { why, begun_at: now, kill_at, unharmed });
@@ -286,7 +287,7 @@ impl Machine {
         })
     }
 
-    /// Whether the main containers have all ended for good.
+    /// Whether all main containers have ended for good.
     fn has_finished(&self) -> bool {
         let policy = self.pod.spec.restart_policy;
         !self.containers.is_empty()
@@ -296,7 +297,7 @@ impl Machine {
             })
     }
 
-    /// Says how it ended, once nothing runs any more. Nothing is ever started after that.
+    /// Decides the verdict once no process runs any more. Nothing is started after that.
     fn judge(&mut self, now: Timestamp) {
         let Some(ending) = self.ending.filter(|_| self.verdict.is_none() && !self.gone) else { return };
         if !self.is_still() {
@@ -310,7 +311,7 @@ impl Machine {
         self.verdict = Some(match ending.why {
             Why::Overruled => self.pod.status.phase,
             Why::Deadline | Why::FailedInit => Phase::Failed,
-            // Work that is done is done, even where it was about to be stopped.
+            // Completed work counts as success, even if the Pod was about to be stopped.
             Why::Finished | Why::Deleted | Why::Shutdown | Why::Gone if succeeded => Phase::Succeeded,
             Why::Finished | Why::Deleted | Why::Shutdown | Why::Gone => Phase::Failed,
         });
@@ -326,7 +327,7 @@ impl Machine {
         self.pod.containers().nth(at).map(|(_, spec)| spec)
     }
 
-    /// The container whose present attempt this is. None: it is of the past.
+    /// The container whose current attempt this is. None: the attempt is an earlier one.
     fn present(&mut self, attempt: &Attempt) -> Option<usize> {
         let at = self.pod.containers().position(|(_, spec)| spec.name == attempt.container)?;
         (self.containers.get(at)?.number() == Some(attempt.number)).then_some(at)
@@ -343,8 +344,8 @@ impl Machine {
         }
     }
 
-    /// A start that failed is a run that ended at once; unless it was for want of room, which is no fault of the Pod's
-    /// and must not cost a try.
+    /// A failed start is a run that ended at once. The exception is a lack of resources on the machine, which is not
+    /// the Pod's fault and must not count against `backoffLimit`.
     fn unstarted(&mut self, attempt: &Attempt, failure: Failure, now: Timestamp, out: &mut Effects) {
         let Some(place) = self.present(attempt) else { return };
         out.warn("Failed", format!("Error: {}", failure.message));

@@ -1,5 +1,5 @@
-//! From a Pod to its first processes: what it names is read, its volumes are filled, its containers start in their
-//! order. What is missing is waited for, as the API shows it and with events that say what it is.
+//! From a Pod to its first processes: the objects it refers to are read, its volumes are filled, its containers start
+//! in order. If something is missing, the Pod waits; its status and events say what is missing.
 
 use std::collections::BTreeSet;
 
@@ -16,31 +16,31 @@ use crate::port::{Deed, Failure, Mount, Preparation, Start, TerminationMessage, 
 use crate::sources::{Source, Sources};
 use crate::volumes::{Problem, mounts, volumes};
 
-/// What volumes hold follows the ConfigMaps and Secrets they come from, this often.
+/// Interval at which volumes are updated from their ConfigMaps and Secrets.
 const REFRESH: Span = Span::from_seconds(60);
 
-/// A container's configuration refers to something that is not there or makes no sense.
+/// A container's configuration refers to something that does not exist or is invalid.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
-/// A host name has no more letters.
+/// The maximum length of a host name.
 const LONGEST_HOSTNAME: usize = 63;
 
 #[derive(Debug, Default)]
 pub struct Setup {
     wanted: BTreeSet<Source>,
     sources: Sources,
-    /// Of this round of reading: what is still to be asked for, and how many answers are outstanding.
+    /// The current round of reads: what is still to be requested, and how many responses are outstanding.
     to_read: BTreeSet<Source>,
     reading: usize,
     read_not_before: Option<Timestamp>,
-    /// The first round is over.
+    /// The first round is complete.
     complete: bool,
     read_again_at: Option<Timestamp>,
-    /// What is in the volumes; None: they are not there yet.
+    /// The content of the volumes; None: they do not exist yet.
     prepared: Option<Vec<Volume>>,
     preparing: Option<Vec<Volume>>,
-    /// Something that the volumes are made of has changed.
+    /// An input of the volumes has changed.
     stale: bool,
-    /// Why nothing can be started.
+    /// Why no container can be started.
     pub blocked: Option<Failure>,
     prepare_again_at: Option<Timestamp>,
     failures: u32,
@@ -59,12 +59,12 @@ impl Setup {
         self.prepared.is_some()
     }
 
-    /// Something that a volume may tell of has changed.
+    /// An input of a volume may have changed.
     pub fn touch(&mut self) {
         self.stale = true;
     }
 
-    /// Everything has to be prepared anew: what was in memory went with the one who had prepared it.
+    /// All volumes must be prepared again: volumes in memory were lost with the shim that prepared them.
     pub fn interrupt(&mut self) {
         (self.preparing, self.prepared) = (None, None);
         self.stale = true;
@@ -97,7 +97,7 @@ impl Setup {
 }
 
 impl Machine {
-    /// The answer to a read. Err: it is not known whether there is such an object.
+    /// The response to a read. Err: it is unknown whether the object exists.
     pub fn read(&mut self, source: Source, object: Result<Option<Value>, ()>, now: Timestamp) {
         let setup = &mut self.setup;
         setup.reading = setup.reading.saturating_sub(1);
@@ -123,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// Reads and prepares what is to be there before anything starts, and keeps it up to date.
+    /// Reads and prepares everything that must exist before the first container starts, and keeps it up to date.
     pub(super) fn set_up(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
         let setup = &mut self.setup;
         if setup.is_reading() {
@@ -170,7 +170,7 @@ impl Machine {
                 })));
                 self.setup.preparing = Some(volumes);
             }
-            // What was there stays as it is, and is looked at again with the next round.
+            // The existing content stays as it is; the next round of reads tries again.
             Err(_) if self.setup.is_prepared() => {}
             Err((volume, problem)) => {
                 let (reason, what) = match problem {
@@ -211,8 +211,8 @@ impl Machine {
         }
     }
 
-    /// Starts what has its turn: init containers one after the other, sidecars once those before them are up, the main
-    /// containers all at once; and again what has ended and waited long enough.
+    /// Starts the containers that are due: init containers one after the other, sidecars once the containers before
+    /// them are up, the main containers all at once; and restarts those that have ended and whose back-off is over.
     pub(super) fn start_what_may(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
         if !self.setup.is_prepared() {
             return;
@@ -269,7 +269,7 @@ impl Machine {
             Err(failure) => {
                 if failure.reason == CONFIG_ERROR {
                     out.warn("Failed", format!("Error: {}", failure.message));
-                    // Perhaps it comes.
+                    // The missing object may be created later.
                     if !self.setup.wanted.is_empty() {
                         let again_at = self.setup.fail(now);
                         self.setup.read_again_at = Some(again_at);
@@ -302,7 +302,7 @@ impl Machine {
         }
         let hooks = [&spec.lifecycle.post_start, &spec.lifecycle.pre_stop].into_iter().flatten();
         let handlers = probes.into_iter().flatten().map(|probe| &probe.handler).chain(hooks);
-        // It would fail each time, and take a healthy container with it.
+        // An HTTPS check would fail each time and end a healthy container.
         if handlers.filter_map(|handler| handler.http_get.as_ref()).any(|get| get.scheme == "HTTPS") {
             let message = "this node has httpGet probes and hooks with scheme HTTP, not HTTPS";
             return Err(config_error(message.to_owned()));
@@ -333,18 +333,18 @@ impl Machine {
         }
     }
 
-    /// A command of a probe, filled in as that of the container is.
+    /// The command of a probe, with variables expanded as in the container's own command.
     pub(super) fn filled_in(&self, spec: &pod::Container, argv: &[String], node: &Options) -> Vec<String> {
         match environment(&self.pod, spec, node, &self.setup.sources) {
             Ok(env) => argv.iter().map(|word| env.expand(word)).collect(),
-            // What it ran with has gone meanwhile.
+            // An object that the container's environment came from has been deleted since.
             Err(_) => argv.to_vec(),
         }
     }
 
     fn order(&self, spec: &pod::Container, number: u32, env: Environment, mounts: Vec<Mount>, node: &Options) -> Start {
         let pod = &self.pod.spec;
-        // Nothing at all means no limit.
+        // A limit of zero means no limit.
         let limit = |name| quantity(spec.resources.limits.get(name)).filter(|limit| !limit.is_zero());
         let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
         let context = &spec.security_context;

@@ -1,4 +1,4 @@
-//! The status of a Pod, as a kubelet would write it: a strategic patch, so that conditions others have put there stay.
+//! The status of a Pod, as a kubelet would write it: a strategic merge patch, so that conditions of other writers stay.
 
 use serde_json::{Map, Value, json};
 use tally_core::pod::Phase;
@@ -14,7 +14,7 @@ const BY_KUBELET: &str = "TerminationByKubelet";
 pub(super) const UNREADABLE: &str = "this Pod makes no sense to the node";
 
 impl Machine {
-    /// As things are. It only ever moves on: Pending, Running, then one of the ends.
+    /// The current phase. It only moves forward: Pending, Running, then Succeeded or Failed.
     pub fn phase(&self) -> Phase {
         let stored = self.pod.status.phase;
         if stored.is_terminal() {
@@ -55,7 +55,7 @@ impl Machine {
     pub(super) fn status(&self, node: &Options, now: Timestamp) -> Value {
         let phase = self.phase();
         if let Some(problem) = &self.pod.unreadable {
-            // Nothing else is known of it.
+            // The status cannot contain anything else: the spec is not readable.
             let message = format!("{UNREADABLE}: {problem}");
             return json!({"phase": name(phase), "reason": "Unreadable", "message": message, "conditions": []});
         }
@@ -90,7 +90,7 @@ impl Machine {
         Value::Object(status)
     }
 
-    /// Why the Pod was ended, where that is not for its containers to say.
+    /// Why the Pod was ended, if the reason is not a container's.
     fn reason(&self) -> Option<(&'static str, &'static str)> {
         match self.ending?.why {
             Why::Deadline => {
@@ -110,7 +110,7 @@ impl Machine {
         let state = match &container.state {
             State::Running { since, .. } => json!({"running": {"startedAt": since.to_string()}}),
             State::Ended { how, .. } if container.waiting.is_some() || container.backs_off => {
-                // Only what may still be started again waits.
+                // Only a container that may still be restarted is waiting.
                 if self.verdict.is_some() {
                     terminated(how)
                 } else {
@@ -151,7 +151,7 @@ impl Machine {
         status
     }
 
-    /// A container that has never run.
+    /// The state of a container that has never run.
     fn waits(&self, container: &Container) -> Value {
         let deserted = self.verdict.is_some() && self.ending.is_none_or(|ending| ending.why != Why::FailedInit);
         if deserted {
@@ -169,7 +169,7 @@ impl Machine {
         json!({"waiting": {"reason": if init { "PodInitializing" } else { "ContainerCreating" }}})
     }
 
-    /// Those that are not there yet or have changed.
+    /// The conditions that are new or have changed.
     fn conditions(&self, phase: Phase, node: &Options, now: Timestamp) -> Value {
         let named = |which: &dyn Fn(&Container, &pod::Container) -> bool| -> Vec<&str> {
             let each = self.containers.iter().zip(self.pod.containers());
@@ -213,7 +213,7 @@ impl Machine {
         list.into()
     }
 
-    /// Why it is not the Pod's fault that it failed, if that is so: a Job can be told not to count it.
+    /// Why the Pod's failure is not its own fault, if so: a Job's Pod failure policy can ignore such failures.
     fn disruption(&self, node: &Options) -> Option<(&'static str, String)> {
         let why = self.ending?.why;
         if node.release_lost && self.is_given_up() && why != Why::Deadline && self.is_lost() {
@@ -234,13 +234,13 @@ impl Machine {
         }
     }
 
-    /// It failed only because the node stops.
+    /// The Pod failed only because the node stops.
     pub(super) fn was_stopped(&self) -> bool {
         self.ending.is_some_and(|ending| ending.why == Why::Shutdown && ending.unharmed)
     }
 
-    /// It failed because the node was killed. One container that failed by itself is enough for it not to be so: the
-    /// Pod would have failed without our doing.
+    /// The Pod failed because the node was killed. A single container that failed by itself rules this out: the Pod
+    /// would have failed anyway.
     pub(super) fn is_lost(&self) -> bool {
         let failed = self.containers.iter().filter(|container| container.role != Role::Sidecar);
         let mut failed = failed.filter(|container| container.exit_code().is_some_and(|code| code != 0)).peekable();
@@ -268,7 +268,7 @@ impl Machine {
             if !said.is_empty() {
                 condition[field] = said.into();
             } else if before.is_some_and(|before| !before.is_empty()) {
-                // What was said before no longer holds.
+                // The stored text no longer applies.
                 condition[field] = Value::Null;
             }
         }

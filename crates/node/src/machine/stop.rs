@@ -1,4 +1,4 @@
-//! How containers are stopped: the hook, then the signal, and when their time is over they are killed.
+//! How containers are stopped: the preStop hook, then the signal, and SIGKILL when the grace period is over.
 
 use tally_core::time::Timestamp;
 
@@ -26,7 +26,7 @@ impl Stop {
 }
 
 impl Machine {
-    /// Stops everything: sidecars last, in the reverse of the order in which they were started.
+    /// Stops all containers: sidecars last, in the reverse of the order in which they were started.
     pub(super) fn stop_all(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
         let Some(ending) = self.ending else { return };
         let over = ending.kill_at <= now;
@@ -48,8 +48,8 @@ impl Machine {
         }
     }
 
-    /// Takes the next step towards the end of a container that runs. One that is just being started is stopped once that
-    /// is known.
+    /// Takes the next step to stop a running container. A container that is being started is stopped once its start has
+    /// been reported.
     pub(super) fn stop(
         &mut self,
         at: usize,
@@ -107,7 +107,7 @@ impl Machine {
     }
 }
 
-/// Of Linux, by name. Those a container may ask to be stopped with.
+/// The number of a Linux signal by its name: the signals that a container may set as `stopSignal`.
 fn signal_number(name: &str) -> Option<i32> {
     const NAMES: [&str; 31] = [
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",

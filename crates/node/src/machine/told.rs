@@ -1,6 +1,6 @@
-//! What the API has been told about a Pod, and what is to be asked of it next. One write is under way at most; what has
-//! changed meanwhile is in the next one. What has not ended is told a little later, so that a Pod that ends at once is
-//! told of once.
+//! What has been reported to the API about a Pod, and what is requested next. At most one write is in flight; changes
+//! that happen meanwhile go into the next write. The status of a Pod that has not ended is written after a short delay,
+//! so that a Pod that ends at once needs one write only.
 
 use std::hash::BuildHasher;
 
@@ -19,19 +19,19 @@ use crate::options::Options;
 use crate::pod::Pod;
 use crate::sources::Source;
 
-/// A label of every Pod that a Job has made.
+/// A label of every Pod that a Job has created.
 const OF_A_JOB: &str = "batch.kubernetes.io/controller-uid";
 
 #[derive(Debug, Default)]
 pub struct Told {
-    /// Since when there is something to tell.
+    /// The time since which there are changes to report.
     since: Option<Timestamp>,
-    /// What is under way, and what it was decided from.
+    /// The write in flight: the revision that it was decided from.
     under_way: Option<Revision>,
-    /// Something did not work: not before then.
+    /// A request failed: do not retry before this time.
     not_before: Option<Timestamp>,
     failures: u32,
-    /// A digest of what was told last, apart from conditions: what is the same need not be told again.
+    /// A digest of the last status written, without conditions: an unchanged status need not be written again.
     last: Option<u64>,
 }
 
@@ -43,18 +43,18 @@ pub enum Ask {
     Remove(Call),
 }
 
-/// What became of a write or a removal.
+/// The outcome of a write or a removal.
 #[derive(Debug)]
 pub enum Heard {
-    /// It is done; this is the Pod now, unless it is gone.
+    /// The request succeeded; this is the Pod now, unless it is deleted.
     Done(Option<Box<Pod>>),
-    /// There is no such Pod any more.
+    /// The Pod no longer exists.
     Gone,
-    /// It was not done, or nobody knows.
+    /// The request failed, or its outcome is unknown.
     Failed,
 }
 
-/// Whether a Job holds this Pod.
+/// Whether the Pod has the tracking finalizer of a Job.
 pub fn is_tracked(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().any(|finalizer| finalizer == TRACKING_FINALIZER)
 }
@@ -136,14 +136,14 @@ impl Machine {
         Ask::Remove(Call::new(Verb::Delete, Kind::POD, &metadata.namespace, &metadata.name).body(&options))
     }
 
-    /// Whose attempt it is, if it is a Job's and may be released.
+    /// The Job and the index that the Pod belongs to, if it is a Pod of a Job and may be released.
     pub fn slot(&self) -> Option<Slot> {
         let metadata = &self.pod.metadata;
         let index = metadata.annotations.get(INDEX_ANNOTATION).map_or("", String::as_str);
         Some(Slot { job: metadata.labels.get(OF_A_JOB)?.into(), index: index.into() })
     }
 
-    /// The restarts that its attempt had not survived before it. None: nobody has looked yet.
+    /// The number of restarts that ended earlier Pods of this attempt. None: the record has not been consulted yet.
     pub fn lives_before(&self) -> Option<u32> {
         self.lives.before
     }
@@ -152,12 +152,12 @@ impl Machine {
         self.lives.before = Some(restarts);
     }
 
-    /// Its Job holds it.
+    /// The Pod has the tracking finalizer.
     pub fn is_tracked(&self) -> bool {
         is_tracked(&self.pod)
     }
 
-    /// That it did not survive is on record, as far as it is to be.
+    /// `stored`: the loss of this Pod is recorded, as far as it has to be.
     pub fn on_record(&mut self, stored: bool) {
         self.lives.on_record = stored;
     }
@@ -166,24 +166,24 @@ impl Machine {
         self.lives.on_record
     }
 
-    /// Whether its end is a restart that it did not survive. An orderly stop is none: a person asks for it.
+    /// Whether the Pod's end counts as a restart of the node. An orderly stop does not: a user requested it.
     fn counts(&self) -> bool {
         !self.was_stopped()
     }
 
-    /// The restarts to be put on record before it is released. None: it is not to be released.
+    /// The number of restarts to record before the Pod is released. None: the Pod is not to be released.
     pub fn to_be_counted(&self, node: &Options) -> Option<u32> {
         let restarts = if self.counts() { self.lives.before? + 1 } else { 0 };
         self.is_to_be_released(node).then_some(restarts)
     }
 
-    /// It has to do with the count of restarts whether it is released, and that is not known, or not stored, yet.
+    /// Whether the Pod is released depends on the count of restarts, and that is not known, or not stored, yet.
     fn waits_for_the_record(&self, node: &Options) -> bool {
         self.ended_with_the_node(node)
             && (self.lives.before.is_none() || self.is_to_be_released(node) && !self.lives.on_record)
     }
 
-    /// It has not survived too many restarts: it is not released.
+    /// Too many restarts have ended Pods of this attempt: this Pod is not released.
     pub(super) fn is_given_up(&self) -> bool {
         self.counts() && self.lives.before.is_some_and(|before| before + 1 >= losses::MOST)
     }
@@ -192,12 +192,12 @@ impl Machine {
         self.ended_with_the_node(node) && !self.is_given_up()
     }
 
-    /// The node itself has ended it, or nobody saw its end, and that is to cost its Job nothing. A Pod that carries the
-    /// failures of its index stays: they would be forgotten with it.
+    /// The node itself has ended the Pod, or its end was not observed, and this must not count against its Job. A Pod
+    /// that carries the failure counts of its index stays: they would be lost with it.
     pub fn ended_with_the_node(&self, node: &Options) -> bool {
         let metadata = &self.pod.metadata;
         let carries = |count| metadata.annotations.get(count).is_some_and(|count| count != "0");
-        // Where something else holds it, there is no more to be done than to say how it ended.
+        // If another finalizer remains, the node can only report how the Pod ended.
         let released = metadata.deletion_timestamp.is_some() && !self.is_tracked();
         node.release_lost
             && !released
@@ -210,7 +210,7 @@ impl Machine {
             && !carries(IGNORED_FAILURE_COUNT_ANNOTATION)
     }
 
-    /// First its Job loses hold of it, and counts it no more; then it goes.
+    /// First removes the tracking finalizer, so that the Job no longer counts the Pod; then deletes the Pod.
     fn release(&self) -> Ask {
         let metadata = &self.pod.metadata;
         let kept: Vec<_> = metadata.finalizers.iter().filter(|finalizer| *finalizer != TRACKING_FINALIZER).collect();
@@ -223,12 +223,12 @@ impl Machine {
         Ask::Write(call.body(&json!({"metadata": patch})))
     }
 
-    /// It has ended, the API knows, and only this node still holds it.
+    /// The Pod has ended, its end is stored in the API, and only its grace period keeps the object.
     pub(super) fn may_go(&self) -> bool {
         self.is_over() && self.pod.grace().is_some_and(|grace| grace > 0)
     }
 
-    /// When to `ask` again. Reads are not counted: `proceed` wakes for them.
+    /// When to call `ask` again. Reads are not included: `proceed` requests a wake-up for them.
     pub fn ask_at(&self, node: &Options, now: Timestamp) -> Option<Timestamp> {
         if self.gone || self.waits_for_the_record(node) {
             return None;
@@ -257,11 +257,11 @@ impl Machine {
     pub fn removed(&mut self, heard: Heard, now: Timestamp) {
         let Some(about) = self.told.under_way.take() else { return };
         match heard {
-            // Where something else holds it, it is there still, without any time left.
+            // If another finalizer remains, the Pod still exists, with a grace period of zero.
             Heard::Done(Some(pod)) => {
                 self.told.failures = 0;
                 self.observe(*pod);
-                // The answer may show it as it was. If it is there still, the stream will say so.
+                // The response may show the Pod as it was before. If the Pod still exists, the watch will show it.
                 self.told.not_before = Some(retry_at(now, 4));
             }
             Heard::Done(None) | Heard::Gone => self.lose(),
@@ -269,7 +269,7 @@ impl Machine {
         }
     }
 
-    /// Not again at once; unless the Pod has changed, and that is why it failed.
+    /// Delays the retry, unless the Pod has changed, which is then the reason for the failure.
     fn hold(&mut self, about: Revision, now: Timestamp) {
         if self.revision() == about {
             self.told.not_before = Some(retry_at(now, self.told.failures));
@@ -277,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// The Pod has changed: what was refused because of that is asked again.
+    /// The Pod has changed: a request that failed because of a conflict can be retried now.
     pub(super) fn try_again(&mut self) {
         if !self.is_over() {
             self.told.not_before = None;

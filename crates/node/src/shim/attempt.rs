@@ -30,14 +30,14 @@ use super::spawn::{self, Pipes};
 use super::{Shim, cgroup, now, processes, termination, volumes};
 use crate::port::{self, Exit, Failure, Report, Start};
 
-/// How long we wait for what has been killed to be gone. Only a process that is stuck in the kernel takes longer.
+/// How long to wait until killed processes are gone. Only a process that is stuck in the kernel takes longer.
 pub const KILL_FOR: Duration = Duration::from_secs(5);
-/// How long somebody else may keep a container's output open after its last process ended.
+/// How long another process may keep a container's output open after the container's last process has ended.
 const DRAIN_FOR: Duration = Duration::from_secs(2);
-/// Where containers write their last words unless told otherwise.
+/// The default path of the termination message.
 const DEFAULT_TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// An attempt that runs. What probes and signals need to know of it.
+/// A running attempt: what probes and signals need to know about it.
 pub struct Running {
     pub pid: Pid,
     pub ticks: u64,
@@ -45,16 +45,16 @@ pub struct Running {
     pub working_dir: Option<String>,
     pub user: Option<u32>,
     pub group: Option<u32>,
-    /// It has mounts of its own.
+    /// The attempt has a mount namespace of its own.
     pub apart: bool,
     pub cgroup: Option<PathBuf>,
-    /// The main process has been reaped: nothing may begin in it any more.
+    /// The main process has been reaped: no probe or hook may start any more.
     pub over: Cell<bool>,
-    /// Probes and hooks that run in it.
+    /// Probes and hooks that run for the attempt.
     pub helpers: RefCell<HashSet<Pid>>,
 }
 
-/// For the launcher's answer, and what it is to be told.
+/// The socket for the launcher's answer, and the text to send to it.
 pub type Launcher = (UnixStream, Vec<u8>);
 
 struct Started {
@@ -67,7 +67,7 @@ struct Started {
     termination: port::TerminationMessage,
 }
 
-/// Starts it, or says why it will never run. In that case nothing of it is left on disk.
+/// Starts the attempt, or reports why it will never run. In that case nothing of it is left on disk.
 pub fn start(shim: &Rc<Shim>, start: Start) {
     let attempt = start.attempt.clone();
     match begin(shim, start) {
@@ -93,9 +93,9 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         || start.group.is_some_and(|group| group != rustix::process::getegid().as_raw());
     let limits = start.cpu_limit.is_some() || start.memory_limit.is_some();
     let apart = !start.mounts.is_empty() || other_user || mentions_termination_log(&start);
-    // The common case needs none of this and is started directly.
+    // The common case needs no launcher and is started directly.
     let launched = apart || (limits && shim.cgroups().is_some());
-    // Looked at before anything is made, so that most failures leave nothing behind.
+    // Checked before anything is created, so that most failures leave nothing behind.
     let program = if launched {
         None
     } else {
@@ -103,11 +103,11 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         Some(command::resolve(name, &env, start.working_dir.as_deref())?)
     };
     let started_at = now();
-    // A file of its own would cost as much as the record does.
+    // A file of its own for the name would cost as much as the record does.
     let name = shim.names.borrow().get(&start.attempt.pod).cloned().unwrap_or_default();
     let started = journal::Started { at: started_at, boot: shim.boot.clone(), pod: name };
     shim.journal.borrow_mut().begin(&start.attempt, started).map_err(|error| match error.kind() {
-        // An attempt runs at most once, whatever happens to those who decide.
+        // An attempt runs at most once, whatever happens to the deciding half.
         io::ErrorKind::AlreadyExists => failure(CREATE_ERROR, "this attempt has been started before"),
         _ => create_failure(&format!("{} cannot be written", shim.layout.journal().display()), &error),
     })?;
@@ -121,7 +121,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
     let spawned = spawn(shim, &start, &slot, &env, program, apart, limits);
     let Spawned { pid, pipes, launcher, group, since } = spawned.inspect_err(|_| never_ran())?;
     let ended = shim.reaper.expect(pid);
-    // Only helps to find it should this process be killed; then its environment is there to find it by, too.
+    // The line only helps to find the process if the shim is killed; the process can also be found by its environment.
     let until = processes::ticks();
     let running = journal::Running { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() };
     let _ = shim.journal.borrow_mut().running(&start.attempt, running);
@@ -147,7 +147,7 @@ struct Spawned {
     pipes: Pipes,
     launcher: Option<Launcher>,
     group: Option<PathBuf>,
-    /// A moment before it started.
+    /// A moment before the process started, in clock ticks.
     since: u64,
 }
 
@@ -176,8 +176,8 @@ fn spawn(
     Ok(Spawned { pid, pipes, launcher: Some(launcher), group, since })
 }
 
-/// The path is bound where it is not the default, and where the command names it: a plain process that wrote there
-/// would write to the machine's own /dev. Everybody else finds the file by TALLY_TERMINATION_LOG.
+/// The path is bind-mounted if it is not the default, and if the command names it: a plain process that wrote there
+/// would write to the machine's own /dev. All other processes find the file through TALLY_TERMINATION_LOG.
 fn mentions_termination_log(start: &Start) -> bool {
     let path = start.termination_message.path.as_str();
     !path.is_empty()
@@ -196,7 +196,7 @@ fn spawn_directly(
     if let Some(dir) = &start.working_dir {
         command.current_dir(dir);
     }
-    // Nothing here but what posix_spawn can do: no copy of this process is made.
+    // Only what posix_spawn can do is used here: the shim is not forked.
     let spawned = spawn::nothing().and_then(|stdin| shim.spawner.spawn(command, stdin));
     spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
 }
@@ -259,7 +259,7 @@ fn launch_of(
     })
 }
 
-/// Starts this executable in the place of the command. What it is to do goes to it over the socket.
+/// Starts this executable in place of the command. Its instructions are sent over the socket.
 pub fn spawn_launcher(shim: &Shim, launch: &Launch) -> io::Result<(Pid, Pipes, Launcher)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -268,16 +268,17 @@ pub fn spawn_launcher(shim: &Shim, launch: &Launch) -> io::Result<(Pid, Pipes, L
     command
         .args([super::COMMAND, "--launch"])
         .env_clear()
-        // Of an attempt from its first moment: it is found like any other process of it.
+        // The process is marked as part of the attempt from the beginning, so that it is found like any other process
+        // of it.
         .envs(launch.env.iter().filter(|(name, _)| name == processes::ATTEMPT || name == processes::NODE).cloned());
     let text = serde_json::to_vec(launch)?;
     let (pid, pipes) = shim.spawner.spawn(command, theirs.into())?;
     Ok((pid, pipes, (ours, text)))
 }
 
-/// Until the launcher has become the command, or says why not. None: it went away without a word.
+/// Waits until the launcher has become the command, or says why not. None: the launcher ended without an answer.
 pub async fn launched((mut socket, text): Launcher) -> Option<Result<(), Failure>> {
-    // Whether it could be told shows in what it answers.
+    // A failed write shows in the answer.
     let _ = socket.write_all(&text).await;
     let _ = socket.shutdown().await;
     let mut answer = Vec::new();
@@ -292,7 +293,7 @@ pub async fn launched((mut socket, text): Launcher) -> Option<Result<(), Failure
     }
 }
 
-/// From here to the record nothing depends on whoever decides being alive.
+/// From here to the record nothing depends on whether the deciding process is alive.
 async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     if let Some(launcher) = started.launcher.take() {
         match launched(launcher).await {
@@ -305,7 +306,7 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
                 shim.reaper.signal(started.running.pid, Signal::KILL);
                 let _ = started.ended.await;
                 end_everything(&shim, &attempt, &started.running, false).await;
-                // Nothing ran: the next try may have the same number.
+                // Nothing ran: the next attempt to start it may have the same number.
                 started.slot.erase();
                 shim.journal.borrow_mut().erase(&attempt);
                 shim.done();
@@ -324,7 +325,8 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     end_everything(&shim, &attempt, &started.running, ended.alone).await;
     let _ = timeout(DRAIN_FOR, started.output.pump()).await;
     started.output.finish(&shim);
-    // We killed it because nobody decides any more. One that ended by itself in the same moment has ended.
+    // The shim killed the attempt because the deciding process is gone. An attempt that ended by itself at the same
+    // moment counts as ended.
     if shim.stopping.get() && ended.status == Status::Signalled(libc::SIGKILL) {
         if let Err(error) = shim.journal.borrow_mut().lost(&attempt, finished_at, "the node stopped") {
             shim.complain(&attempt, &error);
@@ -337,7 +339,7 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
         let message = termination::message(&started.slot, started.termination.from_logs && code != 0);
         started.slot.forget_words();
         let exit = Exit { code, signal, out_of_memory, started_at: started.started_at, finished_at, message };
-        // Before the report: what has been told must not be forgotten.
+        // Before the report: what has been reported must not be lost.
         if let Err(error) = shim.journal.borrow_mut().ended(&attempt, &exit) {
             shim.complain(&attempt, &error);
         }
@@ -346,10 +348,10 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     shim.done();
 }
 
-/// The main process has been reaped. Whatever else is of this attempt goes too.
+/// The main process has been reaped. Ends all other processes of this attempt.
 async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Running, alone: bool) {
     let until = Instant::now() + KILL_FOR;
-    // Before they are counted: who comes later is refused.
+    // Set before the helpers are listed: later ones are refused.
     running.over.set(true);
     let helpers: Vec<Pid> = running.helpers.borrow().iter().copied().collect();
     for helper in &helpers {
@@ -368,7 +370,7 @@ async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Runn
         }
         cgroup::remove(group);
     }
-    // What they had started is an orphan only after their end.
+    // Processes that the helpers had started become orphans only after the helpers' end.
     while helpers.iter().any(|helper| shim.reaper.knows(*helper)) && Instant::now() < until {
         shim.reaper.round().await;
     }
@@ -381,7 +383,7 @@ async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Runn
     shim.reaper.give_up(left);
 }
 
-/// What it writes, on its way to the log.
+/// The attempt's output, on its way to the log.
 struct Output {
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
@@ -389,7 +391,7 @@ struct Output {
 }
 
 thread_local! {
-    /// One for all: what is read is written before anybody else has a turn.
+    /// One buffer for all: what is read is written before any other task runs.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 * 1024]);
 }
 
@@ -398,7 +400,7 @@ impl Output {
         Self { stdout: Some(pipes.stdout), stderr: Some(pipes.stderr), log }
     }
 
-    /// Until nobody can write any more. May be left and taken up again.
+    /// Runs until no process can write any more. Cancel safe, and can be called again.
     async fn pump(&mut self) {
         while self.stdout.is_some() || self.stderr.is_some() {
             let stream = tokio::select! {

@@ -1,27 +1,27 @@
-//! Control groups: limits, and a way to end everything of an attempt whatever it does to its environment.
+//! Control groups: limits, and a way to end all processes of an attempt whatever they do to their environment.
 //!
-//! Used where the machine has version 2 and lets us make groups below our own. Without them processes run just as
-//! well, only without limits; that is said once.
+//! Used if the machine has cgroups v2 and permits creating groups below the shim's own. Otherwise processes run in the
+//! same way, but without limits; the user is told once.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The period of the CPU's scheduler, in microseconds: 100 ms, what the kernel takes by default.
+/// The period of the CPU scheduler, in microseconds: 100 ms, the default of the kernel.
 const PERIOD: u64 = 100_000;
-/// The kernel refuses less.
+/// The kernel refuses a smaller quota.
 const LEAST_QUOTA: u64 = 1_000;
 
 #[derive(Debug)]
 pub struct Cgroups {
-    /// All groups of this node are in this one.
+    /// The parent of all groups of this node.
     tree: PathBuf,
     cpu: bool,
     memory: bool,
 }
 
 impl Cgroups {
-    /// `name` is different for every root directory. An error says why there are none.
+    /// `name` is different for every root directory. The error says why control groups cannot be used.
     pub fn new(name: &str) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
@@ -37,8 +37,8 @@ impl Cgroups {
             let _ = fs::remove_dir(&tree);
             return Err("control groups of this kernel cannot be killed".to_owned());
         }
-        // A group that holds processes cannot share out controllers, except the root; so where we are alone in ours
-        // we step aside into one below.
+        // A group that contains processes cannot delegate controllers, except the root group. So if no other process is
+        // in our group, we move into a child group.
         for controller in ["cpu", "memory"] {
             if has(&home, controller) && enable(&home, controller).is_err() {
                 step_aside(&home);
@@ -51,12 +51,12 @@ impl Cgroups {
         Ok(Self { cpu: shares("cpu"), memory: shares("memory"), tree })
     }
 
-    /// What limits there is no way to apply.
+    /// The limits that cannot be applied.
     pub fn missing(&self) -> Vec<&'static str> {
         [("cpu", self.cpu), ("memory", self.memory)].iter().filter(|(_, there)| !there).map(|(name, _)| *name).collect()
     }
 
-    /// A group for one attempt, with its limits.
+    /// Creates a group for one attempt, with its limits.
     pub fn make(&self, name: &str, cpu: Option<u64>, memory: Option<u64>) -> io::Result<PathBuf> {
         let dir = self.tree.join(name);
         fs::create_dir(&dir)?;
@@ -66,7 +66,8 @@ impl Cgroups {
             }
             if let Some(memory) = memory.filter(|_| self.memory) {
                 fs::write(dir.join("memory.max"), memory.to_string())?;
-                // A container dies as a whole, and does not live on in swap. Not every kernel has these.
+                // On an OOM kill all processes of a container are killed, and none uses swap. Not every kernel has
+                // these files.
                 let _ = fs::write(dir.join("memory.oom.group"), "1");
                 let _ = fs::write(dir.join("memory.swap.max"), "0");
             }
@@ -83,7 +84,7 @@ impl Drop for Cgroups {
     }
 }
 
-/// The group this process is in.
+/// The control group of this process.
 fn home(mounts: &str, own: &str) -> Option<PathBuf> {
     let mount = mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -103,7 +104,7 @@ fn enable(dir: &Path, controller: &str) -> io::Result<()> {
     fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"))
 }
 
-/// Only where nobody else is in this group: others are not ours to move.
+/// Only if no other process is in this group: other processes must not be moved.
 fn step_aside(home: &Path) {
     let own = rustix::process::getpid();
     let ours = [Some(own), rustix::process::getppid()].map(|pid| pid.map_or(0, |pid| pid.as_raw_nonzero().get()));
@@ -122,7 +123,7 @@ fn cpu_max(thousandths: u64) -> String {
     format!("{} {PERIOD}", quota.max(LEAST_QUOTA))
 }
 
-/// This process moves into the group; what it starts begins there.
+/// Moves this process into the group; its children start there.
 pub fn join(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("cgroup.procs"), "0")
 }

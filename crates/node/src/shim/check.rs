@@ -18,7 +18,7 @@ use super::spawn::{self, Pipes};
 use super::{Shim, command};
 use crate::port::{Attempt, Check, Report};
 
-/// As much as kubelet shows of what a probe said.
+/// The amount of a probe's output that the kubelet shows.
 const MOST_OUTPUT: usize = 10 * 1024;
 /// A status line is much shorter.
 const MOST_HEAD: usize = 8 * 1024;
@@ -53,7 +53,7 @@ async fn ask(check: Check) -> Result<(), String> {
 }
 
 async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
-    // A process of this machine is reached here; it has no address of its own.
+    // A process of this node has no address of its own and is reached at the machine's.
     let host = if host.is_empty() { "127.0.0.1" } else { host };
     TcpStream::connect((host, port)).await.map_err(|error| format!("dial tcp {host}:{port}: {error}"))
 }
@@ -92,7 +92,7 @@ fn request(host: &str, port: u16, path: &str, headers: &[(String, String)]) -> R
         request.push_str(&format!("{name}: {value}\r\n"));
     }
     request.push_str("Connection: close\r\n\r\n");
-    // One request and no more, whatever the names and values are.
+    // Exactly one request, whatever the names and values contain.
     let lines = headers.len() + 2 + usize::from(!given("host")) + usize::from(!given("user-agent")) + 1;
     let breaks = request.bytes().filter(|byte| matches!(byte, b'\r' | b'\n')).count();
     if breaks == 2 * lines { Ok(request) } else { Err("the path or a header contains a line break".to_owned()) }
@@ -104,7 +104,7 @@ fn status(head: &[u8]) -> Option<u16> {
     words.next()?.starts_with("HTTP/1.").then(|| words.next()?.parse().ok())?
 }
 
-/// Runs a command beside the container's own processes; it ends with them at the latest.
+/// Runs a command next to the container's own processes; it ends with them at the latest.
 async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Duration) -> Result<(), String> {
     let running = shim.attempts.borrow().get(attempt).cloned();
     let running = running.filter(|running| !running.over.get()).ok_or("the container is not running")?;
@@ -125,7 +125,7 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
             ended = &mut ended => ended,
             () = &mut reading => { drained = true; (&mut ended).await }
         };
-        // What it wrote before it ended is there to be read now.
+        // Everything the command wrote before it ended can be read now.
         if !drained {
             let _ = timeout(Duration::from_millis(100), reading).await;
         }
@@ -133,7 +133,7 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
     };
     let outcome = timeout(within, work).await;
     shim.reaper.signal(pid, Signal::KILL);
-    // Until it is gone it is one of the container's: what it had started is an orphan only then.
+    // Until the command is gone it counts as part of the container: its children become orphans only then.
     if shim.reaper.knows(pid) {
         let _ = timeout(KILL_FOR, &mut ended).await;
     }
@@ -177,7 +177,7 @@ fn spawn(shim: &Shim, running: &Running, argv: Vec<String>) -> Result<(Pid, Pipe
     Ok((pid, pipes, None))
 }
 
-/// Keeps the beginning of what it says, and takes the rest so that it does not wait for us.
+/// Keeps the beginning of the output, and reads the rest so that the command does not block.
 async fn read(pipes: Pipes, said: &mut Vec<u8>) {
     let said = std::cell::RefCell::new(said);
     let keep = async |mut pipe: pipe::Receiver| {

@@ -1,4 +1,4 @@
-//! What is executed, and with which environment. Failures are told in words a person can act on: they end up in the
+//! The command to execute, and its environment. Messages of failures must tell the user what to do: they end up in the
 //! Pod's status.
 
 use std::collections::BTreeMap;
@@ -15,35 +15,35 @@ use crate::port::{Failure, Start};
 
 /// The command cannot be executed.
 pub const START_ERROR: &str = "StartError";
-/// What it needs cannot be made.
+/// Something that the container needs cannot be created.
 pub const CREATE_ERROR: &str = "CreateContainerError";
 
-/// Where shells look when nobody says.
+/// The default search path of shells.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub fn failure(reason: &str, message: impl Into<String>) -> Failure {
     Failure { reason: CompactString::new(reason), message: message.into(), passing: false }
 }
 
-/// What it needs could not be made, because of this.
+/// Something that the container needs could not be created, because of `error`.
 pub fn create_failure(what: &str, error: &io::Error) -> Failure {
     Failure { passing: may_pass(error), ..failure(CREATE_ERROR, format!("{what}: {error}")) }
 }
 
-/// The machine is short of something. Everything else would be the same another time.
+/// The machine lacks a resource. Any other error would be the same on a retry.
 fn may_pass(error: &io::Error) -> bool {
     use libc::{EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC};
     matches!(error.raw_os_error(), Some(EAGAIN | EDQUOT | EMFILE | ENFILE | ENOMEM | ENOSPC))
 }
 
-/// All of an attempt's environment. What the container says goes before what every process gets, and what finds its
-/// strays before all.
+/// The complete environment of an attempt. Variables of the container override those that every process gets; the
+/// variables by which its orphans are found override all others.
 pub fn environment(start: &Start, layout: &Layout, slot: &Slot) -> io::Result<Vec<(String, String)>> {
     let inherited = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let mut variables = BTreeMap::from([
         ("PATH".to_owned(), inherited("PATH", DEFAULT_PATH)),
         ("HOSTNAME".to_owned(), start.hostname.clone()),
-        // Of another user we know no home.
+        // The home directory of another user is not known.
         ("HOME".to_owned(), if start.user.is_some() { "/".to_owned() } else { inherited("HOME", "/") }),
         ("TALLY_TERMINATION_LOG".to_owned(), slot.termination_log().display().to_string()),
     ]);
@@ -57,12 +57,12 @@ pub fn environment(start: &Start, layout: &Layout, slot: &Slot) -> io::Result<Ve
     Ok(variables.into_iter().collect())
 }
 
-/// `TALLY_VOLUME_MY_DATA` for `my-data`: where the volume is even if it cannot be mounted.
+/// `TALLY_VOLUME_MY_DATA` for `my-data`: the path of the volume, valid even if it cannot be mounted.
 pub fn volume_variable(volume: &str) -> String {
     format!("TALLY_VOLUME_{}", volume.replace(['-', '.'], "_").to_ascii_uppercase())
 }
 
-/// Finds the command: a path as it is, from the working directory; a name in PATH.
+/// Finds the command: a path as it is, relative to the working directory; a name in PATH.
 pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str>) -> Result<PathBuf, Failure> {
     let from = Path::new(dir.unwrap_or("."));
     if command.is_empty() {
@@ -71,7 +71,7 @@ pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str
     if command.contains('/') {
         let path = from.join(command);
         return match usable(&path) {
-            // Executed after the change of directory, so a relative path stays what it was.
+            // The command is executed after the change of directory, so a relative path keeps its meaning.
             Ok(()) => Ok(PathBuf::from(command)),
             Err(Unusable::Absent) => Err(failure(
                 START_ERROR,
@@ -84,7 +84,7 @@ pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str
     }
     let search = environment.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path.as_str());
     let mut seen = None;
-    // An empty entry once meant the current directory; nobody wants that to be searched for commands.
+    // An empty entry traditionally means the current directory; searching it for commands is never wanted.
     for entry in search.split(':').filter(|entry| !entry.is_empty()) {
         let path = from.join(entry).join(command);
         match usable(&path) {
@@ -126,7 +126,7 @@ pub fn check_dir(dir: Option<&str>) -> Result<(), Failure> {
     Err(failure(START_ERROR, format!("the working directory {dir:?} cannot be entered: {problem}")))
 }
 
-/// Says what an attempt to execute it means; it was there a moment ago.
+/// Explains why an execution failed; the file existed a moment ago.
 pub fn not_executed(command: &str, path: &Path, error: &io::Error) -> Failure {
     let why = match error.raw_os_error() {
         Some(libc::ENOENT) => "the interpreter named in its first line, or its loader, was not found".to_owned(),

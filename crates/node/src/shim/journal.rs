@@ -1,16 +1,16 @@
-//! What is known of all attempts, on disk: one file of lines of JSON that only grows, until most of it is about the past
-//! and it is written anew. A file for each attempt would be simpler, but making and removing it costs more than all else
-//! about a short process.
+//! The record of all attempts on disk: one append-only file of JSON lines, which is rewritten when most of it is
+//! obsolete. One file per attempt would be simpler, but creating and removing it costs more than everything else about
+//! a short process.
 //!
-//! Of an attempt there are up to three lines:
+//! An attempt has up to three lines:
 //!
-//! 1. `started`, before there is a process.
-//! 2. `running`, with the process's number, once there is one.
-//! 3. `ended` or `lost`, when nothing of it runs any more and its output is in the log.
+//! 1. `started`, before the process exists.
+//! 2. `running`, with the process ID, once the process exists.
+//! 3. `ended` or `lost`, when no process of the attempt runs any more and its output is in the log.
 //!
-//! A line counts when it is complete, with its newline, and nothing after a line that does not count does: half a line,
-//! which a full disk or a killed process may leave, says nothing. Room on the disk is claimed before something starts,
-//! so that its exit can be recorded even where the disk has filled up meanwhile.
+//! A line is valid if it is complete, with its newline, and no invalid line precedes it: a partial line, which a full
+//! disk or a killed process may leave, is ignored. Disk space is allocated before an attempt starts, so that its exit
+//! can be recorded even if the disk has filled up meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -33,25 +33,26 @@ enum Line {
     Running(Attempt, Running),
     Ended(Attempt, Exit),
     Lost(Attempt, Lost),
-    /// It never ran.
+    /// The attempt never ran.
     Erased(Attempt),
-    /// Nothing of this Pod is wanted any more.
+    /// All records of this Pod are obsolete.
     Gone(PodUid),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     pub at: Timestamp,
-    /// Numbers of processes mean nothing after a reboot or in another container.
+    /// Process IDs are meaningless after a reboot or in another container.
     pub boot: String,
-    /// `namespace/name`, for people.
+    /// `namespace/name`, for users.
     pub pod: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Running {
     pub pid: i32,
-    /// Between which clock ticks since boot it started: with `pid` it names one process for ever.
+    /// The process started between these clock ticks since boot: together with `pid` they identify one process
+    /// uniquely.
     pub since: u64,
     pub until: u64,
     pub cgroup: Option<PathBuf>,
@@ -74,32 +75,32 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     Exited(Exit),
-    /// Nobody saw how it ended, or it was killed for want of a node.
+    /// The end was not observed, or the attempt was killed because the node stopped.
     Lost(Lost),
 }
 
 /// Longer than any line without a message.
 const LINE: u64 = 1024;
-/// Claimed at once.
+/// The amount of space allocated at once.
 const CLAIM: u64 = 64 * 1024;
-/// A shorter journal is not worth writing anew.
+/// A shorter journal is not worth rewriting.
 const RENEW_FROM: u64 = 1024 * 1024;
 
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// The length of its complete lines.
+    /// The length of the valid lines.
     length: u64,
-    /// Up to here the disk is ours.
+    /// Disk space is allocated up to this position.
     claimed: u64,
     renew_at: u64,
     records: BTreeMap<Attempt, Record>,
-    /// Those without an end.
+    /// The number of records without an end.
     open: u64,
 }
 
 impl Journal {
-    /// Whatever there is. With it, how many bytes of it said nothing.
+    /// Reads the existing journal. Also returns how many bytes of it were invalid.
     pub fn open(path: &Path) -> io::Result<(Self, u64)> {
         let mut file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let mut text = Vec::new();
@@ -124,7 +125,7 @@ impl Journal {
         Ok((journal, silent))
     }
 
-    /// An attempt is about to start. It must not have been before.
+    /// An attempt is about to start. It must not have been started before.
     pub fn begin(&mut self, attempt: &Attempt, started: Started) -> io::Result<()> {
         if self.records.contains_key(attempt) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -137,9 +138,9 @@ impl Journal {
         self.append(Line::Running(attempt.clone(), running))
     }
 
-    /// Where there is no room for the message, there is for the exit: the room of others is not taken for it.
+    /// If there is no space for the message, there is for the exit: space allocated for other attempts is not used.
     pub fn ended(&mut self, attempt: &Attempt, exit: &Exit) -> io::Result<()> {
-        // As JSON, a byte is at most six.
+        // In JSON, a byte takes at most six bytes.
         let message = 6 * exit.message.len() as u64;
         if self.claim(message).is_ok() && self.append(Line::Ended(attempt.clone(), exit.clone())).is_ok() {
             return Ok(());
@@ -151,7 +152,8 @@ impl Journal {
         self.append(Line::Lost(attempt.clone(), Lost { at, why: why.to_owned() }))
     }
 
-    /// It never ran: its number is free again. If that cannot be written, the next life will think it lost.
+    /// The attempt never ran: its number is free again. If this cannot be written, the next shim will report it as
+    /// lost.
     pub fn erase(&mut self, attempt: &Attempt) {
         let line = Line::Erased(attempt.clone());
         if self.append(line.clone()).is_err() {
@@ -159,7 +161,7 @@ impl Journal {
         }
     }
 
-    /// If that cannot be written, the next life will be told to forget it once more.
+    /// If this cannot be written, the next shim will be told to clean up the Pod again.
     pub fn forget(&mut self, pod: &PodUid) {
         let line = Line::Gone(pod.clone());
         if of_pod(&self.records, pod).next().is_some() && self.append(line.clone()).is_err() {
@@ -174,7 +176,7 @@ impl Journal {
     fn take_in(&mut self, line: Line) {
         match line {
             Line::Started(attempt, started) => {
-                // Of a container that starts again and again, the last end is remembered.
+                // Of a container that is restarted repeatedly, the last two attempts are kept.
                 if let Some(past) = before_last(&attempt) {
                     self.drop_record(&past);
                 }
@@ -196,7 +198,7 @@ impl Journal {
         }
     }
 
-    /// The first word about the end is the last.
+    /// The first recorded end is final.
     fn end(&mut self, attempt: &Attempt, end: End) {
         if let Some(record) = self.records.get_mut(attempt)
             && record.end.is_none()
@@ -212,7 +214,7 @@ impl Journal {
         }
     }
 
-    /// Room for the end of everything that runs and of one more, and for this.
+    /// Allocates space for the end of everything that runs and of one more attempt, and for `besides`.
     fn claim(&mut self, besides: u64) -> io::Result<()> {
         let needed = self.length + (self.open + 4) * LINE + besides;
         if needed <= self.claimed {
@@ -220,14 +222,14 @@ impl Journal {
         }
         for until in [needed + CLAIM, needed] {
             let claim = || fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.length, until - self.length);
-            // The end of a child may come in between.
+            // SIGCHLD may interrupt the call.
             match rustix::io::retry_on_intr(claim) {
                 Ok(()) => {
                     self.claimed = until;
                     return Ok(());
                 }
                 Err(Errno::NOSPC | Errno::DQUOT) if until > needed => {}
-                // Not every file system can promise.
+                // Not every file system supports allocation.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                     self.claimed = u64::MAX;
                     return Ok(());
@@ -238,8 +240,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes a line after the last complete one. Half a line stays behind where that fails: the next one is written
-    /// over it, and what may stick out has no end.
+    /// Writes a line after the last valid one. If that fails a partial line may remain: the next line is written over
+    /// it, and a remainder beyond that has no newline.
     fn append(&mut self, line: Line) -> io::Result<()> {
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
@@ -247,7 +249,7 @@ impl Journal {
         self.length += text.len() as u64;
         self.take_in(line);
         if self.length >= self.renew_at {
-            // The old one still holds; the next try is when it has doubled.
+            // The old file is still valid; the next attempt is made when it has doubled in size.
             if self.renew().is_err() {
                 let _ = fs::remove_file(self.fresh());
             }
@@ -260,7 +262,7 @@ impl Journal {
         self.path.with_extension("new")
     }
 
-    /// Only what is still known. One rename, so that there is the old one or the new one.
+    /// Writes only the current records. A single rename, so that either the old or the new file exists.
     fn renew(&mut self) -> io::Result<()> {
         let mut text = Vec::new();
         for (attempt, record) in &self.records {
@@ -284,7 +286,7 @@ impl Journal {
             records: BTreeMap::new(),
             open: self.open,
         };
-        // What the old one promised, the new one must.
+        // The space that was allocated in the old file must be allocated in the new one.
         fresh.claim(0)?;
         fs::rename(self.fresh(), &self.path)?;
         (self.file, self.length, self.claimed) = (fresh.file, fresh.length, fresh.claimed);
@@ -292,7 +294,7 @@ impl Journal {
     }
 }
 
-/// The one that nobody asks for any more once this one has started.
+/// The attempt that is no longer needed once this one has started.
 pub fn before_last(attempt: &Attempt) -> Option<Attempt> {
     Some(Attempt { number: attempt.number.checked_sub(2)?, ..attempt.clone() })
 }

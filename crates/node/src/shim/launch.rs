@@ -1,9 +1,10 @@
-//! The launcher: this executable once more, in the place of the command for a moment. It does what takes more than
+//! The launcher: this executable again, running for a moment in place of the command. It does what takes more than
 //! starting a process - namespaces, mounts, another user, a control group - and then becomes the command. Between fork
-//! and exec none of that could be done in safe Rust; in a process of its own all of it can.
+//! and exec none of that could be done in safe Rust; in a separate process all of it can.
 //!
-//! It is told what to do over its standard input, a socket, and answers there: a full stop when it is about to execute
-//! the command, and a failure where there is one. The socket closes by itself when the command is executed.
+//! Its instructions arrive over its standard input, a socket, and its answer goes back there: a full stop when it is
+//! about to execute the command, and a failure if there is one. The socket closes by itself when the command is
+//! executed.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -31,18 +32,18 @@ pub struct Launch {
     pub group: Option<u32>,
 }
 
-/// Which mounts it is to see.
+/// The mount namespace of the process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Place {
     /// The machine's.
     Machine,
-    /// Its own.
+    /// A new one of its own.
     Apart { hostname: String, binds: Vec<mounts::Bind>, stage: PathBuf },
-    /// Those of a process that has its own.
+    /// That of another process, which has its own.
     With { pid: i32 },
 }
 
-/// What it says before it executes the command.
+/// The byte that is sent before the command is executed.
 pub const READY: u8 = b'.';
 
 pub fn main() -> ExitCode {
@@ -60,7 +61,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(127)
 }
 
-/// Standard input becomes what a command expects: nothing.
+/// Standard input becomes what a command expects: /dev/null.
 fn take_socket() -> io::Result<UnixStream> {
     let socket = UnixStream::from(rustix::stdio::stdin().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
@@ -95,7 +96,7 @@ fn apart(hostname: &str, binds: &[mounts::Bind], stage: &std::path::Path) -> Res
             ),
         ));
     }
-    // A host name that is too long, or not ours to set, is still in HOSTNAME.
+    // A host name that is too long, or that this user may not set, is still in HOSTNAME.
     let _ = rustix::system::sethostname(hostname.as_bytes());
     mounts::arrange(binds.to_vec(), stage).map_err(|why| failure(CREATE_ERROR, why))
 }
@@ -104,13 +105,13 @@ fn with(pid: i32) -> io::Result<()> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
     let apart = ThreadNameSpaceType::MOUNT | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME;
-    // The administrator's own user namespace cannot be entered again, and need not be.
+    // The initial user namespace, where the node is root, cannot be entered again, and need not be.
     rustix::thread::move_into_thread_name_spaces(process.as_fd(), apart)
         .or_else(|_| rustix::thread::move_into_thread_name_spaces(process.as_fd(), apart | ThreadNameSpaceType::USER))
         .map_err(io::Error::from)
 }
 
-/// Comes back only with a failure.
+/// Returns only on failure.
 fn execute(launch: &Launch, socket: &mut UnixStream) -> Failure {
     let Some(name) = launch.argv.first() else { return failure(command::START_ERROR, "there is no command") };
     let dir = launch.working_dir.as_deref();
@@ -144,7 +145,8 @@ fn execute(launch: &Launch, socket: &mut UnixStream) -> Failure {
         command.uid(user);
     }
     if other.is_some() || other_group.is_some() {
-        // So that /dev/stdout can be opened by its new user. Who cannot be given them can still write to them.
+        // So that the new user can open /dev/stdout. If the owner cannot be changed, the process can still write to its
+        // output.
         let (user, group) = (other.map(Uid::from_raw), other_group.map(Gid::from_raw));
         let _ = rustix::fs::fchown(rustix::stdio::stdout(), user, group);
         let _ = rustix::fs::fchown(rustix::stdio::stderr(), user, group);

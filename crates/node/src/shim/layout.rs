@@ -1,4 +1,4 @@
-//! Where things are under the node's root directory (the picture is in `shim/mod.rs`).
+//! The paths under the node's root directory (`shim/mod.rs` has an overview).
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -28,12 +28,12 @@ impl Layout {
         self.root.join("lock")
     }
 
-    /// What is known of all attempts: see `journal.rs`.
+    /// The record of all attempts: see `journal.rs`.
     pub fn journal(&self) -> PathBuf {
         self.root.join("journal")
     }
 
-    /// The last words of what runs.
+    /// The termination messages of running attempts.
     pub fn words(&self) -> PathBuf {
         self.root.join("words")
     }
@@ -42,7 +42,7 @@ impl Layout {
         self.root.join("pods")
     }
 
-    /// What is on its way out. One rename takes a Pod here, so that it is never half there.
+    /// Pods that are being removed. A single rename moves a Pod here, so that it is never partly there.
     pub fn trash(&self) -> PathBuf {
         self.root.join("trash")
     }
@@ -51,8 +51,8 @@ impl Layout {
         Ok(self.pods().join(plain(&pod.to_string())?))
     }
 
-    /// For its node's user alone: what is inside may then have the modes that containers expect. Made when there is
-    /// something to put there.
+    /// Accessible only to the node's user: the files inside may then have the modes that containers expect. Created
+    /// when there is something to put there.
     pub fn make_pod(&self, pod: &PodUid) -> io::Result<()> {
         make_private(&self.pod(pod)?)
     }
@@ -65,12 +65,12 @@ impl Layout {
         Ok(self.volumes(pod)?.join(plain(volume)?))
     }
 
-    /// Which files of a volume are ours. Beside it: no volume's name begins with a dot.
+    /// The list of files in a volume that the node wrote. It is next to the volume: no volume's name begins with a dot.
     pub fn written(&self, pod: &PodUid, volume: &str) -> io::Result<PathBuf> {
         Ok(self.volumes(pod)?.join(format!(".{}", plain(volume)?)))
     }
 
-    /// Where a file is written before it takes its place. Only one is at a time.
+    /// A file is written here before it is moved to its place. There is only one at a time.
     pub fn fresh(&self, pod: &PodUid) -> io::Result<PathBuf> {
         Ok(self.pod(pod)?.join(".fresh"))
     }
@@ -82,7 +82,7 @@ impl Layout {
         Ok(Slot { dir: self.pod(&attempt.pod)?, stem, words })
     }
 
-    /// All attempts of a Pod that have written something, in order.
+    /// All attempts of a Pod that have written output, in order.
     pub fn attempts(&self, pod: &PodUid) -> io::Result<Vec<Attempt>> {
         let mut attempts = Vec::new();
         for entry in fs::read_dir(self.pod(pod)?)? {
@@ -108,8 +108,9 @@ fn make_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The files of one attempt: in its Pod's directory, each with the attempt's name in front. None of them is made before
-/// there is something to write: making and removing files costs more than all else about a short process.
+/// The files of one attempt: in its Pod's directory, each prefixed with the attempt's name. None of them is created
+/// before there is something to write: creating and removing files costs more than everything else about a short
+/// process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     dir: PathBuf,
@@ -122,12 +123,12 @@ impl Slot {
         self.dir.join(format!("{}.{name}", self.stem))
     }
 
-    /// Its last words, whatever `terminationMessagePath` says. In a directory that is there from the first moment.
+    /// Its termination message, whatever `terminationMessagePath` is. In a directory that exists from the beginning.
     pub fn termination_log(&self) -> &Path {
         &self.words
     }
 
-    /// Makes the directory the others are in.
+    /// Creates the directory of the other files.
     pub fn make_dir(&self) -> io::Result<()> {
         make_private(&self.dir)
     }
@@ -141,7 +142,7 @@ impl Slot {
         self.file(&format!("{number}.log"))
     }
 
-    /// The numbers of the log files there are, in order.
+    /// The numbers of the existing log files, in order.
     pub fn logs(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -153,12 +154,12 @@ impl Slot {
         Ok(numbers)
     }
 
-    /// They have been heard.
+    /// The termination message has been read.
     pub fn forget_words(&self) {
         let _ = fs::remove_file(&self.words);
     }
 
-    /// Nobody wants them any more.
+    /// The files are no longer needed.
     pub fn erase(&self) {
         for number in self.logs().unwrap_or_default() {
             let _ = fs::remove_file(self.log(number));
@@ -168,9 +169,9 @@ impl Slot {
     }
 }
 
-/// A UID or name becomes the name of a directory only if it can name nothing else.
+/// A UID or name becomes the name of a directory only if it cannot refer to any other path.
 fn plain(name: &str) -> io::Result<&str> {
-    // File names end at 255 bytes; the number of the attempt needs some of them.
+    // File names have at most 255 bytes; the number of the attempt needs some of them.
     let fits = (1..=200).contains(&name.len());
     let tame = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
     if fits && tame && !name.starts_with('.') {

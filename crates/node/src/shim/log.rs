@@ -1,11 +1,11 @@
-//! Writes what a container says. One record a line: time, stream, whether the line is complete, text.
+//! Writes the output of a container. One record per line: time, stream, whether the line is complete, text.
 //!
 //! ```text
 //! 2026-01-31T12:00:00.123456789Z stdout F a whole line
 //! 2026-01-31T12:00:00.123456789Z stderr P the beginning of a long one, or an end without a newline
 //! ```
 //!
-//! The part before the text is always 40 bytes long, which readers make use of. Files are numbered upwards and never
+//! The part before the text is always 40 bytes long, which readers rely on. Files are numbered upwards and never
 //! renamed: a reader goes from one to the next and cannot mistake one for another.
 
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use tally_core::time::Timestamp;
 
 use super::layout::Slot;
 
-/// How much is kept of one attempt.
+/// How much is kept of the log of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub file_bytes: u64,
@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// What clusters keep by default, so that nobody loses lines by moving here or away.
+    /// The default of clusters, so that a user loses no lines by moving here or away.
     fn default() -> Self {
         Self { file_bytes: 10 << 20, files: 5 }
     }
@@ -34,9 +34,9 @@ impl Default for Limits {
 /// Longer lines are split, as container runtimes do: one line must not need more memory than this.
 pub const LONGEST_LINE: usize = 16 * 1024;
 
-/// The length of what stands before the text.
+/// The length of the part before the text.
 pub const HEADER: usize = 40;
-/// Where in a record the flag is.
+/// The position of the flag in a record.
 pub const FLAG: usize = 38;
 /// The length of the time.
 pub const TIME: usize = 30;
@@ -50,19 +50,19 @@ pub enum Stream {
 pub struct Writer {
     slot: Slot,
     limits: Limits,
-    /// Made when there is something to write.
+    /// Created when there is something to write.
     file: Option<File>,
     number: u64,
-    /// The length of the file once all is in it.
+    /// The length of the file once the batch is written.
     written: u64,
-    /// Its length now.
+    /// Its current length.
     flushed: u64,
-    /// By stream: the beginning of a line whose end has not come yet.
+    /// By stream: the beginning of a line whose end has not arrived yet.
     pending: [Vec<u8>; 2],
     clock: Clock,
-    /// Records on their way to the file.
+    /// Records to be written to the file.
     batch: Vec<u8>,
-    /// A full disk loses output, not Pods. What went wrong first.
+    /// A full disk loses output, not Pods. The first error.
     pub trouble: Option<io::Error>,
 }
 
@@ -98,7 +98,7 @@ impl Writer {
         self.flush();
     }
 
-    /// What ends without a newline is written as it is.
+    /// Text without a final newline is written as a partial record.
     pub fn finish(&mut self) {
         let time = self.clock.now();
         for stream in [Stream::Stdout, Stream::Stderr] {
@@ -110,7 +110,7 @@ impl Writer {
         self.flush();
     }
 
-    /// Takes off what is too long for one record.
+    /// Writes the parts that are too long for one record.
     fn split(&mut self, time: &[u8; TIME], stream: Stream, pending: &mut Vec<u8>) {
         let mut taken = 0;
         while pending.len() - taken > LONGEST_LINE {
@@ -141,7 +141,7 @@ impl Writer {
         self.file = None;
         (self.written, self.flushed) = (0, 0);
         self.number += 1;
-        // The new one is there before an old one goes: readers see at any time where to go on.
+        // The new file exists before an old one is removed: readers can always find the next one.
         self.open();
         if let Some(oldest) = self.number.checked_sub(self.limits.files) {
             let _ = fs::remove_file(self.slot.log(oldest));
@@ -170,7 +170,7 @@ impl Writer {
         }
         match self.file.as_mut().map(|file| (file.write_all(&self.batch), file)) {
             Some((Ok(()), _)) => self.flushed = self.written,
-            // Half a record must not become the beginning of the next one.
+            // A partial record must not become the beginning of the next one.
             Some((Err(error), file)) => {
                 let _ = file.set_len(self.flushed);
                 self.trouble = self.trouble.take().or(Some(error));
@@ -182,7 +182,7 @@ impl Writer {
     }
 }
 
-/// Remembers the text of the second it is in: most lines come many to a second.
+/// Caches the text of the current second: usually many lines share one.
 #[derive(Default)]
 struct Clock {
     second: Option<u64>,
@@ -226,7 +226,7 @@ mod tests {
         layout.attempt(&Attempt { pod, container: "main".into(), number: 0 }).unwrap()
     }
 
-    /// What was written, as `stream flag text` a line.
+    /// The records, as `stream flag text` per line.
     fn written(slot: &Slot) -> Vec<String> {
         let mut lines = Vec::new();
         for number in slot.logs().unwrap() {

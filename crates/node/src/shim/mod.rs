@@ -1,38 +1,40 @@
-//! The half of the node that does: a small process of its own between the one that decides and the Pods' processes.
+//! The half of the node that acts: a small separate process between the one that decides and the Pods' processes.
 //!
-//! It starts them, reads what they write, reaps them and keeps the record of how they ended. It is the parent of all of
-//! them, also of those that lose their own parent (a subreaper). It ignores signals that are meant for people's
-//! programs and ends when its socket does: when the process that decides has ended, in whatever way. Then everything
-//! it started is killed first.
+//! The shim starts them, reads their output, reaps them and records how they ended. It is the parent of all of them,
+//! including those that lose their own parent (it is a subreaper). It ignores signals that are meant for interactive
+//! programs and ends when its socket closes: when the process that decides has ended, in whatever way. Then it first
+//! kills everything it has started.
 //!
 //! # Layout
 //!
 //! ```text
 //! ROOT/lock                        locked (flock) by the shim: never two on one directory
-//! ROOT/journal                     what is known of all attempts: started, running, ended (`journal.rs`)
-//! ROOT/words/UID.NAME.NUMBER       the last words of what runs, if it has any
-//! ROOT/pods/UID/                   mode 0700; what one Pod has, and nothing where it has nothing
+//! ROOT/journal                     the record of all attempts: started, running, ended (`journal.rs`)
+//! ROOT/words/UID.NAME.NUMBER       the termination messages of running attempts, if any
+//! ROOT/pods/UID/                   mode 0700; the files of one Pod; does not exist if there are none
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
-//!     volumes/.NAME                which files in it we have written, where we have
-//!     NAME.NUMBER.0.log ...        what an attempt wrote (`log.rs`); the last numbers grow, the oldest go
-//! ROOT/trash/UID/                  Pods on their way out
+//!     volumes/.NAME                the list of files in it that the shim wrote, if any
+//!     NAME.NUMBER.0.log ...        the output of an attempt (`log.rs`); numbers grow, the oldest files are removed
+//! ROOT/trash/UID/                  Pods that are being removed
 //! ```
 //!
 //! # Order of writes, and why nothing is lost
 //!
-//! 1. `started` is written to the journal. That can be done only once: no attempt runs twice, whoever asks.
-//! 2. The process is started, with the attempt's name in its environment; then its number is recorded. A crash between
-//!    leaves a process that is found by its environment; after it, by both.
-//! 3. It ends. The kernel keeps its exit status until we ask, so nothing can be missed between here and there.
-//! 4. All else of the attempt is killed, and what they wrote is in the log.
-//! 5. `ended` is recorded, with exit code and last words. A crash before leaves a record without an end: the next start
-//!    makes sure nothing runs and tells that nobody saw the end. It is never told as an exit.
-//! 6. The exit is reported. A crash before, here or there, loses nothing: the next start reads the record and reports it
-//!    again (`Found`), and whoever decides knows an attempt by its name.
+//! 1. `started` is written to the journal. This is possible only once: no attempt runs twice, even if it is requested
+//!    twice.
+//! 2. The process is started, with the attempt's name in its environment; then its process ID is recorded. After a
+//!    crash in between, the process is found by its environment; after a later crash, by both.
+//! 3. The process ends. The kernel keeps its exit status until the shim reads it, so no exit can be missed in between.
+//! 4. All other processes of the attempt are killed, and their output is written to the log.
+//! 5. `ended` is recorded, with exit code and termination message. A crash before this leaves a record without an end:
+//!    the next start makes sure that nothing runs and reports that the end was not observed. It is never reported as an
+//!    exit.
+//! 6. The exit is reported. A crash of either process before this loses nothing: the next start reads the record and
+//!    reports it again (`Found`), and the deciding half identifies an attempt by its name.
 //!
-//! Records need no fsync: they are to survive processes, not the machine. After a power failure a record may be missing
-//! or cut off, which never reads as an exit; what the API knows of the Pod then holds. A Pod goes by one rename, so it
-//! is there as a whole or not at all.
+//! Records need no fsync: they have to survive processes, not the machine. After a power failure a record may be
+//! missing or truncated, which is never read as an exit; then the Pod's status in the API applies. A Pod is removed by
+//! one rename, so it exists completely or not at all.
 
 mod attempt;
 mod cgroup;
@@ -82,15 +84,15 @@ use wire::Word;
 
 /// How long a new shim waits for the directory: an old one may still be killing what it had started.
 const LOCK_FOR: Duration = Duration::from_secs(15);
-/// How long everything may take to be gone when the parent is.
+/// How long ending all processes may take after the parent has ended.
 const STOP_FOR: Duration = Duration::from_secs(10);
-/// No more deeds are taken while this many words wait to be read. Every deed leads to at most two.
+/// No more commands are read while this many messages wait to be sent. Every command leads to at most two.
 const MOST_WORDS: usize = 4096;
 
-/// The first argument of a program that is the shim.
+/// The first argument that makes a program the shim.
 pub const COMMAND: &str = "node-shim";
 
-/// What the shim is told on its command line, after that.
+/// The command line of the shim, after that argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     pub root: PathBuf,
@@ -111,8 +113,8 @@ impl Arguments {
     }
 }
 
-/// The process. `args` are those after `node-shim`. To be called before anything else makes threads or a runtime: the
-/// launcher enters namespaces, which the kernel allows to processes of one thread only.
+/// The main function of the shim. `args` are those after `node-shim`. Must be called before any threads or a runtime
+/// are created: the launcher enters namespaces, which the kernel permits only to single-threaded processes.
 pub fn main(args: &[OsString]) -> ExitCode {
     if args.first().is_some_and(|arg| arg == "--launch") {
         return launch::main();
@@ -121,10 +123,10 @@ pub fn main(args: &[OsString]) -> ExitCode {
         eprintln!("tally: node-shim is started by tally itself");
         return ExitCode::from(2);
     };
-    // Away from the terminal: Ctrl-C is for our parent, who then ends things in order, and processes that ask for a
-    // password find no one to ask. Fails only for the leader of a group, which is away already.
+    // Detach from the terminal: Ctrl-C is for the parent process, which then stops everything in order, and processes
+    // that ask for a password find no terminal. Fails only for a group leader, which is detached already.
     let _ = rustix::process::setsid();
-    // A task that is gone would leave others waiting for ever. The next shim finds everything in the journal.
+    // After the panic of one task, others would wait forever. The next shim finds everything in the journal.
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         tell(panic);
@@ -160,7 +162,7 @@ fn serve(arguments: &Arguments) -> io::Result<()> {
             }
         }
     });
-    // Whatever is left (a name being looked up) is not worth waiting for.
+    // Remaining work (such as a DNS lookup) is not worth waiting for.
     runtime.shutdown_background();
     served
 }
@@ -170,14 +172,14 @@ struct Shim {
     journal: RefCell<Journal>,
     log_limits: log::Limits,
     boot: String,
-    /// This executable, also if it has been replaced on disk meanwhile.
+    /// This executable, even if it has been replaced on disk meanwhile.
     program: PathBuf,
     spawner: spawn::Spawner,
     reaper: reaper::Reaper,
     attempts: RefCell<BTreeMap<Attempt, Rc<attempt::Running>>>,
-    /// Of prepared Pods, for people who read records.
+    /// The names of prepared Pods, for users who read the records.
     names: RefCell<BTreeMap<PodUid, String>>,
-    /// Attempts whose end is not on record yet.
+    /// The number of attempts whose end is not recorded yet.
     open: Cell<usize>,
     all_done: Notify,
     words: RefCell<VecDeque<Word>>,
@@ -226,7 +228,7 @@ impl Shim {
     }
 
     async fn run(self: &Rc<Self>, reader: OwnedReadHalf, writer: OwnedWriteHalf) -> io::Result<()> {
-        // Handled, by doing nothing: what is ignored would stay ignored in every process we start.
+        // Handled, by doing nothing: an ignored signal would stay ignored in every process that the shim starts.
         let _deaf = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()]
             .map(signal)
             .into_iter()
@@ -234,7 +236,7 @@ impl Shim {
         let mut ended = signal(SignalKind::child())?;
         tokio::task::spawn_local(self.clone().write(writer));
         self.say(Word::Ready);
-        // It is to be heard before what may take a while.
+        // Let the message be sent before the recovery, which may take a while.
         tokio::task::yield_now().await;
         let found = {
             let mut journal = self.journal.borrow_mut();
@@ -261,7 +263,7 @@ impl Shim {
             match wire::read(&mut reader).await {
                 Ok(Some(deed)) => self.carry_out(deed),
                 Ok(None) => break,
-                // What we said last has not been read and never will be.
+                // The parent ended without reading the last messages.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
                 Err(error) => {
                     eprintln!("tally: node-shim: {error}");
@@ -317,7 +319,7 @@ impl Shim {
         }
     }
 
-    /// What has left the group goes when the main process has been reaped.
+    /// Processes that have left the group are killed when the main process has been reaped.
     fn kill(&self, running: &attempt::Running) {
         if let Some(group) = &running.cgroup {
             cgroup::kill(group);
@@ -325,7 +327,8 @@ impl Shim {
         self.reaper.signal(running.pid, KernelSignal::KILL);
     }
 
-    /// Nobody decides any more. What has ended by now has ended; the rest is killed, and that is put on record.
+    /// The deciding process has ended. Attempts that have ended by now are recorded as ended; the rest is killed, and
+    /// that is recorded.
     async fn stop(self: &Rc<Self>) {
         self.reaper.reap();
         self.stopping.set(true);
@@ -340,7 +343,7 @@ impl Shim {
                 break;
             }
         }
-        // Probes, and what probes started.
+        // Probes, and processes that probes started.
         while Instant::now() < until {
             let children = processes::children();
             for process in children.iter().filter_map(|pid| processes::look(*pid)).filter(|process| !process.zombie) {
@@ -400,7 +403,7 @@ impl Shim {
         self.note(format!("the record of {} cannot be written: {error}", processes::mark(attempt)));
     }
 
-    /// The one thing that is done beside the rest: to delete a directory may take longer than to run a process.
+    /// The only concurrent work: deleting a directory may take longer than running a process.
     async fn empty_trash(self: Rc<Self>) {
         let mut resists = BTreeSet::new();
         loop {
@@ -417,7 +420,7 @@ impl Shim {
     }
 
     fn say(&self, word: Word) {
-        // After the end there is nobody to tell.
+        // After the stop there is no receiver.
         if !self.stopping.get() {
             self.words.borrow_mut().push_back(word);
             self.said.notify_one();
@@ -438,14 +441,14 @@ impl Shim {
                 self.said.notified().await;
                 continue;
             }
-            // The reader learns of a broken socket too, and ends everything.
+            // The reader notices a broken socket too, and stops everything.
             let _ = writer.write_all(&buffer).await;
             buffer.clear();
         }
     }
 }
 
-/// Waits a little: the one before may still be ending what it had started.
+/// Waits a little: the previous shim may still be ending what it had started.
 fn lock(layout: &Layout) -> io::Result<File> {
     let mut file =
         File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(layout.lock())?;
@@ -463,7 +466,7 @@ fn lock(layout: &Layout) -> io::Result<File> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    // For the message above only: a full disk is no reason not to go on.
+    // Only for the message above: a full disk is no reason to fail.
     let _ = file.set_len(0);
     let _ = writeln!(file, "{}", rustix::process::getpid().as_raw_nonzero());
     Ok(file)

@@ -1,9 +1,9 @@
-//! Volumes at their places, in a mount namespace of the container's own. The machine sees nothing of it, and all of it
-//! is gone with the container's last process. Runs in the launcher, between its start and the command's.
+//! Mounts volumes in a mount namespace of the container's own. The machine's own mounts do not change, and all mounts
+//! disappear with the container's last process. Runs in the launcher, before the command.
 //!
-//! A place that does not exist on this machine is made without touching the machine: the nearest directory that does
-//! exist is covered by a tmpfs that shows all its entries, and the new one. As in any container, what a process
-//! creates there outside its volumes goes with it.
+//! A mount point that does not exist on this machine is created without changing the machine: the nearest existing
+//! directory is covered by a tmpfs that shows all its entries, and the new one. As in any container, what a process
+//! creates there outside its volumes is lost with the container.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{sys, volumes};
 
-/// One volume at one place.
+/// One volume at one mount point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bind {
     /// For messages: `volume "data"`.
@@ -31,15 +31,15 @@ pub struct Bind {
     pub sub_path: String,
     pub target: String,
     pub read_only: bool,
-    /// Nobody minds if it cannot be done.
+    /// A failure of this mount is ignored.
     pub optional: bool,
 }
 
-/// Showing a directory costs a mount for each of its entries; the kernel has 100,000 for all of a namespace.
+/// Showing a directory costs one mount per entry; the kernel permits 100,000 in a namespace.
 const MOST_ENTRIES: usize = 10_000;
 
-/// Leaves the machine's mounts and host name: as the administrator, or else in a user namespace where this user is
-/// the only one there is.
+/// Leaves the machine's mount and host name namespaces: as root, or else in a user namespace that contains only this
+/// user.
 pub fn leave() -> io::Result<()> {
     let apart = UnshareFlags::NEWNS | UnshareFlags::NEWUTS;
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -55,11 +55,12 @@ pub fn leave() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?)
 }
 
-/// Everything at its place. `stage` is an empty directory to work in.
+/// Mounts everything. `stage` is an empty directory to work in.
 pub fn arrange(mut binds: Vec<Bind>, stage: &Path) -> Result<(), String> {
-    // What is further up comes first, so that nothing is hidden by what is mounted above it later.
+    // Parents first, so that no mount is hidden by a later one above it.
     binds.sort_by_key(|bind| Path::new(&bind.target).components().count());
-    // Sources are taken before anything moves: a volume may be mounted over the very directory they are in.
+    // Sources are opened before anything is mounted: a volume may be mounted over the very directory that contains
+    // them.
     let mut trees = Vec::new();
     for bind in binds {
         match take(&bind) {
@@ -69,7 +70,7 @@ pub fn arrange(mut binds: Vec<Bind>, stage: &Path) -> Result<(), String> {
         }
     }
     let mut places = Places { covers: Vec::new(), mounted: Vec::new() };
-    // First of all, while the stage can be seen: a volume may hide it.
+    // First of all, while the stage is visible: a volume may hide it.
     if trees
         .iter()
         .any(|(bind, _)| matches!(nearest(Path::new(&bind.target)), Ok((there, Some(_))) if there == Path::new("/")))
@@ -94,7 +95,7 @@ pub fn arrange(mut binds: Vec<Bind>, stage: &Path) -> Result<(), String> {
             Err(error) => return Err(format!("{} cannot be mounted at {}: {error}", bind.what, bind.target)),
         }
     }
-    // Last: places for other volumes may have been made in these.
+    // Last: mount points for other volumes may have been created in these.
     for (what, place) in read_only {
         shut(&place).map_err(|error| format!("{what} cannot be made read-only at {}: {error}", place.display()))?;
     }
@@ -106,7 +107,7 @@ struct Tree {
     is_dir: bool,
 }
 
-/// A copy of what is to be mounted, not attached anywhere yet.
+/// A clone of what is to be mounted, not attached anywhere yet.
 fn take(bind: &Bind) -> io::Result<Tree> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let mut source = rustix::fs::open(&bind.source, flags, Mode::empty())?;
@@ -121,8 +122,8 @@ fn take(bind: &Bind) -> io::Result<Tree> {
     Ok(Tree { fd: open_tree(&source, "", flags)?, is_dir })
 }
 
-/// The kernel itself sees to it that no symlink leads out of the volume. What is not there is made, as a directory with
-/// the volume's mode: who may write to the volume may write to it.
+/// The kernel itself ensures that no symlink leads out of the volume. A missing path is created, as a directory with
+/// the volume's mode: a user who may write to the volume may write to it.
 fn below(volume: OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
     let path = volumes::within(sub_path).map_err(io::Error::other)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -157,14 +158,14 @@ fn below(volume: OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
 }
 
 struct Places {
-    /// Devices of the tmpfs that we have put over directories: new entries may be made in them.
+    /// Devices of the tmpfs mounts over directories: new entries may be created in them.
     covers: Vec<u64>,
-    /// Where volumes are already. Their content is the Pod's own: new entries may be made there too.
+    /// Mount points of volumes so far. Their content is the Pod's own: new entries may be created there too.
     mounted: Vec<PathBuf>,
 }
 
 impl Places {
-    /// A place to mount on, of the right kind, without symlinks in its path.
+    /// A mount point of the right kind, without symlinks in its path.
     fn find(&mut self, target: &str, is_dir: bool) -> io::Result<PathBuf> {
         let target = Path::new(target);
         if !target.is_absolute() || target.components().any(|step| step == Component::ParentDir) {
@@ -200,13 +201,13 @@ impl Places {
         Ok(place)
     }
 
-    /// Puts a tmpfs over a directory that shows what it covers, reached by a descriptor that is older than it.
+    /// Covers a directory with a tmpfs that shows the covered entries, which are reached by a descriptor opened before.
     fn cover(&mut self, dir: &Path) -> io::Result<()> {
         let covered = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         self.fill(Path::new(&format!("/proc/self/fd/{}", covered.as_raw_fd())), dir)
     }
 
-    /// A root cannot be covered; another takes its place.
+    /// A root cannot be covered; it is replaced by another one.
     fn cover_root(&mut self, stage: &Path) -> io::Result<()> {
         self.fill(Path::new("/"), stage)?;
         turn(stage)
@@ -221,7 +222,7 @@ impl Places {
             return Err(io::Error::other(format!("{place} has more than {MOST_ENTRIES} entries; make the path first")));
         }
         mount("tmpfs", at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755")?;
-        // Half of what was there would be worse than all of it without the new place.
+        // Showing only part of the entries would be worse than failing without the new mount point.
         let device = show_all(&entries, &about, at).inspect_err(|_| {
             let _ = unmount(at, UnmountFlags::DETACH);
         })?;
@@ -230,7 +231,7 @@ impl Places {
     }
 }
 
-/// The device of the tmpfs that shows them.
+/// Returns the device of the tmpfs that shows the entries.
 fn show_all(entries: &[fs::DirEntry], about: &fs::Metadata, at: &Path) -> io::Result<u64> {
     for entry in entries {
         show(entry, &at.join(entry.file_name()))?;
@@ -241,7 +242,7 @@ fn show_all(entries: &[fs::DirEntry], about: &fs::Metadata, at: &Path) -> io::Re
     Ok(fs::metadata(at)?.dev())
 }
 
-/// The longest part of a path that exists, without symlinks, and what is missing.
+/// The longest existing part of a path, without symlinks, and the missing rest.
 fn nearest(target: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
     for there in target.ancestors() {
         match fs::canonicalize(there) {
@@ -256,7 +257,7 @@ fn nearest(target: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// An entry of a covered directory as it was.
+/// Shows an entry of a covered directory as it was.
 fn show(entry: &fs::DirEntry, at: &Path) -> io::Result<()> {
     let kind = entry.file_type()?;
     if kind.is_symlink() {
@@ -270,20 +271,20 @@ fn show(entry: &fs::DirEntry, at: &Path) -> io::Result<()> {
     Ok(mount_bind_recursive(entry.path(), at)?)
 }
 
-/// Makes a directory the root of everything. The old one is put on top of it and taken off again.
+/// Makes a directory the root. The old root is stacked on top of it and unmounted.
 fn turn(root: &Path) -> io::Result<()> {
     rustix::process::chdir(root)?;
     if rustix::process::pivot_root(".", ".").is_ok() {
         unmount(".", UnmountFlags::DETACH)?;
     } else {
-        // The first root of a machine, a ramfs, cannot be turned; it can be mounted over.
+        // The initial root of a machine, a ramfs, cannot be pivoted; it can be mounted over.
         mount_move(".", "/")?;
         rustix::process::chroot(".")?;
     }
     Ok(rustix::process::chdir("/")?)
 }
 
-/// A mount keeps the restrictions it had: in a user namespace the kernel insists.
+/// A mount keeps its restrictions: in a user namespace the kernel requires this.
 fn shut(place: &Path) -> io::Result<()> {
     let had = rustix::fs::statvfs(place)?.f_flag;
     let mut flags = MountFlags::BIND | MountFlags::RDONLY;

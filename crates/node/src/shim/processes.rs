@@ -1,4 +1,4 @@
-//! What the machine knows of processes: /proc.
+//! Information about processes: /proc.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +8,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::port::Attempt;
 
-/// Every process of a container has these in its environment, and whatever it starts inherits them, unless somebody
-/// takes them away: by them we find what has left its process group and its parents.
+/// Every process of a container has these variables in its environment, and its children inherit them, unless a process
+/// removes them: they identify processes that have left their process group and their parents.
 pub const ATTEMPT: &str = "TALLY_ATTEMPT";
 pub const NODE: &str = "TALLY_NODE";
 
@@ -22,13 +22,13 @@ pub struct Process {
     pub pid: Pid,
     pub parent: i32,
     pub group: i32,
-    /// Since boot, in clock ticks. With the number it names one process for ever.
+    /// Clock ticks since boot. Together with the process ID this identifies one process uniquely.
     pub ticks: u64,
-    /// It has ended; its parent has not looked.
+    /// The process has ended; its parent has not reaped it.
     pub zombie: bool,
 }
 
-/// The number of a process and when it started.
+/// The ID of a process and when it started.
 pub type Name = (Pid, u64);
 
 pub fn look(pid: Pid) -> Option<Process> {
@@ -36,7 +36,7 @@ pub fn look(pid: Pid) -> Option<Process> {
 }
 
 fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
-    // The name is in parentheses and may hold anything, parentheses too.
+    // The name is in parentheses and may contain anything, including parentheses.
     let rest = &stat[memchr::memrchr(b')', stat)? + 1..];
     let fields: Vec<&str> = std::str::from_utf8(rest).ok()?.split_ascii_whitespace().collect();
     Some(Process {
@@ -54,7 +54,7 @@ pub fn all() -> Vec<Process> {
     pids.filter_map(look).collect()
 }
 
-/// The children of this process. The kernel has a list; where it does not show it, a look at everything does too.
+/// The children of this process. The kernel has a list; if that is not available, all processes are examined.
 pub fn children() -> Vec<Pid> {
     if let Ok(list) = fs::read_to_string("/proc/thread-self/children") {
         return list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
@@ -63,7 +63,8 @@ pub fn children() -> Vec<Pid> {
     all().into_iter().filter(|process| process.parent == own).map(|process| process.pid).collect()
 }
 
-/// The attempt that a process says it belongs to, of the node with this root. What cannot be read says nothing.
+/// The attempt that a process is marked with, for the node with this root. An unreadable environment counts as
+/// unmarked.
 pub fn marked(pid: Pid, root: &Path) -> Option<String> {
     let environ = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
     let variables: BTreeMap<&[u8], &[u8]> = environ
@@ -73,15 +74,15 @@ pub fn marked(pid: Pid, root: &Path) -> Option<String> {
             Some((&variable[..at], &variable[at + 1..]))
         })
         .collect();
-    // As it was put there: with stand-ins for what is not text.
+    // As it was written: with replacement characters for bytes that are not UTF-8.
     if String::from_utf8_lossy(variables.get(NODE.as_bytes())?) != root.to_string_lossy() {
         return None;
     }
     String::from_utf8(variables.get(ATTEMPT.as_bytes())?.to_vec()).ok()
 }
 
-/// Kills one process, and no other that has come by its number since: it is looked at again once it is held. False: it
-/// is gone, or beyond us.
+/// Kills one process, and no other that has received its ID since: it is checked again once a pidfd is open. False: the
+/// process is gone, or may not be killed.
 pub fn kill(process: &Process) -> bool {
     let held = rustix::process::pidfd_open(process.pid, PidfdFlags::empty());
     if look(process.pid).is_none_or(|now| now.ticks != process.ticks) {
@@ -93,14 +94,14 @@ pub fn kill(process: &Process) -> bool {
     }
 }
 
-/// The time since boot, as the start of a process is told. Cheaper than to ask after a process.
+/// The time since boot, in the unit of a process's start time. Cheaper than reading it from a process.
 pub fn ticks() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let per_second = rustix::param::clock_ticks_per_second();
     now.tv_sec.unsigned_abs() * per_second + now.tv_nsec.unsigned_abs() * per_second / 1_000_000_000
 }
 
-/// Where numbers of processes mean what they mean here: on this machine, until its next start, and in this namespace.
+/// Identifies where process IDs are valid: on this machine, until its next boot, and in this PID namespace.
 pub fn boot() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let numbers = fs::read_link("/proc/self/ns/pid").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who reaps: this process is the parent of every main process, and of whatever loses its own parent below it.
+//! Reaping: this process is the parent of every main process, and of all descendants that lose their own parent.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -20,30 +20,30 @@ pub enum Status {
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     pub status: Status,
-    /// Nobody else was in its group when it was reaped.
+    /// The process group was otherwise empty when the process was reaped.
     pub alone: bool,
 }
 
 #[derive(Default)]
 pub struct Reaper {
-    /// Those we started, by number, until they are reaped.
+    /// The processes that the shim started, by process ID, until they are reaped.
     known: RefCell<HashMap<Pid, oneshot::Sender<Ended>>>,
     /// Orphans that do not end.
     given_up: RefCell<HashSet<processes::Name>>,
-    /// Told after every round.
+    /// Notified after every round.
     reaped: Notify,
 }
 
 impl Reaper {
-    /// To be called before anything else has a turn: a child must not end before it is known.
+    /// Must be called before any other task runs: a child must be registered before its end is handled.
     pub fn expect(&self, pid: Pid) -> oneshot::Receiver<Ended> {
         let (sender, receiver) = oneshot::channel();
         self.known.borrow_mut().insert(pid, sender);
         receiver
     }
 
-    /// Reaps everything that has ended. When a process that we started ends, the rest of its group goes with it, while
-    /// its number still is its own.
+    /// Reaps everything that has ended. When a process that the shim started ends, the rest of its group is killed,
+    /// while the group's ID is still reserved.
     pub fn reap(&self) {
         while let Ok(Some(pid)) = sys::ended_child() {
             let known = self.known.borrow_mut().remove(&pid);
@@ -65,40 +65,39 @@ impl Reaper {
         self.reaped.notify_waiters();
     }
 
-    /// Until something may have been reaped; also after a short while, for what is not ours to reap.
+    /// Waits until something may have been reaped; also returns after a short while, for processes that others reap.
     pub async fn round(&self) {
         let _ = tokio::time::timeout(std::time::Duration::from_millis(20), self.reaped.notified()).await;
     }
 
-    /// Children that we did not start: they have lost their parents.
+    /// Children that the shim did not start: they have lost their parents.
     pub fn orphans(&self) -> Vec<Pid> {
         let known = self.known.borrow();
         processes::children().into_iter().filter(|pid| !known.contains_key(pid)).collect()
     }
 
-    /// It has not been reaped yet.
+    /// The process has not been reaped yet.
     pub fn knows(&self, pid: Pid) -> bool {
         self.known.borrow().contains_key(&pid)
     }
 
-    /// A signal to a process that we started and its group, while they are there.
+    /// Sends a signal to a process that the shim started and to its group, while they exist.
     pub fn signal(&self, pid: Pid, signal: Signal) {
         if self.knows(pid) {
             let _ = kill_process_group(pid, signal);
-            // It may have moved itself to another group.
+            // The process may have moved itself to another group.
             if signal == Signal::KILL {
                 let _ = rustix::process::kill_process(pid, signal);
             }
         }
     }
 
-    /// Is nobody left in the group of a process that has been reaped? Asked right after the reaping, and again while
-    /// the answer is no: a number comes back only after thousands of others, so it cannot have passed to anybody else
-    /// in between.
+    /// Whether the group of a reaped process is empty. Called right after the reaping, and again while the answer is
+    /// no: an ID is reused only after thousands of others, so it cannot have been reassigned in between.
     pub fn group_is_gone(&self, pid: Pid) -> bool {
         match kill_process_group(pid, Signal::KILL) {
             Ok(()) => false,
-            // ESRCH; or EPERM, where all that is left belongs to another user and is beyond us.
+            // ESRCH; or EPERM, if all remaining processes belong to another user and may not be killed.
             Err(_) => true,
         }
     }
@@ -108,13 +107,13 @@ impl Reaper {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Kill,
-    /// It belongs to another attempt, or may belong to one.
+    /// The orphan belongs to another attempt, or may belong to one.
     Leave,
 }
 
-/// `running` are the attempts that still run, by mark, with the time they started. An orphan that says whose it is goes
-/// with that attempt. One that has been stripped of its environment may be of any attempt that ran when it was
-/// started, and goes with the last of these.
+/// `running` are the attempts that still run, by mark, with the time they started. An orphan with a mark is killed with
+/// the attempt that the mark names. An orphan without the environment may belong to any attempt that ran when it was
+/// started, and is killed with the last of these.
 pub fn fate<'a>(mark: Option<&str>, ticks: u64, running: impl Iterator<Item = (&'a str, u64)>) -> Fate {
     let mut running = running;
     let held = match mark {
@@ -125,7 +124,7 @@ pub fn fate<'a>(mark: Option<&str>, ticks: u64, running: impl Iterator<Item = (&
 }
 
 impl Reaper {
-    /// Kills the orphans that no running attempt holds. Returns those that are worth waiting for.
+    /// Kills the orphans that belong to no running attempt. Returns those that are worth waiting for.
     pub fn sweep(&self, root: &Path, running: impl FnOnce() -> Vec<(String, u64)>) -> Vec<processes::Name> {
         let orphans = self.orphans();
         self.given_up.borrow_mut().retain(|(pid, _)| orphans.contains(pid));
@@ -151,7 +150,7 @@ impl Reaper {
         killed.filter(|name| !given_up.contains(name)).collect()
     }
 
-    /// These have been killed and are still there: stuck in the kernel. Nobody waits for them again.
+    /// These have been killed and still exist: they are stuck in the kernel. They are not waited for again.
     pub fn give_up(&self, left: Vec<processes::Name>) {
         self.given_up.borrow_mut().extend(left);
     }
@@ -170,7 +169,7 @@ mod tests {
             Process { pid, parent: 1, group: pid.as_raw_nonzero().get(), ticks, zombie: false }
         };
         let doomed = [process(5, 10), process(6, 10), process(7, 10)];
-        // The first is beyond us, the second is stuck.
+        // The first may not be killed, the second is stuck.
         let kill = |process: &Process| process.pid != doomed[0].pid;
         let name = |process: &Process| (process.pid, process.ticks);
         let left = reaper.end(&doomed, kill);

@@ -1,5 +1,5 @@
-//! What an earlier life of the node left behind. Nobody else uses the directory now (it is locked), so whatever still
-//! runs of it has no one to answer to, and goes.
+//! What an earlier run of the node left behind. No other shim uses the directory now (it is locked), so processes that
+//! still run belong to no node, and are killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +16,10 @@ use super::processes::{self, Process};
 use super::{cgroup, now};
 use crate::port::{Attempt, Found, Report};
 
-/// How long we wait for what has been killed to be gone.
+/// How long to wait until killed processes are gone.
 const KILL_FOR: Duration = Duration::from_secs(10);
 
-/// Ends what runs, completes the records and tells what they say. Blocks: nothing else is to happen meanwhile.
+/// Kills what runs, completes the records and reports what they contain. Blocks: nothing else may happen meanwhile.
 pub fn recover(
     layout: &Layout,
     journal: &mut Journal,
@@ -44,7 +44,7 @@ pub fn recover(
     for (attempt, record) in journal.records() {
         pods.entry(attempt.pod.clone()).or_default().push(found(attempt, record));
     }
-    // Those that have volumes, but nothing was started.
+    // Pods that have volumes, but no attempt was started.
     for entry in fs::read_dir(layout.pods())? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -52,14 +52,14 @@ pub fn recover(
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         match layout.pod(&pod) {
             Ok(_) if is_dir && is_uid(&name) => drop(pods.entry(pod).or_default()),
-            // Whoever put it there knows better what it is.
+            // The shim did not create this entry and does not touch it.
             _ => note(format!("{name} in {} is not a Pod of ours and is left alone", layout.pods().display())),
         }
     }
     Ok(pods.into_iter().map(|(pod, attempts)| Report::Found { pod, attempts }).collect())
 }
 
-/// As the API makes them: a copy that somebody has put beside is not a Pod.
+/// The format of UIDs in the API: a copy of a Pod's directory under another name is not a Pod.
 fn is_uid(name: &str) -> bool {
     let dashed = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
@@ -68,7 +68,7 @@ fn is_uid(name: &str) -> bool {
     name.len() == 36 && name.bytes().enumerate().all(dashed)
 }
 
-/// Whose they were has ended, and those that have been heard are in the journal.
+/// The attempts have ended, and the messages that have been read are in the journal.
 fn forget_words(layout: &Layout) {
     for entry in fs::read_dir(layout.words()).into_iter().flatten().flatten() {
         let _ = fs::remove_file(entry.path());
@@ -83,7 +83,7 @@ fn found(attempt: &Attempt, record: &Record) -> Found {
     Found { attempt: attempt.clone(), started_at: record.started.at, exit }
 }
 
-/// Kills until nothing is left: what is killed may have started something a moment before.
+/// Kills until nothing is left: a process may have started another one just before it was killed.
 fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl FnMut(String)) {
     let known: Vec<&journal::Running> = open
         .iter()
@@ -122,8 +122,8 @@ fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl 
     }
 }
 
-/// Those, and whatever they have started: that may have left their group and forgotten whose it is. All at once, while
-/// it can still be seen who started whom.
+/// These processes and all their descendants, which may have left the group and lost the mark. Collected all at once,
+/// while it can still be seen which process started which.
 fn with_descendants<'a>(all: &'a [Process], lineage: &[Pid], ours: impl Fn(&Process) -> bool) -> Vec<&'a Process> {
     let (mut found, mut others): (Vec<_>, Vec<_>) =
         all.iter().filter(|process| !process.zombie && !lineage.contains(&process.pid)).partition(|p| ours(p));
@@ -137,7 +137,8 @@ fn with_descendants<'a>(all: &'a [Process], lineage: &[Pid], ours: impl Fn(&Proc
     found
 }
 
-/// A main process by its number and start; the rest by their group, as long as its number has not passed to others.
+/// A main process is identified by its ID and start; the others by their group, as long as the group's ID has not been
+/// reused.
 fn is_recorded(process: &Process, known: &[&journal::Running], all: &[Process]) -> bool {
     known.iter().any(|running| {
         let main = all.iter().find(|other| other.pid.as_raw_nonzero().get() == running.pid);
@@ -147,8 +148,8 @@ fn is_recorded(process: &Process, known: &[&journal::Running], all: &[Process]) 
     })
 }
 
-/// This process and all above it. If one of them is marked as ours, somebody started a node from within a Pod of the
-/// same node; it had better live.
+/// This process and all its ancestors. If one of them is marked as ours, a user started a node from within a Pod of the
+/// same node; it must not be killed.
 fn lineage() -> Vec<Pid> {
     let mut lineage = Vec::new();
     let mut next = Some(rustix::process::getpid());
@@ -170,7 +171,7 @@ mod tests {
             let pid = Pid::from_raw(pid).unwrap();
             Process { pid, parent, group: pid.as_raw_nonzero().get(), ticks: 0, zombie: false }
         };
-        // 2 is ours, 1 and 5 are above us, 7 is somebody else's.
+        // 2 is ours, 1 and 5 are ancestors of the shim, 7 belongs to another program.
         let all =
             [process(4, 3), process(3, 2), process(2, 1), process(1, 0), process(5, 2), process(6, 5), process(7, 1)];
         let lineage = [1, 5].map(|pid| Pid::from_raw(pid).unwrap());
@@ -191,10 +192,10 @@ mod tests {
         let running = journal::Running { pid: 50, since: 999, until: 1000, cgroup: None };
         for (process, others, expected) in [
             (process(50, 50, 1000), vec![process(50, 50, 1000)], true),
-            // The number has passed to another.
+            // The process ID has been reused.
             (process(50, 50, 2000), vec![process(50, 50, 2000)], false),
             (process(51, 50, 2001), vec![process(50, 50, 2000)], false),
-            // The leader has ended, its group has not.
+            // The group leader has ended, its group has not.
             (process(51, 50, 1001), vec![], true),
             (process(51, 50, 998), vec![], false),
             (process(51, 51, 1001), vec![], false),

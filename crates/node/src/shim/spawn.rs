@@ -1,8 +1,8 @@
-//! How processes are started: in a group of their own, with pipes for what they say, and with the limit of open files
-//! that the node was started with. The node itself needs several files for every container and takes all it may have;
-//! programs that still use select(2) must not see that.
+//! How processes are started: in a process group of their own, with pipes for their output, and with the limit of open
+//! files that the node was started with. The node itself needs several files for every container and raises its own
+//! limit to the maximum; programs that still use select(2) must not inherit that.
 //!
-//! The pipes are ready to be read before there is a process: once something runs, nothing that it needs can fail.
+//! The pipes can be read before the process exists: once a process runs, nothing that it needs can fail.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,20 +14,20 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use tokio::net::unix::pipe;
 
-/// What a process says.
+/// The output of a process.
 pub struct Pipes {
     pub stdout: pipe::Receiver,
     pub stderr: pipe::Receiver,
 }
 
 pub struct Spawner {
-    /// The limit as it was, if it could be raised.
+    /// The original limit, if it could be raised.
     files: Option<Rlimit>,
-    /// Low numbers, to be had when all others are taken: see `low`.
+    /// Low descriptor numbers, reserved for when all others are taken: see `low`.
     reserve: RefCell<Vec<OwnedFd>>,
 }
 
-/// Three are needed. Another thread may open a file just when they are let go.
+/// Three are needed. Another thread may open a file just when they are released.
 const RESERVE: usize = 8;
 
 impl Spawner {
@@ -41,7 +41,7 @@ impl Spawner {
         Ok(spawner)
     }
 
-    /// Takes the command, and with it our copies of the ends it writes to.
+    /// Consumes the command, and with it the shim's copies of the write ends.
     pub fn spawn(&self, mut command: Command, stdin: OwnedFd) -> io::Result<(Pid, Pipes)> {
         let (stdout, stdout_end) = io::pipe()?;
         let (stderr, stderr_end) = io::pipe()?;
@@ -53,12 +53,12 @@ impl Spawner {
         command.process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
         let child = self.with_its_limit(&mut command);
         drop(command);
-        // Where that fails, the next one may find no low number; this one runs.
+        // If that fails, the next process may find no low number; this one runs.
         let _ = self.restock();
         Ok((Pid::from_child(&child?), pipes))
     }
 
-    /// The C library hands on no descriptor whose number is beyond the limit, open or not.
+    /// The C library passes on no descriptor whose number is beyond the limit, even if it is open.
     fn low(&self, ends: [OwnedFd; 3]) -> io::Result<[OwnedFd; 3]> {
         let beyond = |end: &OwnedFd| {
             let limit = self.files.and_then(|files| files.current);
@@ -80,14 +80,14 @@ impl Spawner {
         Ok(())
     }
 
-    /// A limit is inherited, so ours is as low as it was for a moment. Everything that is needed is open by then.
+    /// A limit is inherited, so the shim's own is lowered for a moment. Everything that is needed is open by then.
     fn with_its_limit(&self, command: &mut Command) -> io::Result<Child> {
         let Some(files) = self.files else { return command.spawn() };
         let ours = prlimit(None, Resource::Nofile, files)?;
         let spawned = command.spawn();
         setrlimit(Resource::Nofile, ours)?;
         match spawned {
-            // No low number was to be had, or one more was needed after all: then the limit follows.
+            // No low number was available, or one more was needed after all: then the limit is set after the start.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::EBADF)) => {
                 let child = command.spawn()?;
                 let _ = prlimit(Some(Pid::from_child(&child)), Resource::Nofile, files);
@@ -98,7 +98,7 @@ impl Spawner {
     }
 }
 
-/// What commands read: nothing.
+/// The standard input of commands: empty.
 pub fn nothing() -> io::Result<OwnedFd> {
     Ok(std::fs::File::open("/dev/null")?.into())
 }

@@ -1,4 +1,4 @@
-//! The system calls that have no safe form in the libraries we use. All `unsafe` of this crate is here.
+//! The system calls that have no safe wrapper in the libraries we use. All `unsafe` code of this crate is here.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 use rustix::process::{Pid, Signal};
 use rustix::thread::UnshareFlags;
 
-/// A child that has ended and is not reaped yet. It stays as it is: until it is reaped its number names no other
-/// process and no other group, so that a signal to its group reaches nobody else.
+/// A child that has ended and is not reaped yet. It stays in that state: until it is reaped, its ID refers to no other
+/// process and no other group, so that a signal to its group reaches no other process.
 pub fn ended_child() -> io::Result<Option<Pid>> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: `info` is valid for a write of a siginfo_t, which is what the kernel writes.
@@ -22,15 +22,15 @@ pub fn ended_child() -> io::Result<Option<Pid>> {
     Ok(Pid::from_raw(pid))
 }
 
-/// Any signal there is, those without a name too: `stopSignal` may be SIGRTMIN+3.
+/// Any existing signal, including those without a name: `stopSignal` may be SIGRTMIN+3.
 pub fn signal(number: i32) -> Option<Signal> {
     let last = libc::SIGRTMAX();
-    // SAFETY: the number is one that kill(2) takes. Those that the C library keeps for itself lead to no harm here:
-    // they go to another process, which has them at their default.
+    // SAFETY: the number is one that kill(2) accepts. Those that the C library reserves for itself do no harm here:
+    // they are sent to another process, which has them at their default.
     (1..=last).contains(&number).then(|| unsafe { Signal::from_raw_unchecked(number) })
 }
 
-/// Leaves namespaces. Not for sharing of file descriptors, which is what makes the call unsafe in general.
+/// Leaves namespaces. Refuses to unshare file descriptors, which is what makes the call unsafe in general.
 pub fn unshare(flags: UnshareFlags) -> io::Result<()> {
     if flags.intersects(UnshareFlags::FILES | UnshareFlags::FS) {
         return Err(io::ErrorKind::InvalidInput.into());

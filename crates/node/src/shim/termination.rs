@@ -1,4 +1,4 @@
-//! A container's last words.
+//! A container's termination message.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,13 +8,13 @@ use std::path::Path;
 use super::layout::Slot;
 use crate::logs;
 
-/// What the status of a container may carry.
+/// The maximum length in a container's status.
 const LONGEST: usize = 4096;
-/// Of a log, less is taken.
+/// The maximum length if the message is taken from the log.
 const LONGEST_OF_LOG: usize = 2048;
 const LINES_OF_LOG: u64 = 80;
 
-/// From the file it may have written, or else, if `from_log`, the end of what it said.
+/// From the file that the container may have written, or else, if `from_log`, the end of its output.
 pub fn message(slot: &Slot, from_log: bool) -> String {
     let mut written = end_of(slot.termination_log(), LONGEST as u64).unwrap_or_default();
     if written.is_empty() && from_log {
@@ -23,7 +23,8 @@ pub fn message(slot: &Slot, from_log: bool) -> String {
     shorten(String::from_utf8_lossy(&written).into_owned(), LONGEST)
 }
 
-/// Whatever the container put there: a pipe must not keep us waiting, nor a link lead us elsewhere.
+/// The file may be anything that the container created: a pipe must not block the shim, and a symlink must not be
+/// followed.
 fn end_of(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)?;
     let about = file.metadata()?;
@@ -35,7 +36,7 @@ fn end_of(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What is not text takes three bytes where it took one.
+/// Each invalid byte has been replaced by a character of three bytes.
 fn shorten(mut text: String, most: usize) -> String {
     while text.len() > most {
         text.pop();

@@ -1,4 +1,4 @@
-//! A Pod's directory and what its volumes hold.
+//! A Pod's directory and the content of its volumes.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,11 +15,11 @@ use super::command::failure;
 use super::layout::Layout;
 use crate::port::{self, Content, Failure, Preparation, Volume};
 
-/// kubelet's word for volumes that cannot be set up.
+/// The kubelet's reason for volumes that cannot be set up.
 const MOUNT_ERROR: &str = "FailedMount";
 
-/// Makes what is not there and brings what is there up to date. Nothing outside the Pod's directory changes, except
-/// where a hostPath asks for something to be made.
+/// Creates what is missing and updates what exists. Nothing outside the Pod's directory changes, except where a
+/// hostPath requests the creation of a path.
 pub fn prepare(layout: &Layout, preparation: &Preparation) -> Result<(), Failure> {
     base(layout, preparation).map_err(|error| {
         let root = layout.root().display();
@@ -67,7 +67,7 @@ fn empty(dir: &Path, in_memory: bool, limit: Option<u64>) -> io::Result<()> {
         return Ok(());
     }
     make_dir(dir, 0o777)?;
-    // The mode above went through the umask.
+    // The umask was applied to the mode above.
     fs::set_permissions(dir, Permissions::from_mode(0o777))?;
     if in_memory {
         let mut options = "mode=0777".to_owned();
@@ -75,14 +75,14 @@ fn empty(dir: &Path, in_memory: bool, limit: Option<u64>) -> io::Result<()> {
             options.push_str(&format!(",size={limit}"));
         }
         let options = std::ffi::CString::new(options)?;
-        // Where it is not allowed, a directory does: it is slower, not wrong.
+        // If that is not permitted, the directory is used as it is: it is slower, but correct.
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         let _ = rustix::mount::mount("tmpfs", dir, "tmpfs", flags, Some(options.as_c_str()));
     }
     Ok(())
 }
 
-/// A path that stays inside.
+/// A relative path that stays inside the volume.
 pub fn within(path: &str) -> Result<PathBuf, String> {
     let mut inside = PathBuf::new();
     for step in Path::new(path).components() {
@@ -98,14 +98,14 @@ pub fn within(path: &str) -> Result<PathBuf, String> {
     Ok(inside)
 }
 
-/// Volumes of files are read-only to containers, whatever they ask for: their content is somebody else's.
+/// Volumes of files are read-only to containers, whatever they request: their content comes from another object.
 pub fn is_of_files(layout: &Layout, pod: &PodUid, volume: &str) -> bool {
     layout.written(pod, volume).is_ok_and(|list| list.exists())
 }
 
-/// What an earlier version had and this one has not, goes, and nothing else: a directory in there may be the place of
-/// another volume, which would leave its containers with it. So there is a list of what is ours; it names files before
-/// they are there and until they are gone.
+/// Removes files of an earlier version that are not in this one, and nothing else: a directory in the volume may be the
+/// mount point of another volume, which the containers would lose. So there is a list of the files that the shim wrote;
+/// it contains a file before it exists and until it is removed.
 fn write_files(layout: &Layout, pod: &PodUid, name: &str, dir: &Path, files: &[port::File]) -> Result<(), String> {
     let plainly = |error: io::Error| error.to_string();
     let (list, fresh) = (layout.written(pod, name).map_err(plainly)?, layout.fresh(pod).map_err(plainly)?);
@@ -129,7 +129,7 @@ fn write_files(layout: &Layout, pod: &PodUid, name: &str, dir: &Path, files: &[p
     keep(&wanted).map_err(plainly)
 }
 
-/// Readers see the old file or the new one, never half of one, and never with a wider mode than it is to have.
+/// Readers see the old file or the new one, never a partial one, and never with a wider mode than intended.
 fn write_file(fresh: &Path, target: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mode = mode & 0o7777;
     if let Ok(there) = fs::symlink_metadata(target)
@@ -151,7 +151,7 @@ fn write_file(fresh: &Path, target: &Path, content: &[u8], mode: u32) -> io::Res
     fs::rename(fresh, target)
 }
 
-/// With the directories it leaves empty. Where something is left in them, they cannot be removed, and that is right.
+/// Also removes the directories that become empty. Directories that are not empty cannot be removed, which is intended.
 fn remove_file(volume: &Path, path: &Path) -> io::Result<()> {
     match fs::remove_file(volume.join(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -166,7 +166,7 @@ fn remove_file(volume: &Path, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// As kubelet checks `hostPath.type`, in its words.
+/// Checks `hostPath.type` as the kubelet does, with its messages.
 fn host(path: &str, kind: &str) -> Result<(), String> {
     let at = Path::new(path);
     if !at.is_absolute() || at.components().any(|step| step == Component::ParentDir) {
@@ -184,7 +184,7 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
     let is = |test: fn(&fs::FileType) -> bool| there.as_ref().is_some_and(|about| test(&about.file_type()));
     match kind {
         "" if there.is_some() => Ok(()),
-        // Runtimes make a directory of what is not there.
+        // Container runtimes create a directory if the path does not exist.
         "" => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
         "DirectoryOrCreate" if there.is_none() => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
         "FileOrCreate" if there.is_none() => {
@@ -200,8 +200,8 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
     }
 }
 
-/// Takes what is mounted for Pods off this machine, and the directories with it: those who need them prepare them anew.
-/// Nothing of any Pod may be running.
+/// Unmounts the volumes of Pods, and removes their directories: Pods that need them prepare them again. No process of
+/// any Pod may be running.
 pub fn unmount_all(layout: &Layout) {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     for path in mounted(&table, &layout.pods()) {
@@ -210,7 +210,7 @@ pub fn unmount_all(layout: &Layout) {
     }
 }
 
-/// The volumes in memory: `UID/volumes/NAME`, and only what we mount ourselves.
+/// The volumes in memory: `UID/volumes/NAME`, and only mounts that the shim made itself.
 fn mounted(table: &[u8], pods: &Path) -> Vec<PathBuf> {
     let ours = |line: &[u8]| {
         let mut fields = line.split(|&byte| byte == b' ');
@@ -223,7 +223,7 @@ fn mounted(table: &[u8], pods: &Path) -> Vec<PathBuf> {
     table.split(|&byte| byte == b'\n').filter_map(ours).collect()
 }
 
-/// The kernel writes spaces and the like as a backslash and three octal digits.
+/// The kernel writes spaces and similar characters as a backslash and three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     let mut rest = field;
@@ -236,12 +236,12 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Takes a Pod away in one step. It is deleted later: that may take a while, and nothing waits for it. False: there was
-/// nothing.
+/// Moves a Pod to the trash in one step. It is deleted later: that may take a while, and nothing waits for it. False:
+/// there was nothing to remove.
 pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<bool> {
     let dir = layout.pod(pod)?;
     for entry in layout.volumes(pod).and_then(fs::read_dir).into_iter().flatten().flatten() {
-        // A symlink leads to the machine's own directories: not ours to unmount.
+        // A symlink leads to the machine's own directories, which the shim must not unmount.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let _ = rustix::mount::unmount(entry.path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
@@ -249,13 +249,14 @@ pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<bool> {
     let away = layout.trash().join(pod.to_string());
     match fs::rename(&dir, &away) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        // Something with this UID has resisted. UIDs do not come back, so nobody minds how long this takes.
+        // An earlier directory with this UID could not be deleted. UIDs are not reused, so it does not matter how long
+        // this takes.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(&dir).map(|()| true),
         outcome => outcome.map(|()| true),
     }
 }
 
-/// Deletes all that has been discarded. What resists is told once and stays until the next start: to try it again after
+/// Deletes everything in the trash. A failure is reported once, and the entry stays until the next start: a retry after
 /// every Pod would take longer and longer.
 pub fn empty_trash(trash: &Path, resists: &mut BTreeSet<OsString>) -> Vec<String> {
     let mut trouble = Vec::new();
@@ -276,7 +277,7 @@ fn delete(path: &Path) -> io::Result<()> {
         return fs::remove_file(path);
     }
     match fs::remove_dir_all(path) {
-        // Some programs take away their own right to write to what they have made.
+        // Some programs remove their own write permission from what they have created.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root() => {
             let _ = open_up(path);
             fs::remove_dir_all(path)
@@ -285,7 +286,7 @@ fn delete(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives us every right to all directories of a tree. Goes on where it can: what it could not do shows later.
+/// Gives the node's user all permissions on all directories of a tree. Continues after errors: they show up later.
 fn open_up(dir: &Path) -> io::Result<()> {
     let mut ahead = vec![dir.to_owned()];
     while let Some(dir) = ahead.pop() {
@@ -350,7 +351,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let layout = ready(root.path(), files(&[("a", "1", 0o644), ("d/b", "2", 0o644)])).unwrap();
         let dir = layout.volume(&pod(), "v").unwrap();
-        // Places for other volumes.
+        // Mount points for other volumes.
         fs::create_dir(dir.join("cache")).unwrap();
         fs::create_dir(dir.join("d/cache")).unwrap();
         ready(root.path(), files(&[("a", "2", 0o644)])).unwrap();
@@ -375,7 +376,7 @@ mod tests {
         for path in ["", "..", "../x", "/etc/x", "a/../../x", "a/..", "./a", "a\0b"] {
             let root = tempfile::tempdir().unwrap();
             let outcome = ready(root.path(), files(&[(path, "1", 0o644)]));
-            // A dot in front changes nothing.
+            // A leading `./` changes nothing.
             assert_eq!(outcome.is_err(), path != "./a", "{path:?}");
         }
     }
@@ -456,7 +457,7 @@ mod tests {
         }
         assert_eq!(empty_trash(place.path(), &mut resists), [""; 0]);
         assert!(place.path().join("one").exists() && !place.path().join("two").exists());
-        // The same in a place where nobody can delete anything.
+        // The same in a place where no user can delete anything.
         let place = Path::new("/proc/sys/kernel/random");
         let mut resists = BTreeSet::new();
         let told = empty_trash(place, &mut resists);

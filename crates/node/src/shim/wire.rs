@@ -1,4 +1,4 @@
-//! How deeds and reports travel: a length of four bytes, then JSON.
+//! The encoding of commands and reports: a length of four bytes, then JSON.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::port::Report;
 
-/// What the shim says to its parent.
+/// Messages of the shim to its parent.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Word {
-    /// The directory is ours; what an earlier life left behind follows.
+    /// The directory is locked; what an earlier run left behind follows.
     Ready,
-    /// There is no use in starting again.
+    /// Another start would fail in the same way.
     Refused(String),
     Report(Box<Report>),
-    /// Something a person should know.
+    /// A message for the user.
     Note(String),
 }
 
-/// A Pod's volumes travel in one frame. ConfigMaps and Secrets are at most 1 MiB each and bytes cost up to four
+/// A Pod's volumes are sent in one frame. ConfigMaps and Secrets are at most 1 MiB each and a byte takes up to four
 /// characters: sixteen full ones fit.
 pub const LONGEST: usize = 64 << 20;
 
@@ -42,7 +42,7 @@ pub fn encode(value: &impl Serialize, buffer: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// The next frame; None where the stream ends between two. Not to be cancelled in the middle.
+/// The next frame; None if the stream ends between two frames. Not cancel safe.
 pub async fn read<T: DeserializeOwned>(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     if reader.read(&mut length[..1]).await? == 0 {
@@ -54,7 +54,7 @@ pub async fn read<T: DeserializeOwned>(reader: &mut (impl AsyncRead + Unpin)) ->
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
     }
     let mut text = Vec::new();
-    // Grows with what comes: a wrong length claims no memory.
+    // The buffer grows with the data: a wrong length allocates no memory.
     if reader.take(length as u64).read_to_end(&mut text).await? != length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

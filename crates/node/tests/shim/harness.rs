@@ -1,5 +1,5 @@
-//! A small harness that speaks as much of libtest's command line as `cargo test` and `cargo nextest` use, and a node to
-//! run things on.
+//! A small harness that implements the part of libtest's command line that `cargo test` and `cargo nextest` use, and a
+//! node for the tests.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,7 @@ pub fn program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// Generous: the machine may be busy. Nothing waits for it to pass.
+/// Generous: the machine may be busy. No test waits for the full time.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -61,7 +61,7 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The same, while other things go on.
+/// The same, while other tasks run.
 pub async fn until(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !done() {
@@ -96,14 +96,14 @@ impl Node {
         node
     }
 
-    /// Reads what is told at a start.
+    /// Reads the reports that are sent at a start.
     pub async fn recovered(&mut self) {
         self.found.clear();
         loop {
             match self.next().await {
                 Report::Found { pod, attempts } => self.found.push((pod, attempts)),
                 Report::Recovered => break,
-                // Told by a shim that has died since.
+                // Sent by a shim that has died since.
                 _ => {}
             }
         }
@@ -129,13 +129,13 @@ impl Node {
         Attempt { pod: self.pod.clone(), container: container.into(), number }
     }
 
-    /// Starts it and waits for what is said first.
+    /// Starts an attempt and waits for the first report.
     pub async fn launch(&mut self, start: Start) -> Report {
         self.send(Deed::Start(Box::new(start))).await;
         self.next().await
     }
 
-    /// A shell script as a container, to its end.
+    /// Runs a shell script as a container, to its end.
     pub async fn script(&mut self, container: &str, script: &str) -> Exit {
         let start = shell(self.attempt(container, 0), script);
         self.run(start).await
@@ -147,7 +147,7 @@ impl Node {
         self.ended().await
     }
 
-    /// Why a start fails.
+    /// Returns why a start fails.
     pub async fn unstarted(&mut self, start: Start) -> Failure {
         match self.launch(start).await {
             Report::Unstarted { failure, .. } => failure,
@@ -229,7 +229,7 @@ pub fn shell(attempt: Attempt, script: &str) -> Start {
     plain(attempt, &["sh", "-c", script])
 }
 
-/// Processes whose arguments contain this, by number. Tests give theirs something of their own to be found by.
+/// Processes whose arguments contain this text, by process ID. Each test gives its processes a text of their own.
 pub fn alive(sign: &str) -> Vec<i32> {
     let own = std::process::id() as i32;
     let numbers =

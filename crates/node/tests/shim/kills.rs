@@ -27,10 +27,10 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// How many Pods run at once, and so how many may be under way when it is killed.
+/// How many Pods run at once, and so how many may be in progress when the decider is killed.
 const PARALLEL: u128 = 4;
 
-/// Runs Pods without end, and writes down every end it has been told of. Arguments: root, directory, sign.
+/// Runs Pods indefinitely, and writes down every end that was reported to it. Arguments: root, directory, sign.
 pub fn decider(args: &[OsString]) -> ExitCode {
     let (root, dir, sign) = (PathBuf::from(&args[0]), PathBuf::from(&args[1]), args[2].to_string_lossy().into_owned());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -52,7 +52,7 @@ pub fn decider(args: &[OsString]) -> ExitCode {
     })
 }
 
-/// Every life has numbers of its own.
+/// Every run of the decider has Pod numbers of its own.
 fn first(dir: &Path) -> u128 {
     let life = std::fs::read_to_string(dir.join("lives")).unwrap_or_default().len() as u128;
     note(&dir.join("lives"), "x");
@@ -68,7 +68,8 @@ async fn begin(node: &Runtime, dir: &Path, sign: &str, number: u128) {
         volumes: Vec::new(),
     };
     node.deeds.send(&Deed::Prepare(Box::new(preparation))).await.unwrap();
-    // Says that it began, leaves something behind, says that it is done, and ends with a code of its own.
+    // The script writes that it began, leaves a process behind, writes that it is done, and exits with a code of its
+    // own.
     let dir = dir.display();
     let code = code_of(&pod);
     let script = format!(
@@ -83,7 +84,7 @@ fn code_of(pod: &PodUid) -> i32 {
     i32::from_str_radix(&pod.to_string()[34..], 16).unwrap() % 100
 }
 
-/// A line at once: it is there as a whole or not at all.
+/// Writes a line with one call: it is there completely or not at all.
 fn note(path: &Path, line: &str) {
     OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(line.as_bytes()).unwrap();
 }
@@ -114,7 +115,7 @@ impl World {
         wait_until(name, || self.lines(name).len() >= lines);
     }
 
-    /// The processes of containers that run: the sleepers they leave, and their shells.
+    /// The processes of running containers: the sleeping processes they leave behind, and their shells.
     fn left(&self) -> Vec<i32> {
         alive(&self.sign).into_iter().filter(|pid| !self.is_decider(*pid)).collect()
     }
@@ -132,7 +133,7 @@ fn everything_ends_with_the_one_who_decides() {
     let shim = shim_of(world.root.path());
     decider.kill().unwrap();
     decider.wait().unwrap();
-    // Without any further start: the shim sees to it, and goes.
+    // Without another start: the shim ends everything, and then itself.
     let gone = || std::fs::read(format!("/proc/{shim}/cmdline")).unwrap_or_default().is_empty();
     wait_until("the shim ends", gone);
     assert_eq!(world.left(), [0; 0]);
@@ -155,7 +156,7 @@ fn strays_that_forgot_whose_they_are_are_found_by_their_parents() {
     block_on(async {
         let mut node = Node::start(root.path()).await;
         let sign = sign();
-        // Its own session, no environment; and one more such below it.
+        // A session of its own, no environment; and another such process below it.
         let script = format!("env -i setsid sh -c 'env -i setsid sleep {sign} & wait' & wait");
         node.launch(shell(node.attempt("main", 0), &script)).await;
         until("it sleeps", || !alive(&format!("sleep\0{sign}")).is_empty()).await;
@@ -190,7 +191,7 @@ fn no_exit_is_lost_or_made_up_at_any_moment() {
     for round in 0..30 {
         let told = world.lines("told").len();
         let mut decider = world.decide();
-        // Now and then before it has done anything.
+        // Sometimes before the decider has done anything.
         if round % 5 != 0 {
             world.wait_for("told", told + 1);
         }
@@ -216,14 +217,15 @@ fn no_exit_is_lost_or_made_up_at_any_moment() {
 fn kill_shim(world: &World) {
     if let Ok(text) = std::fs::read_to_string(world.root.path().join("lock"))
         && let Ok(pid) = text.trim().parse::<i32>()
-        // The number may be of a shim that has long gone.
+        // The process ID may belong to a shim that ended long ago.
         && std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains("node-shim"))
     {
         kill(pid);
     }
 }
 
-/// Starts the node again and holds what it tells against what was seen. How many exits, how many unseen ends.
+/// Starts the node again and compares its reports with what was observed. Returns the numbers of exits and of
+/// unobserved ends.
 async fn judge(world: &World, known: &mut BTreeMap<String, Option<i32>>) -> (usize, usize) {
     let node = Node::start(world.root.path()).await;
     assert_eq!(world.left(), [0; 0], "nothing runs on");

@@ -1,4 +1,4 @@
-//! Processes: how they end, what they say, what they leave behind, and what asks after them.
+//! Processes: how they end, what they write, what they leave behind, and the probes that check them.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -109,7 +109,7 @@ fn want_of_room_may_pass() {
     with_node(async |node| {
         let shim = Pid::from_raw(shim_of(&node.root));
         let mut seen = Vec::new();
-        // From no file more to all but one of what it needs: whatever fails, nothing of it is left.
+        // From no additional file to all but one of the needed files: whatever fails, nothing of the attempt is left.
         for most in 3.. {
             assert!(most < 1000, "it does not start with any number of files");
             let few = Rlimit { current: Some(most), maximum };
@@ -137,7 +137,7 @@ fn many_containers_have_files_enough() {
             let report = node.launch(shell(node.attempt(&format!("c{number}"), 0), "ulimit -n; exec sleep 1000")).await;
             assert!(matches!(report, Report::Started { .. }), "{number}: {report:?}");
         }
-        // None of them sees that: the limit is the one that the node was started with.
+        // No container sees the raised limit: its limit is the one that the node was started with.
         let log = |container: &str| node.root.join(format!("pods/{}/{container}.0.0.log", node.pod));
         for container in ["c0", "c59"] {
             let said = format!(" {FEW}\n");
@@ -182,7 +182,7 @@ fn output_comes_out_in_order_and_whole() {
         assert_eq!(exit.code, 0);
         let expected: String = (0..2000).map(|number| format!("line {number}\n")).collect::<String>() + "end";
         assert_eq!(node.log("main").await, expected);
-        // More than a pipe holds, without a single newline, and then a second stream.
+        // More than a pipe can contain, without a single newline, and then a second stream.
         node.script("big", "head -c 300000 /dev/zero | tr '\\0' x; echo done >&2").await;
         let log = node.log("big").await;
         assert_eq!(log.bytes().filter(|byte| *byte == b'x').count(), 300_000);
@@ -227,7 +227,7 @@ fn last_words_are_kept() {
             ("echo said; exit 1", false, ""),
             ("echo said; exit 0", true, ""),
             ("for i in $(seq 200); do echo $i; done; exit 1", true, "200\n"),
-            // Bound where it is expected, and nothing is left on the machine.
+            // Bind-mounted at the expected path, and nothing is left on the machine.
             ("printf bound > /dev/termination-log; exit 2", true, "bound"),
         ];
         for (number, (script, from_logs, expected)) in rows.into_iter().enumerate() {
@@ -257,7 +257,7 @@ fn signals_reach_the_whole_group() {
         assert_eq!(node.ended().await.code, 5);
         let log = node.log("main").await;
         assert!(log.contains("parent\n") && log.contains("child\n"), "{log}");
-        // What is gone takes no signals, and no harm.
+        // A signal to an attempt that has ended does nothing.
         node.send(Deed::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
         assert_eq!(node.next().await, Report::Signalled { attempt });
         let stubborn = node.attempt("stubborn", 0);
@@ -278,12 +278,12 @@ fn nothing_outlives_its_attempt() {
             "sleep SIGN & exit 0",
             "sh -c 'trap \"\" TERM HUP; sleep SIGN' & exit 0",
             "setsid sleep SIGN & sleep 0.05",
-            // A daemon: away from its session and from its parents.
+            // A daemon: it has left its session and its parents.
             "setsid sh -c 'setsid sleep SIGN & exit' & sleep 0.05; exit 3",
             "setsid sh -c 'sleep SIGN >/dev/null 2>&1 </dev/null & exit' >/dev/null 2>&1; exit 0",
-            // One that has forgotten whose it is.
+            // A process without its environment, and so without its mark.
             "setsid env -i sh -c 'sleep SIGN >/dev/null 2>&1 & exit' ; exit 0",
-            // A tree of them.
+            // A tree of processes.
             "setsid sh -c 'sleep SIGN & setsid sleep SIGN & sleep SIGN' & sleep 0.05",
         ]
         .into_iter()
@@ -403,7 +403,7 @@ fn probes_end_with_their_container() {
 fn no_probe_begins_in_what_is_over() {
     with_node(async |node| {
         let sign = sign();
-        // Many of them, so that it takes a moment until all are gone.
+        // Many processes, so that it takes a moment until all are gone.
         let crowd = "i=0; while [ $i -lt 60 ]; do sleep 1000 & i=$((i+1)); done; echo all; wait";
         for round in 0..5 {
             let attempt = node.attempt("main", round);
@@ -457,7 +457,7 @@ fn limits_are_applied_where_they_can_be() {
             println!("skipped: no control groups of version 2 can be made here");
             return;
         };
-        // With a group, nothing gets away, whatever it forgets.
+        // With a control group no process escapes, even without its environment.
         let sign = sign();
         let mut start = shell(node.attempt("forgetful", 0), &format!("setsid env -i setsid sleep {sign} & sleep 0.05"));
         start.cpu_limit = Some(500);
@@ -496,7 +496,7 @@ fn a_shim_that_dies_is_replaced() {
         until("it runs", || alive(&format!("sleep\0{sign}")).len() == 2).await;
         let old = shim_of(&node.root);
         crate::harness::kill(old);
-        // Decided before the news was read: never carried out.
+        // Decided before the first report of the new shim was read: never carried out.
         for _ in 0..10 {
             node.send(Deed::Start(Box::new(shell(node.attempt("late", 0), "exit 0")))).await;
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -77,7 +77,7 @@ fn with(mut start: Start, mounts: &[Mount]) -> Start {
     start
 }
 
-/// Runs a script with mounts; it must end well.
+/// Runs a script with mounts; it must succeed.
 async fn runs(node: &mut Node, container: &str, mounts: &[Mount], script: &str) -> String {
     let start = with(shell(node.attempt(container, 0), script), mounts);
     let exit = node.run(start).await;
@@ -95,7 +95,8 @@ fn volumes_are_mounted_where_they_are_wanted() {
     let machine = std::fs::read_dir("/").unwrap().count();
     with_volumes(volumes, async |node| {
         for (number, place) in [
-            // On this machine: not there; there; not there below what is; there and a symlink; deep and not there.
+            // On this machine: missing; existing; missing below an existing directory; below a symlink; missing at
+            // several levels.
             "/config",
             "/mnt",
             "/usr/lib/not-there",
@@ -111,7 +112,7 @@ fn volumes_are_mounted_where_they_are_wanted() {
             let log = runs(node, &format!("c{number}"), &[mount("config", place)], &script).await;
             assert!(log.starts_with("one\ntwo\ncat\n-r--------"), "{place}: {log}");
         }
-        // Several at once: beside each other, and one in another.
+        // Several at once: next to each other, and one inside another.
         let mounts = [mount("other", "/config/nested/deeper"), mount("config", "/config"), mount("data", "/data/here")];
         let log = runs(
             node,
@@ -121,7 +122,7 @@ fn volumes_are_mounted_where_they_are_wanted() {
         )
         .await;
         assert_eq!(log, "one\nthree\nx\n");
-        // Under a path that hides the very directory the volumes are in.
+        // At a path that hides the very directory that contains the volumes.
         let top = format!("/{}", node.root.components().nth(1).unwrap().as_os_str().display());
         let log =
             runs(node, "hides", &[mount("config", &top), mount("other", "/config")], &format!("cat {top}/a /config/c"))
@@ -137,7 +138,7 @@ fn volumes_are_mounted_where_they_are_wanted() {
 fn what_containers_make_of_their_mounts_stays_theirs() {
     let volumes = vec![files("config", &[("a", "one\n", 0o644)]), empty("data", false)];
     with_volumes(volumes, async |node| {
-        // Files of the API's are read-only, whatever the mount says.
+        // Volumes with content from the API are read-only, whatever the mount says.
         let shut = mount("config", "/config");
         let script = "cat /config/a; echo x > /config/a && echo written; touch /config/new && echo made; touch /made-up; ls /made-up";
         let log = runs(node, "shut", &[shut, mount("data", "/data")], script).await;
@@ -217,7 +218,7 @@ fn containers_of_a_pod_share_its_volumes() {
     with_volumes(vec![empty("data", false), files("config", &[("a", "one\n", 0o644)])], async |node| {
         runs(node, "first", &[mount("data", "/out")], "echo hello > /out/said").await;
         assert_eq!(runs(node, "second", &[mount("data", "/in")], "cat /in/said").await, "hello\n");
-        // What changes in a ConfigMap is seen by those who have it mounted.
+        // A container that has mounted a ConfigMap sees its changes.
         let attempt = node.attempt("third", 0);
         let script = "cat /config/a; until grep -q two /config/a; do sleep 0.01; done; cat /config/a";
         node.launch(with(shell(attempt, script), &[mount("config", "/config")])).await;
@@ -292,7 +293,8 @@ fn memory_volumes_end_with_the_node() {
             println!("skipped: this user may not mount a tmpfs");
             return node.stop().await;
         }
-        // Killed, it cannot take it off: the next one does, and makes it anew for who still needs it.
+        // A killed shim cannot unmount the volume: the next one does, and mounts it again for a Pod that still needs
+        // it.
         kill(shim_of(root.path()));
         node.recovered().await;
         assert_eq!(mounted(), 0);
@@ -352,19 +354,19 @@ fn a_full_disk_loses_output_and_no_exit() {
     block_on(async {
         let mut node = Node::start(&root).await;
         assert!(matches!(node.prepare(Vec::new()).await, Report::Prepared { .. }));
-        // Its output fills the disk, and its last words are longer than what is left.
+        // The output fills the disk, and the termination message is longer than the space that is left.
         let script = "head -c 400000 /dev/zero | tr '\\0' x; exit 9";
         let mut start = shell(node.attempt("main", 0), script);
         start.termination_message.from_logs = true;
         assert_eq!(node.run(start).await.code, 9);
         std::fs::write(disk.path().join("rest"), vec![0; 1 << 20]).unwrap_err();
-        // For a few there is room: it was claimed before the disk was full.
+        // A few more can be recorded: the space was allocated before the disk was full.
         assert_eq!(node.run(shell(node.attempt("next", 0), "exit 7")).await.code, 7);
         node.stop().await;
         let mut node = Node::start(&root).await;
         let exits: Vec<_> = node.found[0].1.iter().map(|found| found.exit.as_ref().map(|exit| exit.code)).collect();
         assert_eq!(exits, [Some(9), Some(7)]);
-        // Where there is none nothing starts: its end could not be recorded.
+        // Without free space nothing starts: its end could not be recorded.
         std::fs::write(disk.path().join("more"), vec![0; 1 << 20]).unwrap_err();
         let next = shell(node.attempt("third", 0), "true");
         for _ in 0..2 {
@@ -372,7 +374,7 @@ fn a_full_disk_loses_output_and_no_exit() {
             assert!(failure.message.contains("No space left on device"), "{}", failure.message);
             assert!(failure.passing && failure.reason == "CreateContainerError", "{failure:?}");
         }
-        // When there is room, the attempt that found none is as good as new.
+        // When there is space again, the same attempt can be started.
         for name in ["rest", "more"] {
             std::fs::remove_file(disk.path().join(name)).unwrap();
         }

@@ -1,6 +1,6 @@
-//! The node on the real registry, with a fake of the half that does, and everything that can go wrong: crashes, lost
-//! answers, deletions, processes that do not start or do not end. After every step what must never happen has not
-//! happened, and in the end nothing is left.
+//! The node on the real registry, with a fake of the half that acts, and all kinds of faults: crashes, lost responses,
+//! deletions, processes that do not start or do not end. The invariants are checked after every step, and in the end
+//! nothing is left.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod rules;
@@ -58,7 +58,7 @@ struct Followed {
     complete: bool,
 }
 
-/// One life of the node.
+/// One run of the node.
 struct Life {
     node: Node,
     mailbox: Arc<Mailbox>,
@@ -67,14 +67,14 @@ struct Life {
     requests: Vec<Request>,
     deeds: VecDeque<Deed>,
     reports: VecDeque<Report>,
-    /// Pods that this node has been told are going or over.
+    /// Pods that this node has observed as being deleted or as ended.
     done_for: BTreeSet<PodUid>,
 }
 
 struct Run {
     started_at: Timestamp,
     exit: Option<Exit>,
-    /// How eagerly it wants to end.
+    /// The signal that it has received, if any.
     signalled: Option<Signal>,
 }
 
@@ -83,11 +83,11 @@ struct World {
     registry: Registry,
     millis: Arc<AtomicI64>,
     life: Life,
-    /// What the half that does has on disk. An exit of None: it runs.
+    /// What the half that acts has on disk. An exit of None: the attempt is running.
     record: BTreeMap<Attempt, Run>,
-    /// What it has of each Pod at all.
+    /// The Pods for which it has anything at all.
     directories: BTreeSet<PodUid>,
-    /// Attempts whose end nobody saw.
+    /// Attempts whose end was not observed.
     lost: BTreeSet<Attempt>,
     oracle: Oracle,
     watch: WatchStream,
@@ -101,7 +101,7 @@ struct World {
     crashes: u32,
 }
 
-/// What has been seen of every Pod.
+/// What has been observed of every Pod.
 #[derive(Default)]
 struct Oracle {
     phases: BTreeMap<String, String>,
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// The next event of one of the node's streams.
+    /// Delivers the next event of one of the node's streams.
     fn news(&mut self) -> bool {
         let at = self.rng.usize(0..self.life.streams.len());
         let order = [at, 1 - at];
@@ -231,7 +231,7 @@ impl World {
         false
     }
 
-    /// One of the requests under way is carried out, or not, and answered, or not.
+    /// One in-flight request is carried out, or not, and answered, or not.
     fn request(&mut self) -> bool {
         if self.life.requests.is_empty() {
             return false;
@@ -259,7 +259,7 @@ impl World {
         true
     }
 
-    /// One deed is done.
+    /// Carries out one command.
     fn deed(&mut self) -> bool {
         if self.life.reports.contains(&Report::Recovered) {
             return false;
@@ -282,7 +282,7 @@ impl World {
                 assert!(self.directories.contains(&attempt.pod), "not prepared: {attempt:?}");
                 assert!(!self.record.contains_key(&attempt), "started twice: {attempt:?}");
                 if self.chance(5) {
-                    // Whether it may pass or not.
+                    // The failure may be temporary or not.
                     let passing = self.chance(50);
                     let failure =
                         Failure { reason: "StartError".into(), message: "no such program".to_owned(), passing };
@@ -314,7 +314,7 @@ impl World {
         true
     }
 
-    /// Something that runs ends.
+    /// One running process ends.
     fn exit(&mut self) -> bool {
         let alive: Vec<_> = self.record.iter().filter(|(_, run)| run.exit.is_none()).collect();
         if alive.is_empty() {
@@ -338,7 +338,7 @@ impl World {
             message: String::new(),
         };
         run.exit = Some(exit.clone());
-        // It had reported its start before.
+        // Its start was reported before.
         self.life.reports.push_back(Report::Ended { attempt, exit });
         true
     }
@@ -351,7 +351,7 @@ impl World {
         let reports: Vec<_> = self.life.reports.drain(..count).collect();
         reports.iter().for_each(|report| trace(&format!("{report:?}")));
         if reports.contains(&Report::Recovered) {
-            // As the half that does promises.
+            // As the shim guarantees.
             self.life.deeds.clear();
         }
         self.life.mailbox.report(reports);
@@ -361,7 +361,7 @@ impl World {
 
     fn tick(&mut self) -> bool {
         let Some(wake) = self.life.out.wake_at else { return false };
-        // Never before the moment: this clock counts milliseconds.
+        // Never earlier than requested: this clock counts milliseconds.
         let millis = if Timestamp::from_millis(wake.millis()) < wake { wake.millis() + 1 } else { wake.millis() };
         assert!(wake > self.now() || self.life.requests.len() >= 256, "a wish to be woken in the past");
         self.millis.store(millis.max(self.now().millis()), Ordering::Relaxed);
@@ -369,12 +369,12 @@ impl World {
         true
     }
 
-    /// The node is killed, and everything that runs with it; or it stops in order.
+    /// The node is killed with everything that runs; or it stops in order.
     fn crash(&mut self) {
         self.crash_unseen(50);
     }
 
-    /// So many of a hundred ends are seen by nobody.
+    /// This percentage of the ends is not observed.
     fn crash_unseen(&mut self, unseen: u32) {
         let now = self.now();
         let alive: Vec<_> =
@@ -397,7 +397,7 @@ impl World {
         }
         trace("crash");
         self.crashes += 1;
-        // Or only the half that does is killed, with what it was about to do and to tell.
+        // Or only the shim is killed, with its queued commands and reports.
         if self.chance(60) {
             self.life = Life::begin(&self.registry, self.release_lost);
         } else {
@@ -508,7 +508,7 @@ impl World {
         }
     }
 
-    /// Looks at everything that was stored since.
+    /// Checks everything that was stored since the last call.
     fn check(&mut self) {
         while let Some(event) = self.watch.try_next() {
             match event {
@@ -522,7 +522,7 @@ impl World {
                     let uid = pod["metadata"]["uid"].as_str().unwrap();
                     let phase = self.oracle.phases.get(uid).map_or("", String::as_str);
                     let ended = matches!(phase, "Failed" | "Succeeded");
-                    // What nobody saw end is released, and goes untold.
+                    // A Pod whose end was not observed is released, and removed without a final status.
                     let lost = self.release_lost && self.lost.iter().any(|attempt| attempt.pod == PodUid::new(uid));
                     assert!(ended || lost || self.forced.contains(uid), "gone before its end was told: {pod}");
                 }
@@ -531,7 +531,7 @@ impl World {
         }
     }
 
-    /// What is told of a Pod that has ended is what its processes did.
+    /// The status of a Pod that has ended matches what its processes did.
     fn compare(&self, pod: &Value) {
         let phase = pod["status"]["phase"].as_str().unwrap();
         if !matches!(phase, "Failed" | "Succeeded") {
@@ -575,7 +575,7 @@ impl World {
         self.check();
     }
 
-    /// No more trouble: everything comes to its end.
+    /// No more faults: everything comes to its end.
     fn heal(&mut self) {
         self.calm = true;
         for _ in 0..20_000 {
@@ -628,7 +628,7 @@ impl Life {
     }
 }
 
-/// For the eyes of whoever looks into a seed that failed.
+/// For debugging a seed that failed.
 fn trace(line: &str) {
     if std::env::var("TALLY_NODE_TRACE").is_ok() {
         println!("{line}");

@@ -1,4 +1,4 @@
-//! What must be true, whatever happens.
+//! The invariants, whatever happens.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn the_node_object_is_made_and_kept_and_otherwise_left_alone() {
     let patch = json!({"status": {"conditions": [condition]}});
     world.ask(&Call::new(Verb::StrategicPatch, Kind::NODE, "", NODE).subresource("status").body(&patch));
     settle(&mut world);
-    // Once for a write that came too early, once for the next sign of life.
+    // Once for a write that came too early, once for the next heartbeat.
     for _ in 0..2 {
         world.tick();
         settle(&mut world);
@@ -69,7 +69,7 @@ fn the_node_object_is_made_and_kept_and_otherwise_left_alone() {
     assert!(read(&world).is_some(), "it comes back");
 }
 
-/// The answers to requests may be ahead of the stream.
+/// Responses to requests may be ahead of the watch.
 #[test]
 fn a_pod_that_has_ended_is_not_taken_on_again_by_an_older_view_of_it() {
     let mut world = World::new(4);
@@ -85,7 +85,7 @@ fn a_pod_that_has_ended_is_not_taken_on_again_by_an_older_view_of_it() {
     let pod = world.pods().remove(0);
     world.delete(&pod, 30);
     while world.news() || world.deed() || world.report() || world.request() {}
-    // Told as running, as ended, and let go, while the stream stands still before all of that.
+    // The Pod is reported as running, reported as ended, and removed, while the watch stays before all of that.
     world.tick();
     while world.request() {}
     world.exit();
@@ -98,7 +98,7 @@ fn a_pod_that_has_ended_is_not_taken_on_again_by_an_older_view_of_it() {
     world.check();
 }
 
-/// A Pod that ends at once costs one write, and a node that knows it wakes for nothing.
+/// A Pod that ends at once costs one write, and the node then has no wake-up for it.
 #[test]
 fn a_short_pod_costs_one_write() {
     let mut world = World::new(1);
@@ -148,7 +148,7 @@ fn a_node_that_stops_ends_everything_and_tells() {
     }
 }
 
-/// What is on record may be of a Pod that is bound to another name: it is not ours to forget.
+/// A record may belong to a Pod that is bound to another node name: this node must not remove it.
 #[test]
 fn what_is_on_record_of_a_pod_stays_as_long_as_the_pod_does() {
     for recovered_first in [true, false] {
@@ -180,8 +180,8 @@ fn what_is_on_record_of_a_pod_stays_as_long_as_the_pod_does() {
     }
 }
 
-/// A Job makes another Pod whenever one is released, and each of them brings the node down: at once, or while it is being
-/// told of, and again in the middle of what is done about it.
+/// The Job creates another Pod whenever one is released, and each of them brings the node down: at once, or while its
+/// status is being written, and again during the cleanup.
 #[test]
 fn an_attempt_that_survives_no_restart_has_failed_after_three_whatever_else_happens() {
     for seed in 0..60 {
@@ -221,7 +221,7 @@ fn an_attempt_that_survives_no_restart_has_failed_after_three_whatever_else_happ
                 _ => world.crash_unseen(100),
             }
         }
-        // A start that failed is a failure of its own.
+        // A start that failed is a failure of the Pod itself.
         let failed = failed.unwrap_or_else(|| panic!("seed {seed}: it never ends: {:#?}", world.pods()));
         let conditions = failed["status"]["conditions"].as_array().unwrap();
         match conditions.iter().find(|condition| condition["type"] == "DisruptionTarget") {
@@ -234,7 +234,7 @@ fn an_attempt_that_survives_no_restart_has_failed_after_three_whatever_else_happ
                 assert!(*code == 128 && uids.len() <= 3, "seed {seed}: {failed}");
             }
         }
-        // The next attempt begins anew: at once, or when nobody has gone on from the record for an hour.
+        // The next attempt starts from zero: at once, or when no Pod has continued from the record for an hour.
         world.calm = true;
         let begun_at = world.now();
         while world.now() < begun_at + Span::from_seconds(2 * 3600) {

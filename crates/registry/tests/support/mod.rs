@@ -1,4 +1,4 @@
-//! A registry on a store in memory, with a clock that stands still.
+//! A registry on a memory store, with a clock that stands still.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::future::Future;
@@ -77,7 +77,7 @@ impl Cluster {
         self.registry.get(target, Default::default()).map(|object| object.parse())
     }
 
-    /// A Pod of the simplest kind, bound to a node or not.
+    /// A minimal Pod, bound to a node or not.
     pub fn pod(name: &str, node: Option<&str>) -> Value {
         json!({
             "metadata": {"name": name},

@@ -39,7 +39,7 @@ pub struct Running {
     served: Option<JoinHandle<()>>,
 }
 
-/// What a client shows.
+/// The credentials of a client.
 #[derive(Clone, Default)]
 pub struct Credentials {
     pub certificate: Option<(CertificateDer<'static>, Vec<u8>)>,
@@ -86,7 +86,7 @@ impl Running {
         self.directory.path().join("pki")
     }
 
-    /// Asks the server to stop; ready when it has.
+    /// Tells the server to stop; the handle is ready when it has.
     pub fn stop(&mut self) -> JoinHandle<()> {
         let _ = self.stop.take().expect("stopped once").send(());
         self.served.take().expect("stopped once")
@@ -129,7 +129,7 @@ impl Running {
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("the handshake succeeds for everybody")
     }
 
-    /// Sends a request on a connection of its own and returns the answer as soon as it begins.
+    /// Sends a request on its own connection and returns the response as soon as its head has arrived.
     pub async fn open(&self, credentials: &Credentials, request: Request<Full<Bytes>>) -> Response<Incoming> {
         let stream = self.connect(credentials, b"http/1.1").await;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -140,7 +140,7 @@ impl Running {
             .expect("a sound answer")
     }
 
-    /// A client that speaks HTTP/2.
+    /// A client that uses HTTP/2.
     pub async fn http2<B>(&self, credentials: &Credentials) -> hyper::client::conn::http2::SendRequest<B>
     where
         B: hyper::body::Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
@@ -166,7 +166,7 @@ impl Running {
         collect(self.open(credentials, request).await).await
     }
 
-    /// Creates a ConfigMap without going over the wire.
+    /// Creates a ConfigMap without HTTP.
     pub async fn store(&self, object: &Value) {
         let resource = tally_api::catalog::find("", "v1", "configmaps").expect("there are ConfigMaps");
         let target = tally_registry::Target::new(resource, "default", "");
@@ -194,7 +194,7 @@ pub fn get(path: &str) -> Request<Full<Bytes>> {
     request("GET", path, "")
 }
 
-/// A certificate for a client who may do everything, unless changed.
+/// A client certificate with all permissions, unless `change` removes them.
 pub fn issue(issuer: &Issuer<'_, KeyPair>, change: impl FnOnce(&mut CertificateParams)) -> Credentials {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -207,7 +207,7 @@ pub fn issue(issuer: &Issuer<'_, KeyPair>, change: impl FnOnce(&mut CertificateP
     Credentials { certificate: Some((certificate, key.serialize_der())), token: None }
 }
 
-/// Lines of a watch, as they come.
+/// The lines of a watch, as they arrive.
 pub struct Lines {
     body: Incoming,
     buffer: Vec<u8>,
@@ -219,7 +219,7 @@ impl Lines {
         Lines { body: response.into_body(), buffer: Vec::new() }
     }
 
-    /// The next event. None: the stream has ended as it should.
+    /// The next event. None if the stream has ended in order.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

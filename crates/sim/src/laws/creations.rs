@@ -1,4 +1,4 @@
-//! I18, I21, I23 and S34: when a Pod may be made, and how many.
+//! I18, I21, I23 and S34: when a Pod may be created, and how many.
 
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
@@ -27,13 +27,14 @@ impl Laws {
         }
     }
 
-    /// I21: nobody asks for a Pod who knows that the Job is decided: by its stream, or by the answer to its own write. Those
-    /// who could not know make Pods of no more than `parallelism` names each.
+    /// I21: a controller that knows that the Job is decided, by its stream or by the response to its own write,
+    /// requests no Pod. Controllers that cannot know create Pods with no more than `parallelism` names each.
     fn check_verdict_unknown(&mut self, job: &Job, pod: &Pod, actor: Actor, context: Context) {
         let Some(life) = self.history.jobs.get_mut(&job.metadata.uid) else { return };
         let Some(decided_at) = life.decided_at else { return };
         let told = life.told.get(&actor).is_some_and(|step| context.step >= *step);
-        // By name: a request that was given up and sent again is carried out twice if the Pod of the first is gone by then.
+        // By name: a request that is sent again after its sender gave up is carried out twice if the first Pod is gone
+        // by then.
         let late = life.late.entry(actor).or_default();
         late.insert(pod.metadata.name.to_string());
         let (late, most) = (late.len() as i64, life.max_parallelism);
@@ -45,9 +46,9 @@ impl Laws {
         });
     }
 
-    /// I23: the most Pods that live at once is `parallelism` for each that leads at a time, and once more for what a restart
-    /// from an old list does not know, however often they crash: whoever comes next finds the names taken. A Pod that is
-    /// gone has freed its name, and a request that is still on its way may use it.
+    /// I23: the most Pods that live at once is `parallelism` for each instance that leads at a time, and once more for
+    /// what a restart from an old list does not know, however often they crash: the next instance finds the names
+    /// taken. A Pod that is gone has freed its name, and a request that is still in flight may use it.
     fn check_parallelism(&mut self, job: &Job) {
         let Some(life) = self.history.jobs.get(&job.metadata.uid) else { return };
         let gone = self.history.pods_of(&job.metadata.uid).filter(|(_, life)| life.now().is_none()).count() as i64;
@@ -62,8 +63,8 @@ impl Laws {
         self.require(live <= most, "I23", || format!("{}: {live} Pods live, {most} at most", job.metadata.name));
     }
 
-    /// I25: a Pod is made only if the Job, as it was when its maker looked or at any time since, wants more Pods than its
-    /// maker must know to be there, and for no index that is done.
+    /// I25: a Pod is created only if the Job, as it was when the creator looked or at any time since, wants more Pods
+    /// than the creator must know to exist, and for no index that is done.
     fn check_wanted(&mut self, job: &Job, pod: &Pod, context: Context) {
         let Some(life) = self.history.jobs.get(&job.metadata.uid) else { return };
         let wanted = life.since(context.jobs_at).any(|job| {
@@ -98,8 +99,9 @@ impl Laws {
         self.require(wanted, "I25", || format!("{} was asked for and not wanted", pod.metadata.name));
     }
 
-    /// I18: the replacement of a failed Pod knows of all failures of its index that its maker must know of, of none that
-    /// were not, and is made only if they leave it a try. S34, by index: and not before their back-off is over.
+    /// I18: the replacement of a failed Pod carries all failures of its index that its creator must know of, none that
+    /// did not happen, and is created only if they leave it another attempt. S34, by index: and not before their
+    /// back-off is over.
     fn check_retry_of_index(&mut self, job: &Job, pod: &Pod, context: Context) {
         let Some(index) = pod.index else { return };
         let name = &pod.metadata.name;
@@ -137,8 +139,8 @@ impl Laws {
         }
     }
 
-    /// The latest time until which anybody may wait for a back-off: failures whose Pods are gone may be remembered, and
-    /// successes whose Pods are gone need not be.
+    /// The latest time until which a controller may wait for a back-off: failures whose Pods are gone may be
+    /// remembered, and successes whose Pods are gone need not be.
     pub(super) fn retry_at_last(&self, job: &Job) -> Option<Timestamp> {
         let feeds =
             |pod: &&Pod| (pod.tracked() || !pod.deleting()) && pod.job() == Some(&job.metadata.uid) && pod.failed(job);
@@ -154,15 +156,15 @@ impl Laws {
         Some(*last + delay(failures.len()))
     }
 
-    /// BACKOFF-3 to BACKOFF-6: when the next Pod may be made by what was known of the Pods at `at`; None is at once.
+    /// BACKOFF-3 to BACKOFF-6: when the next Pod may be created by what was known of the Pods at `at`; None is at once.
     pub(crate) fn retry_at(&self, job: &tally_core::ids::JobUid, at: Revision) -> Option<Timestamp> {
         let job = self.history.jobs.get(job)?.now()?;
         let feeds = |pod: &Pod| {
             let valid = !job.indexed() || pod.index.is_some_and(|index| index < job.index_limit());
             job.claims(pod) && (pod.tracked() || !pod.deleting()) && valid
         };
-        // A success counts once seen, also if the Pod flipped or went away since; a failure need only be remembered while
-        // its Pod is there.
+        // A success counts once seen, even if the Pod flipped or went away since; a failure has to be remembered only
+        // while its Pod exists.
         let pods = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
         let successes = pods().flat_map(|life| life.ever()).filter(|pod| pod.phase == Phase::Succeeded);
         let success_at = successes.map(|pod| pod.finished_at).max();

@@ -9,9 +9,9 @@ use super::read::{Job, Phase, Pod};
 use super::{Laws, StatusWrite};
 
 impl Laws {
-    /// Takes down what the lists say of each Pod, and holds I22: a Pod whose success made its index complete is no failure.
-    /// Exception, at most once for each Pod that flips: whoever did not see it succeed may count it as failed as well. A
-    /// success of an Indexed Job is recorded by its index and not by a UID.
+    /// Notes what the lists say about each Pod, and checks I22: a Pod whose success made its index complete is no
+    /// failure. Exception, at most once for each Pod that flips: an instance that did not see it succeed may count it
+    /// as failed as well. A success of an Indexed Job is recorded by its index and not by a UID.
     pub(super) fn note_records(&mut self, write: &StatusWrite<'_>) {
         let lists = &write.after.status.uncounted_terminated_pods;
         let before = &write.before.status.uncounted_terminated_pods;
@@ -42,8 +42,8 @@ impl Laws {
         }
     }
 
-    /// Whether a Pod has ever failed in a way that is to be counted: not ignored, with an index that there was. With a Job
-    /// that has failed, what runs has failed (TRACK-8).
+    /// Whether a Pod has ever failed in a way that must be counted: not ignored, with an index that existed. In a Job
+    /// that has failed, running Pods have failed (TRACK-8).
     fn may_count(&self, write: &StatusWrite<'_>, uid: &PodUid) -> bool {
         let job = write.before;
         let Some(life) = self.history.pods.get(uid) else { return false };
@@ -57,7 +57,7 @@ impl Laws {
         })
     }
 
-    /// The index that is complete by this Pod alone.
+    /// The index that is complete because of this Pod alone.
     fn completes(&self, job: &Job, uid: &PodUid) -> Option<u32> {
         let index = self.history.pods.get(uid).and_then(|life| success_of(life, job))?;
         let complete = read(&job.status.completed_indexes, job.index_limit()).contains(&index);
@@ -87,8 +87,8 @@ impl Laws {
         }
     }
 
-    /// I18: an index has failed if its failures exceed its limit, or one of them was to fail it at once; it was never
-    /// complete before. What the replacement of a failed Pod is told is checked with its creation.
+    /// I18: an index has failed if its failures exceed its limit, or a rule fails it at once; it was never complete
+    /// before. What the replacement of a failed Pod carries is checked with its creation.
     pub(super) fn check_failed_indexes(&mut self, write: &StatusWrite<'_>) {
         let (before, job) = (write.before, write.after);
         let (limit, name) = (job.index_limit(), &job.metadata.name);
@@ -112,7 +112,7 @@ impl Laws {
         }
     }
 
-    /// How many Pods of an index failed, and how many in a way that is ignored.
+    /// How many Pods of an index failed, and how many of them in a way that is ignored.
     pub(super) fn failures_of(&self, job: &Job, index: u32) -> (i64, i64) {
         let mut failures = (0, 0);
         for (_, life) in self.history.pods_of(&job.metadata.uid) {
@@ -124,7 +124,7 @@ impl Laws {
     }
 }
 
-/// The index of a Pod that succeeded while it was to be counted.
+/// The index of a Pod that succeeded while it had to be counted.
 fn success_of(life: &PodLife, job: &Job) -> Option<u32> {
     let succeeds = |pod: &&Pod| pod.tracked() && pod.phase == Phase::Succeeded && pod.job() == Some(&job.metadata.uid);
     life.ever().find(succeeds).and_then(|pod| pod.index)

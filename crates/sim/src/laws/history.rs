@@ -1,4 +1,4 @@
-//! What really happened: every version of every Job and Pod there ever was, in the order of the revisions.
+//! What really happened: every version of every Job and Pod that ever existed, in the order of the revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::api::Actor;
 pub(crate) struct PodLife {
     pub(crate) versions: Vec<PodVersion>,
     pub(crate) created_by: Actor,
-    /// Which controller took its finalizer while it ran, and in which step that was asked for.
+    /// Which controller removed its finalizer while it ran, and the step in which that was requested.
     pub(crate) removed_by: Option<(Actor, usize)>,
-    /// As what it was recorded: succeeded or not.
+    /// How it was recorded: succeeded or not.
     pub(crate) recorded: Option<bool>,
 }
 
@@ -27,23 +27,24 @@ pub(crate) struct PodVersion {
 }
 
 impl PodLife {
-    /// As it is now, if it is there.
+    /// The current version, if the Pod exists.
     pub(crate) fn now(&self) -> Option<&Pod> {
         self.versions.last().filter(|version| !version.gone).map(|version| &version.pod)
     }
 
-    /// As everybody knows it who has followed the Pods to `at`: it has not changed since.
+    /// As every controller knows it that has followed the Pods to `at`: it has not changed since.
     pub(crate) fn settled(&self, at: Revision) -> Option<&Pod> {
         self.versions.last().filter(|version| !version.gone && version.at <= at).map(|version| &version.pod)
     }
 
-    /// As it was at `at` and at any time since: one of these is what somebody knew who had followed the Pods to `at`.
+    /// As it was at `at` and at any time since: a controller that had followed the Pods to `at` knew one of these
+    /// versions.
     pub(crate) fn since(&self, at: Revision) -> impl Iterator<Item = &Pod> {
         let first = self.versions.partition_point(|version| version.at <= at).saturating_sub(1);
         self.versions[first..].iter().filter(|version| !version.gone).map(|version| &version.pod)
     }
 
-    /// At any time at all.
+    /// All versions.
     pub(crate) fn ever(&self) -> impl Iterator<Item = &Pod> {
         self.versions.iter().filter(|version| !version.gone).map(|version| &version.pod)
     }
@@ -57,13 +58,13 @@ impl PodLife {
 pub(crate) struct JobLife {
     pub(crate) versions: Vec<(Revision, Arc<Job>)>,
     pub(crate) gone: bool,
-    /// Since when it is decided.
+    /// The revision since which it is decided.
     pub(crate) decided_at: Option<Revision>,
-    /// Who has heard that its own write decided the Job, and in which step.
+    /// The actors that have received the response that their own write decided the Job, and in which step.
     pub(crate) told: BTreeMap<Actor, usize>,
-    /// Pods that came after the decision, by who asked for them without knowing of it.
+    /// Pods created after the decision, by the actor that requested them without knowing the decision.
     pub(crate) late: BTreeMap<Actor, BTreeSet<String>>,
-    /// Who wrote that an index is complete.
+    /// Which actor wrote that an index is complete.
     pub(crate) completed_by: BTreeMap<u32, Actor>,
     pub(crate) max_parallelism: i64,
     /// The most indexes it ever had.
@@ -114,7 +115,7 @@ impl History {
         before
     }
 
-    /// `step`: when the write was asked for.
+    /// `step`: when the write was requested.
     pub(crate) fn add_pod(&mut self, at: Revision, pod: Pod, gone: bool, actor: Actor, step: usize) {
         let uid = pod.metadata.uid.clone();
         if let Some(life) = pod.job().and_then(|job| self.jobs.get_mut(job)) {
@@ -130,19 +131,19 @@ impl History {
         if life.now().is_some_and(ran) && !pod.tracked() && matches!(actor, Actor::Controller { .. }) {
             life.removed_by = Some((actor, step));
         } else if life.now().is_some_and(|before| !before.tracked()) && pod.tracked() {
-            // It was adopted.
+            // The Pod was adopted.
             life.removed_by = None;
         }
         life.versions.push(PodVersion { at, pod, gone });
     }
 
-    /// Every Pod that ever was this Job's.
+    /// Every Pod that ever belonged to this Job.
     pub(crate) fn pods_of(&self, job: &JobUid) -> impl Iterator<Item = (&PodUid, &PodLife)> {
         let uids = self.jobs.get(job).into_iter().flat_map(|life| &life.pods);
         uids.filter_map(|uid| self.pods.get(uid).map(|life| (uid, life)))
     }
 
-    /// This Job's Pods as everybody knows them who has followed the Pods to `at`.
+    /// This Job's Pods as every controller knows them that has followed the Pods to `at`.
     pub(crate) fn known_to(&self, job: &Job, at: Revision) -> impl Iterator<Item = (&PodUid, &PodLife, &Pod)> {
         self.pods_of(&job.metadata.uid)
             .filter_map(move |(uid, life)| life.settled(at).map(|pod| (uid, life, pod)))
@@ -150,12 +151,12 @@ impl History {
     }
 }
 
-/// What a failed Pod means by the failure policy.
+/// The action of the failure policy for a failed Pod.
 pub(crate) fn judged(job: &Job, pod: &Pod) -> Action {
     job.spec.pod_failure_policy.as_ref().map_or(Action::Count, |policy| action(&policy.rules, pod))
 }
 
-/// The Pod failed while it was to be counted.
+/// The Pod failed while it had to be counted.
 pub(crate) fn fails(job: &Job, pod: &Pod) -> bool {
     pod.tracked() && pod.failed(job) && pod.job() == Some(&job.metadata.uid)
 }

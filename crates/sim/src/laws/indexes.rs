@@ -1,10 +1,10 @@
-//! Completion indexes as the laws know them: a plain set of numbers, and the text of the API (IDXFMT).
+//! Completion indexes for the laws: a plain set of numbers, and the text of the API (IDXFMT).
 
 use std::collections::BTreeSet;
 
 pub(crate) type Indexes = BTreeSet<u32>;
 
-/// IDXFMT-1: runs of three and more with a dash, everything else one by one.
+/// IDXFMT-1: runs of three and more with a dash, all others one by one.
 pub(crate) fn print(indexes: &Indexes) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for index in indexes {
@@ -21,7 +21,7 @@ pub(crate) fn print(indexes: &Indexes) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-/// IDXFMT-2: whatever can be read of it, below `limit`.
+/// IDXFMT-2: every part that can be read, below `limit`.
 pub(crate) fn read(text: &str, limit: u32) -> Indexes {
     let mut indexes = Indexes::new();
     for part in text.split(',') {

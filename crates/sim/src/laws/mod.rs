@@ -1,21 +1,21 @@
-//! The laws of verdicts and times, held against what really happened. They are fed with every committed write and share
-//! no code with what they judge: they read the stored JSON themselves (`read`), and have their own index sets, policies,
-//! back-off and expiry (`indexes`, `policy`, `times`), smaller and slower, written from `docs/spec`.
+//! The laws of verdicts and times, checked against what really happened. They receive every committed write and share
+//! no code with what they judge: they read the stored JSON themselves (`read`), and have their own index sets,
+//! policies, back-off and expiry (`indexes`, `policy`, `times`), smaller and slower, written from `docs/spec`.
 //!
-//! What a writer knew is not what was: a law that says "too early" looks at all that had happened by the commit, and one
-//! that says "too late" only at Pods that had not changed since the writer's stream showed them.
+//! What a writer knew differs from what was true: a law that says "too early" considers everything that had happened by
+//! the commit, and one that says "too late" only Pods that had not changed since the writer's stream showed them.
 //!
 //! - I15: a success has a cause, the first in order, and is decided once (`verdicts`).
 //! - I16: so does a failure (`verdicts`).
 //! - I17: a writer that must know of a cause decides (`verdicts`).
-//! - I18: an index fails by its limit or by a rule, and its replacement knows of its failures (`failures`, `creations`).
-//! - I19: times in a status are those of what they tell (`stamps`).
+//! - I18: an index fails by its limit or by a rule, and its replacement carries its failures (`failures`, `creations`).
+//! - I19: times in a status are those of the events they describe (`stamps`).
 //! - I20: in a healed world nothing is late (`waits`).
-//! - I21: a controller that knows the decision makes no Pod (`creations`).
+//! - I21: a controller that knows the decision creates no Pod (`creations`).
 //! - I22: a Pod that completed its index is no failure (`failures`).
 //! - I23: how many Pods live at once is bounded (`creations`).
 //! - I24: a running Pod is released only if the Job wanted it gone (`releases`).
-//! - I25: a Pod is made only if it is wanted (`creations`).
+//! - I25: a Pod is created only if it is wanted (`creations`).
 
 mod creations;
 mod failures;
@@ -45,7 +45,7 @@ pub(crate) struct Laws {
     history: History,
     violation: Option<Violation>,
     healed_at: Option<Timestamp>,
-    /// How many instances there are at a time.
+    /// How many instances run at a time.
     instances: usize,
 }
 
@@ -114,14 +114,14 @@ impl Laws {
         self.check_stamps(write);
     }
 
-    /// Whether the failure policy of its Job says that this Pod's failure is to be ignored.
+    /// Whether the failure policy of its Job says that this Pod's failure is ignored.
     pub(crate) fn is_ignored(&self, job: &JobUid, pod: &PodUid) -> bool {
         let job = self.history.jobs.get(job).and_then(|life| life.now());
         let pod = self.history.pods.get(pod).and_then(|life| life.versions.last());
         job.zip(pod).is_some_and(|(job, version)| judged(job, &version.pod) == Action::Ignore)
     }
 
-    /// An instance hears what its write has made of a Job.
+    /// An instance receives the response to its write of a Job.
     pub(crate) fn told_of_job(&mut self, job: &JobUid, at: Revision, actor: Actor, step: usize) {
         let decided = |life: &&mut JobLife| life.decided_at.is_some_and(|decided_at| at >= decided_at);
         if let Some(life) = self.history.jobs.get_mut(job).filter(decided) {

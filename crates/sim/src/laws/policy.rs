@@ -1,4 +1,4 @@
-//! What the two policies of a Job say, from PFP and SUCC once more.
+//! The results of the two policies of a Job, implemented independently from PFP and SUCC.
 
 use super::indexes::{Indexes, read};
 use super::read::{FailureRule, Pod, SuccessRule};
@@ -11,7 +11,7 @@ pub(crate) enum Action {
     Count,
 }
 
-/// PFP-2: the first rule with an action we know that matches; without one a failure counts.
+/// PFP-2: the first rule with a known action that matches; without one a failure counts.
 pub(crate) fn action(rules: &[FailureRule], pod: &Pod) -> Action {
     for rule in rules {
         let action = match rule.action.as_str() {

@@ -1,4 +1,4 @@
-//! Jobs and Pods as the API holds them, read by the laws themselves from the stored JSON.
+//! Jobs and Pods as the API stores them, read by the laws themselves from the stored JSON.
 
 use std::collections::BTreeMap;
 
@@ -143,7 +143,7 @@ pub(crate) struct Condition {
     pub(crate) reason: CompactString,
 }
 
-/// The decision that ends a Job, from the moment it is stored.
+/// The decision that ends a Job, as soon as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) success: bool,
@@ -170,7 +170,7 @@ impl Job {
         self.spec.completion_mode.as_deref() == Some("Indexed")
     }
 
-    /// How many indexes there are.
+    /// The number of indexes.
     pub(crate) fn index_limit(&self) -> u32 {
         if self.indexed() { self.spec.completions.unwrap_or(0) as u32 } else { 0 }
     }
@@ -180,7 +180,7 @@ impl Job {
         self.spec.backoff_limit_per_index.filter(|_| self.indexed())
     }
 
-    /// REPL-2: a Pod holds its place until it has really ended.
+    /// REPL-2: a Pod keeps its place until it has really ended.
     pub(crate) fn waits_for_the_end(&self) -> bool {
         self.spec.pod_failure_policy.is_some() || self.spec.pod_replacement_policy.as_deref() == Some("Failed")
     }
@@ -205,7 +205,7 @@ impl Job {
         of("SuccessCriteriaMet", true).or_else(|| of("FailureTarget", false))
     }
 
-    /// Whether a Pod is one of this Job's by owner and labels.
+    /// Whether a Pod belongs to this Job by owner and labels.
     pub(crate) fn claims(&self, pod: &Pod) -> bool {
         pod.job() == Some(&self.metadata.uid)
             && self.spec.selector.match_labels.iter().all(|(key, value)| pod.metadata.labels.get(key) == Some(value))

@@ -1,4 +1,4 @@
-//! I24: a Pod that runs is let go only if somebody wanted it gone.
+//! I24: a running Pod is released only if the Job wanted it gone.
 
 use tally_core::ids::PodUid;
 
@@ -9,9 +9,10 @@ use crate::api::Actor;
 use crate::oracle::Context;
 
 impl Laws {
-    /// I24: a controller takes the finalizer of a Pod that runs only if the Job, as it was when the controller looked or at
-    /// any time since, wants it to go: it is deleted, finished, suspended, has no such index or another Pod for it, or has
-    /// more Pods than it wants. Pods that the same controller is removing already do not count among these.
+    /// I24: a controller removes the finalizer of a running Pod only if the Job, as it was when the controller looked
+    /// or at any time since, wants the Pod gone: the Job is deleted, finished, suspended, has no such index or another
+    /// Pod for it, or has more Pods than it wants. Pods that the same controller is already removing do not count among
+    /// these.
     pub(super) fn check_release(&mut self, uid: &PodUid, actor: Actor, context: Context) {
         let Some(life) = self.history.pods.get(uid) else { return };
         let [.., before, after] = life.versions.as_slice() else { return };
@@ -40,7 +41,7 @@ impl Laws {
         self.require(wanted, "I24", || format!("{name} ran and was let go, and nobody wanted that"));
     }
 
-    /// How many successes there really were, by index if there are indexes.
+    /// How many successes there really were, by index if the Job has indexes.
     fn successes(&self, job: Option<&tally_core::ids::JobUid>) -> i64 {
         let Some(uid) = job else { return 0 };
         let succeeded = self.history.pods_of(uid).filter(|(_, life)| life.ever_succeeded());

@@ -1,4 +1,4 @@
-//! I19: the times in a status, and I11: nothing before its time.
+//! I19: the times in a status, and I11: nothing happens too early.
 
 use tally_core::time::Timestamp;
 
@@ -15,9 +15,9 @@ impl Laws {
         });
     }
 
-    /// I19: a Job starts when it is first worked on and again when it is resumed, and at no other time; a suspended one has
-    /// not started. A decision and an end are stamped with the time of the write, or that of the start if a clock stepped
-    /// back; only Complete has a completionTime.
+    /// I19: a Job starts when it is first worked on and again when it is resumed, and at no other time; a suspended Job
+    /// has not started. A decision and an end have the time of the write, or that of the start if a clock stepped back;
+    /// only Complete has a completionTime.
     pub(super) fn check_stamps(&mut self, write: &StatusWrite<'_>) {
         let (before, after) = (write.before, write.after);
         let now = write.context.asked_at.truncated();

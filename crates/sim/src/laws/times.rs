@@ -1,4 +1,4 @@
-//! When things are due, from BACKOFF, DEADLINE and TTL once more.
+//! When things are due, implemented independently from BACKOFF, DEADLINE and TTL.
 
 use tally_core::time::{Span, Timestamp};
 
@@ -13,13 +13,13 @@ pub(crate) fn delay(failures: usize) -> Span {
     Span::from_seconds(seconds)
 }
 
-/// DEADLINE-1: when a Job that goes on will have been active for too long.
+/// DEADLINE-1: when a Job that continues will have been active for too long.
 pub(crate) fn deadline(job: &Job) -> Option<Timestamp> {
     let allowed = job.spec.active_deadline_seconds.filter(|_| !job.spec.suspend)?;
     Some(job.status.start_time? + Span::from_seconds(allowed))
 }
 
-/// TTL-3 to TTL-5: when a Job that has finished is to go.
+/// TTL-3 to TTL-5: when a finished Job is to be deleted.
 pub(crate) fn expiry(job: &Job) -> Option<Timestamp> {
     let ttl = job.spec.ttl_seconds_after_finished.filter(|_| !job.deleting())?;
     Some(job.terminal()?.last_transition_time? + Span::from_seconds(ttl))

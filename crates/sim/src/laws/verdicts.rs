@@ -7,7 +7,7 @@ use super::read::{Job, Phase, Verdict};
 use super::times::deadline;
 use super::{Laws, StatusWrite};
 
-/// FIN-1: what may end a Job, in the order in which it is looked at.
+/// FIN-1: what may end a Job, in the order in which it is evaluated.
 const CAUSES: [&str; 7] = [
     "PodFailurePolicy",
     "BackoffLimitExceeded",
@@ -33,8 +33,8 @@ impl Lists {
 }
 
 impl Laws {
-    /// I15, I16: a Job is decided for a cause that was really there, by the first of several in the order of FIN-1, and
-    /// once only. I17: a write whose writer must know of a cause carries the decision.
+    /// I15, I16: a Job is decided for a cause that was really present, by the first of several in the order of FIN-1,
+    /// and once only. I17: a write whose writer must know of a cause contains the decision.
     pub(super) fn check_verdict(&mut self, write: &StatusWrite<'_>) {
         let (before, after) = (write.before, write.after);
         let name = &after.metadata.name;
@@ -63,7 +63,7 @@ impl Laws {
         }
     }
 
-    /// Whether a cause is there for everybody who knows as little as the writer must know.
+    /// Whether a cause is present for every writer that knows at least what this one must know.
     fn calls(&self, cause: &str, write: &StatusWrite<'_>) -> bool {
         let (job, known_at) = (write.before, write.context.pods_at);
         match cause {
@@ -88,7 +88,7 @@ impl Laws {
         }
     }
 
-    /// Whether what really happened bears a verdict out.
+    /// Whether what really happened justifies a verdict.
     fn evidence(&self, verdict: &Verdict, write: &StatusWrite<'_>) -> Result<(), String> {
         let (job, known_at) = (write.before, write.context.pods_at);
         let pods = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
@@ -112,7 +112,7 @@ impl Laws {
         }
     }
 
-    /// FIN-5: as many successes as were asked for, and nothing that still runs.
+    /// FIN-5: the requested number of successes, and no Pod that still runs.
     fn all_done(&self, write: &StatusWrite<'_>) -> Result<(), String> {
         let job = write.after;
         let succeeded = if job.indexed() {
@@ -130,8 +130,8 @@ impl Laws {
         runs.map_or(Ok(()), |(_, _, pod)| Err(format!("{} still runs", pod.metadata.name)))
     }
 
-    /// I15, I16: Complete and Failed say what was decided, and only once every Pod that the writer knows of has ended and
-    /// is counted (FIN-6, FIN-11).
+    /// I15, I16: Complete and Failed state what was decided, and only once every Pod that the writer knows of has ended
+    /// and is counted (FIN-6, FIN-11).
     pub(super) fn check_terminal(&mut self, write: &StatusWrite<'_>) {
         let job = write.after;
         let (None, Some(terminal)) = (write.before.terminal(), job.terminal()) else { return };
@@ -145,8 +145,8 @@ impl Laws {
         let idle = status.active == 0 && status.terminating == 0 && status.ready == 0;
         let counted = status.uncounted_terminated_pods == Default::default();
         self.require(idle && counted, law, || format!("{name} has ended, and not everything has: {status:?}"));
-        // A success may be lost before it is recorded: the Pod flips, or somebody takes its finalizer. And the number of indexes
-        // may have been raised since the decision.
+        // A success may be lost before it is recorded: the Pod flips, or a user removes its finalizer. And the number
+        // of indexes may have been raised since the decision.
         let lost = self.history.pods_of(&job.metadata.uid).filter(|(_, life)| life.recorded != Some(true));
         let lost = lost.filter(|(_, life)| life.ever_succeeded()).count() as i64;
         let enough = terminal.reason != "CompletionsReached"
@@ -162,12 +162,12 @@ impl Laws {
     }
 }
 
-/// Failures that the status tells of.
+/// The failures that the status contains.
 fn failures_told(job: &Job) -> i64 {
     job.status.failed + job.status.uncounted_terminated_pods.failed.len() as i64
 }
 
-/// Every Pod that ever failed in a way that counts. An index need only have been in range at some time.
+/// Every Pod that ever failed in a way that counts. An index has to have been in range only at some time.
 fn true_failures(history: &History, job: &Job) -> i64 {
     let limit = history.jobs.get(&job.metadata.uid).map_or(0, |life| life.max_limit);
     let in_range = |index: Option<u32>| !job.indexed() || index.is_some_and(|index| index < limit);
@@ -181,7 +181,7 @@ fn over_limit(job: &Job, failures: i64, restarts: i64) -> bool {
     failures > limit || (job.restarts_count() && restarts > 0 && restarts >= limit)
 }
 
-/// Causes that the index lists of the status alone bear out: FIN-1 cases 6 to 8.
+/// Causes that the index lists of the status alone justify: FIN-1 cases 6 to 8.
 fn by_indexes(cause: &str, job: &Job) -> bool {
     let Lists { completed, failed } = Lists::of(job);
     let limited = job.limit_per_index().is_some() && !failed.is_empty();

@@ -6,9 +6,9 @@ use super::Laws;
 use super::read::Job;
 use super::times::{deadline, delay, expiry};
 
-/// What a refusal during the chaos may still cost: the longest wait before the next try, and the try itself.
+/// What a refusal during the faults may still cost: the longest delay before the next attempt, and the attempt itself.
 const REFUSED: Span = Span::from_seconds(70);
-/// How late anything may be besides.
+/// How late anything may be apart from that.
 const LATE: Span = Span::from_seconds(2);
 
 impl Laws {
@@ -16,10 +16,11 @@ impl Laws {
         self.healed_at = Some(now);
     }
 
-    /// I20: when all streams are read and all requests answered, and there is nothing to do but wait, somebody wakes in time
-    /// for every deadline, expiry and end of a back-off, at most two seconds late. What was refused before the world was
-    /// healed may be waited for a little over a minute first. Who set a timer by a wrong clock may be late by as much as the
-    /// clock was wrong, but for a deadline, which is a time and not a wait.
+    /// I20: when all streams are read and all requests answered, and there is nothing to do but wait, a controller
+    /// wakes in time for every deadline, expiry and end of a back-off, at most two seconds late. A request that was
+    /// refused before the world was healed may be delayed by a little over a minute first. A controller that set a
+    /// timer by a wrong clock may be late by as much as the clock was wrong, except for a deadline, which is a time and
+    /// not a duration.
     pub(crate) fn check_waits(&mut self, now: Timestamp, wake_at: Option<Timestamp>, clocks_sane: bool) {
         let Some(healed_at) = self.healed_at else { return };
         let late = |due_at: Timestamp| wake_at.is_none_or(|at| at > due_at.max(now).max(healed_at + REFUSED) + LATE);
@@ -41,7 +42,7 @@ impl Laws {
         });
     }
 
-    /// When a Pod that is wanted and not there may be made.
+    /// When a Pod that is wanted and missing may be created.
     fn next_try(&self, job: &Job, now: Timestamp) -> Option<Timestamp> {
         let all = self.history.pods_of(&job.metadata.uid).filter_map(|(_, life)| life.now().map(|pod| (life, pod)));
         let pods: Vec<_> = all.filter(|(_, pod)| job.claims(pod)).collect();

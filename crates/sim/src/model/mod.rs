@@ -1,64 +1,67 @@
-//! Every interleaving of a small world, against the accounting of production.
+//! Every interleaving of a small world, checked against the accounting code of production.
 //!
-//! The design claims that counting is safe behind the revision gate, and names the variants that are not. Here is the
-//! evidence: a breadth-first search of a world of one Job, up to three Pods and up to two controllers, in which
-//! whatever can happen next is tried from every state. What a controller records, releases and tallies is decided by
-//! the functions production calls (`tally_core::accounting`); a variant differs only in what is passed into them, or
-//! in what the world around does. Bad variants must be found bad, or the search is blind; good ones must be exhausted.
+//! The design claims that counting is safe behind the revision gate, and names the variants that are not. This is the
+//! evidence: a breadth-first search of a world of one Job, up to three Pods and up to two controllers, in which every
+//! possible next step is tried from every state. What a controller records, releases and tallies is decided by the
+//! functions that production calls (`tally_core::accounting`); a variant differs only in what is passed to them, or in
+//! what the world around does. The search must find a counterexample for every bad variant, or it is blind; for good
+//! variants it must be exhaustive.
 //!
 //! # The world
 //!
 //! The store has one revision counter and remembers what happened at each revision (`world.rs`). A controller has a
 //! cursor into the Job's revisions and one into the Pods', which advance independently; it knows its own releases
-//! before the stream shows them, tells its own writes of the Job from others', and has at most one status write and
-//! any number of releases under way. Pods that are nobody's are adopted once seen. A crash takes all of that; the new process starts from lists of any age, each on
-//! its own, and what the old one had asked for may still be carried out later. Pods are created, finish, change their
-//! outcome and are deleted; somebody else may write the Job; requests and answers get lost.
+//! before the stream shows them, distinguishes its own writes of the Job from others', and has at most one status write
+//! and any number of releases in flight. Pods without an owner are adopted once seen. A crash loses all of that; the
+//! new process starts from lists of any age, each independent of the other, and requests of the old process may still
+//! be carried out later. Pods are created, finish, change their outcome and are deleted; a third party may write the
+//! Job; requests and responses get lost.
 //!
 //! # What is checked
 //!
 //! At every step: no Pod is tallied twice (I1), none loses its finalizer before it was recorded (I3), no UID is listed
 //! twice (I4), none is tallied while the store still shows its finalizer (S03).
 //!
-//! About rest (I2, I9): call a step *ordinary* if it is a controller's or the network's: reading, asking, carrying
-//! out, answering, and the fate of late requests. Faults, and what Pods and people do, are not ordinary. Then, over all
-//! reachable states, those in the midst of faults included:
-//! - where no ordinary step is left, every finished Pod was tallied exactly once, in the counter of its outcome, and
-//!   has lost its finalizer; no running Pod was touched; the lists are empty. Nothing is lost, and nothing is written any
+//! At rest (I2, I9): a step is *ordinary* if a controller or the network takes it: reading, requesting, carrying out,
+//! responding, and what happens to late requests. Faults, and what Pods and users do, are not ordinary. Then, over all
+//! reachable states, including those between faults:
+//! - if no ordinary step is left, every finished Pod was tallied exactly once, in the counter of its outcome, and has
+//!   lost its finalizer; no running Pod was touched; the lists are empty. Nothing is lost, and nothing is written any
 //!   more.
 //! - the ordinary steps form no cycle. So whenever faults stop, every run ends after a bounded number of steps (the
-//!   longest is printed), and it ends in a state as above. This is stronger than "can reach a good state", and it
-//!   needs no assumption of fairness except that something possible happens.
+//!   longest is printed), and it ends in a state as above. This is stronger than "can reach a good state", and it needs
+//!   no fairness assumption except that some possible step happens.
 //!
 //! # How it stays small
 //!
-//! Nothing of this is a guess: each is a claim that the states left out have the same future as one that is kept.
+//! None of this is a guess: each item is a claim that the omitted states have the same future as one that is kept.
 //! - States are compared in full, 64 bytes each; hashes only say where to look.
-//! - Two controllers that follow the same rule may change places.
+//! - Two controllers that follow the same rule may be exchanged.
 //! - Once no crash or rewind can happen any more, history that every cursor has passed is folded into one first state,
-//!   and an open gate stays open until somebody else's write moves it, whichever revision it stood at.
-//! - A restart with the oldest lists, followed by reading, passes all restarts with newer ones.
-//! - A conditional write that can only conflict is as good as a conflict.
-//! - [`Grain::Coarse`], in the large rows: a request is carried out when it is asked for. What the sender learns in
-//!   between it might as well learn afterwards: the Job has not changed, else the write would conflict, and a Pod that
-//!   was recorded and tracked stays recorded until it is released. Requests of the crashed and the impatient are an
+//!   and an open gate stays open until another writer moves it, whatever its revision was.
+//! - A restart with the oldest lists, followed by reading, passes through all restarts with newer ones.
+//! - A conditional write that can only conflict is equivalent to a conflict.
+//! - [`Grain::Coarse`], in the large rows: a request is carried out when it is sent. What the sender learns in between
+//!   it might as well learn afterwards: the Job has not changed, otherwise the write would conflict, and a Pod that was
+//!   recorded and tracked stays recorded until it is released. Requests whose sender crashed or gave up are an
 //!   exception and stay late. A test compares both grains where both are small enough.
-//! - Large rows do without deletion: [`PodFacts`](tally_core::accounting::PodFacts) makes no difference between a Pod
-//!   that was released and one that is gone.
+//! - Large rows have no deletion: [`PodFacts`](tally_core::accounting::PodFacts) does not distinguish a Pod that was
+//!   released from one that is gone.
 //!
 //! # What it leaves out
 //!
-//! - The ledger around the functions: files, batches, patience, back-off, finishing a Job and the sweep after it,
-//!   removal of unwanted Pods, orphans. Which writes move the gate is production's own function; the bookkeeping of the
-//!   revision and of the overlay is repeated here in a few lines. The simulator runs the real machines.
+//! - The ledger around the functions: its indexes, batches, delays, back-off, finishing a Job and the sweep after it,
+//!   removal of unwanted Pods, orphans. Which writes move the gate is decided by production's own function; the
+//!   bookkeeping of the revision and of the overlay is repeated here in a few lines. The simulator runs the real
+//!   controllers.
 //! - Indexed Jobs: their successes go into a set, which cannot count twice. Verdicts, and so the part of the gate that
 //!   is about them.
-//! - What a process learns from the answer to its own adoption: here the stream tells. Pods that finish before they are
-//!   adopted, which production does not count.
-//! - Pods that lose the finalizer by another hand, UIDs that come back, a Job that is deleted or replaced.
+//! - What a process learns from the response to its own adoption: here it learns that from the stream. Pods that finish
+//!   before they are adopted, which production does not count.
+//! - Pods that lose the finalizer by another writer, UIDs that are reused, a Job that is deleted or replaced.
 //! - Several API servers, except as stale lists and, where a row says so, a view that goes back. Reading one Job again
-//!   after a conflict is taken to be consistent and instant. A consistent list of one Job's Pods is the same as reading
-//!   the stream up to now.
+//!   after a conflict is assumed to be consistent and instant. A consistent list of one Job's Pods is the same as
+//!   reading the stream up to now.
 //! - More than two late status writes at a time; a third is lost.
 
 mod rows;
@@ -84,11 +87,11 @@ use tell::Told;
 pub struct Options {
     /// Small worlds only: a few seconds even without optimisation.
     pub quick: bool,
-    /// Show how each bad row goes wrong, by the shortest way.
+    /// Show the shortest counterexample of each bad row.
     pub trace: bool,
 }
 
-/// Searches every row and says what came of it. True if all came out as expected.
+/// Searches every row and prints the results. True if all are as expected.
 pub fn run(options: &Options, out: &mut dyn Write) -> io::Result<bool> {
     let began_at = Instant::now();
     let table = run_rows("the table of the design", &TABLE, options, out)?;
@@ -162,7 +165,7 @@ impl Found {
     }
 }
 
-/// A number with its thousands apart.
+/// A number with its digits grouped by thousands.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

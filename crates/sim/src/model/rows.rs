@@ -8,17 +8,17 @@ use super::rules::{Gate, Grain, Overlay, Setup};
 use super::steps::Breach;
 use super::world::Faults;
 
-/// What a row may come to.
+/// The possible results of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Safe,
     CountsTwice,
     LosesPod,
-    /// Nothing is lost, and yet the counters are wrong.
+    /// Nothing is lost, but the counters are wrong.
     Miscounts,
     GetsStuck,
     NeverRests,
-    /// Lists, releases or tallies out of order, with no harm done yet.
+    /// Lists, releases or tallies out of order, without a wrong result so far.
     BreaksRules,
     Unfinished,
 }
@@ -59,43 +59,43 @@ pub struct Row {
     pub variant: &'static str,
     pub expected: Verdict,
     pub setup: Setup,
-    /// A smaller world of the same kind, where this one takes too long for a test.
+    /// A smaller world of the same kind, if this one takes too long for a test.
     pub quick: Option<Setup>,
 }
 
 const NONE: Faults = Faults { crashes: 0, losses: 0, edits: 0, flips: 0, rewinds: 0 };
 
-/// Every phase of every request a step of its own.
+/// Every phase of every request is a separate step.
 const fn fine(pods: usize, controllers: usize, faults: Faults) -> Setup {
     Setup { grain: Grain::Fine, faults, ..Setup::production(pods, controllers) }
 }
 
-/// Deleted Pods look to production's functions like released ones, so that the large rows do without deletion.
+/// To production's functions deleted Pods look like released ones, so the large rows have no deletion.
 const fn large(pods: usize, controllers: usize, faults: Faults) -> Setup {
     Setup { deletion: false, faults, ..Setup::production(pods, controllers) }
 }
 
-/// Pods come into being during the run.
+/// Pods are created during the run.
 const fn late(pods: usize, controllers: usize, faults: Faults) -> Setup {
     Setup { creation: true, faults, ..Setup::production(pods, controllers) }
 }
 
-/// Every write of somebody else moves the gate.
+/// Every write of another writer moves the gate.
 const fn foreign(setup: Setup) -> Setup {
     Setup { gate: Gate::Foreign, ..setup }
 }
 
-/// Pods are nobody's at first.
+/// Pods have no owner at first.
 const fn adopted(setup: Setup) -> Setup {
     Setup { adoption: true, ..setup }
 }
 
-/// A bad rule that might stop at a lesser breach must show that it counts twice.
+/// A bad rule that might stop at a lesser violation must show that it counts twice.
 const fn counted(gate: Gate, setup: Setup) -> Setup {
     Setup { gate, at_most_once_only: true, ..setup }
 }
 
-/// So that a batch is full with the first Pod.
+/// A batch is full with the first Pod.
 const fn short_lists(setup: Setup) -> Setup {
     Setup { uncounted_limit: 1, ..setup }
 }
@@ -168,8 +168,8 @@ pub const TABLE: [Row; 10] = [
     },
 ];
 
-/// What the table does not ask: the controls that show where a hole is, the holes that are not double counting, and
-/// the rule of production in larger and rougher worlds.
+/// What the table does not cover: the controls that show where a hole is, the holes that are not double counting, and
+/// the rule of production in larger and harsher worlds.
 pub const FURTHER: [Row; 22] = [
     good("in-memory expectations, no restart", Setup { gate: Gate::Open, ..fine(1, 1, Faults { losses: 1, ..NONE }) }),
     good(

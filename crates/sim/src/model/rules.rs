@@ -1,5 +1,5 @@
-//! What a controller does with what it knows. The decisions are production's own: [`plan`] only chooses what to pass
-//! into them, and that choice is all that tells one variant from another.
+//! What a controller does with what it knows. The decisions are production's own: [`plan`] only chooses what to pass to
+//! them, and that choice is the only difference between the variants.
 
 use std::cmp::Ordering;
 
@@ -14,39 +14,39 @@ use super::world::{Books, Controller, Faults, MAX_PODS, PodMask, Pods, Status, U
 pub enum Gate {
     /// Not at all: revision 0 is passed.
     Open,
-    /// Up to the revision of the Job, whoever wrote it.
+    /// Up to the revision of the Job, whichever process wrote it.
     Strict,
-    /// Up to the newest revision of the Job that somebody else wrote, whatever they changed.
+    /// Up to the newest revision of the Job that another writer wrote, whatever it changed.
     Foreign,
-    /// Up to the newest revision at which somebody else changed the accounting; not at all for a Job that was never
+    /// Up to the newest revision at which another writer changed the accounting; not at all for a Job that was never
     /// accounted. Production, which is stricter with Jobs that it sees for the first time.
     Accounting,
-    /// The same, but changes of this field are overlooked.
+    /// The same, but changes of this field are ignored.
     Overlooks(Field),
-    /// The same, but whatever was accounted before a process started counts as its own.
+    /// The same, but everything that was accounted before a process started counts as its own.
     SinceStart,
     /// Up to the newest own release: "read your own writes".
     OwnReleases,
 }
 
-/// How long the answer to an own release counts as knowledge about the Pod.
+/// How long the response to an own release counts as knowledge about the Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlay {
-    /// Until the Pod stream shows the same. Production, and what upstream's expectations amount to.
+    /// Until the Pod stream shows the same. Production, and equivalent to upstream's expectations.
     UntilSeen,
-    /// Until the Pod has left the ledger: good for the tally, then forgotten.
+    /// Until the Pod has left the ledger: used for the tally, then forgotten.
     UntilTallied,
-    /// Answers are ignored, only the stream counts.
+    /// Responses are ignored, only the stream counts.
     Never,
 }
 
-/// How finely requests are cut into steps.
+/// How finely requests are divided into steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
-    /// Asking, being stored and being answered are three steps.
+    /// Sending, storing and responding are three steps.
     Fine,
-    /// What is asked is stored at once; only the answer comes later. Requests that outlive their sender stay a step of
-    /// their own.
+    /// A request is stored when it is sent; only the response comes later. Requests that outlive their sender remain
+    /// separate steps.
     Coarse,
 }
 
@@ -59,30 +59,30 @@ pub struct Setup {
     pub overlay: Overlay,
     /// Status writes are conditional on the revision they were planned from.
     pub conditional: bool,
-    /// After a restart both lists may be of any age, each on its own. Otherwise they are of the moment.
+    /// After a restart both lists may be of any age, each independent of the other. Otherwise they are current.
     pub stale_lists: bool,
-    /// The Pod stream says how far it is even when no Pod changes.
+    /// The Pod stream reports its revision even when no Pod changes.
     pub bookmarks: bool,
-    /// Releases wait for the record to be committed. Otherwise the ledger of the write under way is believed.
+    /// Releases wait until the record is committed. Otherwise the ledger of the in-flight write is trusted.
     pub write_ahead: bool,
     /// Pods are created during the run, so that a stale view may not have them yet.
     pub creation: bool,
-    /// Pods are nobody's at first, without the finalizer, and must be adopted before they finish.
+    /// Pods have no owner at first, and no finalizer, and must be adopted before they finish.
     pub adoption: bool,
-    /// Finished Pods without the finalizer may be deleted, so that a view may have them no longer.
+    /// Finished Pods without the finalizer may be deleted, so that a view may no longer have them.
     pub deletion: bool,
-    /// How many UIDs may wait in the lists.
+    /// How many UIDs the lists may contain.
     pub uncounted_limit: usize,
     pub faults: Faults,
     pub grain: Grain,
-    /// Check no more than that no Pod is tallied twice.
+    /// Check only that no Pod is tallied twice.
     pub at_most_once_only: bool,
-    /// Bring equivalent states together. Off where a counterexample is wanted, so that its revisions stay true.
+    /// Merge equivalent states. Off if a counterexample is wanted, so that its revisions stay correct.
     pub reduce: bool,
 }
 
 impl Setup {
-    /// The rule of production, nothing going wrong.
+    /// The rule of production, without faults.
     pub const fn production(pods: usize, controllers: usize) -> Self {
         Self {
             pods,
@@ -137,7 +137,8 @@ pub(super) fn plan(setup: &Setup, world: &World, controller: &Controller) -> Pla
     let pods_at = Revision(controller.pods_at.into());
     let gate_at = Revision(controller.gate_at.into());
 
-    // Conditional on the Pod being as it was seen: nothing happens to one that is nobody's but that it is adopted.
+    // Conditional on the Pod being as it was seen: the only thing that happens to a Pod without an owner is its
+    // adoption.
     for pod in (0..setup.pods).filter(|pod| sight.pods.is_loose(*pod) && world.pods().is_loose(*pod)) {
         plan.adoptions |= 1 << pod;
     }
@@ -202,7 +203,7 @@ impl Gate {
     }
 }
 
-/// How a process takes in what it learns. Mirrors what the production ledger does with the same news.
+/// How a process updates its knowledge. Mirrors what the production ledger does with the same input.
 impl Controller {
     /// A process that has just listed Jobs and Pods.
     pub fn started(setup: &Setup, world: &World, job_at: u8, pods_at: u8) -> Self {
@@ -229,7 +230,7 @@ impl Controller {
         self.adopt_job(setup, world, job_at);
     }
 
-    /// The status write was stored at this revision, and the answer says so.
+    /// The status write was stored at this revision, and the response says so.
     pub fn status_written(&mut self, setup: &Setup, world: &World, written_at: u8) {
         self.status = Status::Idle;
         let gate_before = std::mem::take(&mut self.gate_before);
@@ -248,7 +249,7 @@ impl Controller {
         self.forget_releases(setup, world);
     }
 
-    /// The write conflicted, or nobody knows.
+    /// The write conflicted, or its outcome is unknown.
     pub fn status_unwritten(&mut self) {
         self.status = Status::Refreshing;
         self.gate_before = 0;
@@ -259,7 +260,7 @@ impl Controller {
         self.forget_releases(setup, world);
     }
 
-    /// The Pod is without the finalizer, and the answer says so.
+    /// The Pod no longer has the finalizer, and the response says so.
     pub fn release_answered(&mut self, setup: &Setup, world: &World, pod: usize) {
         self.release_done &= !(1 << pod);
         if setup.gate == Gate::OwnReleases {
@@ -269,7 +270,7 @@ impl Controller {
         self.forget_releases(setup, world);
     }
 
-    /// Drops what the overlay need not, or must not, hold any longer.
+    /// Drops what the overlay need not, or must not, contain any longer.
     fn forget_releases(&mut self, setup: &Setup, world: &World) {
         if self.released == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Breadth-first through every state of a setup, and then through the states that faultless runs pass.
+//! Breadth-first search through every state of a setup, and then through the states of runs without faults.
 
 use std::hash::BuildHasher;
 
@@ -12,14 +12,14 @@ const MAX_STATES: usize = 40_000_000;
 /// What a search found.
 pub(super) struct Found {
     pub states: usize,
-    /// The longest run without faults from any state to rest. Zero where rest was not checked.
+    /// The longest run without faults from any state to rest. Zero if rest was not checked.
     pub longest_run: u32,
-    /// States at rest.
+    /// The number of states at rest.
     pub at_rest: usize,
     pub breach: Option<Counterexample>,
 }
 
-/// The shortest way to a breach, each step with the state it starts from.
+/// The shortest path to a violation, each step with the state it starts from.
 pub(super) struct Counterexample {
     pub breach: Breach,
     pub path: Vec<(World, Step)>,
@@ -42,7 +42,7 @@ fn reached(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
     Ok(next)
 }
 
-/// Explores everything reachable, and stops at the first breach. Every step is shown to `watch`.
+/// Explores everything reachable, and stops at the first violation. Every step is passed to `watch`.
 pub(super) fn search(setup: &Setup, mut watch: impl FnMut(Step)) -> Found {
     let orderly = setup.conditional && setup.write_ahead;
     assert!(orderly || setup.grain == Grain::Fine, "coarse steps need conditional writes, and release after record");
@@ -98,15 +98,16 @@ pub(super) fn search(setup: &Setup, mut watch: impl FnMut(Step)) -> Found {
     }
 }
 
-/// All states met so far. States are compared in full: equal hashes cost time, never a state.
+/// All states found so far. States are compared in full: equal hashes cost time, never a state.
 struct Known {
     worlds: Vec<Packed>,
     parents: Vec<u32>,
-    /// A table with linear probing, at most half full: the hash above, the number of the state plus one below.
+    /// A table with linear probing, at most half full: the upper half is the hash, the lower half the number of the
+    /// state plus one.
     slots: Vec<u64>,
 }
 
-/// A state whose number is asked for.
+/// A state whose number is looked up.
 struct Lookup {
     world: Packed,
     hash: u32,
@@ -133,14 +134,14 @@ impl Known {
         Self { worlds: Vec::new(), parents: Vec::new(), slots: vec![0; 1 << 10] }
     }
 
-    /// Where the search for a hash begins.
+    /// Where the lookup of a hash begins.
     fn home(&self, hash: u32) -> usize {
         // Fibonacci hashing: the upper bits of the product are spread well even if those of the hash are not.
         let spread = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (spread >> (64 - self.slots.len().trailing_zeros())) as usize
     }
 
-    /// The number of the state in this slot, if it is the one looked for.
+    /// The number of the state in this slot, if it is the one looked up.
     fn confirmed(&self, slot: u64, lookup: &Lookup) -> Option<u32> {
         if slot >> 32 != u64::from(lookup.hash) || slot as u32 == 0 {
             return None;
@@ -149,8 +150,8 @@ impl Known {
         (self.worlds[number as usize] == lookup.world).then_some(number)
     }
 
-    /// Numbers states; new ones are remembered with the state they were reached from. Most of the time of a search is
-    /// spent waiting for memory, so the first looks of a whole batch are made side by side.
+    /// Assigns numbers to states; new ones are stored with the state they were reached from. Most of the time of a
+    /// search is spent waiting for memory, so the first lookups of a whole batch are made together.
     fn number_all(&mut self, batch: &mut [Lookup], parent: u32) {
         while self.slots.len() < 2 * (self.worlds.len() + batch.len()) {
             self.grow();
@@ -226,8 +227,8 @@ impl Edges {
         &self.to[start as usize..self.ends[number] as usize]
     }
 
-    /// Takes away, again and again, a state that no remaining step leads to. If all go, there is no cycle, so every
-    /// run of ordinary steps ends; the length of the longest is returned. Otherwise a state that is in a cycle, or
+    /// Repeatedly removes a state that no remaining step leads to. If all are removed, there is no cycle, so every run
+    /// of ordinary steps ends; the length of the longest is returned. Otherwise returns a state that is in a cycle, or
     /// comes after one.
     fn longest_run(&self) -> Result<u32, u32> {
         let states = self.ends.len();

@@ -1,4 +1,4 @@
-//! Everything that can happen next, and what comes of it.
+//! All possible next steps, and their results.
 
 use super::rules::{Grain, Plan, Setup, plan};
 use super::world::{Controller, HistoryFull, PodEvent, PodMask, Status, World, Write, pods_in};
@@ -17,15 +17,15 @@ pub(super) enum Step {
     Refresh { who: u8 },
     StatusAnswered { who: u8 },
     ReleaseAnswered { who: u8, pod: u8 },
-    // A controller asks for something.
+    // A controller sends a request.
     SendStatus { who: u8, write: Write },
     SendRelease { who: u8, pod: u8 },
-    // Carried out at once: nothing else happens to a Pod that is nobody's, so that later is as good.
+    // Carried out at once: nothing else happens to a Pod without an owner, so a later time makes no difference.
     Adopt { who: u8, pod: u8 },
     // The same, carried out at once.
     WriteStatus { who: u8, write: Write },
     Release { who: u8, pod: u8 },
-    // The store carries out what was asked.
+    // The store carries out a request.
     StoreStatus { who: u8 },
     StoreRelease { who: u8, pod: u8 },
     LateStatus { write: Write },
@@ -39,7 +39,7 @@ pub(super) enum Step {
     Rewind { who: u8, pods_at: u8 },
 }
 
-/// Requests under way that nobody waits for any more.
+/// In-flight requests whose sender no longer waits for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Left {
     write: Option<Write>,
@@ -67,11 +67,11 @@ pub(super) enum Breach {
     TalliedTracked {
         pod: usize,
     },
-    /// I9: nothing can happen any more, and this Pod is not done with.
+    /// I9: nothing can happen any more, and this Pod is not finished with.
     Stuck {
         pod: usize,
     },
-    /// I9: the counters do not say what the ghost says.
+    /// I9: the counters differ from the ghost's.
     Miscounted,
     /// I9: a run without faults need not end.
     Endless,
@@ -87,8 +87,8 @@ impl From<HistoryFull> for Breach {
 }
 
 impl Step {
-    /// Steps that happen without anybody's help once faults have stopped: controllers read, ask and are answered.
-    /// Pods need not finish, nobody need edit or delete anything.
+    /// Steps that happen by themselves once faults have stopped: controllers read, send requests and receive responses.
+    /// Pods need not finish, and no user has to edit or delete anything.
     pub fn is_ordinary(self) -> bool {
         match self {
             Step::Create { .. } | Step::Finish { .. } | Step::Flip { .. } | Step::Delete { .. } | Step::Edit => false,
@@ -191,7 +191,7 @@ fn controller_steps(setup: &Setup, world: &World, who: u8, controller: &Controll
     }
 }
 
-/// What a controller has under way, or may have.
+/// The requests that a controller has in flight, or may have.
 fn under_way(setup: &Setup, world: &World, controller: &Controller, plan: &Plan) -> Left {
     match setup.grain {
         Grain::Fine => {
@@ -217,7 +217,8 @@ fn fault_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, p
         let (mut job_at, oldest, newest) = match (setup.stale_lists, setup.reduce) {
             (false, _) => (Some(world.job_revision()), world.head(), world.head()),
             (true, false) => (Some(0), 0, world.head()),
-            // Whoever starts with the oldest lists and reads on becomes just like one that started with newer ones.
+            // A controller that starts with the oldest lists and reads on reaches the same state as one that started
+            // with newer lists.
             (true, true) => (Some(0), 0, 0),
         };
         while let Some(at) = job_at {
@@ -230,7 +231,7 @@ fn fault_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, p
     }
 }
 
-/// The state after one step, before equivalent states are brought together.
+/// The state after one step, before equivalent states are merged.
 pub(super) fn after(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
     let mut next = *world;
     match step {
@@ -270,7 +271,7 @@ pub(super) fn after(setup: &Setup, world: &World, step: Step) -> Result<World, B
         | Step::Restart { who, .. }
         | Step::Rewind { who, .. } => {
             let mut controller = next.controllers[usize::from(who)];
-            // Out of the way of its own write, which must not be taken for a rival's.
+            // Hide this controller's in-flight write: its own write must not be treated as another controller's.
             next.controllers[usize::from(who)].status = Status::Idle;
             step_of_controller(setup, &mut next, &mut controller, step)?;
             next.controllers[usize::from(who)] = controller;
@@ -346,7 +347,7 @@ fn step_of_controller(setup: &Setup, world: &mut World, controller: &mut Control
     Ok(())
 }
 
-/// As what a Pod finishes. Fixed, so that both lists are used and no state is spent on the choice.
+/// The outcome with which a Pod finishes. Fixed, so that both lists are used and no state is spent on the choice.
 fn verdict_of(pod: u8) -> PodEvent {
     if pod.is_multiple_of(2) { PodEvent::Succeeded } else { PodEvent::Failed }
 }
@@ -372,7 +373,7 @@ fn store_status(setup: &Setup, world: &mut World, write: Write) -> Result<(), Br
     Ok(())
 }
 
-/// Without the finalizer there is nothing to do, and the answer is the same.
+/// Without the finalizer there is nothing to do, and the response is the same.
 fn store_release(setup: &Setup, world: &mut World, pod: u8) -> Result<(), Breach> {
     let pod = usize::from(pod);
     if !world.pods().is_tracked(pod) {
@@ -384,7 +385,7 @@ fn store_release(setup: &Setup, world: &mut World, pod: u8) -> Result<(), Breach
     Ok(world.push_pod(PodEvent::Released, pod)?)
 }
 
-/// A state in which no ordinary step is left: everything that has finished is done with, and nothing else.
+/// A state in which no ordinary step is left: everything about finished Pods is done, and nothing else.
 pub(super) fn check_at_rest(setup: &Setup, world: &World) -> Result<(), Breach> {
     let (pods, books) = (world.pods(), world.books());
     let mut counted = (0, 0);

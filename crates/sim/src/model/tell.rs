@@ -1,4 +1,4 @@
-//! Counterexamples in words.
+//! Counterexamples as text.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::rules::{Gate, Setup};
 use super::steps::{Breach, Step};
 use super::world::{PodMask, World, Write, pods_in};
 
-/// A step in words, with the state it starts from.
+/// A step as text, with the state it starts from.
 pub(super) struct Told<'a>(pub &'a Setup, pub &'a World, pub Step);
 
 fn name(who: u8) -> char {

@@ -78,7 +78,7 @@ row_tests! {
     production_counts_three_pods_together: "production: 3 Pods, 2 controllers, lists of one";
 }
 
-/// The larger rows rest on these claims: neither bringing states together nor coarse steps change what is found.
+/// The larger rows rely on these claims: neither merging states nor coarse steps change the result.
 fn check_reductions(setup: Setup) {
     let fine = search(&Setup { grain: Grain::Fine, ..setup }, |_| {});
     let coarse = search(&setup, |_| {});
@@ -91,7 +91,7 @@ fn check_reductions(setup: Setup) {
     }
 }
 
-/// Each kind of rule, safe or not, in a world of these faults.
+/// Each kind of rule, safe or not, in a world with these faults.
 fn check_reductions_of_every_rule(setup: Setup) {
     for setup in [
         setup,
@@ -125,7 +125,7 @@ fn reductions_change_neither_verdicts_nor_rests_in_larger_worlds() {
     check_reductions_of_every_rule(Setup { faults, ..Setup::production(1, 1) });
 }
 
-/// A search in which some fault never happens would prove less than it says.
+/// A search in which some fault never happens would prove less than it claims.
 #[test]
 fn every_kind_of_step_is_taken() {
     let kinds = |grain| {

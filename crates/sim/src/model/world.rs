@@ -1,5 +1,5 @@
-//! One state of the small world: a store with its history, the controllers that read it late, and what is under way
-//! between them.
+//! One state of the small world: a store with its history, the controllers that read it late, and the requests in
+//! flight between them.
 //!
 //! Everything is a few bits wide, because millions of these are kept at a time and compared in full.
 
@@ -13,10 +13,10 @@ pub(super) use packed::Packed;
 
 pub(super) const MAX_PODS: usize = 3;
 pub(super) const MAX_CONTROLLERS: usize = 2;
-/// Each Pod is created or adopted, finishes, flips, is released and deleted, and costs two status writes at most; the largest
-/// setup stays below this. A run that does not is reported, not cut.
+/// Each Pod is created or adopted, finishes, flips, is released and deleted, and costs two status writes at most; the
+/// largest setup stays below this. A run that does not is reported, not truncated.
 pub(super) const MAX_EVENTS: usize = 18;
-/// Requests whose sender no longer listens.
+/// Requests whose sender no longer waits.
 const MAX_LATE_WRITES: usize = 2;
 
 /// Bit p stands for Pod p.
@@ -32,7 +32,7 @@ fn pod_of(uid: &PodUid) -> Option<usize> {
     UIDS.iter().position(|known| known == uid)
 }
 
-/// The status of the Job: two bits a Pod for the uncounted lists, three for each counter.
+/// The status of the Job: two bits per Pod for the uncounted lists, three for each counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Books(u16);
 
@@ -88,7 +88,7 @@ impl Books {
     }
 }
 
-/// A status write: the books it leaves, and for the ghost which Pods it moved into a counter.
+/// A status write: the books after it, and for the ghost which Pods it moved into a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Write(u16);
 
@@ -116,12 +116,12 @@ impl Pods {
     const FINISHED: u16 = 0x444;
     const FAILED: u16 = 0x888;
 
-    /// Pods that run and carry the finalizer.
+    /// Running Pods with the finalizer.
     pub fn running(pods: usize) -> Self {
         (0..pods).fold(Self(0), |all, pod| all.after(PodEvent::Created, pod))
     }
 
-    /// Pods that run and are nobody's.
+    /// Running Pods without an owner.
     pub fn loose(pods: usize) -> Self {
         Self(Self::running(pods).0 & !Self::TRACKED)
     }
@@ -146,12 +146,12 @@ impl Pods {
         self.has(Self::EXISTS, pod)
     }
 
-    /// Nobody's: not released, because only finished Pods are.
+    /// Without an owner: not released, because only finished Pods are.
     pub fn is_loose(self, pod: usize) -> bool {
         self.exists(pod) && !self.is_tracked(pod) && !self.is_finished(pod)
     }
 
-    /// Absent Pods carry nothing.
+    /// Absent Pods have no finalizer.
     pub fn is_tracked(self, pod: usize) -> bool {
         self.has(Self::TRACKED, pod)
     }
@@ -160,7 +160,7 @@ impl Pods {
         self.has(Self::FINISHED, pod)
     }
 
-    /// As what it finished. A running Pod has no outcome.
+    /// The outcome with which it finished. A running Pod has no outcome.
     pub fn outcome(self, pod: usize) -> Option<Outcome> {
         let as_what = if self.has(Self::FAILED, pod) { Outcome::Failed } else { Outcome::Succeeded };
         self.is_finished(pod).then_some(as_what)
@@ -214,18 +214,18 @@ impl Event {
     }
 }
 
-/// A status write of one controller, seen from its sender.
+/// A status write of one controller, as its sender sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
     #[default]
     Idle,
-    /// On its way. If writes are conditional, the Job is still at the revision this one was planned from. As soon as
-    /// it is not, `Refreshing` takes over: a sender whose write is bound to conflict and one that has heard of the
-    /// conflict can do the same things, namely no more writing before the Job has been read again.
+    /// In flight. If writes are conditional, the Job is still at the revision that this one was planned from. As soon
+    /// as it is not, the status becomes `Refreshing`: a sender whose write can only conflict and one that has received
+    /// the conflict can do the same things, namely no more writing before the Job has been read again.
     Sent(Write),
     /// Stored at this revision, not yet answered.
     Stored(u8),
-    /// Conflict, or nobody knows: the Job is being read again.
+    /// Conflict, or unknown outcome: the Job is being read again.
     Refreshing,
 }
 
@@ -237,14 +237,14 @@ pub(super) struct Controller {
     /// How far the Pods must have been observed: in production the newest revision at which another process changed
     /// the accounting of the Job, in other variants something else.
     pub gate_at: u8,
-    /// `gate_at` before the newest observation, in case that turns out to be an own write. Kept only while the answer
-    /// that may say so is under way.
+    /// `gate_at` before the newest observation, in case that turns out to be an own write. Kept only while the response
+    /// that may say so is in flight.
     pub gate_before: u8,
     /// How far its Pods have been observed.
     pub pods_at: u8,
-    /// Own releases that were answered and that the Pod stream has not shown.
+    /// Own releases that were answered and that the Pod stream has not shown yet.
     pub released: PodMask,
-    /// Releases on their way, and those carried out but not answered.
+    /// Releases in flight, and those carried out but not answered.
     pub releasing: PodMask,
     pub release_done: PodMask,
     pub status: Status,
@@ -253,15 +253,15 @@ pub(super) struct Controller {
 /// How many more of each fault may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Crashes with a restart, of whichever controller.
+    /// Crashes with a restart, of any controller.
     pub crashes: u8,
-    /// Requests or answers that get lost or are given up on.
+    /// Requests or responses that get lost or whose sender gives up.
     pub losses: u8,
-    /// Writes of the Job by somebody who is no controller.
+    /// Writes of the Job by a client that is not a controller.
     pub edits: u8,
     /// Finished Pods that change their outcome.
     pub flips: u8,
-    /// Times the Pod view of a running process goes back.
+    /// How often the Pod view of a running process goes back.
     pub rewinds: u8,
 }
 
@@ -274,13 +274,13 @@ pub(super) struct World {
     first_books: Books,
 
     pub controllers: [Controller; MAX_CONTROLLERS],
-    /// Requests of crashed or impatient senders. Each may still be carried out at any time, or get lost. No write is
+    /// Requests of senders that crashed or gave up. Each may still be carried out at any time, or get lost. No write is
     /// `Write::default()`: that would change nothing.
     late_writes: [Write; MAX_LATE_WRITES],
     pub late_releases: PodMask,
     pub faults: Faults,
 
-    // The ghost: what is true whoever knows it.
+    // The ghost: what is true, whether or not a controller knows it.
     pub tallied: PodMask,
     pub ever_recorded: PodMask,
 }
@@ -372,13 +372,13 @@ impl World {
 
     pub fn push_pod(&mut self, event: PodEvent, pod: usize) -> Result<(), HistoryFull> {
         if event == PodEvent::Released {
-            // A release that comes later finds nothing to do.
+            // A later release finds nothing to do.
             self.late_releases &= !(1 << pod);
         }
         self.push(Event::pod(event, pod))
     }
 
-    /// Stores the Job anew. Conditional writes that were under way have lost.
+    /// Stores the Job again. Conditional writes that were in flight have failed.
     pub fn push_job(&mut self, books: Books, conditional: bool) -> Result<(), HistoryFull> {
         if conditional {
             self.late_writes = [Write::default(); MAX_LATE_WRITES];
@@ -397,7 +397,7 @@ impl World {
         self.late_writes.into_iter().filter(|write| *write != Write::default())
     }
 
-    /// There is room for two; a third is lost.
+    /// There is space for two; a third is lost.
     pub fn add_late_write(&mut self, write: Write) {
         if self.late_writes[0] == Write::default() {
             self.late_writes[0] = write;
@@ -414,9 +414,8 @@ impl World {
 
     // ---- states that have the same future ----
 
-    /// Brings states together that differ only in what can never matter again: which of two equal controllers is
-    /// which, and, once nobody can be sent back, the gates that are open for good and the history that everybody has
-    /// seen.
+    /// Merges states that differ only in what can never matter again: which of two equal controllers is which, and,
+    /// once no controller can go back, the gates that are open for good and the history that every controller has seen.
     pub fn reduce(&mut self, controllers: usize) {
         if self.faults.rewinds == 0 {
             for controller in &mut self.controllers[..controllers] {
@@ -445,8 +444,8 @@ impl World {
         self.events.copy_within(usize::from(seen).., 0);
         self.head -= seen;
         self.events[usize::from(self.head)..].fill(Event::default());
-        // Revisions are only compared with each other. Those that everybody's Pods have passed may become one: the
-        // gate is open for all of them alike, and 0 names the Job that everybody has seen.
+        // Revisions are only compared with each other. Those that every controller's Pods have passed may become one:
+        // the gate is open for all of them alike, and 0 stands for the Job that every controller has seen.
         for controller in &mut self.controllers {
             for revision in
                 [&mut controller.job_at, &mut controller.gate_at, &mut controller.gate_before, &mut controller.pods_at]

@@ -1,9 +1,9 @@
-//! A small cluster without faults of its own: the production controllers, the simulator's API, and a test that decides who
-//! hears what and when. Deterministic; time passes only when a test says so.
+//! A small cluster without faults of its own: the production controllers, the simulator's API, and a test that decides
+//! what is delivered to which replica and when. Deterministic; time passes only when a test says so.
 //!
-//! Jobs are written `P2 C5 BL0 indexed`, Pods `0:R+ 1:S`, and what became of them
-//! `create 1; release 1; active 2 succeeded 1`. The grammar is at `job_text` and `Cluster::pods`.
-// Each test file uses a part of this; and a test that is written wrong may panic.
+//! Jobs are written `P2 C5 BL0 indexed`, Pods `0:R+ 1:S`, and the results `create 1; release 1; active 2 succeeded 1`.
+//! The grammar is at `job_text` and `Cluster::pods`.
+// Each test file uses a part of this; and a wrongly written test may panic.
 #![allow(dead_code, unreachable_pub, clippy::expect_used, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -26,31 +26,31 @@ use tally_sim::api::{Actor, Api, Key, Propagation, plain_pod};
 
 /// 2023-11-14T22:13:20Z.
 pub const START: Timestamp = Timestamp::from_seconds(1_700_000_000);
-/// What `settle` lets pass: enough for the pacing of writes, too little for any retry, back-off or deadline.
+/// The time that `settle` lets pass: enough for the pacing of writes, too little for any retry, back-off or deadline.
 const PACING: Span = Span::from_millis(500);
 /// A test that needs more rounds than this hangs.
 const ROUNDS: usize = 200_000;
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Carried,
-    /// A definite no, as from a webhook or a quota.
+    /// A definite refusal, as from a webhook or a quota.
     Refused,
     Unavailable,
     /// Never arrives; the sender does not know.
     Lost,
     /// Carried out; the sender does not know.
     ReplyLost,
-    /// Still on its way.
+    /// Still in flight.
     Held,
-    /// Carried out; the answer comes when the test says so.
+    /// Carried out; the response comes when the test says so.
     AnsweredLate,
-    /// A 404 that is not the API server's; nothing is carried out.
+    /// A 404 that is not the API server's own; nothing is carried out.
     NotFound,
     /// Carried out, and answered 500 (etcdserver: request timed out).
     AppliedError,
-    /// Not carried out, and answered 500: the sender cannot tell.
+    /// Not carried out, and answered 500: the sender cannot know.
     ServerError,
 }
 
@@ -85,13 +85,13 @@ impl Resource {
 pub struct Replica {
     pub controller: JobController<Sound>,
     ttl: TtlController<Sound>,
-    /// How much of each log it has been shown.
+    /// How much of each log has been delivered to it.
     pub cursors: [usize; 2],
     flights: Vec<(Source, Request)>,
     wakes: [Option<Timestamp>; 2],
     pub clock: Span,
     pub paused: bool,
-    /// Streams of which nothing arrives: Jobs, Pods.
+    /// Streams that deliver nothing: Jobs, Pods.
     pub deaf: [bool; 2],
 }
 
@@ -128,7 +128,7 @@ pub fn uncounted(succeeded: &str, failed: &str) -> String {
 
 /// Of `P2 C5 BL6 BLPI1 MAXF0 D10 TTL5`, `C-` for no completions, `indexed`, `suspend`, `OnFailure`, `replace=Failed`,
 /// `FailJob=3` (also FailIndex, Count, Ignore; a word instead of a code is a Pod condition), `success=2`,
-/// `managedBy=x`, `mode=Odd`, `emptypolicy`, `label=x` (selects by a label of the user's).
+/// `managedBy=x`, `mode=Odd`, `emptypolicy`, `label=x` (selects by a label set by the user).
 pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: &str) -> String {
     let mut spec = Vec::new();
     let mut rules = Vec::new();
@@ -352,7 +352,7 @@ impl Cluster {
         self.api.pods.values().filter(|stored| stored.view.tracked).count()
     }
 
-    // ---- what nodes and users do ----
+    // ---- nodes and users ----
 
     pub fn end(&mut self, pod: &Key, phase: Phase, code: i32) {
         let now = self.api.now.truncated();
@@ -383,7 +383,7 @@ impl Cluster {
         }
     }
 
-    /// Every Pod that was told to go has gone, with the phase a node leaves behind.
+    /// Every Pod that is being deleted is removed, with the phase that a node leaves behind.
     pub fn nodes_confirm_deletions(&mut self) {
         let waiting: Vec<Key> =
             self.api.pods.iter().filter(|(_, stored)| stored.awaits_node).map(|(key, _)| key.clone()).collect();
@@ -405,7 +405,7 @@ impl Cluster {
 
     // ---- controllers ----
 
-    /// A new process that has listed everything there is.
+    /// A new process that has listed everything.
     pub fn start(&mut self) -> usize {
         let head = self.api.head();
         self.start_from(head, head)
@@ -417,7 +417,7 @@ impl Cluster {
         self.start_with(Some(manager), head, head)
     }
 
-    /// A new process whose lists came from caches that old.
+    /// A new process whose lists came from caches of this age.
     pub fn start_from(&mut self, jobs_at: Revision, pods_at: Revision) -> usize {
         self.start_with(None, jobs_at, pods_at)
     }
@@ -440,7 +440,7 @@ impl Cluster {
         replica
     }
 
-    /// The process is gone, and with it everything it had in flight and in memory; another takes its place.
+    /// The process ends, and everything it had in flight and in memory is lost; another one replaces it.
     pub fn restart(&mut self) {
         let head = self.api.head();
         self.restart_from(head, head);
@@ -488,7 +488,7 @@ impl Cluster {
         self.metrics.append(&mut out.metrics);
     }
 
-    /// Everything a stream has, and the bookmark that says so.
+    /// Delivers everything that a stream has, and the bookmark at the end.
     pub fn deliver(&mut self, replica: usize, resource: Resource) -> bool {
         let at = resource as usize;
         if self.replicas[replica].deaf[at] {
@@ -516,7 +516,7 @@ impl Cluster {
     pub fn deliver_all(&mut self, replica: usize) -> bool {
         let jobs = self.deliver(replica, Resource::Jobs);
         let pods = self.deliver(replica, Resource::Pods);
-        // What one stream showed may have been waiting for how far the other is.
+        // What one stream showed may have been waiting for the other stream's revision.
         if jobs || pods {
             let at = self.api.head();
             for resource in [Resource::Jobs, Resource::Pods] {
@@ -528,7 +528,7 @@ impl Cluster {
         jobs || pods
     }
 
-    /// Carries out what a process has asked for so far, in order, and tells it the answers.
+    /// Carries out what a process has requested so far, in order, and delivers the responses.
     pub fn perform(&mut self, replica: usize) -> bool {
         let flights = std::mem::take(&mut self.replicas[replica].flights);
         let mut any = false;
@@ -576,20 +576,20 @@ impl Cluster {
         any
     }
 
-    /// The answers that were late arrive.
+    /// The delayed responses arrive.
     pub fn answer_late(&mut self) {
         for (replica, source, input) in std::mem::take(&mut self.late) {
             self.tell_one(replica, source, input);
         }
     }
 
-    /// Until nobody has anything to do before the next retry, back-off or deadline.
+    /// Runs until there is nothing to do before the next retry, back-off or deadline.
     pub fn settle(&mut self) {
         let until = self.api.now + PACING;
         self.run_until(until);
     }
 
-    /// Lets time pass, timers and all.
+    /// Lets time pass, including timers.
     pub fn pass(&mut self, seconds: i64) {
         let until = self.api.now + Span::from_seconds(seconds);
         self.run_until(until);
@@ -629,9 +629,9 @@ impl Cluster {
         panic!("does not settle: {}", self.summary());
     }
 
-    // ---- what happened ----
+    // ---- results ----
 
-    /// What the processes have asked for and nobody has carried out yet.
+    /// What the processes have requested and what has not been carried out yet.
     pub fn asked(&self) -> String {
         let flights = self.replicas.iter().flat_map(|replica| &replica.flights);
         let actions: Vec<Action> = flights.map(|(_, request)| Action::of(&request.call)).collect();
@@ -643,7 +643,7 @@ impl Cluster {
         parts.join("; ")
     }
 
-    /// How many requests of a kind nobody has carried out yet.
+    /// How many requests of a kind have not been carried out yet.
     pub fn in_flight(&self, which: impl Fn(&Action) -> bool) -> usize {
         let flights = self.replicas.iter().flat_map(|replica| &replica.flights);
         flights.filter(|(_, request)| which(&Action::of(&request.call))).count()
@@ -653,7 +653,7 @@ impl Cluster {
         self.performed.iter().filter(|done| which(&done.action)).count()
     }
 
-    /// Requests made about Pods, then the status of the Job `j`, without whatever is zero.
+    /// Requests made about Pods, then the status of the Job `j`, without zero values.
     pub fn summary(&self) -> String {
         let actions: Vec<&Action> = self.performed.iter().map(|done| &done.action).collect();
         let mut parts = requests_text(&actions);
@@ -683,7 +683,7 @@ impl Cluster {
 const SERVER_ERROR: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,
     "message":"Internal error occurred: etcdserver: request timed out"}"#;
 
-/// What the production code makes of a response over HTTP.
+/// The production code's interpretation of an HTTP response.
 fn response(call: &Call, code: u16, body: &'static str) -> Reply {
     interpret(call, code, None, &body.into()).reply
 }
@@ -743,7 +743,7 @@ fn requests_text(actions: &[&Action]) -> Vec<String> {
     parts
 }
 
-/// Counts, then conditions; reasons only where they say more than the type.
+/// Counts, then conditions; reasons only if they say more than the type.
 fn status_text(status: &JobStatus) -> Vec<String> {
     let mut counts = String::new();
     let mut count = |name: &str, value: i32| {
@@ -780,8 +780,8 @@ fn status_text(status: &JobStatus) -> Vec<String> {
     [counts.trim_end().to_owned(), conditions.join(" ")].into_iter().filter(|part| !part.is_empty()).collect()
 }
 
-/// A controller starts on this Job and these Pods, and everything it wants is done. Running Pods that are deleted stay
-/// until their node says otherwise; created Pods stay Pending.
+/// A controller starts with this Job and these Pods, and all its requests are carried out. Running Pods that are
+/// deleted stay until their node confirms; created Pods stay Pending.
 #[track_caller]
 pub fn check(job: &str, pods: &str, expected: &str) -> Cluster {
     check_status(job, "{}", pods, expected)

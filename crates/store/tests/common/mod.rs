@@ -1,14 +1,14 @@
-//! What the tests of the store share: small writes, and a way to wait for them.
+//! Helpers for the tests of the store: small writes, and a way to wait for them.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, reason = "each test uses a part of it")]
 
 use tally_store::{Body, Change, Entry, Expect, Store, Write, WriteError};
 
-/// The text of an object, as it is read: with the revision in it.
+/// The text of an object as it is read: with the revision in it.
 pub fn text(value: &str, revision: u64) -> String {
     format!(r#"{{"rv":"{revision}","v":"{value}"}}"#)
 }
 
-/// The same as it is written: with room for the revision.
+/// The same text as it is written: with a place for the revision.
 pub fn body(value: &str) -> Body {
     Body { bytes: format!(r#"{{"rv":"","v":"{value}"}}"#).into_bytes(), stamp_at: 7 }
 }

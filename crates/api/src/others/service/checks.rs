@@ -1,4 +1,4 @@
-//! What a Service may say. Most of its fields have a meaning for one type of Service only.
+//! Validation of a Service. Most of its fields apply to one type of Service only.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const FAMILY_POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
 const TRAFFIC_POLICIES: [&str; 2] = ["Cluster", "Local"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
-/// How long a client can be kept with the Pod it was sent to: a day.
+/// The longest time for which a client is kept with the same Pod: a day.
 const LONGEST_AFFINITY: i64 = 86_400;
 
 const NO_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -23,7 +23,7 @@ const ONCE: &str = "may not change once set";
 const FOR_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
 const NOT_FOR_NAMES: &str = "may not be set for ExternalName services";
 
-/// Everything wrong with a Service, or with the change of one.
+/// All errors of a Service, or of a change of one.
 pub fn validate(service: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let (root, before) = (At::root(service), old.map(At::root));
     let spec = root.at("spec");
@@ -61,7 +61,7 @@ pub fn validate(service: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// Balancers tell their addresses in the status, and only they have some.
+/// The status contains the addresses of a load balancer; only Services of that type may have some.
 pub fn validate_status(service: &Value) -> Vec<FieldError> {
     let root = At::root(service);
     let (spec, status) = (root.at("spec"), root.at("status"));
@@ -101,7 +101,7 @@ pub fn warnings(service: &Value) -> Vec<String> {
     warnings
 }
 
-/// Everything wrong with the lists of Endpoints.
+/// All errors of the subsets of Endpoints.
 pub fn validate_subsets(endpoints: &Value) -> Vec<FieldError> {
     let root = At::root(endpoints);
     let mut errors = Vec::new();
@@ -137,7 +137,7 @@ fn validate_endpoint(endpoint: &At<'_, '_>) -> Vec<FieldError> {
         errors.extend(meta::dns_subdomain_problems(name).into_iter().map(|problem| node.invalid(problem)));
     }
     if text.parse::<IpAddr>().is_err() {
-        // The reference looks twice, and says it twice.
+        // kube-apiserver checks this twice, and reports it twice.
         errors.push(address.invalid_value(text, "must be a valid IP address"));
     }
     errors.extend(special_address(&address));
@@ -148,14 +148,14 @@ fn is_headless(spec: &At<'_, '_>) -> bool {
     matches!(spec.at("clusterIPs").list(), [one] if one == "None")
 }
 
-/// An address, once given, is known to others.
+/// An allocated address may be in use by clients, so it does not change.
 fn validate_change(spec: &At<'_, '_>, before: &At<'_, '_>) -> Vec<FieldError> {
     let (addresses, earlier) = (spec.at("clusterIPs"), before.at("clusterIPs"));
     let mut errors = Vec::new();
     let named = [spec, before].iter().any(|spec| spec.at("type").text() == Some("ExternalName"));
     let free = named || (is_headless(spec) && is_headless(before));
     if !free {
-        // Of lists that differ in length, only the first is compared.
+        // If the lists differ in length, only the first elements are compared.
         let compared = if addresses.len() == earlier.len() { usize::MAX } else { 1 };
         for (index, (new, old)) in addresses.list().iter().zip(earlier.list()).enumerate().take(compared) {
             if new != old {
@@ -188,7 +188,7 @@ fn validate_name_elsewhere(spec: &At<'_, '_>) -> Vec<FieldError> {
         }
     }
     let name = spec.at("externalName");
-    // A name that ends in a dot is one, too.
+    // A trailing dot is allowed in a name.
     let text = name.text_or_empty();
     let text = text.strip_suffix('.').unwrap_or(text);
     if text.is_empty() {
@@ -222,7 +222,7 @@ fn validate_ports(ports: &At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// Of several ports, each needs a name to be told by.
+/// If there are several ports, each needs a name.
 fn port_name_errors(port: &At<'_, '_>, of_several: bool) -> Vec<FieldError> {
     let name = port.at("name");
     match name.text_or_empty() {
@@ -331,7 +331,7 @@ fn validate_addresses(spec: &At<'_, '_>, headless: bool) -> Vec<FieldError> {
     errors
 }
 
-/// This cluster has addresses of one family.
+/// This cluster has one address family.
 fn validate_stack(spec: &At<'_, '_>, families: &At<'_, '_>) -> Vec<FieldError> {
     let policy = spec.at("ipFamilyPolicy");
     let mut errors = Vec::new();
@@ -343,7 +343,7 @@ fn validate_stack(spec: &At<'_, '_>, families: &At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-/// Why nobody outside can be meant by this address.
+/// Why an address cannot be an external one.
 fn outside_address_problem(at: &At<'_, '_>) -> Option<FieldError> {
     if at.text_or_empty().parse::<IpAddr>().is_err() {
         return Some(at.invalid(NO_ADDRESS));
@@ -351,7 +351,7 @@ fn outside_address_problem(at: &At<'_, '_>) -> Option<FieldError> {
     special_address(at)
 }
 
-/// Addresses that mean something else on every machine.
+/// Addresses that have a special meaning on every machine.
 fn special_address(at: &At<'_, '_>) -> Option<FieldError> {
     let text = at.text_or_empty();
     let address: IpAddr = text.parse().ok()?;
@@ -372,7 +372,7 @@ fn special_address(at: &At<'_, '_>) -> Option<FieldError> {
     }
 }
 
-/// Ports and node ports are told apart by their number and protocol.
+/// Ports and node ports are identified by their number and protocol.
 fn validate_numbers(ports: &At<'_, '_>, kind: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let outside = |port: &At<'_, '_>| port.at("nodePort").int().unwrap_or_default();
@@ -405,7 +405,7 @@ fn validate_numbers(ports: &At<'_, '_>, kind: &str) -> Vec<FieldError> {
 
 fn validate_balancing(spec: &At<'_, '_>, kind: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    // The reference spells it so.
+    // The spelling of kube-apiserver.
     let ranges = At::rooted("spec.LoadBalancerSourceRanges", spec.at("loadBalancerSourceRanges").value);
     if !ranges.is_empty() && kind != "LoadBalancer" {
         errors.push(ranges.forbidden(FOR_BALANCERS));

@@ -1,4 +1,4 @@
-//! What is heard late, twice or not at all; what is begun anew.
+//! Input that arrives late, twice or not at all; and state that is rebuilt after a restart.
 
 use super::*;
 
@@ -16,23 +16,23 @@ fn after_a_restart_of_the_node() {
     let status = |restarts: u32, state: &Value| json!([{"name": "c", "restartCount": restarts, "state": state}]);
     let empty = json!([]);
     let table = [
-        // An exit on record is taken as if heard now, and the Pod is not run again.
+        // A recorded exit is applied as if it were reported now, and the Pod is not run again.
         ("Never", "Pending", empty.clone(), vec![found("c", 0, Some(0))], "Succeeded[c=0]"),
         ("Never", "Running", status(0, &running), vec![found("c", 0, Some(3))], "Failed[c=3]"),
         ("OnFailure", "Running", status(0, &running), vec![found("c", 0, Some(3))], "prepare, start c/1"),
-        // What nobody saw end has failed.
+        // A run whose end was not observed has failed.
         ("Never", "Running", status(0, &running), vec![found("c", 0, None)], "Failed[c=137NodeRestarted]"),
         ("Never", "Pending", empty.clone(), vec![found("c", 0, None)], "Failed[c=137NodeRestarted]"),
         ("OnFailure", "Running", status(0, &running), vec![found("c", 0, None)], "prepare, start c/1"),
-        // What ran once and left no trace too.
+        // So has a run that was shown as running and left no record.
         ("Never", "Running", status(0, &running), vec![], "Failed[c=137ContainerStatusUnknown]"),
-        // What is shown as ended is not started and not counted again.
+        // A run that the status shows as ended is not started and not counted again.
         ("OnFailure", "Running", status(0, &ended(0, 0)), vec![found("c", 0, Some(0))], "Succeeded[c=0]"),
         ("OnFailure", "Running", status(1, &ended(1, 1)), vec![found("c", 1, Some(1))], "prepare, start c/2"),
-        // Only who fails by itself waits before it is started again.
+        // Only a container that failed by itself waits for its back-off before it is restarted.
         ("OnFailure", "Running", status(1, &running), vec![found("c", 0, Some(1))], "prepare, start c/2"),
         ("OnFailure", "Running", status(5, &running), vec![found("c", 5, None)], "prepare, start c/6"),
-        // The record may be ahead of what was told.
+        // The record may be ahead of the stored status.
         (
             "OnFailure",
             "Running",
@@ -40,7 +40,7 @@ fn after_a_restart_of_the_node() {
             vec![found("c", 0, Some(1)), found("c", 1, Some(0))],
             "Succeeded[c=0x1]",
         ),
-        // Nothing had begun.
+        // No container had started.
         ("Never", "Pending", empty, vec![], "prepare, start c/0"),
     ];
     for (policy, phase, containers, found, expected) in table {
@@ -52,7 +52,7 @@ fn after_a_restart_of_the_node() {
     }
 }
 
-/// A Job may be told not to count Pods with this condition: it is for those that did not fail by themselves.
+/// A Job can ignore failures of Pods with this condition: it is only for Pods that did not fail by themselves.
 #[test]
 fn only_what_the_node_itself_has_ended_is_a_disruption() {
     let two = json!({"restartPolicy": "Never", "containers": [container("c"), container("d")]});
@@ -82,11 +82,11 @@ fn what_nobody_saw_end_can_be_taken_out_of_its_jobs_account() {
     for (job, finalizers, annotations, exit, expected) in [
         (true, json!(["x/y", "batch.kubernetes.io/job-tracking"]), json!({}), None, "keep [\"x/y\"], remove, clean"),
         (true, json!(["batch.kubernetes.io/job-tracking"]), json!({count: "0"}), None, "keep [], remove, clean"),
-        // Killed once more in between.
+        // The node was killed once more between release and removal.
         (true, json!([]), json!({}), None, "remove, clean"),
-        // Who failed by itself has failed.
+        // A container that failed by itself counts as failed.
         (true, json!(["batch.kubernetes.io/job-tracking"]), json!({}), Some(1), "Failed[c=1]"),
-        // What its index has failed so far must not be forgotten.
+        // The failure count of its index must not be lost.
         (true, json!(["batch.kubernetes.io/job-tracking"]), json!({count: "2"}), None, failed),
         (false, json!([]), json!({}), None, failed),
     ] {
@@ -111,7 +111,7 @@ fn of_a_job(spec: Value) -> Value {
     pod
 }
 
-/// It may be the Pod that brings the node down. With backoffLimit 0 it would otherwise do so for ever.
+/// The Pod itself may be what brings the node down. With backoffLimit 0 it would otherwise do so indefinitely.
 #[test]
 fn what_did_not_survive_three_restarts_has_failed_and_is_counted() {
     let target = |bench: &Bench| {
@@ -136,14 +136,14 @@ fn what_did_not_survive_three_restarts_has_failed_and_is_counted() {
         let stopped = Bench::after(before, options(), of_a_job(one("Never")), &[], false);
         let stopped = run(stopped, "+1s drain +1s c=143").log.join(", ");
         assert!(stopped.ends_with("keep [], remove, clean"), "{stopped}");
-        // Who ends by itself has ended by itself, and who is not lost is no disruption.
+        // A container that ended by itself has failed by itself, and its Pod is no disruption.
         let itself = Bench::after(before, options(), of_a_job(one("Never")), &[found("c", 0, Some(1))], false);
         assert_eq!(itself.log.join(", "), "Failed[c=1]");
         assert!(target(&itself).is_none());
     }
 }
 
-/// A crash in between would forget it.
+/// A crash between the release and the record would lose the count.
 #[test]
 fn nothing_is_released_before_it_is_on_record_what_it_did_not_survive() {
     let options = Options { release_lost: true, ..Options::new("n") };
@@ -184,9 +184,9 @@ fn what_the_node_has_stopped_is_taken_out_of_its_jobs_account_too() {
         (one("OnFailure"), "drain +1s c=1", "keep [], remove, clean"),
         (one("Never"), "drain +8s c=137", "kill c/0, keep [], remove, clean"),
         (one("Never"), "drain +1s c=0", "Succeeded[c=0]"),
-        // Before anything else began.
+        // The node stops before the main containers start.
         (init, "drain +1s i=0", "keep [], remove, clean"),
-        // Who failed before that has failed; but not who would have been started again.
+        // A container that failed for good before the stop has failed; one that would have been restarted has not.
         (two("Never"), "c=3 +1s drain +1s d=143", "Failed(Terminated)[c=3 d=143]"),
         (two("OnFailure"), "c=3 c=3 +1s drain +1s d=143", "keep [], remove, clean"),
     ] {
@@ -201,13 +201,13 @@ fn what_the_node_has_stopped_is_taken_out_of_its_jobs_account_too() {
         if !expected.contains("keep") || !begun(&spec) {
             continue;
         }
-        // As on any other node.
+        // With the default options, as on any other node.
         let usual = run(Bench::new(pod, &[]), &format!("+1s {script}")).log.join(", ");
         assert!(usual.contains("Failed(Terminated)"), "{usual}");
     }
 }
 
-/// It is told of as any other then, and nobody waits for it.
+/// Its end is then reported like that of any other Pod, and the drain does not wait for it.
 #[test]
 fn what_is_released_while_something_else_holds_it_has_failed() {
     let mut pod = pod(one("Never"));
@@ -273,7 +273,7 @@ fn a_write_that_fails_is_made_again_and_says_the_newest() {
     assert!(bench.machine.ask(false, &bench.options, bench.now).is_none(), "one at a time");
     bench.machine.written(Heard::Failed, bench.now);
     assert!(bench.machine.ask(false, &bench.options, bench.now).is_none(), "not at once");
-    // Unless the Pod has changed.
+    // A change of the Pod permits the retry at once.
     bench.changed();
     bench.settle();
     assert_eq!(bench.log.join(", "), "prepare, start c/0, Succeeded[c=0]");
@@ -321,7 +321,7 @@ fn what_is_said_of_a_run_of_the_past_is_not_heard() {
     assert_eq!(bench.log.join(", "), "prepare, start c/0, start c/1, Running[c=Readyx1], Succeeded[c=0x1]");
 }
 
-/// The half that does has been replaced.
+/// The half that acts (the shim) has been replaced.
 #[test]
 fn what_ran_when_the_doing_half_was_lost() {
     let lost = |slow: bool, found: &[Found]| {
@@ -341,7 +341,7 @@ fn what_ran_when_the_doing_half_was_lost() {
 
 #[test]
 fn what_is_said_of_a_wait_is_how_long_it_is() {
-    // Its last run was long, and so the waits have begun anew.
+    // The last run was long, so the back-off has been reset.
     let mut long = found("c", 3, Some(1));
     long.exit.iter_mut().for_each(|exit| exit.started_at = exit.started_at - Span::from_seconds(700));
     let bench = run(Bench::new(pod(one("OnFailure")), &[long]), "c=1 +1s");

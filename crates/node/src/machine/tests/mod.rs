@@ -1,4 +1,4 @@
-//! One rule a row: a Pod, what happens to it, and all that the machine does about it.
+//! One rule per row: a Pod, a script of what happens to it, and everything that the state machine does in response.
 
 mod again;
 mod rules;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::port::{Check, Exit, Found, Signal, Start};
 
-/// One machine, a fake of the half that does, and a fake of the API.
+/// One state machine, a fake of the half that acts, and a fake of the API.
 struct Bench {
     machine: Machine,
     options: Options,
@@ -20,7 +20,7 @@ struct Bench {
     checks: VecDeque<u64>,
     running: Vec<Attempt>,
     drain_within: Option<Span>,
-    /// Starts are answered by hand.
+    /// The test itself answers the start commands.
     slow: bool,
     log: Vec<String>,
     objects: Value,
@@ -52,7 +52,7 @@ impl Bench {
         Self::after(0, options, pod, found, slow)
     }
 
-    /// Its attempt has not survived so many restarts before.
+    /// With this number of restarts that ended earlier Pods of the attempt.
     fn after(restarts: u32, options: Options, pod: Value, found: &[Found], slow: bool) -> Self {
         let now = begin();
         let mut machine = Machine::adopt(Pod::read(pod.to_string().as_bytes()).unwrap(), found, now);
@@ -76,7 +76,7 @@ impl Bench {
         bench
     }
 
-    /// Lets the machine act until it rests.
+    /// Runs the state machine until it has nothing more to do.
     fn settle(&mut self) {
         for _ in 0..100 {
             self.out.wake_at = None;
@@ -216,13 +216,13 @@ impl Bench {
         self.machine.hear(Report::Ended { attempt, exit }, self.now, &mut self.out);
     }
 
-    /// What the first container is waiting for, in words.
+    /// The message of the first container's waiting state.
     fn waits_for(&self) -> String {
         let waiting = &self.pod["status"]["containerStatuses"][0]["state"]["waiting"];
         waiting["message"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// One word of a script.
+    /// Executes one word of a script.
     fn step(&mut self, word: &str) {
         if let Some(span) = word.strip_prefix('+') {
             let (number, unit) = span.split_at(span.find(|c: char| c.is_alphabetic()).unwrap());
@@ -274,7 +274,7 @@ impl Bench {
     }
 }
 
-/// As a server does with a status patch: conditions by type, everything else replaced.
+/// Merges a status patch as the API server does: conditions by type, all other fields replaced.
 fn merge(status: &mut Value, patch: &Value) {
     for (key, value) in patch.as_object().unwrap() {
         if key != "conditions" {
@@ -292,7 +292,7 @@ fn merge(status: &mut Value, patch: &Value) {
     }
 }
 
-/// A status in one word: `Running[c=run]`, `Failed(DeadlineExceeded)[i=0 c=137x1]`. Small letters where it is not ready.
+/// A status in one word: `Running[c=run]`, `Failed(DeadlineExceeded)[i=0 c=137x1]`. Lower case if not ready.
 fn shown(status: &Value) -> String {
     let none = Vec::new();
     let lists = ["initContainerStatuses", "containerStatuses"];

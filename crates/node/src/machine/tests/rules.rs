@@ -5,12 +5,12 @@ use super::*;
 #[test]
 fn how_a_pod_runs_and_ends() {
     let table = [
-        // A Pod that ends at once is told of once.
+        // A Pod that ends at once needs one status write.
         (one("Never"), "c=0", "prepare, start c/0, Succeeded[c=0]"),
         (one("Never"), "c=3", "prepare, start c/0, Failed[c=3]"),
         (one("Never"), "+1s c=0", "prepare, start c/0, Running[c=Ready], Succeeded[c=0]"),
         (one("OnFailure"), "c=0", "prepare, start c/0, Succeeded[c=0]"),
-        // The first restart is at once, those after it wait ever longer.
+        // The first restart is immediate; the back-off before each later one is longer.
         (one("OnFailure"), "c=1 c=0", "prepare, start c/0, start c/1, Succeeded[c=0x1]"),
         (
             one("OnFailure"),
@@ -86,7 +86,7 @@ fn what_the_machine_has_no_room_for_is_waited_out_and_costs_nothing() {
     let waits = "prepare, start c/0, !Failed, Pending[c=CreateContainerError]";
     for (script, then) in [
         ("not-yet:c +240ms", ""),
-        // Its number is its own still; and it waits longer each time.
+        // The attempt keeps its number, and the delay increases each time.
         ("not-yet:c +250ms not-yet:c +490ms", ", start c/0, !Failed"),
         (
             "not-yet:c +250ms not-yet:c +500ms up:c +1s c=0",
@@ -94,13 +94,13 @@ fn what_the_machine_has_no_room_for_is_waited_out_and_costs_nothing() {
         ),
         ("not-yet:c +1s cannot:c", ", start c/0, !Failed, Failed[c=128StartError]"),
         ("not-yet:c +240ms delete:5", ", Failed[c=137ContainerStatusUnknown], remove, clean"),
-        // What has not begun goes on with the next start of the node.
+        // A container that has not started stays as it is; the next start of the node continues with it.
         ("not-yet:c +240ms drain +60s", ""),
     ] {
         let bench = run(Bench::with(pod(one("Never")), &[], true), script);
         assert_eq!(bench.log.join(", "), format!("{waits}{then}"), "{script}");
     }
-    // A container that has run waits the same way.
+    // A container that has run before waits in the same way.
     let bench = run(Bench::with(pod(one("OnFailure")), &[], true), "up:c c=1 not-yet:c +240ms");
     let log = bench.log.join(", ");
     assert!(log.ends_with("start c/1, !Failed, Running[c=CreateContainerError]"), "{log}");
@@ -143,10 +143,10 @@ fn sidecars_stay_and_are_stopped_last_in_reverse() {
     let started = "prepare, start s/0, start i/0, start t/0, start c/0";
     let table = [
         ("i=0 c=0 t=143 s=143", "signal 15 t/0, signal 15 s/0, Succeeded[s=143 i=0 t=143 c=0]"),
-        // What a sidecar does decides nothing.
+        // The exit codes of sidecars do not affect the verdict.
         ("i=0 s=1 c=0 t=0 s=1", "start s/1, signal 15 t/0, signal 15 s/1, Succeeded[s=1x1 i=0 t=0 c=0]"),
         ("i=0 c=4 t=0 s=0", "signal 15 t/0, signal 15 s/0, Failed[s=0 i=0 t=0 c=4]"),
-        // No longer than the grace period.
+        // Sidecars run no longer than the grace period.
         ("i=0 c=0 +1s +29s", "signal 15 t/0, Running[s=Ready i=0 t=Ready c=0], kill t/0, kill s/0"),
     ];
     for (script, expected) in table {
@@ -163,7 +163,7 @@ fn a_sidecar_is_up_before_the_next_one_starts() {
     let expected = "prepare, start s/0, check s/0 up? 1000ms, Pending[s=runs c=PodInitializing], !Unhealthy, \
                     check s/0 up? 1000ms, start c/0, Running[s=Ready c=Ready]";
     check(spec.clone(), "+1s no +1s ok +1s", expected);
-    // As long as it is not up, it is said who keeps the others waiting.
+    // While the sidecar is not up, the condition names the container that the others wait for.
     let bench = run(Bench::new(pod(spec), &[]), "+1s");
     let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
     let initialized = conditions.iter().find(|condition| condition["type"] == "Initialized").unwrap();
@@ -186,14 +186,14 @@ fn probes() {
             "ok +1s +4s ok +1s",
             "prepare, start c/0, check c/0 well? 1000ms, Running[c=runs], check c/0 well? 1000ms, Running[c=Ready]",
         ),
-        // It is killed after its own time, and then the restart policy applies.
+        // The container is killed after the probe's own grace period, and then the restart policy applies.
         (
             json!({"livenessProbe": exec(json!({"failureThreshold": 2, "terminationGracePeriodSeconds": 7}))}),
             "no +5s no +6s +1s c=137 +1s",
             "prepare, start c/0, check c/0 well? 1000ms, !Unhealthy, Running[c=Ready], check c/0 well? 1000ms, \
              !Unhealthy, !Killing, signal 15 c/0, kill c/0, start c/1, check c/1 well? 1000ms, Running[c=Readyx1]",
         ),
-        // A startup probe holds the others back.
+        // The other probes wait for the startup probe.
         (
             json!({
                 "startupProbe": exec(json!({"timeoutSeconds": 2})),
@@ -250,7 +250,7 @@ fn hooks() {
              remove, clean"
                 .to_owned(),
         ),
-        // A hook that takes too long does not prolong anything.
+        // A hook that takes too long does not extend the grace period.
         (
             json!({"preStop": {"sleep": {"seconds": 60}}, "stopSignal": "SIGUSR1"}),
             "+1s delete:9 +9s c=137",
@@ -274,19 +274,19 @@ fn hooks() {
 #[test]
 fn deletion() {
     let table = [
-        // Its end is told before it goes.
+        // The Pod's end is stored before the Pod is removed.
         ("+1s delete:5 +1s c=143", "Running[c=Ready], !Killing, signal 15 c/0, Failed[c=143], remove, clean"),
         ("+1s delete:5 +5s c=137", "Running[c=Ready], !Killing, signal 15 c/0, kill c/0, Failed[c=137], remove, clean"),
-        // A second, shorter one counts from the first.
+        // A second, shorter grace period counts from the first deletion.
         (
             "+1s delete:30 +3s delete:5 +1s +1s c=137",
             "Running[c=Ready], !Killing, signal 15 c/0, kill c/0, Failed[c=137], remove, clean",
         ),
-        // No time at all: something else holds the object.
+        // A grace period of zero: a finalizer keeps the object.
         ("+1s delete:0 c=137", "Running[c=Ready], !Killing, kill c/0, Failed[c=137]"),
-        // Nobody is left to tell.
+        // The object is deleted: there is no status left to write.
         ("+1s gone c=137", "Running[c=Ready], kill c/0, clean"),
-        // Somebody else has said how it ended.
+        // Another client has set a terminal phase.
         ("+1s failed-elsewhere c=143", "Running[c=Ready], signal 15 c/0, Failed[c=143]"),
     ];
     for (script, expected) in table {
@@ -312,7 +312,7 @@ fn a_pod_deleted_before_anything_started_has_failed() {
     assert_eq!(bench.log.join(", "), "Failed[c=137ContainerStatusUnknown], remove, clean");
 }
 
-/// DEADLINE-6: a deadline of the Pod, whatever that of its Job is.
+/// DEADLINE-6: the Pod's own deadline, independent of its Job's.
 #[test]
 fn a_pod_has_until_its_deadline() {
     let spec = with(one("OnFailure"), json!({"activeDeadlineSeconds": 5, "terminationGracePeriodSeconds": 3}));
@@ -331,7 +331,7 @@ fn a_node_that_stops_ends_its_pods_and_says_why() {
     let two = json!({"restartPolicy": "Never", "containers": [container("a"), container("b")]});
     for (spec, script, expected, disrupted) in [
         (one("OnFailure"), "c=143", "Failed(Terminated)[c=143]", true),
-        // Who has done its work has succeeded.
+        // A container that has completed its work has succeeded.
         (one("OnFailure"), "c=0", "Succeeded[c=0]", false),
         (one("Never"), "c=0", "Succeeded[c=0]", false),
         (two.clone(), "a=0 b=0", "Succeeded[a=0 b=0]", false),
@@ -347,7 +347,7 @@ fn a_node_that_stops_ends_its_pods_and_says_why() {
     let ran = "prepare, start c/0, Running[c=Ready], signal 15 c/0, kill c/0, Failed(Terminated)[c=137]";
     check(one("OnFailure"), "+1s drain +8s c=137", ran);
     check(one("OnFailure"), "+1s drain +2s drain-now c=137", ran);
-    // What waits to be restarted goes on with the next start.
+    // A container that waits for its restart continues with the next start of the node.
     let bench = check(
         one("OnFailure"),
         "c=1 c=1 drain +60s",
@@ -373,7 +373,7 @@ fn what_is_missing_is_waited_for() {
         "!FailedMount, Pending[c=ContainerCreating], !FailedMount, !FailedMount, prepare, start c/0, \
          Running[c=Ready], Succeeded[c=0]",
     );
-    // And followed as it changes.
+    // And updated when it changes.
     let mut bench = Bench::with(pod(with(one("Never"), json!({"volumes": volume}))), &[], false);
     bench.log.clear();
     let bench = run(bench, "settings +1s +59s +3s other-settings +60s");
@@ -406,7 +406,7 @@ fn what_this_node_cannot_do_is_refused_before_anything_starts() {
         (false, context(json!(null)), ""),
         (true, json!({"securityContext": {"runAsNonRoot": false}}), ""),
     ] {
-        // What is said of the Pod holds where the container says nothing.
+        // The setting of the Pod applies if the container has none.
         let mut spec = json!({"restartPolicy": "Never", "securityContext": {"runAsNonRoot": false}});
         if more["securityContext"]["runAsNonRoot"] == true {
             spec["securityContext"]["runAsNonRoot"] = true.into();
@@ -435,7 +435,7 @@ fn a_pod_that_makes_no_sense_is_told_so_and_let_go() {
     let message = bench.pod["status"]["message"].as_str().unwrap();
     assert!(message.contains("makes no sense to the node: ") && message.contains("-1"), "{message}");
     check(spec, "+1s delete:5", "!Failed, Pending(Unreadable)[], Failed(Unreadable)[], remove, clean");
-    // One that made sense before goes on, and goes when it is deleted.
+    // A Pod that was readable before continues, and ends when it is deleted.
     let mut bench = run(Bench::new(pod(one("Never")), &[]), "+1s");
     bench.pod["spec"]["volumes"] = json!(7);
     bench.changed();

@@ -1,15 +1,15 @@
-//! States as they are kept, eight words each.
+//! The stored form of states, eight words each.
 
 use super::{Books, Controller, Event, Faults, Pods, Status, World, Write};
 
-/// A state as it is kept: one line of the processor's cache, so that comparing costs one look into memory.
+/// The stored form of a state: one cache line, so that a comparison costs one memory access.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(in crate::model) struct Packed(pub [u64; 8]);
 
 impl PartialEq for Packed {
     fn eq(&self, other: &Self) -> bool {
-        // All eight words at once: most comparisons are of equal states, and this is where the time goes.
+        // All eight words at once: most comparisons are of equal states, and most of the time is spent here.
         self.0.iter().zip(&other.0).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
     }
 }
