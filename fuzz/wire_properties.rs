@@ -9,8 +9,8 @@ use tally_api::options::{
 };
 use tally_api::schema::schema;
 
-use crate::protobuf;
-use crate::route::{Route, Verb};
+use crate::encode::protobuf;
+use crate::http::route::{Route, Verb};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 

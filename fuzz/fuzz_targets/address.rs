@@ -4,10 +4,8 @@
 #[path = "../wire_properties.rs"]
 mod properties;
 #[allow(dead_code, reason = "one target uses a part of it")]
-#[path = "../../crates/server/src/protobuf.rs"]
-mod protobuf;
-#[allow(dead_code, reason = "one target uses a part of it")]
-#[path = "../../crates/server/src/route.rs"]
-mod route;
+#[path = "../wire_modules.rs"]
+mod modules;
+use modules::{encode, http};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| properties::address(data));

@@ -1,4 +1,4 @@
-//! The controllers: state machines without I/O. `tally-runtime` carries out what they ask for.
+//! The controllers: state machines without I/O. `tally-runtime` carries out their requests.
 
 pub mod cronjob;
 pub mod gc;

@@ -1,5 +1,5 @@
-//! One object of a fixed name in every namespace, for as long as the namespace is not on its way out: created where it
-//! is missing, put right where it was changed.
+//! One object with a fixed name in every namespace, as long as the namespace is not terminating: created if it is
+//! missing, repaired if it was changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use tally_core::time::Timestamp;
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_runtime::kit::{Asked, Meta, Mirror, Seen, View, retry_at};
 
-/// Requests at a time: thousands of namespaces must not crowd out everybody else's requests at the start.
+/// The maximum number of requests in flight: thousands of namespaces must not displace all other requests at the start.
 const MOST_UNDER_WAY: usize = 16;
 
-/// What the object is.
+/// The definition of the object.
 pub trait Rule: Send {
     const CONTROLLER: &'static str;
     const NAME: &'static str;
     const STREAM: Stream;
 
-    /// A new one, without its namespace.
+    /// A new object, without its namespace.
     fn wanted(&self) -> Value;
 
-    /// The object as it should be, with the revision it had; None if it is as it should be.
+    /// The object as it should be, with its current revision; None if it is as it should be.
     fn repaired(&self, object: &[u8]) -> Option<Value>;
 }
 
@@ -33,11 +33,11 @@ pub struct PerNamespace<R> {
     rule: R,
     namespaces: Mirror<Namespace>,
     objects: Mirror<Held>,
-    /// How far the stream of objects has been followed.
+    /// The revision up to which the stream of objects has been observed.
     seen: Revision,
-    /// Namespaces to look at as soon as there is room.
+    /// Namespaces to check as soon as there is room.
     due: BTreeSet<CompactString>,
-    /// What is being done about a namespace. At most one thing at a time.
+    /// The pending step of each namespace. At most one at a time.
     steps: BTreeMap<CompactString, Step>,
     timers: BTreeSet<(Timestamp, CompactString)>,
     awaited: BTreeSet<(Revision, CompactString)>,
@@ -48,9 +48,9 @@ pub struct PerNamespace<R> {
 #[derive(Clone, Copy)]
 enum Step {
     Asked,
-    /// Written, and not yet seen: what the mirror says is older.
+    /// Written, and not yet observed: the object cache is older.
     Await,
-    /// It failed, and is tried again at this time.
+    /// It failed, and is retried at this time.
     Retry(Timestamp),
 }
 
@@ -67,7 +67,7 @@ impl View for Namespace {
 
 struct Held {
     meta: Meta,
-    /// The object to be put right.
+    /// The object to write if it must be repaired.
     repaired: Option<Bytes>,
 }
 
@@ -118,7 +118,7 @@ impl<R: Rule> PerNamespace<R> {
             self.objects.observe(Held { meta, repaired });
             self.due.insert(namespace);
         }
-        // The objects of a list come in no order of revisions.
+        // The objects of a list are not in the order of revisions.
         if !listing {
             self.followed(at);
         }
@@ -160,7 +160,7 @@ impl<R: Rule> PerNamespace<R> {
                 self.failures.remove(&namespace);
                 self.due.insert(namespace);
             }
-            // Whatever the reason, the streams show it before long, or it passes: look again, later and later.
+            // Whatever the reason, the streams will show it, or it is temporary: check again, with increasing delays.
             None => {
                 let failures = self.failures.entry(namespace.clone()).or_default();
                 let at = retry_at(now, *failures);
@@ -198,7 +198,7 @@ impl<R: Rule> PerNamespace<R> {
         let call = match self.objects.get(&namespace, R::NAME) {
             _ if !alive => None,
             None => Some(Call::new(Verb::Create, R::STREAM.kind, &namespace, "").body(&self.rule.wanted())),
-            // On its way out: its end is what comes next.
+            // It is being deleted: its end comes next.
             Some(held) if held.meta.deleting() => None,
             Some(held) => held.repaired.as_ref().map(|object| {
                 let call = Call::new(Verb::Update, R::STREAM.kind, &namespace, R::NAME);
@@ -210,7 +210,7 @@ impl<R: Rule> PerNamespace<R> {
                 self.steps.insert(namespace.clone(), Step::Asked);
                 self.asked.ask(namespace, call, out);
             }
-            // What is under way ends with another look.
+            // The pending step ends with another check.
             (Some(_), Some(_)) => {}
             (None, step) => {
                 if let Some(Step::Retry(at)) = step {

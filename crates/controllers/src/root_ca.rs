@@ -1,4 +1,4 @@
-//! A ConfigMap `kube-root-ca.crt` in every namespace: how Pods know the API server when they see it.
+//! A ConfigMap `kube-root-ca.crt` in every namespace: with it Pods verify the API server.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::per_namespace::{PerNamespace, Rule};
 use tally_runtime::controller::{Kind, Stream};
 
 const DESCRIPTION: &str = "kubernetes.io/description";
-/// As every cluster has it.
+/// The description that every cluster has.
 const DESCRIBED: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
                          endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
                          guaranteed across distributions of Kubernetes clusters.";
@@ -57,7 +57,7 @@ impl Rule for RootCa {
         })
     }
 
-    /// The object keeps what else it has; its UID and revision are the guard of the update.
+    /// The object keeps its other fields; the update is conditional on its UID and revision.
     fn repaired(&self, object: &[u8]) -> Option<Value> {
         if serde_json::from_slice(object).is_ok_and(|map| self.is_right(&map)) {
             return None;

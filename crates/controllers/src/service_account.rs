@@ -20,7 +20,7 @@ impl Rule for DefaultServiceAccount {
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": Self::NAME}})
     }
 
-    /// That it exists is all that is asked of it.
+    /// Only its existence is required.
     fn repaired(&self, _: &[u8]) -> Option<Value> {
         None
     }

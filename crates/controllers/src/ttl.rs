@@ -1,7 +1,8 @@
 //! The TTL controller: deletes finished Jobs once their `ttlSecondsAfterFinished` has passed.
 //!
-//! The view only says when to look. Before deleting, the Job is read afresh and judged by two clocks, ours and the
-//! server's; the delete carries the UID and the revision that were judged, so a TTL that was extended meanwhile wins.
+//! The view only determines when to check. Before a delete, the Job is read again and judged by two clocks, ours and
+//! the server's; the delete is conditional on the UID and the revision that were judged, so a TTL that was extended
+//! meanwhile takes precedence.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::wire::{self, Action, Answer, Object};
 use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
 use tally_runtime::kit::Meta;
 
-/// A failed look or delete is repeated after 1, 2, 4 ... 64 seconds.
+/// A failed read or delete is retried after 1, 2, 4 ... 64 seconds.
 const RETRY_DOUBLINGS: u32 = 6;
 
 pub struct TtlController<S = Sound> {
@@ -33,7 +34,7 @@ struct Waiting {
     name: CompactString,
     expires_at: Timestamp,
     timer: Option<Timestamp>,
-    /// Requests about it that are under way.
+    /// Requests about it that are in flight.
     asked: u32,
     failures: u32,
     epoch: u32,
@@ -73,7 +74,7 @@ impl<S: Soundness> TtlController<S> {
         }
     }
 
-    /// When a Job expires; for mutants, at some other time.
+    /// When a Job expires; with put-back bugs, at another time.
     fn expires_at(&self, job: &JobView) -> Option<Timestamp> {
         let expires_at = expires_at(job)?;
         if self.soundness.has(Bug::TtlFromCreation) {
@@ -195,7 +196,7 @@ impl<S: Soundness> TtlController<S> {
                 out.metrics.push(Metric::TtlDeletion { after_millis: (now - expired_at).millis() });
                 self.forget(uid);
             }
-            // Changed between the look and the delete: look again.
+            // Changed between the read and the delete: read again.
             (Step::Delete { .. }, Answer::Conflict) => self.look(uid.clone(), out),
             _ => self.retry(uid, now),
         }
@@ -216,7 +217,7 @@ impl<S: Soundness> Controller for TtlController<S> {
             Input::Listing(Kind::JOB) => self.epoch = self.epoch.wrapping_add(1),
             Input::Observed(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
                 Ok(job) => self.observe(&Arc::new(job)),
-                // It is there, whatever it says: what is known of it stays.
+                // The Job exists, whatever its content: what is known about it is kept.
                 Err(_) => {
                     let known = Meta::of(&bytes).and_then(|meta| self.jobs.get_mut(&JobUid::new(&meta.uid)));
                     known.into_iter().for_each(|waiting| waiting.epoch = self.epoch);
@@ -241,7 +242,7 @@ impl<S: Soundness> Controller for TtlController<S> {
             }
             Input::Answered { request, reply, served_at } => {
                 if let Some((uid, step, action)) = self.requests.remove(&request) {
-                    // One that was forgotten and heard of again has not been asked about.
+                    // A Job that was forgotten and observed again counts no requests.
                     if let Some(waiting) = self.jobs.get_mut(&uid) {
                         waiting.asked = waiting.asked.saturating_sub(1);
                     }
@@ -277,7 +278,7 @@ mod tests {
         })
     }
 
-    /// Every Job knows by itself what was asked about it: with thousands of them under way nobody looks through them all.
+    /// Every Job counts its own requests: with thousands of them in flight no code searches through all of them.
     #[test]
     fn each_job_knows_what_was_asked_about_it() {
         let mut ttl = TtlController::default();
@@ -288,7 +289,7 @@ mod tests {
         };
         ttl.handle(Input::Listing(Kind::JOB), NOW, &mut out);
         for at in 0..50 {
-            // Heard of again while it is being looked at, it is not asked about twice.
+            // A Job that is observed again while it is being read is not read twice.
             for _ in 0..2 {
                 ttl.handle(Input::Observed(Kind::JOB, expired(at).to_string().into()), NOW, &mut out);
             }

@@ -1,6 +1,6 @@
-//! What the Job and TTL controllers ask an API server for, and what its responses mean to them. Pure.
+//! What the Job and TTL controllers request from an API server, and what its responses mean to them. Pure.
 //!
-//! Every write carries its guard: the UID, and the revision where the decision depends on the whole object.
+//! Every write is conditional: on the UID, and on the revision where the decision depends on the whole object.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub enum Action {
         name: CompactString,
         body: Vec<u8>,
     },
-    /// `uid` (and `revision`) guard the change: a Pod of the same name is not the same Pod.
+    /// The change is conditional on `uid` (and `revision`): a Pod with the same name is not the same Pod.
     PatchPod {
         namespace: CompactString,
         name: CompactString,
@@ -43,7 +43,7 @@ pub enum Action {
         namespace: CompactString,
         name: CompactString,
     },
-    /// The Pods with these labels, read consistently; of all namespaces if none is named.
+    /// The Pods with these labels, read consistently; of all namespaces if `namespace` is empty.
     ListPods {
         namespace: CompactString,
         selector: String,
@@ -59,7 +59,7 @@ pub enum Action {
         revision: Option<Revision>,
         status: Box<JobStatus>,
     },
-    /// Foreground, so that the Pods go first (TTL-7).
+    /// Foreground, so that the Pods are deleted first (TTL-7).
     DeleteJob {
         namespace: CompactString,
         name: CompactString,
@@ -78,25 +78,25 @@ pub enum PodChange {
     Disown { job: JobUid },
 }
 
-/// What became of a request. Conflict is a normal outcome.
+/// The outcome of a request. Conflict is a normal outcome.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It was done, and this is the object as stored.
+    /// Done; this is the object as stored.
     Done(Object),
-    /// There is no such object (any more): not found, removed at once, or the name is another object's by now.
+    /// There is no such object (any more): not found, removed at once, or the name belongs to another object by now.
     Gone,
-    /// The object has changed since the revision the request was planned from.
+    /// The object has changed since the revision from which the request was planned.
     Conflict,
     AlreadyExists,
-    /// A definite no: forbidden, invalid.
+    /// A definite refusal: forbidden, invalid.
     Refused {
         code: u16,
         namespace_terminating: bool,
         message: String,
     },
-    /// Not done, not now: too many requests, server unavailable.
+    /// Not done for now: too many requests, server unavailable.
     Unavailable,
-    /// Nobody knows: a timeout, a broken connection.
+    /// The outcome is unknown: a timeout, a broken connection.
     Unknown,
     /// A consistent list of Pods, as of `at`.
     Pods {
@@ -105,7 +105,7 @@ pub enum Answer {
     },
 }
 
-/// The request an action stands for.
+/// The request for an action.
 pub fn call(action: &Action) -> Call {
     let pods = |verb, namespace: &str, name: &str| Call::new(verb, Kind::POD, namespace, name);
     let jobs = |verb, namespace: &str, name: &str| Call::new(verb, Kind::JOB, namespace, name);
@@ -143,7 +143,7 @@ fn guard(uid: Option<String>, revision: Option<Revision>) -> Map<String, Value> 
     metadata
 }
 
-/// Strategic, because a Pod may have finalizers and owners that we do not know of.
+/// Strategic, because a Pod may have finalizers and owners that we do not know.
 fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChange) -> Value {
     let mut metadata = guard(uid.map(ToString::to_string), revision);
     let release = || ("$deleteFromPrimitiveList/finalizers".to_owned(), json!([TRACKING_FINALIZER]));
@@ -166,7 +166,7 @@ fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChang
     json!({"metadata": metadata})
 }
 
-/// A merge patch leaves alone what it does not name. The status is ours as a whole, so what it lacks is named as absent.
+/// A merge patch keeps the fields that it does not name. The whole status is ours, so absent fields are named as null.
 const STATUS_FIELDS: [&str; 11] = [
     "conditions",
     "startTime",
@@ -181,7 +181,7 @@ const STATUS_FIELDS: [&str; 11] = [
     "ready",
 ];
 
-/// A patch and not an update: an update through /status would take the Job's labels and annotations away.
+/// A patch and not an update: an update through /status would remove the Job's labels and annotations.
 fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) -> Value {
     let mut said = match serde_json::to_value(status) {
         Ok(Value::Object(said)) => said,
@@ -198,14 +198,14 @@ fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) ->
     json!({"metadata": guard(Some(uid.to_string()), revision), "status": said})
 }
 
-/// What became of a request, to the controller that sent it.
+/// The outcome of a request, for the controller that sent it.
 pub fn answer<S: Soundness>(soundness: S, action: &Action, reply: &Reply) -> Answer {
     match reply {
         Reply::Done(object) => done(soundness, action, Some(object)),
         Reply::DoneWithStatus => done(soundness, action, None),
         Reply::Listed { items, at } => match items.iter().map(|pod| PodView::from_json(pod).map(Arc::new)).collect() {
             Ok(pods) => Answer::Pods { pods, at: *at },
-            // A list with a hole would say that a Pod is gone.
+            // A list with a gap would mean that a Pod is gone.
             Err(_) => Answer::Unknown,
         },
         Reply::Refused(refused) => refusal(action, refused),
@@ -220,13 +220,13 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
     let reads = matches!(action, Action::GetPod { .. } | Action::GetJob { .. } | Action::ListPods { .. });
     let creates = matches!(action, Action::CreatePod { .. });
     match (refusal.code, refusal.reason.as_str()) {
-        // A creation is answered so if its namespace is missing, which the last arm tells.
+        // A creation gets this response if its namespace is missing, which the last arm handles.
         (404, _) if !creates => Answer::Gone,
         (409, "AlreadyExists") => Answer::AlreadyExists,
-        // API-15: the precondition that failed is told in words only.
+        // API-15: only the text of the message names the precondition that failed.
         (409, _) if deletes && refusal.message.contains("the UID in the precondition") => Answer::Gone,
         (409, _) => Answer::Conflict,
-        // API-4: the guard by UID of a patch. The name is another object's by now.
+        // API-4: the UID precondition of a patch. The name belongs to another object by now.
         (422, _) if names_uid() => Answer::Gone,
         (429 | 503, _) => Answer::Unavailable,
         // The store may have applied a write although the server, or a proxy, has failed since.
@@ -240,11 +240,11 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
     }
 }
 
-/// What an answered request means: `object` is the object in the answer, None if it was a Status (removed at once).
+/// What a successful response means: `object` is the object in it, None if it was a Status (removed at once).
 pub fn done<S: Soundness>(soundness: S, action: &Action, object: Option<&[u8]>) -> Answer {
     let Some(bytes) = object else { return Answer::Gone };
-    // Also for patches: the removal of the last finalizer takes a deleted Pod with it, and the answer shows it with the
-    // revision it had before. Taken for the Pod's newest state, it would let an older event revive it.
+    // Also for patches: removing the last finalizer removes a deleted Pod, and the response shows the Pod at the
+    // revision it had before. Taken as the Pod's newest state, it would let an older event revive the Pod.
     let removes = match action {
         Action::DeletePod { .. } => true,
         Action::PatchPod { .. } => !soundness.has(Bug::AnswerOutlivesPod),
@@ -264,12 +264,12 @@ pub fn done<S: Soundness>(soundness: S, action: &Action, object: Option<&[u8]>) 
     };
     match read {
         Ok(object) => Answer::Done(object),
-        // Done, but by something that does not speak Kubernetes: what became of it shows in the stream.
+        // Done, but the response is not a Kubernetes object: the stream will show the outcome.
         Err(_) => Answer::Unknown,
     }
 }
 
-/// Whether a Pod in an answer has gone at once: an API server shows it all the same, deleted, without grace period and
+/// Whether a Pod in a response was removed at once: an API server still returns it, deleted, without grace period and
 /// finalizers (API-8, API-10).
 fn nothing_holds(pod: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(named.len(), STATUS_FIELDS.len(), "every field of the status is named: {named:?}");
     }
 
-    /// Found by the simulator once it ran on the registry: the answer's revision is the old one, and the event of that
+    /// Found by the simulator once it ran on the registry: the response has the old revision, and the event of that
     /// revision, still to come, shows the Pod with its finalizer.
     #[test]
     fn a_deleted_pod_that_is_released_is_gone_whatever_the_answer_shows() {
@@ -364,7 +364,7 @@ mod tests {
         assert!(matches!(done(Sound, &release, Some(pod(held).as_bytes())), Answer::Done(_)), "somebody else holds it");
     }
 
-    /// MANAGE-10: a namespace on its way out is told from other refusals.
+    /// MANAGE-10: a terminating namespace is distinguished from other refusals.
     #[test]
     fn refusals_mean_what_they_say() {
         let read = Action::GetPod { namespace: "ns".into(), name: "p".into() };

@@ -2,7 +2,7 @@
 //! 100, 10,000 and 100,000 Pods. Prints figures; asserts nothing. `make bench` runs it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
-// A bench is there to read the clock.
+// A benchmark must read the clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,12 +19,12 @@ use tally_core::pod::{ControllerRef, Phase, PodView};
 use tally_core::selector::Labels;
 use tally_core::time::Timestamp;
 
-/// Counts what is allocated, so that bytes per Pod are measured and not estimated.
+/// Counts allocated bytes, so that bytes per Pod are measured and not estimated.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-// The only way to see the heap; it adds and subtracts, and leaves the rest to the system's allocator.
+// The only way to measure the heap; it adds and subtracts, and delegates the rest to the system's allocator.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -133,7 +133,7 @@ fn life(size: usize, indexed: bool, shuffled: bool) -> Figures {
             pods[at].revision = Revision(revision);
             pods[at].phase = phase;
             pods[at].ready = phase == Phase::Running;
-            // A decoded event is fresh in the cache; the ledger's own memory is not.
+            // A decoded event is fresh in the CPU cache; the ledger's own memory is not.
             let event = pods[at].clone();
             let started = Instant::now();
             ledger.observe_pod(black_box(&event), now);
@@ -173,7 +173,7 @@ fn life(size: usize, indexed: bool, shuffled: bool) -> Figures {
     }
 }
 
-/// Decoding a Pod from JSON, which an event costs before the ledger sees it.
+/// Decoding a Pod from JSON, which each event costs before the ledger observes it.
 fn decoding_ns() -> f64 {
     let text = br#"{"metadata":{"name":"load-7-abcde","generateName":"load-7-","namespace":"bench","uid":"3b241101-e2bb-4255-8caf-4136c566a962","resourceVersion":"4711","creationTimestamp":"2026-01-31T12:00:00Z","labels":{"batch.kubernetes.io/controller-uid":"3b241101-e2bb-4255-8caf-4136c566a962","batch.kubernetes.io/job-completion-index":"7","batch.kubernetes.io/job-name":"load","controller-uid":"3b241101-e2bb-4255-8caf-4136c566a962","job-name":"load"},"annotations":{"batch.kubernetes.io/job-completion-index":"7"},"finalizers":["batch.kubernetes.io/job-tracking"],"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":"load","uid":"3b241101-e2bb-4255-8caf-4136c566a962","controller":true,"blockOwnerDeletion":true}]},"spec":{"nodeName":"n1","restartPolicy":"Never","containers":[{"name":"c","image":"busybox","command":["sh","-c","exit 0"],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}},"volumeMounts":[{"name":"kube-api-access","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}],"tolerations":[{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}]},"status":{"phase":"Running","conditions":[{"type":"PodScheduled","status":"True","lastTransitionTime":"2026-01-31T12:00:00Z"},{"type":"Ready","status":"True","lastTransitionTime":"2026-01-31T12:00:01Z"}],"hostIP":"10.0.0.1","podIP":"10.1.0.7","startTime":"2026-01-31T12:00:00Z","containerStatuses":[{"name":"c","ready":true,"restartCount":0,"image":"busybox","state":{"running":{"startedAt":"2026-01-31T12:00:01Z"}}}]}}"#;
     const ROUNDS: u32 = 20_000;
@@ -197,7 +197,7 @@ fn main() {
     for indexed in [false, true] {
         let mut base: Option<[f64; 2]> = None;
         for size in [100, 10_000, 100_000] {
-            // Small Jobs many times, so that every size is measured over about as many events.
+            // Small Jobs run many times, so that every size is measured over about as many events.
             let rounds = (200_000 / size).max(3);
             let orders = [false, true]
                 .map(|shuffled| (0..rounds).map(|_| life(size, indexed, shuffled)).collect::<Vec<Figures>>());

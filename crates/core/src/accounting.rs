@@ -1,18 +1,19 @@
 //! Counting every Pod exactly once: record, release, tally, behind the revision gate.
 //!
-//! Release precedes tally in the store's order. If the Job is read at revision r and the Pods are known up to
-//! s >= r, every release that preceded a tally visible in that Job is visible in the Pods. So a Pod that still
-//! shows the finalizer at s was not tallied at r, and a recorded UID whose Pod shows none was really released. The
-//! conditional write means nobody changed the ledger in between. Revisions this process wrote itself need no
-//! catching up: it knows what it released, and believes its own answers before the stream repeats them. Nor do
-//! revisions that left the accounting alone: what they show was tallied and recorded by an earlier one.
+//! Release precedes tally in the store's order. If the Job is read at revision r and the Pods are known up to s >= r,
+//! every release that preceded a tally visible in that Job is visible in the Pods. So a Pod that still shows the
+//! finalizer at s was not tallied at r, and a recorded UID whose Pod shows none was really released. Because the status
+//! write is conditional, no other writer changed the accounting in between. For revisions that this process wrote
+//! itself the Pods need not catch up: the process knows what it released, and applies the responses to its own requests
+//! before the stream repeats them. The same holds for revisions that did not change the accounting: what they show was
+//! tallied and recorded at an earlier revision.
 
 use std::collections::BTreeSet;
 
 use crate::ids::{PodUid, Revision};
 use crate::job::{JobView, Uncounted, condition};
 
-/// How many UIDs may wait in `status.uncountedTerminatedPods`: about 20 KB of status (CONST-3).
+/// The maximum number of UIDs in `status.uncountedTerminatedPods`: about 20 KB of status (CONST-3).
 pub const UNCOUNTED_LIMIT: usize = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +22,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// What a process knows of Pods, its own releases included.
+/// What this process knows about Pods, including its own releases.
 pub trait PodFacts {
     /// Whether the Pod still carries the tracking finalizer. Absent Pods do not.
     fn is_tracked(&self, uid: &PodUid) -> bool;
@@ -36,15 +37,15 @@ pub enum Field {
     Uncounted,
     /// `completedIndexes` and `failedIndexes`.
     Indexes,
-    /// Whether the Job ends or has ended, and how.
+    /// Whether the Job is ending or has ended, and with which verdict.
     Verdict,
-    /// Whether the Job is being deleted: Pods that still run are then let go uncounted.
+    /// Whether the Job is being deleted: Pods that still run are then released uncounted.
     Deletion,
 }
 
-/// What of a Job says which of its Pods were counted, and how the others are to be. Spec and metadata are not in it, nor
-/// is what a leader merely observed (`active`, `ready`, `terminating`, `startTime`, Suspended): a decision made from
-/// Pods older than such a change is one that might as well have been made before it.
+/// The fields of a Job that determine which of its Pods were counted, and how the others are to be counted. Spec and
+/// metadata are not included, nor are values that a leader only observed (`active`, `ready`, `terminating`,
+/// `startTime`, Suspended): a decision made from Pods older than such a change could equally have been made before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Accounting<'a> {
     pub counters: (i32, i32),
@@ -72,8 +73,8 @@ impl<'a> Accounting<'a> {
         }
     }
 
-    /// Whether a change from the one to the other moves the gate. `ignored` says of a field whether it is overlooked:
-    /// never in production, once each where the model and the simulator show that none may be.
+    /// Whether a change from `self` to `other` moves the gate. `ignored` tells whether a field is disregarded: never in
+    /// production; in the model and the simulator one field at a time, to show that none may be.
     pub fn differs(&self, other: &Self, ignored: impl Fn(Field) -> bool) -> bool {
         [
             (Field::Counters, self.counters != other.counters),
@@ -87,7 +88,7 @@ impl<'a> Accounting<'a> {
     }
 }
 
-/// A Job's ledger and the Pods, seen in an order in which accounting is safe. There is no other way to
+/// The recorded UIDs of a Job and its Pods, observed in an order in which accounting is safe. There is no other way to
 /// tally or to record.
 #[derive(Clone, Copy)]
 pub struct CausalSnapshot<'a, F> {
@@ -95,7 +96,7 @@ pub struct CausalSnapshot<'a, F> {
     pods: &'a F,
 }
 
-/// What a status write may say after releases: how many UIDs moved into each counter, and which stay.
+/// What a status write may contain after releases: which UIDs move into each counter, and which stay recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub succeeded: Vec<PodUid>,
@@ -104,16 +105,16 @@ pub struct Tally {
 }
 
 impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
-    /// The gate. `pods_at` is how far the Pods have been observed; `foreign_job_at` is the newest revision at which
-    /// somebody other than this process changed the [`Accounting`] of this Job.
+    /// The revision gate. `pods_at` is the revision up to which the Pods have been observed; `foreign_job_at` is the
+    /// newest revision at which another writer changed the [`Accounting`] of this Job.
     pub fn take(uncounted: &'a Uncounted, pods: &'a F, pods_at: Revision, foreign_job_at: Revision) -> Option<Self> {
         (pods_at >= foreign_job_at).then_some(Self { uncounted, pods })
     }
 
-    /// Which recorded UIDs are really released, and which must wait.
+    /// Separates the recorded UIDs whose Pods are released from those that must wait.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        // Somebody else may have listed a Pod twice. It counts once, as what it was listed as first.
+        // Another writer may have listed a Pod twice. The Pod is counted once, with the outcome of its first entry.
         let mut seen = BTreeSet::new();
         let mut split = |uids: &'a [PodUid], done: &mut Vec<PodUid>, left: &mut Vec<PodUid>| {
             for uid in uids {
@@ -128,8 +129,8 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
         tally
     }
 
-    /// Adds a finished Pod to the lists that the next write will carry. Refuses a Pod that is recorded already, as
-    /// whatever: the first classification stands, also if the Pod flips later (S18, S19).
+    /// Adds a finished Pod to the lists that the next write will contain. Does not add a Pod that is already recorded,
+    /// with either outcome: the first classification stands, even if the Pod's phase changes later (S18, S19).
     pub fn record(&self, lists: &mut Uncounted, uid: &PodUid, outcome: Outcome) -> bool {
         if self.recorded(uid).is_some() || !self.pods.is_tracked(uid) {
             return false;
@@ -145,7 +146,7 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
         true
     }
 
-    /// As what the committed ledger has this Pod.
+    /// The outcome under which the committed status lists this Pod.
     pub fn recorded(&self, uid: &PodUid) -> Option<Outcome> {
         if self.uncounted.succeeded.contains(uid) {
             Some(Outcome::Succeeded)
@@ -156,9 +157,9 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
         }
     }
 
-    /// The rule of release; the ledger files Pods by it (`Standing::Releasable`), the model asks it outright.
-    /// A finalizer may go only once its Pod is in a committed ledger: a crash after this point leaves the UID there,
-    /// and the next leader goes on from it.
+    /// The rule of release; the ledger classifies Pods by it (`Standing::Releasable`), the model calls it directly. A
+    /// finalizer may be removed only once its Pod is in a committed status: a crash after this point leaves the UID
+    /// there, and the next leader continues from it.
     pub fn may_release(&self, uid: &PodUid) -> bool {
         self.recorded(uid).is_some() && self.pods.is_tracked(uid)
     }

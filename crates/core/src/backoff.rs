@@ -12,7 +12,7 @@ const LIMIT_SECONDS: i64 = 600;
 /// From this many failures on the delay no longer grows: 10 * 2^6 > 600. Older failures need not be kept.
 const SATURATED: usize = 7;
 
-/// BACKOFF-4: 10, 20, 40, 80, 160, 320, 600, 600 ... seconds after that many failures in a row.
+/// BACKOFF-4: 10, 20, 40, 80, 160, 320, 600, 600 ... seconds after that many consecutive failures.
 pub fn delay_after(soundness: impl Soundness, failures: u32) -> Span {
     if failures == 0 {
         return Span::ZERO;
@@ -23,16 +23,16 @@ pub fn delay_after(soundness: impl Soundness, failures: u32) -> Span {
     Span::from_seconds((base << doublings).min(limit))
 }
 
-/// The latest failures and the latest success of a Job's Pods. A fold over observations: order does not matter, and
-/// seeing a Pod twice changes nothing.
+/// The latest failures and the latest success of a Job's Pods. A fold over observations: their order does not matter,
+/// and observing a Pod twice changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureHistory {
     last_success_at: Option<Timestamp>,
-    /// At most `SATURATED` of them, latest last.
+    /// At most `SATURATED` of them, the latest one last.
     failures: SmallVec<[Failure; 1]>,
 }
 
-/// Keyed by UID because a Pod's finish time may still move.
+/// Keyed by UID because a Pod's finish time may still change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Failure {
     at: Timestamp,
@@ -70,8 +70,8 @@ impl FailureHistory {
         Some(last_at + delay_after(soundness, u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
-    /// Whether a failure came after the last success. Times are whole seconds: of two Pods that ended in the same one,
-    /// a Pod made in that second is the later.
+    /// Whether a failure came after the last success. Times are whole seconds: of two Pods that ended in the same
+    /// second, a Pod that was also created in that second counts as the later one.
     fn is_news(&self, failure: &Failure) -> bool {
         self.last_success_at
             .is_none_or(|success| failure.at > success || (failure.at == success && failure.created_at >= success))

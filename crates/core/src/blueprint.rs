@@ -1,8 +1,7 @@
-//! The Pod a Job asks for, as the JSON body of its creation (CREATE-1 to 6).
+//! The Pod that a Job's template describes, as the JSON body of the create request (CREATE-1 to 6).
 //!
-//! The template is opened only where something must be added; every other part is copied as the bytes that came in.
-//! So fields we do not know survive, numbers keep their spelling, and a large template costs little more than its
-//! length.
+//! The template is decoded only where something must be added; every other part is copied byte for byte. So unknown
+//! fields survive, numbers keep their notation, and a large template costs little more than its length.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,37 +16,37 @@ use crate::ids::CompletionIndex;
 use crate::job::JobView;
 use crate::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, TRACKING_FINALIZER};
 
-/// Where a container finds its index.
+/// The environment variable from which a container reads its index.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 const INDEX_FIELD: &str = "metadata.labels['batch.kubernetes.io/job-completion-index']";
-/// The API server cuts a generateName to this before it adds five characters: 63 in all, a DNS label.
+/// The API server truncates a generateName to this length before it adds five characters: 63 in all, a DNS label.
 const GENERATE_NAME_LIMIT: usize = 58;
-/// The longest name of a Pod: a DNS subdomain.
+/// The maximum length of a Pod's name: a DNS subdomain.
 const NAME_LIMIT: usize = 253;
 
-/// What is particular to one Pod of a Job.
+/// What is specific to one Pod of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPod {
     pub name: CompactString,
-    /// Of an Indexed Job.
+    /// Only for an Indexed Job.
     pub index: Option<CompletionIndex>,
-    /// How often this index has failed before. Of a Job that limits each index only.
+    /// How often this index has failed before. Only for a Job that limits the failures of each index.
     pub failure_count: Option<u32>,
-    /// How many failures of this index a policy told us to ignore. Written only beside `failure_count`.
+    /// How many failures of this index the failure policy ignored. Written only together with `failure_count`.
     pub ignored_failure_count: u32,
 }
 
-/// Why no Pod can be made from a template.
+/// Why no Pod can be created from a template.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BlueprintError {
-    /// Such a Pod could not be found again by any selector. The wording is part of the API.
+    /// No selector could find such a Pod. The wording is part of the API.
     #[error("unable to create pods, no labels")]
     NoLabels,
     #[error("cannot read {field} of the Job: {problem}")]
     Unreadable { field: &'static str, problem: String },
 }
 
-/// The body with which to create this Pod.
+/// The body of the request that creates this Pod.
 pub fn pod_body(job: &JobView, pod: &NewPod) -> Result<Vec<u8>, BlueprintError> {
     let mut template = Object::read(Some(&job.spec.template.0), "spec.template")?;
     let mut from = Object::read(template.take("metadata"), "spec.template.metadata")?;
@@ -81,7 +80,7 @@ pub fn pod_body(job: &JobView, pod: &NewPod) -> Result<Vec<u8>, BlueprintError> 
         metadata.set("annotations", Part::Object(annotations));
     }
     metadata.set("finalizers", Part::List(with_tracking(finalizers)?));
-    // Owners that the template names are not the Pod's owners.
+    // The owner references of the template are not copied: they are not the Pod's owners.
     metadata.set("ownerReferences", Part::List(vec![Part::Object(owner(job))]));
 
     let spec = match pod.index {
@@ -97,8 +96,8 @@ pub fn pod_body(job: &JobView, pod: &NewPod) -> Result<Vec<u8>, BlueprintError> 
     serde_json::to_vec(&body).map_err(|problem| unreadable("spec.template", problem))
 }
 
-/// The prefix that a client sees as generateName. Of an Indexed Job the Job's part is cut so that the server, which
-/// cuts at the end, leaves the index alone (VEC-35).
+/// The prefix that a client sees as generateName. For an Indexed Job the Job's name is truncated so that the server,
+/// which truncates at the end, keeps the index (VEC-35).
 pub fn generate_name(job_name: &str, index: Option<CompletionIndex>) -> String {
     let Some(index) = index else {
         let dash = if is_name_prefix(job_name) { "-" } else { "" };
@@ -112,7 +111,7 @@ pub fn generate_name(job_name: &str, index: Option<CompletionIndex>) -> String {
     name
 }
 
-/// Whether a dash after this name still is the beginning of a Pod's name: a DNS subdomain with room for the dash.
+/// Whether this name with a dash is still a valid beginning of a Pod's name: a DNS subdomain with room for the dash.
 fn is_name_prefix(name: &str) -> bool {
     let is_label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -124,7 +123,7 @@ fn is_name_prefix(name: &str) -> bool {
     name.len() < NAME_LIMIT && name.split('.').all(is_label)
 }
 
-/// CREATE-4: the host name says the index, and every container can ask for it.
+/// CREATE-4: the host name contains the index, and every container has the index as an environment variable.
 fn indexed_spec<'a>(
     spec: Option<&'a RawValue>,
     job: &JobView,
@@ -203,7 +202,7 @@ fn unreadable(field: &'static str, problem: serde_json::Error) -> BlueprintError
     BlueprintError::Unreadable { field, problem: problem.to_string() }
 }
 
-/// A piece of JSON, opened as far as we had to.
+/// A piece of JSON, decoded only as far as necessary.
 enum Part<'a> {
     Raw(&'a RawValue),
     Text(CompactString),
@@ -212,12 +211,12 @@ enum Part<'a> {
     Object(Object<'a>),
 }
 
-/// Members in their order, each key once.
+/// Members in their original order, each key once.
 #[derive(Default)]
 struct Object<'a>(Vec<(Cow<'a, str>, Part<'a>)>);
 
 impl<'a> Object<'a> {
-    /// `null` and absence read as empty, as everywhere in the Kubernetes API.
+    /// `null` and absence mean empty, as everywhere in the Kubernetes API.
     fn read(raw: Option<&'a RawValue>, field: &'static str) -> Result<Self, BlueprintError> {
         let Some(raw) = raw else {
             return Ok(Self::default());
@@ -234,7 +233,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Takes out a member that was read.
+    /// Removes a member and returns its raw JSON.
     fn take(&mut self, key: &str) -> Option<&'a RawValue> {
         let at = self.0.iter().position(|(candidate, _)| candidate == key)?;
         match self.0.remove(at).1 {
@@ -280,7 +279,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     }
 }
 
-/// A key that borrows unless it has escapes.
+/// A key that borrows unless it contains escapes.
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

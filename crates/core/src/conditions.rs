@@ -5,7 +5,7 @@ use compact_str::CompactString;
 use crate::job::{Condition, JobStatus, condition};
 use crate::time::Timestamp;
 
-/// A decision that ends a Job. It is stored as an interim condition first; only then does it act (FIN-6).
+/// A decision that ends a Job. It is stored as an interim condition first; only then does it take effect (FIN-6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub success: bool,
@@ -40,8 +40,8 @@ pub(crate) fn new(kind: &str, status: &str, reason: &str, message: &str, at: Tim
     }
 }
 
-/// Sets a condition in place, or appends it. Unchanged ones keep their times; a False one is never appended (FIN-8).
-/// Returns whether anything changed.
+/// Sets a condition in place, or appends it. An unchanged condition keeps its times; a False condition is never
+/// appended (FIN-8). Returns whether anything changed.
 pub(crate) fn set(status: &mut JobStatus, fresh: Condition) -> bool {
     match status.conditions.iter_mut().find(|known| known.kind == fresh.kind) {
         Some(known) => {

@@ -1,18 +1,18 @@
-//! One broken rule of an object, in the words an API server answers with.
+//! One violated rule of an object, with the message of an API server.
 
 use std::fmt;
 
-/// One broken rule. Its `Display` is the text the API answers with.
+/// One violated rule. Its `Display` is the text of the API's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Such as `STATUSVAL-17`; empty where nobody asks.
+    /// Such as `STATUSVAL-17`; empty where no caller uses it.
     pub rule: &'static str,
     pub kind: ErrorKind,
     /// Such as `spec.template.spec.containers[0].name`.
     pub path: String,
     /// The offending value as JSON text. None where the API prints no value.
     pub value: Option<String>,
-    /// Empty where the kind says it all.
+    /// Empty if the kind needs no explanation.
     pub detail: String,
 }
 
@@ -30,7 +30,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The `reason` of a cause in the API's answer, and the words its message begins with.
+    /// The `reason` of a cause in the API's response, and the words with which its message begins.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Required => ("FieldValueRequired", "Required value"),
@@ -55,7 +55,7 @@ impl FieldError {
         Self { rule: "", kind, path: path.into(), value, detail: detail.into() }
     }
 
-    /// The text without the path: the `message` of a cause in the API's answer.
+    /// The text without the path: the `message` of a cause in the API's response.
     pub fn message(&self) -> impl fmt::Display + '_ {
         fmt::from_fn(|f| {
             f.write_str(self.kind.names().1)?;

@@ -1,15 +1,15 @@
-//! Identities and revisions. Newtypes for what can be confused.
+//! Identities and revisions. Newtypes for values that are easily confused.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A UID as the API server gave it. Opaque: the canonical form (lower-case hexadecimal with dashes) is
-/// kept in sixteen bytes, anything else as text, so that a foreign UID survives a round trip unchanged.
+/// A UID as the API server assigned it. Opaque: the canonical form (lower-case hexadecimal with dashes) is stored in
+/// sixteen bytes, any other form as text, so that a foreign UID survives a round trip unchanged.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Uid {
-    /// As bytes: a number would be aligned to sixteen and cost eight more.
+    /// Stored as bytes: a `u128` has an alignment of sixteen and would make the enum eight bytes larger.
     Canonical([u8; 16]),
     Other(Box<str>),
 }
@@ -87,7 +87,8 @@ macro_rules! uid_newtype {
                 Self(Uid::new(text))
             }
 
-            /// A canonical UID from its number: for simulators and tests, which count instead of drawing.
+            /// A canonical UID from a number: for simulators and tests, which number UIDs instead of drawing random
+            /// ones.
             pub const fn from_u128(value: u128) -> Self {
                 Self(Uid::Canonical(value.to_be_bytes()))
             }
@@ -124,19 +125,19 @@ macro_rules! uid_newtype {
 }
 
 uid_newtype!(
-    /// Identifies one Job for ever. Names are reused; UIDs are not, so memory is keyed by this.
+    /// Identifies one Job permanently. Names are reused; UIDs are not, so state in memory is keyed by UID.
     JobUid
 );
 uid_newtype!(
-    /// Identifies one Pod for ever.
+    /// Identifies one Pod permanently.
     PodUid
 );
 uid_newtype!(
-    /// Identifies one object of any kind for ever.
+    /// Identifies one object of any kind permanently.
     ObjectUid
 );
 
-/// A point in the one revision space that Jobs and Pods share.
+/// A point in the revision sequence that Jobs and Pods share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 

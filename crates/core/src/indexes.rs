@@ -1,7 +1,7 @@
-//! Sets of completion indexes and their text form (`1,3-5,7`), as `status.completedIndexes` carries them.
+//! Sets of completion indexes and their text form (`1,3-5,7`), as `status.completedIndexes` contains them.
 //!
-//! Two readers on purpose: the controller must get on with whatever a status holds (`read_tolerant`), while
-//! validation must name what is wrong (`read_strict`).
+//! There are two readers on purpose: the controller must accept any content of a status (`read_tolerant`), while
+//! validation must report what is wrong (`read_strict`).
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use thiserror::Error;
 
 use crate::ids::CompletionIndex;
 
-/// A set of indexes kept as intervals: a Job of 2^31 completions with one gap costs two intervals.
+/// A set of indexes stored as intervals: a Job of 2^31 completions with one gap costs two intervals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexSet(RangeSetBlaze<u32>);
 
-/// Why a text is not a list of indexes. The wording is part of the API.
+/// Why a text is not a valid list of indexes. The wording is part of the API.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IndexTextError {
     #[error(
@@ -53,7 +53,7 @@ impl IndexSet {
         self.0.insert(index)
     }
 
-    /// Returns whether the index was there.
+    /// Returns whether the index was present.
     pub fn remove(&mut self, index: CompletionIndex) -> bool {
         self.0.remove(index)
     }
@@ -62,12 +62,12 @@ impl IndexSet {
         self.0.contains(index)
     }
 
-    /// The lowest number from `start` on that is not in the set.
+    /// The lowest number, starting at `start`, that is not in the set.
     pub fn first_absent_from(&self, start: u32) -> u32 {
         self.0.range_at(start).map_or(start, |range| range.end().saturating_add(1))
     }
 
-    /// The number that has so many smaller ones which are not in the set, and is not in it itself.
+    /// The number outside the set that has exactly `smaller` smaller numbers outside the set.
     pub fn absent(&self, smaller: u32) -> u32 {
         let mut at = smaller;
         for (first, last) in self.intervals() {
@@ -114,7 +114,7 @@ impl IndexSet {
         }
     }
 
-    /// Reads what a status holds, skipping what makes no sense, up to `limit`. Never fails (IDXFMT-2).
+    /// Reads the list of a status up to `limit` and skips invalid parts. Never fails (IDXFMT-2).
     pub fn read_tolerant(text: &str, limit: u32) -> Self {
         let mut set = Self::new();
         for part in text.split(',') {
@@ -142,7 +142,7 @@ impl IndexSet {
         set
     }
 
-    /// Reads a list that must be right (IDXFMT-3).
+    /// Reads a list that must be valid (IDXFMT-3).
     pub fn read_strict(text: &str, limit: u32) -> Result<Self, IndexTextError> {
         let mut set = Self::new();
         for interval in strict_intervals(text, limit) {
@@ -173,8 +173,8 @@ impl FromIterator<CompletionIndex> for IndexSet {
     }
 }
 
-/// The intervals of a list that must be right, in order, without building a set (IDXFMT-3). Whoever only wants to
-/// know whether the list is right stops at the first error.
+/// The intervals of a list that must be valid, in order, without building a set (IDXFMT-3). A caller that only needs to
+/// know whether the list is valid stops at the first error.
 pub fn strict_intervals(
     text: &str,
     limit: u32,
@@ -208,7 +208,7 @@ pub fn interval(fragment: &str, limit: u32) -> Result<(CompletionIndex, Completi
     };
     let bounded = |text: &str| {
         let index = integer(text).ok_or_else(|| IndexTextError::NotAnInteger(text.to_owned()))?;
-        // It has no sign, so what is below `limit` fits.
+        // `integer` returns no negative number, so an index below `limit` fits.
         u32::try_from(index)
             .ok()
             .filter(|&index| index < limit)
@@ -222,7 +222,7 @@ pub fn interval(fragment: &str, limit: u32) -> Result<(CompletionIndex, Completi
     }
 }
 
-/// A decimal integer as the API reads one: an optional plus sign and leading zeros are fine, spaces are not.
+/// A decimal integer as the API reads one: an optional plus sign and leading zeros are allowed, spaces are not.
 fn integer(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(count_from_annotation(None), 0);
     }
 
-    /// Every pair of sets of the numbers below six, against bits of an integer.
+    /// Compares all pairs of subsets of the numbers below six with bit masks.
     /// IDXFMT-4.
     #[test]
     fn sets_of_intervals_are_sets() {

@@ -1,5 +1,5 @@
-//! The compact view of a Job: what a controller needs of it, decoded once, with the Pod template kept as the
-//! bytes that came in, so that fields we do not know survive.
+//! The compact view of a Job: the fields that a controller needs, decoded once. The Pod template is kept as the
+//! original bytes, so that unknown fields survive.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::selector::Selector;
 use crate::time::Timestamp;
 use crate::view::{ViewError, null_default, required_uid, revision};
 
-/// `spec.managedBy` of Jobs that are ours although they carry the field.
+/// The value of `spec.managedBy` that names the built-in controller: such Jobs are ours although the field is set.
 pub const RESERVED_MANAGER: &str = "kubernetes.io/job-controller";
-/// The label by which a Job selects its Pods, unless a selector was given for it.
+/// The label by which a Job selects its Pods, unless its creator specified a selector.
 pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
-/// That, and its name in older releases.
+/// That label, and its name in older releases.
 const CONTROLLER_UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"];
-/// Retries when `backoffLimit` is not given (DEFAULT-2).
+/// The number of retries if `backoffLimit` is not set (DEFAULT-2).
 pub const DEFAULT_BACKOFF_LIMIT: i32 = 6;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ impl PartialEq for Template {
 pub enum CompletionMode {
     NonIndexed,
     Indexed,
-    /// From a newer API: such a Job is left alone, with an event that says so (SYNC-8).
+    /// A mode of a newer API: Pods of the Job are neither created nor counted, and an Event says so (SYNC-8).
     Unknown(CompactString),
 }
 
@@ -85,17 +85,17 @@ impl JobSpec {
         self.completion_mode == CompletionMode::Indexed
     }
 
-    /// REPL-2: replace a Pod only once it is fully terminal.
+    /// REPL-2: replace a Pod only once its phase is terminal.
     pub fn waits_for_terminal_phase(&self) -> bool {
         self.pod_replacement_policy == PodReplacementPolicy::Failed || self.pod_failure_policy.is_some()
     }
 
-    /// `spec.completions` as the bound of valid indexes; 0 when absent or nonsense.
+    /// `spec.completions` as the bound of valid indexes; 0 if absent or negative.
     pub fn index_limit(&self) -> u32 {
         self.completions.and_then(|completions| u32::try_from(completions).ok()).unwrap_or(0)
     }
 
-    /// Whether each index has a budget of failures of its own (BLPI).
+    /// Whether each index has its own limit of failures (BLPI).
     pub fn limits_each_index(&self) -> bool {
         self.is_indexed() && self.backoff_limit_per_index.is_some()
     }
@@ -160,7 +160,7 @@ fn str_is_empty(text: &Arc<str>) -> bool {
 pub struct Condition {
     #[serde(rename = "type", default, deserialize_with = "null_default")]
     pub kind: CompactString,
-    /// "True", "False", "Unknown"; anything else is kept and is not true.
+    /// "True", "False", "Unknown"; any other text is kept and does not mean true.
     #[serde(default, deserialize_with = "null_default")]
     pub status: CompactString,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -198,7 +198,7 @@ impl JobStatus {
         self.true_condition(kind).is_some()
     }
 
-    /// The condition that names the outcome: the first of Complete and Failed that is True.
+    /// The condition that states the verdict: the first of Complete and Failed that is True.
     pub fn terminal_condition(&self) -> Option<&Condition> {
         self.conditions.iter().find(|condition| {
             (condition.kind == condition::COMPLETE || condition.kind == condition::FAILED) && condition.is_true()
@@ -216,7 +216,7 @@ impl JobStatus {
 }
 
 impl JobView {
-    /// MANAGED-1, seen from a controller that serves `own` (None: the built-in name).
+    /// MANAGED-1, for a controller that reconciles Jobs managed by `own` (None: the built-in name).
     pub fn is_managed_by(&self, own: Option<&str>) -> bool {
         match (self.spec.managed_by.as_deref(), own) {
             (None | Some(RESERVED_MANAGER), None) => true,
@@ -225,8 +225,9 @@ impl JobView {
         }
     }
 
-    /// Whether nobody has accounted for this Job, edited its spec or told it to go: there are no Pods but those that a
-    /// controller makes of this very spec. A selector that the Job did not make for itself may match older ones.
+    /// Whether no controller has accounted for this Job and no user has edited its spec or deleted it: its only Pods
+    /// are those that a controller creates from this spec. A selector that the API did not generate for the Job may
+    /// match older Pods.
     pub fn is_untouched(&self) -> bool {
         self.generation <= 1
             && !self.deleting
@@ -234,7 +235,7 @@ impl JobView {
             && CONTROLLER_UID_LABELS.iter().any(|label| self.selects_itself_by(label))
     }
 
-    /// Whether the selector is the one that the API gives a Job, under this label.
+    /// Whether the selector is the one that the API generates for a Job, with this label.
     pub fn selects_itself_by(&self, label: &str) -> bool {
         let Selector { match_labels, match_expressions } = &self.spec.selector;
         match_expressions.is_empty()
@@ -319,7 +320,7 @@ impl WireJob<'_> {
         let template = serde_json::from_str::<Option<WireTemplate>>(spec.template.get())
             .map_err(|source| ViewError::field("Job", &name, "spec.template", &source))?
             .unwrap_or_default();
-        // DEFAULT-1: a work queue has a parallelism and no completions; with neither there is one of each.
+        // DEFAULT-1: a work queue has a parallelism and no completions; if neither is set, both are 1.
         let (parallelism, completions) = match (spec.parallelism, spec.completions) {
             (None, None) => (1, Some(1)),
             (parallelism, completions) => (parallelism.unwrap_or(1), completions),

@@ -1,4 +1,4 @@
-//! The Job's rules, pure: no clock, no randomness, no async, no I/O.
+//! The rules of Jobs, as pure code: no clock, no randomness, no async, no I/O.
 
 pub mod accounting;
 pub mod backoff;

@@ -1,11 +1,12 @@
-//! Known bugs, put back on purpose. The simulator proves that it would notice each of them.
+//! Known bugs that the simulator puts back on purpose, to prove that it would detect each of them.
 //!
-//! Production code is instantiated with [`Sound`], for which every question below is the constant `false`: the
-//! compiler removes the broken paths. Only the simulator instantiates anything else.
+//! Production code is instantiated with [`Sound`], for which every query below is the constant `false`: the compiler
+//! removes the broken paths. Only the simulator instantiates anything else.
 
 use std::fmt::Debug;
 
-/// A bug that somebody once had, or that the design exists to prevent. Numbers are scenarios of the fault matrix.
+/// A bug that an implementation once had, or that the design exists to prevent. Numbers are scenarios of the fault
+/// matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bug {
     /// S01: act on a Job that is newer than the Pods.
@@ -14,107 +15,107 @@ pub enum Bug {
     GateIgnoresCounters,
     /// The gate does not notice that another leader has recorded Pods.
     GateIgnoresUncounted,
-    /// S02: after a conflict, send the stale ledger again with the new resourceVersion.
+    /// S02: after a conflict, send the stale status again with the new resourceVersion.
     RetryStaleStatus,
-    /// S03: tally a recorded Pod although its finalizer is still there.
+    /// S03: tally a recorded Pod although its finalizer is still present.
     TallyBeforeRelease,
     /// S05: forget the Pods this process has just created.
     ForgetOwnCreations,
-    /// S08: nobody releases the Pods of a Job that is gone.
+    /// S08: the Pods of a Job that is gone are never released.
     NoOrphanSweep,
-    /// S10: a finished Job is skipped though a Pod still holds the finalizer.
+    /// S10: a finished Job is skipped although a Pod still has the finalizer.
     NoFinishedSweep,
-    /// S11: finish although the cap left Pods unrecorded.
+    /// S11: finish although the limit of recorded UIDs left Pods unrecorded.
     FinishWithBacklog,
-    /// S18: a Pod recorded as failed is recorded again when it turns out Succeeded.
+    /// S18: a Pod recorded as failed is recorded again when its phase becomes Succeeded.
     ClassificationNotSticky,
-    /// S20: report no active Pods while waiting out a back-off.
+    /// S20: report no active Pods during a back-off.
     ActiveZeroInBackoff,
-    /// S26: write the terminal condition while Pods still terminate.
+    /// S26: write the terminal condition while Pods are still terminating.
     FinishWhileTerminating,
     /// S27: forget the deletions of this pass when writing live counts.
     ForgetOwnDeletions,
     /// S32: no deadline timer after a restart.
     NoDeadlineTimer,
-    /// S33: wait for an event after a conflict.
+    /// S33: after a conflict, wait for a watch event instead of retrying.
     NoRetryAfterConflict,
-    /// S34: back-off lives in memory only and is lost with it.
+    /// S34: the back-off is kept in memory only and is lost at a restart.
     BackoffForgottenAtRestart,
-    /// H2: removal does not finish what a crashed leader began.
+    /// H2: a removal that a crashed leader began is not finished.
     RemovalNotResumed,
-    /// H3: release by name, whoever has the name now.
+    /// H3: release by name, regardless of which Pod has the name now.
     NoUidGuard,
-    /// A release this process made is not believed until the stream shows it.
+    /// A release that this process made is disregarded until the stream shows it.
     NoOverlay,
-    /// The status is written whatever the Job's revision is by now.
+    /// The status is written regardless of the Job's current revision.
     UnconditionalStatus,
-    /// The finalizer goes before the record is durable.
+    /// The finalizer is removed before the record is durable.
     ReleaseBeforeRecord,
-    /// A relist may show an older world than the one already seen.
+    /// A relist may replace the known state with an older one.
     ViewGoesBack,
     /// H4: a clock that stepped back writes a completionTime before the startTime.
     CompletionBeforeStart,
-    /// S15: one refused Pod holds up the whole Job.
+    /// S15: one refused request for a Pod blocks the whole Job.
     RefusalBlocksJob,
-    /// The answer to the removal of the last finalizer is taken for the Pod's newest state, though the Pod is gone and
-    /// the answer shows an older revision.
+    /// The response to the removal of the last finalizer is taken as the Pod's newest state, although the Pod is gone
+    /// and the response shows an older revision.
     AnswerOutlivesPod,
-    /// A missing Job is taken for a deleted one before the Job stream has caught up (H5).
+    /// A missing Job is taken as deleted before the Job stream has caught up (H5).
     OrphanWithoutGate,
-    /// Pods are let go or removed by a Job older than they are: the gate, the other way round.
+    /// Pods are released or removed on the basis of a Job older than they are: the gate in the other direction.
     StaleJobJudges,
-    /// I14: what another leader has counted since is made again.
+    /// I14: Pods that another leader has counted since are created again.
     StaleJobCreates,
     /// H6: a Job is deleted by a local clock that runs ahead.
     TtlTrustsLocalClock,
     /// G1: an owner that no stream has shown is taken to be gone.
     CollectsUnlooked,
-    /// G1: what has the name by now is deleted, whatever it is.
+    /// G1: an object is deleted by name, regardless of which object has the name now.
     CollectsByName,
-    /// G4: a Pod is removed before it is on record that it has failed.
+    /// G4: a Pod is removed before its failure is stored.
     RemovesUntold,
-    /// G4: a node that a list lacks is taken to be gone.
+    /// G4: a node that is missing from a list is taken to be gone.
     NodeNotLookedFor,
-    /// G2: what was given away and is not seen yet is given away again.
+    /// G2: resources that were assigned, and that the stream does not show yet, are assigned again.
     ForgetsAssumed,
-    /// G5: a node reports whatever the Pod is by now.
+    /// G5: a node reports a status regardless of the Pod's current state.
     ReportsBlindly,
-    /// G3: what was told to go is taken to be gone.
+    /// G3: an object whose deletion was requested is taken to be gone.
     NamespaceTooSoon,
-    /// G6: a service account that goes is not missed.
+    /// G6: a deleted service account is not created again.
     AccountMadeOnce,
-    /// G6: a certificate that was changed stays so.
+    /// G6: a certificate that was changed is not repaired.
     CertificateNotRepaired,
-    /// G7: a Job is started by an old view of its CronJob.
+    /// G7: a Job is created from an old view of its CronJob.
     CronTrustsItsView,
-    // From here on: wrong verdicts, wrong times, off by one.
-    /// A Job is complete one success short.
+    // From here on: wrong verdicts, wrong times, off-by-one errors.
+    /// A Job completes one success short.
     CompleteOneShort,
-    /// An Indexed Job is complete though an index is missing.
+    /// An Indexed Job completes although an index is missing.
     CompleteIndexMissing,
-    /// A Job is complete while Pods of it run.
+    /// A Job completes while some of its Pods run.
     CompleteWhileActive,
     /// A success policy is met one index short of its count.
     SuccessCountOneShort,
-    /// A success policy is met by any of its indexes, not all.
+    /// A success policy is met by any of its indexes, not only by all of them.
     SuccessByAnyIndex,
-    /// A success policy is never looked at.
+    /// A success policy is never evaluated.
     SuccessPolicyForgotten,
-    /// A success policy that is met outweighs a failure.
+    /// A success policy that is met takes precedence over a failure.
     SuccessBeatsFailure,
-    /// A failure that is to be ignored counts.
+    /// A failure that a rule ignores is counted.
     IgnoreCounts,
-    /// A failure that a rule says counts is ignored.
+    /// A failure that a rule counts is ignored.
     CountIgnores,
-    /// A failure that is to fail its index merely counts.
+    /// A failure that must fail its index is only counted.
     FailIndexCounts,
-    /// A failure that is to fail the Job merely counts.
+    /// A failure that must fail the Job is only counted.
     FailJobCounts,
-    /// `In` means the exit codes that are not listed.
+    /// `In` matches the exit codes that are not listed.
     ExitCodesInverted,
-    /// Of several rules that match the last decides.
+    /// If several rules match, the last one decides.
     LastRuleWins,
-    /// A rule for a condition matches whatever its status is.
+    /// A rule for a condition matches regardless of the condition's status.
     ConditionStatusIgnored,
     /// A Job fails one failure too early.
     BackoffLimitEarly,
@@ -126,15 +127,15 @@ pub enum Bug {
     IndexLimitEarly,
     /// An index fails one failure too late.
     IndexLimitLate,
-    /// As many failed indexes as are allowed are too many.
+    /// A Job fails when the number of failed indexes reaches the maximum, instead of when it exceeds it.
     MaxFailedIndexesReached,
-    /// A Job fails by its indexes before all of them are done.
+    /// A Job fails because of its indexes before all of them are done.
     FailedIndexesTooSoon,
     /// A Job completes although indexes have failed.
     FailedIndexesForgiven,
-    /// The replacement of a failed Pod is told of no failures.
+    /// The replacement of a failed Pod carries no failure counts.
     RetryCountsLost,
-    /// The replacement takes failures for ignored ones, and the other way round.
+    /// The replacement counts failures as ignored ones, and vice versa.
     RetryCountsMixed,
     /// A deadline is a second early.
     DeadlineEarly,
@@ -144,7 +145,7 @@ pub enum Bug {
     DeadlineFromCreation,
     /// A deadline runs while the Job is suspended.
     DeadlineWhileSuspended,
-    /// A Job that was active for too long fails for another reason.
+    /// A Job that exceeded its deadline fails with another reason.
     WrongReason,
     /// A suspended Job keeps its startTime.
     SuspendKeepsStart,
@@ -160,17 +161,17 @@ pub enum Bug {
     BackoffUncapped,
     /// A back-off counts from the creation of the failed Pod.
     BackoffFromCreation,
-    /// An index is tried again at once.
+    /// An index is retried without a back-off.
     IndexBackoffSkipped,
-    /// Pods are managed as before though the Job is decided.
+    /// Pods are created and removed as before although the verdict is decided.
     CreatesAfterVerdict,
-    /// A Job that is being deleted makes Pods.
+    /// A Job that is being deleted creates Pods.
     DeletedJobCreates,
-    /// A suspended Job makes Pods.
+    /// A suspended Job creates Pods.
     SuspendedJobRuns,
-    /// A work queue makes Pods after the first success.
+    /// A work queue creates Pods after the first success.
     WorkQueueGoesOn,
-    /// One Pod too many is wanted.
+    /// The wanted number of Pods is one too high.
     WantsOneMore,
     /// A scale-down removes one Pod too many.
     RemovesOneMore,
@@ -267,17 +268,17 @@ pub const BUGS: &[Bug] = &[
     Bug::FailureHasCompletionTime,
 ];
 
-/// Whether the code is as it should be.
+/// Which bugs the code contains.
 pub trait Soundness: Copy + Debug + Send + 'static {
     fn has(self, bug: Bug) -> bool;
 
-    /// Send a status although our own rules would refuse it, to see whether the server's do.
+    /// Send a status although our own rules would refuse it, to test whether the server's rules do.
     fn tolerates_invalid_status(self) -> bool {
         false
     }
 }
 
-/// What production runs.
+/// The implementation without bugs, which production runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sound;
 

@@ -1,8 +1,9 @@
-//! Names of Pods, chosen by the controller so that the same intention always has the same name.
+//! Names of Pods. The controller chooses them, so that the same intention always has the same name.
 //!
-//! A retry after an unknown outcome, or a second leader with the same view, meets AlreadyExists instead of making
-//! a second Pod. The suffix looks like the five random characters a client knows, but is a bijection of the
-//! attempt number keyed by the Job's UID: attempts of one Job never collide, and a name tells its attempt.
+//! A retry after an unknown outcome, or a second leader with the same view, receives AlreadyExists instead of creating
+//! a second Pod. The suffix looks like the five random characters that clients know, but it is a bijection of the
+//! attempt number, keyed by the Job's UID: attempts of one Job never collide, and the attempt can be computed from the
+//! name.
 
 use std::hash::{BuildHasher, Hash, Hasher as _};
 
@@ -13,9 +14,9 @@ use crate::ids::{CompletionIndex, JobUid};
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
-/// How many suffixes there are: 27^5. Attempts repeat beyond that, and then meet AlreadyExists.
+/// The number of suffixes: 27^5. Beyond that attempts repeat, and then receive AlreadyExists.
 pub const ATTEMPTS: u32 = 27u32.pow(SUFFIX as u32);
-/// The API server cuts a generateName prefix to this.
+/// The API server truncates a generateName prefix to this length.
 const PREFIX: usize = 58;
 
 /// The names of one Job's Pods.
@@ -29,7 +30,7 @@ pub struct PodNames {
 
 impl PodNames {
     pub fn new(uid: &JobUid, job: &str) -> Self {
-        // Stable for ever: two versions of Tally that lead one after the other must agree on names.
+        // Must never change: two versions of Tally that lead one after the other must agree on names.
         let mut hasher = Fnv::default();
         hasher.write(uid.to_string().as_bytes());
         let hash = hasher.finish();
@@ -45,7 +46,7 @@ impl PodNames {
         }
     }
 
-    /// The prefix a client sees as generateName (CREATE-1, VEC-35).
+    /// The prefix that a client sees as generateName (CREATE-1, VEC-35).
     pub fn prefix(&self, index: Option<CompletionIndex>) -> CompactString {
         prefix(&self.job, index)
     }
@@ -63,7 +64,7 @@ impl PodNames {
         name
     }
 
-    /// Which attempt this name is, if it is one of ours for that index.
+    /// The attempt number of this name, if it is one of ours for that index.
     pub fn attempt(&self, index: Option<CompletionIndex>, name: &str) -> Option<u32> {
         let suffix = name.strip_prefix(self.prefix(index).as_str())?.as_bytes();
         if suffix.len() != SUFFIX {
@@ -78,7 +79,7 @@ impl PodNames {
     }
 }
 
-/// The generateName of the Pod, cut as the API server cuts it before it adds a suffix.
+/// The generateName of the Pod, truncated as the API server truncates it before it adds a suffix.
 fn prefix(job: &str, index: Option<CompletionIndex>) -> CompactString {
     let mut prefix = generate_name(job, index);
     prefix.truncate(prefix.floor_char_boundary(PREFIX));
@@ -119,7 +120,7 @@ impl std::hash::Hasher for Fnv {
     }
 }
 
-/// The hash by which tables here find names and UIDs. Fixed, so that a run repeats.
+/// The hash function of the tables keyed by names and UIDs. Its seed is fixed, so that a run is reproducible.
 pub(crate) fn table_hash<T: Hash + ?Sized>(value: &T) -> u64 {
     foldhash::fast::FixedState::with_seed(0x7a11).hash_one(value)
 }

@@ -1,4 +1,4 @@
-//! The compact view of a Pod: the few facts the Job rules look at, decoded without building the whole object.
+//! The compact view of a Pod: the few fields that the Job rules use, decoded without building the whole object.
 
 use compact_str::CompactString;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use crate::selector::Labels;
 use crate::time::{Span, Timestamp};
 use crate::view::{ViewError, null_default, required_uid, revision, text_map};
 
-/// Keeps a finished Pod from going away before it is counted.
+/// Prevents a finished Pod from being removed before it is counted.
 pub const TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 pub const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
 pub const FAILURE_COUNT_ANNOTATION: &str = "batch.kubernetes.io/job-index-failure-count";
@@ -39,7 +39,7 @@ pub struct PodView {
     pub name: CompactString,
     pub revision: Revision,
     pub created_at: Timestamp,
-    /// When deletion was asked for: deletionTimestamp less the grace period.
+    /// When deletion was requested: deletionTimestamp minus the grace period.
     pub deletion_asked_at: Option<Timestamp>,
     pub labels: Labels,
     pub controller: Option<ControllerRef>,
@@ -49,7 +49,7 @@ pub struct PodView {
     pub scheduled: bool,
     /// Condition Ready=True.
     pub ready: bool,
-    /// When Ready last changed, whatever it is now.
+    /// When Ready last changed, whatever its value is now.
     pub ready_changed_at: Option<Timestamp>,
     /// BACKOFF-6.
     pub finished_at: Timestamp,
@@ -57,7 +57,7 @@ pub struct PodView {
     pub failure_count: u32,
     pub ignored_failure_count: u32,
     pub restarts: Restarts,
-    /// Containers that ended with a code other than 0: regular ones first, then init containers.
+    /// Containers that ended with an exit code other than 0: regular ones first, then init containers.
     pub exits: SmallVec<[Exit; 1]>,
     /// Conditions as (type, status), in the Pod's order.
     pub conditions: SmallVec<[(CompactString, CompactString); 2]>,
@@ -84,7 +84,7 @@ pub struct Exit {
 pub struct ControllerRef {
     pub uid: JobUid,
     pub name: CompactString,
-    /// Exactly kind Job of batch/v1. Other controllers' Pods are never touched.
+    /// Exactly kind Job of batch/v1. Pods of other controllers are never touched.
     pub is_job: bool,
 }
 
@@ -271,7 +271,7 @@ impl WirePod<'_> {
             labels: meta.labels,
             controller: meta.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| {
                 ControllerRef {
-                    // An owner without UID is nobody we know, but it is an owner.
+                    // A reference without UID names no Job that we know, but the Pod has an owner.
                     uid: owner.uid.unwrap_or_else(|| JobUid::new("")),
                     name: owner.name,
                     is_job: owner.kind == "Job" && owner.api_version == "batch/v1",
@@ -308,8 +308,8 @@ impl WirePod<'_> {
     }
 }
 
-/// The latest finish of all containers and sidecars, if every one of them has finished (BACKOFF-6). Sidecars
-/// alone say nothing while no regular container has reported.
+/// The latest finish time of all containers and sidecars, if all of them have finished (BACKOFF-6). Sidecars alone are
+/// not sufficient while no regular container has reported.
 fn containers_finished_at<'a>(
     regular: impl Iterator<Item = &'a WireContainer>,
     sidecars: impl Iterator<Item = &'a WireContainer>,

@@ -1,4 +1,4 @@
-//! `spec.podFailurePolicy` and `spec.successPolicy`: what they say about a Pod or about a set of indexes.
+//! `spec.podFailurePolicy` and `spec.successPolicy`: their verdict on a Pod or on a set of indexes.
 
 use compact_str::CompactString;
 use serde::{Deserialize, Deserializer};
@@ -83,7 +83,7 @@ impl FailureAction {
     }
 }
 
-/// What the policy says of one Pod. `message` is there for FailJob only.
+/// The policy's verdict on one Pod. `message` is set for FailJob only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub action: FailureAction,
@@ -91,7 +91,7 @@ pub struct Verdict {
 }
 
 impl FailurePolicy {
-    /// PFP-2: the first rule that matches and whose action we know decides; None means "count it".
+    /// PFP-2: the first rule that matches and whose action is known decides; None means that the failure is counted.
     pub fn judge(&self, soundness: impl Soundness, pod: &PodView) -> Option<Verdict> {
         let by_rule = |(at, rule): (usize, &FailureRule)| {
             let action = FailureAction::parse(&rule.action)?;
@@ -105,7 +105,7 @@ impl FailurePolicy {
     }
 }
 
-/// What a mutant takes an action for.
+/// The action as a put-back bug changes it.
 fn bent(soundness: impl Soundness, action: FailureAction) -> FailureAction {
     match action {
         FailureAction::FailJob if soundness.has(Bug::FailJobCounts) => FailureAction::Count,
@@ -117,7 +117,7 @@ fn bent(soundness: impl Soundness, action: FailureAction) -> FailureAction {
 }
 
 impl FailureRule {
-    /// Why the rule matches, in the words of PFP-5.
+    /// Why the rule matches, in the wording of PFP-5.
     fn reason(&self, soundness: impl Soundness, pod: &PodView) -> Option<String> {
         if let Some(codes) = &self.on_exit_codes {
             // Only the final state of a container counts, never that of an earlier run of it (PFP-3).
@@ -166,7 +166,7 @@ pub struct SuccessRule {
 }
 
 impl SuccessPolicy {
-    /// SUCC-2: the number of the first rule that the completed indexes satisfy.
+    /// SUCC-2: the position of the first rule that the completed indexes satisfy.
     pub fn matched_rule(&self, soundness: impl Soundness, completed: &IndexSet, limit: u32) -> Option<usize> {
         if completed.is_empty() {
             return None;

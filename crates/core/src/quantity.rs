@@ -1,20 +1,20 @@
 //! Amounts of resources: `500m`, `1Gi`, `2e3`. Exact, never a floating-point number.
 //!
-//! A quantity is a whole number times a power of ten. The suffix a client wrote decides how the amount is written back:
-//! with decimal suffixes, with binary ones, or with an exponent. The canonical form has no fraction and the largest
-//! suffix that loses nothing.
+//! A quantity is a whole number times a power of ten. The suffix that a client wrote determines how the amount is
+//! written back: with decimal suffixes, with binary ones, or with an exponent. The canonical form has no fraction and
+//! the largest suffix that loses nothing.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Digits a number may have: more cannot be told apart by anyone, and this many times a thousand fit 128 bits.
+/// The maximum number of digits: more precision has no use, and this many digits times a thousand fit 128 bits.
 const MAX_DIGITS: usize = 35;
-/// Beyond this power of ten nothing can be compared or added, and nobody has that much.
+/// Beyond this power of ten amounts can be neither compared nor added, and no real amount is that large.
 const MAX_EXPONENT: i32 = 1000;
-/// The smallest unit, as a power of ten: what is finer is rounded up.
+/// The smallest unit, as a power of ten: finer amounts are rounded up.
 const NANO: i32 = -9;
-/// Numbers up to this many digits are taken as written by the reference, if they look canonical.
+/// The reference keeps a number of up to this many digits as written, if it looks canonical.
 const PLAIN_DIGITS: i32 = 18;
 
 #[derive(Clone, Copy, Debug)]
@@ -76,12 +76,12 @@ impl Quantity {
         self.scale >= 0 || power(-self.scale).is_some_and(|unit| self.mantissa % unit == 0)
     }
 
-    /// The whole number, a fraction rounded away from zero, at most what 64 bits hold.
+    /// The whole number, with a fraction rounded away from zero, limited to the range of 64 bits.
     pub fn value(&self) -> i64 {
         self.in_units(0)
     }
 
-    /// Thousandths, rounded and bounded likewise.
+    /// Thousandths, rounded and limited in the same way.
     pub fn milli_value(&self) -> i64 {
         self.in_units(-3)
     }
@@ -99,7 +99,7 @@ impl Quantity {
         }
     }
 
-    /// The sum, written in the way of the first unless that is zero. None if it has too many digits.
+    /// The sum, in the format of the first operand unless that is zero. None if it has too many digits.
     pub fn checked_add(&self, other: &Quantity) -> Option<Quantity> {
         let (scale, format) = (self.scale.min(other.scale), if self.is_zero() { other.format } else { self.format });
         let mantissa = self.mantissa_at(scale)?.checked_add(other.mantissa_at(scale)?)?;
@@ -124,7 +124,7 @@ impl Ord for Quantity {
         let scale = self.scale.min(other.scale);
         match (self.mantissa_at(scale), other.mantissa_at(scale)) {
             (Some(left), Some(right)) => left.cmp(&right),
-            // Only the one with the larger unit can be too large to write in the smaller.
+            // Only the operand with the larger unit can be too large to be expressed in the smaller unit.
             (None, _) => 0.cmp(&self.mantissa.signum()).reverse(),
             (_, None) => 0.cmp(&self.mantissa.signum()),
         }
@@ -174,7 +174,7 @@ impl fmt::Display for Quantity {
 }
 
 impl Quantity {
-    /// Not zero: the shortest whole number there is for it with an exponent that a suffix could stand for.
+    /// For an amount other than zero: its shortest whole number with an exponent that a suffix can express.
     fn in_thousands(&self) -> (i128, i32) {
         let (mut number, mut exponent) = (self.mantissa, self.scale);
         while number % 10 == 0 {
@@ -200,14 +200,14 @@ fn power(exponent: i32) -> Option<i128> {
     u32::try_from(exponent).ok().and_then(|exponent| 10_i128.checked_pow(exponent))
 }
 
-/// Drops decimal places, away from zero.
+/// Drops decimal places, rounding away from zero.
 fn round_up(number: i128, places: i32) -> i128 {
     let Some(unit) = power(places) else { return number.signum() };
     number / unit + if number % unit == 0 { 0 } else { number.signum() }
 }
 
-/// The amount, and whether the API writes it back as it was written: the reference keeps a text that looks canonical
-/// at a glance, even where it is not (`1.500`, `+1`).
+/// The amount, and whether the API writes it back unchanged: the reference keeps a text that looks canonical, even if
+/// it is not (`1.500`, `+1`).
 fn read(text: &str) -> Result<(Quantity, bool), QuantityError> {
     if text.is_empty() {
         return Err(QuantityError::Format);
@@ -254,7 +254,7 @@ fn read(text: &str) -> Result<(Quantity, bool), QuantityError> {
         Format::Decimal | Format::Exponent => {
             let scale = exponent.saturating_sub(places);
             let quantity = settled(shifted, scale, format);
-            // The canonical form may have more digits or a larger exponent, and has to be readable too.
+            // The canonical form may have more digits or a larger exponent, and must be readable too.
             if !quantity.is_zero() {
                 let (number, exponent) = quantity.in_thousands();
                 if number >= 10_i128.pow(MAX_DIGITS as u32) {
@@ -272,7 +272,7 @@ fn read(text: &str) -> Result<(Quantity, bool), QuantityError> {
     Ok((Quantity { mantissa: signed(quantity.mantissa), ..quantity }, plain))
 }
 
-/// Rounded up to the smallest unit there is.
+/// Rounded up to the smallest unit.
 fn settled(mantissa: i128, scale: i32, format: Format) -> Quantity {
     if scale >= NANO {
         return Quantity { mantissa, scale, format };
@@ -342,7 +342,7 @@ mod tests {
             ("-1.5", "-1500m"),
             ("-0", "0"),
             ("16Ei", "9223372036854775807"),
-            // The reference looks only twice at what seems canonical.
+            // The reference does not normalize a text that looks canonical.
             ("+1", "+1"),
             ("1.500", "1.500"),
         ] {
@@ -361,7 +361,7 @@ mod tests {
         let (most, more) = ("9".repeat(35), "9".repeat(36));
         assert!(Quantity::parse(&most).is_ok());
         assert_eq!(Quantity::parse(&more).map(|_| ()), Err(QuantityError::Number));
-        // What would be longer when it is written back.
+        // Amounts whose canonical form would be too long.
         assert_eq!(Quantity::parse(&format!("{most}e1")).map(|_| ()), Err(QuantityError::Number));
         assert!(Quantity::parse(&format!("{most}e3")).is_ok());
         assert_eq!(Quantity::parse("1000e1000").map(|_| ()), Err(QuantityError::Suffix));

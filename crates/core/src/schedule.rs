@@ -1,7 +1,7 @@
-//! When a CronJob is due: the five fields of cron, or a name for a usual schedule such as `@daily`, or `@every 1h30m`.
+//! When a CronJob is due: the five fields of cron, a descriptor such as `@daily`, or `@every 1h30m`.
 //!
-//! Reads the text and says what is wrong with it in the words clients know. A schedule is kept as sets of bits, from
-//! which the next time can be told without reading the text again (`times`).
+//! Parses the text and reports errors with the messages that clients know. A schedule is stored as bit sets, from which
+//! the next time is computed without parsing the text again (`times`).
 
 mod times;
 
@@ -30,10 +30,11 @@ pub struct Calendar {
     pub days_of_week: u64,
 }
 
-/// Set in a field that was written `*` or `?`. If both fields of days are restricted, either of them is enough.
+/// Set in a field that was written as `*` or `?`. If neither field of days has this bit, a match of either one is
+/// sufficient.
 pub const STAR: u64 = 1 << 63;
 
-/// A field of the five: its numbers, and the names that stand for some of them, in order from the lowest number.
+/// One of the five fields: its numbers, and the names that stand for some of them, in order from the lowest number.
 struct Field {
     numbers: RangeInclusive<u64>,
     names: &'static [&'static str],
@@ -50,10 +51,11 @@ const DAYS_OF_WEEK: Field = Field { numbers: 0..=6, names: &["sun", "mon", "tue"
 
 const EVERY: &str = "@every ";
 
-/// What clients are told of a zone that nothing follows. The reference stumbles over it and tells how it fell.
+/// The error for a time zone with nothing after it. The reference implementation panics there and returns the text of
+/// the panic.
 const NOTHING_AFTER_ZONE: &str = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
 
-/// The zone that is part of the text of a schedule, as it once could be, with what follows it.
+/// The time zone in the text of a schedule, an obsolete form, together with what follows it.
 fn written_zone(text: &str) -> Option<&str> {
     text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ="))
 }
@@ -101,12 +103,12 @@ fn calendar(text: &str) -> Result<Calendar, String> {
 }
 
 impl Field {
-    /// A list of ranges. Nothing between two commas is nothing, not an error.
+    /// A list of ranges. An empty part between two commas is ignored, not an error.
     fn read(&self, text: &str) -> Result<u64, String> {
         text.split(',').filter(|part| !part.is_empty()).try_fold(0, |bits, part| Ok(bits | self.range(part)?))
     }
 
-    /// `n`, `n-m`, `*` or `?`, each with a step if wanted. `n/step` goes on to the end.
+    /// `n`, `n-m`, `*` or `?`, each with an optional step. `n/step` continues to the highest number.
     fn range(&self, text: &str) -> Result<u64, String> {
         let (lowest, highest) = (*self.numbers.start(), *self.numbers.end());
         let mut parts = text.split('/');
@@ -164,7 +166,7 @@ impl Field {
     }
 }
 
-/// A number that is not negative. A plus sign and leading zeros are fine.
+/// A non-negative number. A plus sign and leading zeros are allowed.
 fn integer(text: &str) -> Result<u64, String> {
     let failed = |why: &str| format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}");
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -175,7 +177,7 @@ fn integer(text: &str) -> Result<u64, String> {
     u64::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}"))
 }
 
-/// Whether a time zone is known. Names are exact, as those of files are.
+/// Whether a time zone is known. Names must match exactly, like file names.
 pub fn location(name: &str) -> Result<(), String> {
     if matches!(name, "" | "UTC" | "Local") {
         return Ok(());
@@ -190,7 +192,7 @@ pub fn location(name: &str) -> Result<(), String> {
 }
 
 const SECOND: i64 = 1_000_000_000;
-/// The units of a duration, in nanoseconds. The micro sign and the Greek letter look the same and both are used.
+/// The units of a duration, in nanoseconds. The micro sign and the Greek letter look the same, and both are in use.
 const UNITS: [(&str, i64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -234,7 +236,7 @@ pub fn duration(text: &str) -> Result<i64, String> {
             return Err(format!("time: unknown unit {unit:?} in duration {text:?}"));
         };
         let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
-        // Digits that make less than a nanosecond of an hour make no difference.
+        // Digits that amount to less than a nanosecond, even of an hour, make no difference.
         let (part, scale) = fraction
             .bytes()
             .take(13)
@@ -246,7 +248,7 @@ pub fn duration(text: &str) -> Result<i64, String> {
     Ok(if negative { -total } else { total })
 }
 
-/// Takes from the front of a text what the test holds for.
+/// Removes the longest prefix whose characters pass the test, and returns it.
 fn take<'t>(text: &mut &'t str, test: impl Fn(char) -> bool) -> &'t str {
     let end = text.find(|letter| !test(letter)).unwrap_or(text.len());
     let (taken, rest) = text.split_at(end);

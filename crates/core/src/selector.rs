@@ -1,4 +1,4 @@
-//! Label selectors, as far as claiming Pods needs them.
+//! Label selectors, to the extent that claiming Pods needs them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::view::{null_default, text_map};
 
-/// Labels in sorted order. Few per Pod, so a sorted list beats a map.
+/// Labels in sorted order. A Pod has few of them, so a sorted list is cheaper than a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(Vec<(CompactString, CompactString)>);
 
@@ -32,7 +32,7 @@ impl FromIterator<(CompactString, CompactString)> for Labels {
     }
 }
 
-/// `LabelSelector`. One without any term matches nothing here: a Job whose selector is empty claims no Pod.
+/// `LabelSelector`. A selector without any term matches nothing here: a Job whose selector is empty claims no Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
@@ -66,7 +66,8 @@ impl Selector {
     }
 }
 
-/// As a list takes it. An operator that the API does not know is left out: the list shows more then.
+/// In the syntax of a list request. An operator that the API does not know is omitted: the list then contains more
+/// objects.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let labels = self.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
@@ -93,7 +94,7 @@ impl Requirement {
             "NotIn" => !listed(),
             "Exists" => value.is_some(),
             "DoesNotExist" => value.is_none(),
-            // The API refuses other operators; one from a newer API must not claim Pods by accident.
+            // The API refuses other operators; an operator of a newer API must not claim Pods by accident.
             _ => false,
         }
     }

@@ -1,11 +1,12 @@
-//! The rules a change of a Job's status must keep (STATUSVAL-1 to 28): a linter shared by both ends of a write.
+//! The rules that a change of a Job's status must keep (STATUSVAL-1 to 28): a linter shared by both ends of a write.
 //!
-//! The controller asks before it sends, so that a mistake of ours stops here with a rule's name; the API server asks
-//! before it stores, and answers with the same words. Many rules look only at updates that touch what they are about,
-//! so that an object which is already wrong can still be changed elsewhere.
+//! The controller runs it before it sends a status, so that a mistake of ours is stopped here with the id of a rule;
+//! the API server runs it before it stores the status, and responds with the same messages. Many rules apply only to
+//! updates that change the fields they are about, so that an object which is already invalid can still be changed
+//! elsewhere.
 //!
-//! Nothing is allocated while nothing is wrong and few Pods are uncounted, and index lists are read only when one of
-//! them has changed: this runs before every status write.
+//! Nothing is allocated as long as nothing is wrong and few Pods are uncounted, and index lists are parsed only if one
+//! of them has changed: this runs before every status write.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -18,10 +19,11 @@ use crate::indexes::{fragments, interval, strict_intervals};
 use crate::job::{JobSpec, JobStatus, Uncounted, condition};
 use crate::time::Timestamp;
 
-/// Up to this many UIDs are compared pair by pair: cheaper than hashing them, and without an allocation.
+/// Up to this many UIDs are compared pairwise: cheaper than hashing them, and without an allocation.
 const FEW_UIDS: usize = 16;
 
-/// Which rules the change from `old` to `new` breaks, in the order the API lists them. Empty: the change is fine.
+/// Which rules the change from `old` to `new` violates, in the order in which the API lists them. Empty: the change is
+/// valid.
 pub fn check(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Vec<FieldError> {
     let change = Change { spec, old, new, was: Marks::of(old), is: Marks::of(new) };
     let mut errors = Vec::new();
@@ -35,7 +37,7 @@ pub fn check(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Vec<FieldError
     errors
 }
 
-/// What the conditions of a status say. Of several conditions of one type, any that is True counts.
+/// What the conditions of a status state. If a type occurs several times, one condition that is True is sufficient.
 #[derive(Clone, Copy, Default)]
 struct Marks {
     complete: bool,
@@ -43,7 +45,7 @@ struct Marks {
     failure_target: bool,
     success_criteria_met: bool,
     suspended: bool,
-    /// Suspended=False, said explicitly.
+    /// Suspended=False, set explicitly.
     resumed: bool,
 }
 
@@ -81,7 +83,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// 1 and 2: whatever the update touches, the numbers and UIDs themselves must make sense.
+    /// 1 and 2: whatever the update changes, the numbers and UIDs themselves must be valid.
     fn check_values(&self, errors: &mut Vec<FieldError>) {
         let new = self.new;
         for (field, count) in [
@@ -100,7 +102,7 @@ impl Change<'_> {
         check_uncounted(new.uncounted(), errors);
     }
 
-    /// 3 to 9: which conditions and times go together.
+    /// 3 to 9: which conditions and times may occur together.
     fn check_outcome(&self, errors: &mut Vec<FieldError>) {
         let Self { old, new, was, is, .. } = *self;
         let complete_changed = was.complete != is.complete;
@@ -159,7 +161,7 @@ impl Change<'_> {
         }
     }
 
-    /// 10 to 12: what a finished Job must have, and must have no more.
+    /// 10 to 12: what a finished Job must have, and what it must not have any more.
     fn check_finished(&self, errors: &mut Vec<FieldError>) {
         let Self { spec, old, new, .. } = *self;
         if !self.is.finished() {
@@ -169,7 +171,7 @@ impl Change<'_> {
         if (finished_now || old.active != new.active) && new.active > 0 {
             errors.push(invalid("STATUSVAL-10", "active", new.active, "active>0 is invalid for finished job"));
         }
-        // A Job that wants nothing and is suspended finishes without ever having started.
+        // A suspended Job with zero completions finishes without having started.
         let may_lack_start = spec.suspend && spec.completions == Some(0);
         if (finished_now || old.start_time != new.start_time) && new.start_time.is_none() && !may_lack_start {
             errors.push(required("STATUSVAL-11", "startTime", "startTime is required for finished job"));
@@ -272,7 +274,7 @@ impl Change<'_> {
         }
     }
 
-    /// 20 and 21: success and failure exclude each other, and success has its criteria.
+    /// 20 and 21: success and failure exclude each other, and success requires its criteria.
     fn check_success(&self, errors: &mut Vec<FieldError>) {
         let is = self.is;
         if is.success_criteria_met && is.failed {
@@ -292,7 +294,7 @@ impl Change<'_> {
         }
     }
 
-    /// 22 to 28: what may only ever go one way.
+    /// 22 to 28: what may change in one direction only.
     fn check_direction(&self, errors: &mut Vec<FieldError>) {
         let Self { spec, old, new, was, is } = *self;
         for (kind, withdrawn) in [
@@ -308,7 +310,8 @@ impl Change<'_> {
         if new.failed < old.failed {
             errors.push(invalid("STATUSVAL-23", "failed", new.failed, "cannot decrease the failed counter"));
         }
-        // An Indexed Job that is scaled down in tandem forgets the indexes that are now out of range.
+        // An Indexed Job whose completions and parallelism are scaled down together forgets the indexes that are now
+        // out of range.
         let elastic = spec.is_indexed() && spec.completions == Some(spec.parallelism);
         if new.succeeded < old.succeeded && !elastic {
             errors.push(invalid("STATUSVAL-24", "succeeded", new.succeeded, "cannot decrease the succeeded counter"));
@@ -377,7 +380,7 @@ fn check_uncounted(uncounted: &Uncounted, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// 17: where the two lists first meet. What cannot be read is passed over: its own rule names it.
+/// 17: the first index that is in both lists. Fragments that cannot be parsed are skipped: their own rule reports them.
 fn first_overlap(completed: &str, failed: &str, limit: u32) -> Option<u32> {
     let readable = |list| fragments(list).filter_map(move |fragment| interval(fragment, limit).ok());
     let (mut completed, mut failed) = (readable(completed), readable(failed));
@@ -434,7 +437,7 @@ fn time(at: Option<Timestamp>) -> String {
     at.map_or_else(|| "null".to_owned(), |at| format!("\"{at}\""))
 }
 
-/// As the API prints it: with the names of the internal type, and every list present.
+/// As the API prints it: with the field names of the internal type, and with every list present.
 fn uncounted_value(uncounted: &Uncounted) -> String {
     let list = |uids: &[PodUid]| {
         if uids.is_empty() {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::view::read_text;
 
-/// An instant in microseconds since 1970, negative before. The wire has whole seconds; fractions that a
-/// client sent are kept while validating and dropped when written.
+/// An instant in microseconds since 1970, negative before. Times on the wire are whole seconds; fractions that a client
+/// sent are kept during validation and dropped when the time is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -21,7 +21,7 @@ pub struct Span(i64);
 const MICROS: i64 = 1_000_000;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
-/// What four digits of a year can say: from 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
+/// The range that a four-digit year can express: from 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
 const FIRST: Timestamp = Timestamp::from_seconds(-62_167_219_200);
 const LAST: Timestamp = Timestamp::from_seconds(253_402_300_799);
 
@@ -42,12 +42,13 @@ impl Timestamp {
         self.0.div_euclid(1_000)
     }
 
-    /// As the wire will carry it: whole seconds, rounded down.
+    /// As it is written on the wire: whole seconds, rounded down.
     pub const fn truncated(self) -> Self {
         Self::from_seconds(self.seconds())
     }
 
-    /// Reads an RFC 3339 time, and nothing that merely looks like one: what we accept, the API server accepts too.
+    /// Reads an RFC 3339 time and rejects everything that is merely similar: what we accept, the API server accepts
+    /// too.
     pub fn parse(text: &str) -> Result<Self, String> {
         parse_rfc3339(text.as_bytes())
             .ok_or_else(|| format!("{text:?} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"))
@@ -77,7 +78,7 @@ fn parse_rfc3339(text: &[u8]) -> Option<Timestamp> {
     (FIRST.0..=LAST.0).contains(&seconds.checked_mul(MICROS)?).then(|| Timestamp(seconds * MICROS + micros))
 }
 
-/// Of digits only; the callers pass two or four.
+/// Accepts digits only; the callers pass two or four.
 fn number(digits: &[u8]) -> Option<i16> {
     digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i16::from(digit - b'0')))
 }
@@ -153,7 +154,7 @@ impl Sub for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Only saturation leads beyond the years the format can express.
+        // Only saturated values are outside the years that the format can express.
         let seconds = (*self).clamp(FIRST, LAST).seconds();
         let civil = EPOCH.saturating_add(SignedDuration::from_secs(seconds));
         write!(f, "{civil}Z")

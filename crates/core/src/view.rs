@@ -1,4 +1,4 @@
-//! Helpers shared by the decoders of views, and what they say about input they cannot use.
+//! Helpers shared by the decoders of views, and the error for input that cannot be decoded.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::ids::Revision;
 
-/// An object that cannot be viewed. Says which object and which part, so that a person can find it.
+/// An object that cannot be decoded into a view. Names the object and the field, so that a user can find it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("cannot read {kind} {name:?}: {problem}")]
 pub struct ViewError {
@@ -37,7 +37,7 @@ impl ViewError {
     }
 }
 
-/// The name of an object whose other parts do not decode, for the error message.
+/// The name of an object whose other fields cannot be decoded, for the error message.
 fn name_of(bytes: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {
@@ -59,7 +59,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A map of texts; `null` as a value is the empty text.
+/// A map of strings; a `null` value is the empty string.
 pub(crate) fn text_map<'de, D, M>(deserializer: D) -> Result<M, D::Error>
 where
     D: Deserializer<'de>,
@@ -69,7 +69,7 @@ where
     Ok(map.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect())
 }
 
-/// Reads a text and makes something of it, without keeping a copy of the text.
+/// Reads a string and converts it, without keeping a copy of the string.
 pub(crate) fn read_text<'de, D, T>(
     deserializer: D,
     expected: &'static str,
@@ -102,7 +102,7 @@ pub(crate) fn revision(kind: &'static str, name: &str, text: Option<&str>) -> Re
     })
 }
 
-/// A UID without which an object cannot be told from another of the same name.
+/// The UID, which is required: without it an object cannot be distinguished from another one of the same name.
 pub(crate) fn required_uid<T>(
     kind: &'static str,
     name: &str,

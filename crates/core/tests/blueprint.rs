@@ -28,7 +28,7 @@ fn body(template: &Value, pod: &NewPod) -> Value {
     serde_json::from_slice(&pod_body(&job(&template.to_string()), pod).unwrap()).unwrap()
 }
 
-/// Checks one part of the body; `null` expects that it is absent.
+/// Checks one part of the body; `null` means that it must be absent.
 #[track_caller]
 fn check(template: &Value, pod: &NewPod, pointer: &str, expected: &Value) {
     let body = body(template, pod);
@@ -199,7 +199,7 @@ fn create_5_failures_of_an_index_are_carried_on() {
         (Some(0), 0, json!({index: "0", failures: "0"})),
         (Some(2), 0, json!({index: "0", failures: "2"})),
         (Some(2), 1, json!({index: "0", failures: "2", ignored: "1"})),
-        // Only a Job that limits each index has either.
+        // Only a Job that limits each index has these annotations.
         (None, 1, json!({index: "0"})),
     ] {
         let pod = NewPod { failure_count, ignored_failure_count, ..indexed(0) };
@@ -244,7 +244,7 @@ fn a_key_given_twice_means_the_later_one_and_escaped_keys_are_read() {
     assert_eq!(body["metadata"]["labels"], json!({"x": "2"}));
 }
 
-/// The parts we do not open are not walked, so their depth does not matter.
+/// Parts that are not decoded are not traversed, so their depth does not matter.
 #[test]
 fn depth_of_a_template_has_no_limit() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

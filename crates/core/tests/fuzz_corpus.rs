@@ -1,4 +1,4 @@
-//! Replays what fuzzing has kept, with the toolchain and in the time of ordinary tests.
+//! Replays the fuzzing corpus, with the toolchain and in the time of ordinary tests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,10 +1,10 @@
-//! The ledger against a planner that keeps nothing: see `reference`.
+//! Compares the ledger with a planner that keeps no state: see `reference`.
 //!
-//! What is compared is everything a plan says: the next status, who is recorded in it, who is released, deleted and
-//! removed, which Pods are created under which names and with which counts of failures, and when to plan again. Where
-//! the rules leave a choice (which of more Pods than fit into a batch), any right one will do.
+//! Everything that a plan contains is compared: the next status, which Pods are recorded in it, which are released,
+//! deleted and removed, which Pods are created under which names and with which failure counts, and when to plan again.
+//! Where the rules leave a choice (which Pods, if more are due than fit into a batch), any correct one is accepted.
 
-// A test that cannot go on must stop.
+// A test that cannot continue must stop.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod reference;
@@ -29,11 +29,11 @@ use reference::arbitrary::{self, plain_facts, plain_job, plain_pod, uid};
 use reference::compare::{self, Memory, check_rules, fresh_ledger};
 use reference::world::{World, steps};
 
-/// How many Jobs are looked at once. Raise it to look further; a run takes time in proportion.
+/// The number of Jobs that are checked in one state. Raise it to search further; the time of a run grows in proportion.
 const CASES: u32 = 4_000;
-/// And how many lives of Jobs, of up to sixty events, each lived twice.
+/// The number of simulated lives of Jobs, of up to sixty events, each run twice.
 const LIVES: u32 = 1_200;
-/// Every run is the same run, and another number is another one.
+/// All runs are identical; another seed gives another run.
 const SEED: u64 = 1;
 
 fn try_all<S: Strategy>(
@@ -59,7 +59,7 @@ fn holds<S: Strategy>(cases: u32, strategy: &S, property: impl Fn(S::Value) -> R
     }
 }
 
-/// Counts what the cases were about: a generator that no longer meets something must not go unnoticed.
+/// Counts what the cases contained: a generator that no longer produces something must not go unnoticed.
 #[derive(Default)]
 struct Met(RefCell<BTreeMap<&'static str, u32>>);
 
@@ -92,14 +92,14 @@ impl Met {
     }
 }
 
-/// When no write at all can pass: the server lets nobody withdraw either condition (STATUSVAL-22, STATUSVAL-27), nor have
-/// both (STATUSVAL-20).
+/// When no write at all can succeed: the server allows neither condition to be withdrawn (STATUSVAL-22, STATUSVAL-27),
+/// nor both to be present (STATUSVAL-20).
 fn contradicts_itself(old: &JobStatus) -> bool {
     old.is_true(condition::SUCCESS_CRITERIA_MET) && old.is_true(condition::FAILURE_TARGET)
 }
 
-/// A Pod that is listed as ended, runs all the same, and is newer than the Job as we see it: it is let go because it is
-/// listed, and from then on no longer the first to be removed. Nobody but a hand in the status makes such a Pod.
+/// A Pod that is listed as ended, still runs, and is newer than our view of the Job: if it is released because it is
+/// listed, it is from then on no longer the first to be removed. Only a status edited by hand leads to such a Pod.
 fn runs_though_listed(facts: &Facts) -> bool {
     let lists = facts.job.status.uncounted();
     let listed = |pod: &PodView| lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid);
@@ -107,12 +107,12 @@ fn runs_though_listed(facts: &Facts) -> bool {
     facts.pods.iter().any(|pod| pod.is_active() && listed(pod) && newer(pod))
 }
 
-/// Whether the status that the ledger plans from these facts must pass the rules of the server (I13).
+/// Whether the status that the ledger plans from these facts must satisfy the rules of the server (I13).
 pub fn may_be_written(facts: &Facts) -> bool {
     !contradicts_itself(&facts.job.status)
 }
 
-/// The first plan from these facts is the expected one, the server would take it, and there is no second (I10).
+/// The first plan from these facts is the expected one, the server would accept it, and there is no second one (I10).
 fn check_fresh<S: Soundness>(facts: &Facts, soundness: S, met: &Met) -> Result<(), String> {
     let expected = reference::plan(facts);
     let mut ledger = fresh_ledger(facts, soundness);
@@ -136,9 +136,9 @@ fn a_fresh_ledger_plans_what_the_rules_say_and_only_once() {
     met.at_least(CASES / 500);
 }
 
-/// Pacing is over, but no back-off need be.
+/// The pace of writes no longer delays anything, but a back-off may.
 const SHORTLY: Span = Span::from_seconds(2);
-/// Every wait is over.
+/// No delay is left.
 const MUCH_LATER: Span = Span::from_seconds(3 * 3600);
 
 #[test]
@@ -234,7 +234,7 @@ fn check_write_by_hand(facts: &Facts) {
     }
 }
 
-/// CONST-4, DEFECT-12: one Job must not send any number of requests at once.
+/// CONST-4, DEFECT-12: one Job must not send an unlimited number of requests at once.
 #[test]
 fn misfits_are_removed_so_many_at_a_time() {
     let job = plain_job(|spec, _| indexed(spec, 2, 2));
@@ -245,7 +245,7 @@ fn misfits_are_removed_so_many_at_a_time() {
     assert_eq!(plan.removals.len(), 2);
 }
 
-/// RM-1: two Pods are wanted, and there are two besides the misfit.
+/// RM-1: two Pods are wanted, and there are two in addition to the misfit.
 #[test]
 fn a_misfit_newer_than_the_job_costs_no_good_pod() {
     let job = plain_job(|spec, _| indexed(spec, 3, 2));
@@ -271,7 +271,8 @@ fn names_in_use_are_not_taken_again_where_their_numbers_wrap_around() {
     check_by_hand(&facts);
 }
 
-/// STATUSVAL-2. No server stores such lists, but whoever reads them should mend them: every write is refused otherwise.
+/// STATUSVAL-2. No server stores such lists, but a controller that reads them must repair them: otherwise every write
+/// is refused.
 #[test]
 fn a_uid_that_is_listed_twice_is_listed_once_in_the_next_write() {
     let job = plain_job(|spec, status| {
@@ -282,7 +283,7 @@ fn a_uid_that_is_listed_twice_is_listed_once_in_the_next_write() {
     check_write_by_hand(&plain_facts(job, vec![plain_pod(1, |pod| pod.phase = Phase::Succeeded)]));
 }
 
-/// STATUSVAL-7, STATUSVAL-25: null mends it, another time does not. Again nothing that a server stores.
+/// STATUSVAL-7, STATUSVAL-25: null repairs it, another time does not. No server stores this either.
 #[test]
 fn a_completion_time_without_complete_is_no_obstacle() {
     let job = plain_job(|_, status| {
@@ -301,8 +302,9 @@ fn a_completion_time_without_complete_is_no_obstacle() {
     check_write_by_hand(&plain_facts(job, vec![]));
 }
 
-/// STATUSVAL-24 lets `succeeded` fall while completions and parallelism are equal. A user who scales both down from five
-/// to two, and then parallelism to one, before the ledger has written anything, leaves a Job that no write can change.
+/// STATUSVAL-24 allows `succeeded` to decrease while completions and parallelism are equal. A user who scales both down
+/// from five to two, and then parallelism to one, before the ledger has written anything, must not leave a Job that no
+/// write can change.
 #[test]
 fn a_job_scaled_down_and_then_narrowed_can_still_be_written() {
     let job = plain_job(|spec, status| {
@@ -313,7 +315,8 @@ fn a_job_scaled_down_and_then_narrowed_can_still_be_written() {
     check_write_by_hand(&plain_facts(job, vec![]));
 }
 
-/// BLPI-2. The ledger believes them, mends the status, and goes on believing them: a success of such an index is lost.
+/// BLPI-2. The ledger must not act on them, not even after it has repaired the status: a success of such an index would
+/// be lost.
 #[test]
 fn failed_indexes_of_a_job_that_limits_none_mean_nothing() {
     let job = plain_job(|spec, status| {
@@ -329,7 +332,7 @@ fn failed_indexes_of_a_job_that_limits_none_mean_nothing() {
     ));
 }
 
-/// The stream shows the Pod, then the answer to its creation is lost: what became of it is known all the same.
+/// The stream shows the Pod, then the response to its creation is lost: the outcome is known nevertheless.
 #[test]
 fn a_pod_that_was_seen_settles_its_creation_though_the_answer_is_lost() {
     let job = plain_job(|spec, _| spec.parallelism = 2);
@@ -342,8 +345,8 @@ fn a_pod_that_was_seen_settles_its_creation_though_the_answer_is_lost() {
     assert_eq!(second.len(), 1, "the other of two is due");
 }
 
-/// Scaled down from five to two with three of them complete, then narrowed: `succeeded` must stay three (STATUSVAL-24),
-/// and the two that remain must be recorded all the same. Otherwise nobody ever lets go of their Pods.
+/// Scaled down from five to two with three indexes complete, then narrowed: `succeeded` must stay three (STATUSVAL-24),
+/// and the two remaining indexes must still be recorded. Otherwise their Pods are never released.
 #[test]
 fn indexes_are_recorded_though_the_number_of_successes_may_not_fall() {
     let job = plain_job(|spec, status| {
@@ -355,7 +358,7 @@ fn indexes_are_recorded_though_the_number_of_successes_may_not_fall() {
     check_by_hand(&plain_facts(job, vec![succeeded(1, 0), succeeded(2, 1)]));
 }
 
-/// METRIC-7 counts what the policy said of failures.
+/// METRIC-7 counts the policy's verdicts on failures.
 #[test]
 fn a_success_is_no_ignored_failure() {
     let job = plain_job(|spec, status| {
@@ -377,8 +380,8 @@ fn a_success_is_no_ignored_failure() {
     assert!(!plan.releases[0].ignored);
 }
 
-/// Somebody empties the status by hand: the Pod that was recorded and its completed index are both gone from it. The Pod
-/// still shows its finalizer, so it counts again.
+/// A user empties the status by hand: the recorded Pod and its completed index are both removed from it. The Pod still
+/// has its finalizer, so it counts again.
 #[test]
 fn a_success_counts_again_after_its_record_and_its_index_are_taken_away_at_once() {
     let job = plain_job(|spec, status| {

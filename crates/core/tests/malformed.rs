@@ -1,4 +1,4 @@
-//! Input nobody should send: it is understood by a rule, or refused with an error that says where. Nothing panics.
+//! Invalid input: a rule defines its meaning, or it is refused with an error that names the place. Nothing panics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,7 +21,7 @@ fn pod() -> Value {
     json!({"metadata": {"uid": "p-1", "namespace": "ns", "name": "pod", "resourceVersion": "7"}})
 }
 
-/// Sets the member at `path` (dots between names, numbers for places in lists).
+/// Sets the member at `path` (dots between names, numbers for positions in lists).
 fn with(mut object: Value, path: &str, value: Value) -> Value {
     let mut at = &mut object;
     for part in path.split('.') {
@@ -102,7 +102,7 @@ fn overlapping_lists_decode_and_are_read_as_far_as_they_make_sense() {
     assert_eq!(IndexSet::read_tolerant(&job.status.completed_indexes, job.spec.index_limit()).text(), "0-4");
     let failed = job.status.failed_indexes.as_deref().unwrap();
     assert_eq!(IndexSet::read_tolerant(failed, job.spec.index_limit()).text(), "2,3");
-    // Stored like that, it does not stop other changes.
+    // A stored status like this does not block other changes.
     assert_eq!(status_rules::check(&job.spec, &job.status, &job.status), []);
 }
 
@@ -422,7 +422,7 @@ fn fields_of_the_wrong_type_are_refused() {
     }
 }
 
-/// Every prefix of a valid text, and every text with one byte spoilt.
+/// Every prefix of a valid text, and every text with one corrupted byte.
 #[test]
 fn truncated_and_spoilt_text_is_refused_or_read_but_never_panics() {
     let whole_job = with(
@@ -459,7 +459,7 @@ fn truncated_and_spoilt_text_is_refused_or_read_but_never_panics() {
     }
 }
 
-/// Depth is no danger where we do not look, and an error where we do.
+/// Depth does no harm in parts that are not decoded, and is an error in parts that are.
 #[test]
 fn deep_nesting_does_not_overflow_the_stack() {
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));

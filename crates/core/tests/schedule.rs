@@ -1,4 +1,4 @@
-//! Schedules of CronJobs: which minutes a text means, and what is wrong with one that means none.
+//! Schedules of CronJobs: which minutes a text denotes, and the error of a text that is invalid.
 
 use proptest::prelude::*;
 use tally_core::schedule::{Calendar, STAR, Schedule, location};
@@ -108,7 +108,7 @@ fn what_is_wrong_is_said_in_the_words_clients_know() {
             "99999999999999999999 * * * *",
             "failed to parse int from 99999999999999999999: strconv.Atoi: parsing \"99999999999999999999\": value out of range",
         ),
-        // The first field that is wrong.
+        // The first invalid field is reported.
         ("60 x * * *", "end of range (60) above maximum (59): 60"),
         ("TZ=Mars/X 0 0 * * *", "provided bad location Mars/X: unknown time zone Mars/X"),
         ("TZ=../x 0 0 * * *", "provided bad location ../x: time: invalid location name"),
@@ -129,7 +129,7 @@ fn zones_are_known_by_their_exact_names() {
 }
 
 proptest! {
-    /// Whatever the text, it is read or refused; and what is read is within its field.
+    /// Every text is either parsed or refused, and what is parsed is within the range of its field.
     #[test]
     fn no_text_is_too_strange(text in "(TZ=[a-zA-Z/. ]{0,9} )?(@every [0-9.hms\u{b5}+-]{0,12}|[0-9*/?,a-zA-Z+ -]{0,24})") {
         if let Ok(Schedule::Calendar(calendar)) = Schedule::parse(&text) {

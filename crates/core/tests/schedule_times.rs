@@ -1,4 +1,4 @@
-//! When schedules are due: across changes of the clocks, ends of months and leap years.
+//! When schedules are due: across clock changes, ends of months and leap years.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn times_of_a_calendar() {
     check("0 0 29 2 *", "UTC", "2026-01-31T00:00:00Z", &["2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"]);
     check("0 0 29 2 *", "UTC", "2096-02-29T00:00:00Z", &["2104-02-29T00:00:00Z"]);
     check("0 12 * * mon-fri", "UTC", "2026-01-30T12:00:00Z", &["2026-02-02T12:00:00Z"]);
-    // Both fields of days restricted: either is enough. With a star, both must match.
+    // If both fields of days are restricted, either one is sufficient. With a star, both must match.
     check("0 0 13 * fri", "UTC", "2026-02-06T00:00:00Z", &["2026-02-13T00:00:00Z", "2026-02-20T00:00:00Z"]);
     check("0 0 13 * fri", "UTC", "2026-04-10T00:00:00Z", &["2026-04-13T00:00:00Z", "2026-04-17T00:00:00Z"]);
     check("0 0 */1 * fri", "UTC", "2026-04-10T00:00:00Z", &["2026-04-17T00:00:00Z"]);
@@ -81,14 +81,14 @@ fn times_around_a_change_of_the_clocks() {
             "2026-11-01T02:00:00-05:00",
         ],
     );
-    // Half an hour.
+    // A change of half an hour.
     check(
         "*/15 2 * * *",
         "Australia/Lord_Howe",
         "2026-10-03T14:00:00Z",
         &["2026-10-04T02:30:00+11:00", "2026-10-04T02:45:00+11:00", "2026-10-05T02:00:00+11:00"],
     );
-    // A midnight that does not come, and a day that does not.
+    // A midnight that does not exist, and a day that does not.
     check("0 0 * * *", "America/Santiago", "2026-09-05T12:00:00Z", &["2026-09-07T00:00:00-03:00"]);
     check("0 12 * * *", "Pacific/Apia", "2011-12-29T23:00:00Z", &["2011-12-31T12:00:00+14:00"]);
 }
@@ -146,7 +146,7 @@ fn field(lowest: u32, highest: u32) -> impl Strategy<Value = String> {
     prop_oneof![Just("*".to_owned()), numbers, (2_u32..9).prop_map(|step| format!("*/{step}"))]
 }
 
-/// By the definition: every minute is tried, and its local time looked at.
+/// By definition: the local time of every minute is tested.
 fn is_due(fields: &[String; 5], minute: i64, zone: &jiff::tz::TimeZone) -> bool {
     let local = zone.to_datetime(jiff::Timestamp::from_second(minute * 60).unwrap());
     let matches = |field: &str, lowest: i8, number: i8| match field.strip_prefix("*/") {

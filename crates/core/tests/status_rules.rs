@@ -1,4 +1,4 @@
-//! One table row for each way to break, and just not to break, a rule about changes of a Job's status.
+//! One table row for each way to violate, and just not to violate, a rule about changes of a Job's status.
 //!
 //! Statuses and specs are written in shorthand: a bare word is a condition that is True (`Failed=False` for another
 //! status), `field:value` is a field. `start` and `done` are the two times, in minutes; `uncounted` takes
@@ -47,7 +47,7 @@ fn status(shorthand: &str) -> JobStatus {
     serde_json::from_value(fields.into()).unwrap()
 }
 
-/// `''` stands for the empty text.
+/// `''` stands for the empty string.
 fn unquoted(text: &str) -> Value {
     if text == "''" { "".into() } else { text.into() }
 }
@@ -127,7 +127,7 @@ fn statusval_2_uncounted_uids_are_there_and_listed_once() {
     check("", "uncounted:a,a/", "uncounted:a,a/", &[(2, &format!("{path}.succeeded[1]: Duplicate value: \"a\""))]);
 }
 
-/// The limit between comparing in pairs and hashing makes no difference to what is found.
+/// The threshold between pairwise comparison and hashing makes no difference to the result.
 #[test]
 fn statusval_2_duplicates_are_found_in_lists_of_any_length() {
     for length in [15, 16, 17, 500] {
@@ -155,7 +155,7 @@ fn statusval_3_and_4_success_and_failure_exclude_each_other() {
     check("", COMPLETE, all, &[both, target, criteria[0], criteria[1]]);
     check("", "", "Complete=False FailureTarget Failed start:0", &[]);
     check("", "", "SuccessCriteriaMet Complete FailureTarget=False Failed=Unknown start:0 done:5", &[]);
-    // Already wrong, and the update is about something else: only the rules that always look complain.
+    // Already invalid, and the update is about something else: only the rules that always apply report an error.
     check("", all, &format!("{all} succeeded:1"), &criteria);
 }
 
@@ -254,7 +254,7 @@ fn statusval_13_and_15_completed_indexes_are_a_list_of_an_indexed_job() {
         "completedIndexes:3,3",
         &[(13, &completed("\"3,3\": error parsing completedIndexes: non-increasing order, previous: 3, current: 3"))],
     );
-    // Of a Job that is not Indexed both the list and its being there are wrong.
+    // For a Job that is not Indexed, both the content of the list and its presence are wrong.
     check(
         "",
         "",
@@ -327,7 +327,7 @@ fn statusval_17_no_index_is_both_completed_and_failed() {
     check(LIMITED, "failedIndexes:2", overlapping, &[(17, &text("2", 2))]);
     check(LIMITED, "completedIndexes:0-4", overlapping, &[(17, &text("2", 2))]);
     check(LIMITED, overlapping, &format!("{overlapping} active:1"), &[]);
-    // A part that cannot be read is passed over here.
+    // A fragment that cannot be parsed is skipped here.
     let unreadable = "failedIndexes: Invalid value: \"x,1\": \
                       error parsing failedIndexes: cannot convert string to integer for index: \"x\"";
     check(LIMITED, "", "completedIndexes:1 failedIndexes:x,1", &[(14, unreadable), (17, &text("x,1", 1))]);
@@ -373,7 +373,7 @@ fn statusval_22_terminal_conditions_stay() {
     check("", "FailureTarget", "FailureTarget=Maybe", &[(22, &text("FailureTarget"))]);
     check("", "FailureTarget", FAILED, &[]);
     check("", "Suspended", "", &[]);
-    // Of several conditions of one type any that is True counts (STATUSVAL-30).
+    // If a type occurs several times, one condition that is True is sufficient (STATUSVAL-30).
     check("", "FailureTarget", "FailureTarget=False FailureTarget", &[]);
 }
 
@@ -394,7 +394,7 @@ fn statusval_25_completion_time_stays() {
     let text = "completionTime: Invalid value: \"2026-01-01T10:06:00Z\": field is immutable";
     check("", COMPLETE, "SuccessCriteriaMet Complete start:0 done:6", &[(25, text)]);
     check("", COMPLETE, COMPLETE, &[]);
-    // A Job that is not Complete and yet has a completionTime can be repaired.
+    // A Job that is not Complete but has a completionTime can be repaired.
     check("", "start:0 done:5", "start:0", &[]);
 }
 
@@ -470,7 +470,7 @@ fn errors_come_in_the_order_the_api_lists_them() {
     );
 }
 
-/// A change of less than a second is a change, though the wire drops it; another zone is not one.
+/// A change of less than a second is a change, although the wire format drops it; another zone is not a change.
 #[test]
 fn times_are_compared_as_instants() {
     let at = |text: &str| JobStatus { start_time: Timestamp::parse(text).ok(), ..JobStatus::default() };

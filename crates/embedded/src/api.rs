@@ -29,7 +29,7 @@ impl Api for Embedded {
             return Err(Trouble::Broken(format!("the embedded cluster does not serve {}", stream.kind.plural)));
         };
         let options = match from {
-            // The newest state is never older than anything seen: this is the only replica.
+            // The newest state is never older than anything observed: this is the only replica.
             Start::State { .. } => WatchOptions { initial_events: Some(true), bookmarks: true, ..Default::default() },
             Start::Changes { after } => {
                 WatchOptions { from: Some(after.0), bookmarks: true, ..WatchOptions::default() }

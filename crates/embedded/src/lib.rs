@@ -1,4 +1,5 @@
-//! The controllers' door to the registry of the same process: the requests they would send over HTTP, without sockets.
+//! The registry of the same process as the API of the controllers: the requests that they would send over HTTP, without
+//! sockets.
 
 mod api;
 
@@ -18,7 +19,7 @@ pub fn resource(kind: Kind) -> Option<&'static Resource> {
     catalog::find(kind.group, kind.version, kind.plural)
 }
 
-/// The kinds that are kept: each once, though some can be reached in two ways.
+/// The kinds that are stored: each once, although some are served in two ways.
 pub fn kinds() -> Vec<Kind> {
     let mut storages = std::collections::BTreeSet::new();
     let kept = catalog::resources().iter().filter(|resource| !catalog::is_virtual(resource));

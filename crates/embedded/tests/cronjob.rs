@@ -18,7 +18,7 @@ fn crons() -> Box<dyn Controller> {
     Box::new(CronJobs::default())
 }
 
-/// What runs Jobs.
+/// The controllers that run Jobs.
 fn others() -> Vec<Box<dyn Controller>> {
     let jobs = JobController::new(Config::default());
     vec![Box::new(jobs), Box::new(Hollow::new(1))]
@@ -30,7 +30,7 @@ fn cluster() -> Cluster {
     Cluster::new(controllers)
 }
 
-/// The cluster's time begins at 22:13:20.
+/// The cluster's time starts at 22:13:20.
 fn cron(spec: &Value, run_for: &str) -> Value {
     let mut cron = json!({"metadata": {"name": "c"}, "spec": {"schedule": "* * * * *", "jobTemplate": {
         "metadata": {"labels": {"l": "m"}},
@@ -89,7 +89,7 @@ fn a_job_runs_every_minute_and_the_last_ones_are_kept() {
     assert_eq!(created(&cluster), 11);
     assert_eq!(cluster.list(Kind::JOB, "default").len(), 3, "successfulJobsHistoryLimit");
     assert_eq!(reasons(&cluster), BTreeSet::from(["SawCompletedJob", "SuccessfulCreate", "SuccessfulDelete"]));
-    // Suspended, it finishes what runs and starts nothing.
+    // While it is suspended, it finishes what runs and starts nothing.
     cluster.merge(Kind::CRON_JOB, "default", "c", &json!({"spec": {"suspend": true}}));
     cluster.pass(600);
     assert_eq!(created(&cluster), 11);
@@ -136,7 +136,7 @@ fn after_a_pause_the_last_missed_time_is_made_up_for_once() {
     }
 }
 
-/// Notes every Job there ever is: its name and its UID.
+/// Records every Job that ever exists: its name and its UID.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<BTreeSet<(String, String)>>>);
 
@@ -158,7 +158,7 @@ impl Controller for Recorder {
     }
 }
 
-/// Requests of the controller are lost, it is killed, its view is old, and there are several of it.
+/// Requests of the controller are lost, it is killed, its view is old, and several instances of it run.
 #[test]
 fn every_time_has_one_job_whatever_happens() {
     let mut runs = 0;

@@ -14,7 +14,7 @@ fn started() -> Cluster {
     Cluster::new(vec![Box::new(GarbageCollector::new(kinds()))])
 }
 
-/// A reference to an object as it was answered.
+/// A reference to an object as the API returned it.
 fn owner(kind: Kind, object: &Value, blocks: bool) -> Value {
     let meta = &object["metadata"];
     json!({
@@ -232,7 +232,7 @@ fn thousands_of_dependents_cost_one_request_each() {
     assert_eq!(cluster.log.len(), 2001);
 }
 
-/// A small generator of numbers: the cases must be the same every time.
+/// A small random number generator: the cases must be the same every time.
 struct Dice(u64);
 
 impl Dice {
@@ -242,7 +242,7 @@ impl Dice {
     }
 }
 
-/// What should be there: names, and the names of their owners.
+/// What should exist: names, and the names of their owners.
 #[derive(Debug, Default, PartialEq)]
 struct Model(BTreeMap<String, BTreeSet<String>>);
 
@@ -276,7 +276,7 @@ impl Model {
     }
 }
 
-/// Requests are refused, lost before or after they were carried out; streams fall behind; the collector is replaced.
+/// Requests are refused, or lost before or after they are carried out; streams fall behind; the collector is replaced.
 #[test]
 fn whatever_goes_wrong_the_right_objects_stay() {
     for seed in 0..24 {

@@ -1,4 +1,4 @@
-//! The harness itself: a controller hears everything, in order, and time stands still until it is told to pass.
+//! The harness itself: a controller receives all input, in order, and time advances only on request.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -8,7 +8,7 @@ use support::{Cluster, kinds};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Request, RequestId, Stream, Verb};
 
-/// Copies every ConfigMap `x` to `x-copy`, a minute after it sees it.
+/// Copies every ConfigMap `x` to `x-copy`, a minute after it observes it.
 #[derive(Default)]
 struct Copier {
     complete: bool,

@@ -1,5 +1,5 @@
-//! Hollow nodes on the real registry: what they write is accepted and kept as they mean it, and Jobs get their Pods
-//! through every way a Pod can end.
+//! Hollow nodes on the real registry: their writes are accepted and stored as intended, and Jobs get their Pods through
+//! every way in which a Pod can end.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -132,7 +132,7 @@ fn deleted_pods_end_and_go() {
             assert_eq!(phase(&cluster, name), expected, "{name}");
         }
     }
-    // Held by a finalizer, it can still be looked at.
+    // A Pod with a finalizer can still be read.
     let mut held = pod("held", &[("run-for", "1h")]);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     cluster.create(Kind::POD, "default", &held);
@@ -162,7 +162,7 @@ fn a_lost_node_is_silent() {
     assert_eq!(phase(&cluster, "p"), "gone");
 }
 
-/// What becomes of a Job in ten minutes: succeeded, failed, conditions that hold.
+/// The result of a Job after ten minutes: succeeded, failed, conditions that are True.
 fn check(spec: Value, policy: &str, annotations: &[(&str, &str)], expected: (i64, i64, &str)) {
     let mut cluster = Cluster::new(vec![jobs(), hollow()]);
     cluster.create(Kind::JOB, "default", &job(spec.clone(), policy, annotations));

@@ -28,7 +28,7 @@ fn configmap(cluster: &Cluster, namespace: &str, name: &str, finalizers: &[&str]
     cluster.create(Kind::CONFIG_MAP, namespace, &object);
 }
 
-/// Deletes it, and lets the time pass that it is left alone.
+/// Deletes it, and waits for the time during which it is left alone.
 fn end(cluster: &mut Cluster, name: &str) {
     cluster.delete(Kind::NAMESPACE, "", name, &Value::Null);
     cluster.pass(5);

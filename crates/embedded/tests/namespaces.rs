@@ -1,4 +1,4 @@
-//! What every namespace has, on the real registry.
+//! The objects that every namespace has, on the real registry.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

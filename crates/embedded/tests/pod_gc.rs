@@ -1,4 +1,4 @@
-//! The removal of Pods that nobody else will end, on the real registry and beside the Job controller.
+//! The removal of Pods that no other controller will end, on the real registry and beside the Job controller.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -101,7 +101,7 @@ fn a_node_that_comes_in_time_saves_its_pods() {
     cluster.pass(1000);
     assert_eq!(cluster.get(Kind::POD, "default", &pod).unwrap()["status"]["phase"], "Running");
 
-    // And so does one that our list does not show yet.
+    // A node that our list does not show yet saves its Pods as well.
     cluster.delete(Kind::NODE, "", "gone", &Value::Null);
     cluster.settle();
     cluster.held.insert(Kind::NODE);
@@ -111,7 +111,7 @@ fn a_node_that_comes_in_time_saves_its_pods() {
     assert_eq!(cluster.get(Kind::POD, "default", &pod).unwrap()["status"]["phase"], "Running");
 }
 
-/// The Pod succeeds, and nobody tells us.
+/// The Pod succeeds, and the stream does not show it.
 #[test]
 fn a_pod_that_has_just_succeeded_stays_succeeded() {
     let mut cluster = Cluster::new(vec![gc()]);

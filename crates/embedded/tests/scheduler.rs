@@ -1,4 +1,4 @@
-//! The scheduler on the real registry: what it writes is accepted, and no node ever has more than it can take.
+//! The scheduler on the real registry: what it writes is accepted, and no node ever has more Pods than it has room for.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -106,7 +106,7 @@ fn bindings_may_be_lost_refused_or_done_without_a_word() {
         make_node(&cluster, "n", "1");
         cluster.settle();
         let mut faults = 3;
-        // A binding that is done although nobody says so, is done by a second hand.
+        // For "done" the test itself carries out the binding below, whose outcome the scheduler does not know.
         cluster.intercept = Box::new(move |call| {
             if call.subresource != "binding" || faults == 0 {
                 return None;
@@ -140,7 +140,7 @@ fn bindings_may_be_lost_refused_or_done_without_a_word() {
     }
 }
 
-/// Pods come, end and go in a fixed disorder; the scheduler is restarted in between.
+/// Pods are created, end and are deleted in a fixed random order; the scheduler is restarted in between.
 #[test]
 fn no_node_ever_has_more_than_it_can_take() {
     let mut cluster = Cluster::new(vec![scheduler()]);
@@ -191,7 +191,7 @@ fn no_node_ever_has_more_than_it_can_take() {
             assert!(taken <= room[node.as_str()], "step {step}: {node} has {taken}");
         }
     }
-    // In the end everybody had a turn.
+    // In the end every Pod has been bound.
     loop {
         cluster.pass(1);
         let pods = cluster.list(Kind::POD, "default");

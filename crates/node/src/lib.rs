@@ -17,7 +17,7 @@ mod object;
 pub mod options;
 pub mod pod;
 pub mod port;
-pub mod runtime;
 pub mod shim;
+pub mod shim_client;
 pub mod sources;
 pub mod volumes;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tally_core::time::Span;
 use tokio::sync::Notify;
 
-use crate::port::{Deed, Failure, Report};
+use crate::port::{ShimCommand, Failure, Report};
 
 #[derive(Debug, Default)]
 pub struct Mailbox {
@@ -28,7 +28,7 @@ pub struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Inner {
-    deeds: Vec<Deed>,
+    commands: Vec<ShimCommand>,
     reports: Vec<Report>,
     /// The node has not read yet that the shim has restarted.
     outdated: bool,
@@ -47,19 +47,19 @@ impl Mailbox {
     }
 
     /// For the half that acts: the next commands, in order, as soon as there are any. Cancel safe. One reader.
-    pub async fn deeds(&self) -> Vec<Deed> {
+    pub async fn commands(&self) -> Vec<ShimCommand> {
         loop {
-            let deeds = self.take_deeds();
-            if !deeds.is_empty() {
-                return deeds;
+            let commands = self.take_deeds();
+            if !commands.is_empty() {
+                return commands;
             }
             self.work.notified().await;
         }
     }
 
     /// The commands that are queued now.
-    pub fn take_deeds(&self) -> Vec<Deed> {
-        std::mem::take(&mut self.lock().deeds)
+    pub fn take_deeds(&self) -> Vec<ShimCommand> {
+        std::mem::take(&mut self.lock().commands)
     }
 
     /// For the half that acts.
@@ -68,7 +68,7 @@ impl Mailbox {
         for report in reports {
             if begins_anew(&report) {
                 inner.outdated = true;
-                inner.deeds.clear();
+                inner.commands.clear();
             }
             inner.reports.push(report);
         }
@@ -118,15 +118,15 @@ impl Mailbox {
         reports
     }
 
-    pub(crate) fn post(&self, deeds: &mut Vec<Deed>) {
-        if deeds.is_empty() {
+    pub(crate) fn post(&self, commands: &mut Vec<ShimCommand>) {
+        if commands.is_empty() {
             return;
         }
         let mut inner = self.lock();
         if inner.outdated {
-            deeds.clear();
+            commands.clear();
         } else {
-            inner.deeds.append(deeds);
+            inner.commands.append(commands);
         }
         drop(inner);
         self.work.notify_one();
@@ -140,7 +140,7 @@ fn begins_anew(report: &Report) -> bool {
 /// Sends commands to the half that acts.
 pub trait Sink: Send + Sync {
     /// Cancel safe: if cancelled, the command has not been sent.
-    fn send(&self, deed: &Deed) -> impl Future<Output = Sent> + Send;
+    fn send(&self, command: &ShimCommand) -> impl Future<Output = Sent> + Send;
 }
 
 /// The outcome of sending a command.
@@ -154,22 +154,22 @@ pub enum Sent {
 }
 
 /// The report for a command that cannot be sent. Only these commands can be too large; signals and names are small.
-fn refusal(deed: &Deed, why: &str) -> Option<Report> {
+fn refusal(command: &ShimCommand, why: &str) -> Option<Report> {
     let failure = |reason: &str, what: &str| {
         let message = format!("{what} cannot be sent to the process that would use it: {why}");
         Failure { reason: reason.into(), message, passing: false }
     };
-    match deed {
-        Deed::Prepare(order) => {
+    match command {
+        ShimCommand::Prepare(order) => {
             let failure = failure("FailedMount", "what its volumes hold");
             Some(Report::Unprepared { pod: order.pod.clone(), failure })
         }
-        Deed::Start(order) => {
+        ShimCommand::Start(order) => {
             let failure = failure("CreateContainerError", "its command and environment");
             Some(Report::Unstarted { attempt: order.attempt.clone(), failure })
         }
-        Deed::Check { id, .. } => Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) }),
-        Deed::Signal { .. } | Deed::Clean { .. } => None,
+        ShimCommand::Check { id, .. } => Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) }),
+        ShimCommand::Signal { .. } | ShimCommand::Clean { .. } => None,
     }
 }
 
@@ -183,7 +183,7 @@ pub trait Source: Send {
 /// nothing is sent between the first report of a new shim and the moment when outdated commands are dropped; and a shim
 /// that stops reading commands because its reports are not read is still read from.
 pub async fn carry(mailbox: &Mailbox, sink: impl Sink, mut source: impl Source) {
-    let mut hands: VecDeque<Deed> = VecDeque::new();
+    let mut hands: VecDeque<ShimCommand> = VecDeque::new();
     loop {
         let next = hands.front();
         tokio::select! {
@@ -195,17 +195,17 @@ pub async fn carry(mailbox: &Mailbox, sink: impl Sink, mut source: impl Source) 
                 mailbox.report([report]);
             }
             sent = async { match next {
-                Some(deed) => sink.send(deed).await,
+                Some(command) => sink.send(command).await,
                 None => std::future::pending().await,
             } } => {
-                let deed = hands.pop_front();
+                let command = hands.pop_front();
                 match sent {
                     Sent::Done => {}
-                    Sent::Unfit(why) => mailbox.report(deed.and_then(|deed| refusal(&deed, &why))),
+                    Sent::Unfit(why) => mailbox.report(command.and_then(|command| refusal(&command, &why))),
                     Sent::Gone => return,
                 }
             }
-            deeds = mailbox.deeds(), if next.is_none() => hands.extend(deeds),
+            commands = mailbox.commands(), if next.is_none() => hands.extend(commands),
         }
     }
 }
@@ -217,9 +217,9 @@ mod tests {
     use tally_core::ids::PodUid;
     use tokio::sync::mpsc;
 
-    impl Sink for mpsc::Sender<Deed> {
-        async fn send(&self, deed: &Deed) -> Sent {
-            match mpsc::Sender::send(self, deed.clone()).await {
+    impl Sink for mpsc::Sender<ShimCommand> {
+        async fn send(&self, command: &ShimCommand) -> Sent {
+            match mpsc::Sender::send(self, command.clone()).await {
                 Ok(()) => Sent::Done,
                 Err(_) => Sent::Gone,
             }
@@ -232,8 +232,8 @@ mod tests {
         }
     }
 
-    fn clean(number: u128) -> Deed {
-        Deed::Clean { pod: PodUid::from_u128(number) }
+    fn clean(number: u128) -> ShimCommand {
+        ShimCommand::Clean { pod: PodUid::from_u128(number) }
     }
 
     #[tokio::test]
@@ -268,14 +268,14 @@ mod tests {
     }
 
     /// Refuses preparations.
-    struct Narrow(mpsc::Sender<Deed>);
+    struct Narrow(mpsc::Sender<ShimCommand>);
 
     impl Sink for Narrow {
-        async fn send(&self, deed: &Deed) -> Sent {
-            if matches!(deed, Deed::Prepare(_)) {
+        async fn send(&self, command: &ShimCommand) -> Sent {
+            if matches!(command, ShimCommand::Prepare(_)) {
                 return Sent::Unfit("99999999 bytes are too many".to_owned());
             }
-            Sink::send(&self.0, deed).await
+            Sink::send(&self.0, command).await
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
         let pod = PodUid::from_u128(7);
         let (namespace, name) = ("default".into(), "large".into());
         let large = crate::port::Preparation { pod: pod.clone(), namespace, name, volumes: Vec::new() };
-        mailbox.post(&mut vec![Deed::Prepare(Box::new(large)), clean(1)]);
+        mailbox.post(&mut vec![ShimCommand::Prepare(Box::new(large)), clean(1)]);
         assert_eq!(done.recv().await, Some(clean(1)));
         let reports = mailbox.take_reports();
         let [Report::Unprepared { pod: told, failure }] = &reports[..] else { panic!("{reports:?}") };

@@ -19,7 +19,7 @@ use crate::mailbox::Mailbox;
 use crate::object::Keeper;
 use crate::options::Options;
 use crate::pod::{Metadata, Pod};
-use crate::port::{Deed, Found, Report};
+use crate::port::{ShimCommand, Found, Report};
 use crate::sources::Source;
 
 /// In-flight requests at once. Enough to keep a store's group commit busy, few enough to leave room for other clients.
@@ -208,7 +208,7 @@ impl Node {
     }
 
     fn clean(&mut self, uid: &PodUid) {
-        self.effects.deeds.push(Deed::Clean { pod: uid.clone() });
+        self.effects.commands.push(ShimCommand::Clean { pod: uid.clone() });
         let epoch = self.epoch;
         let known = self.pods.entry(uid.clone()).or_insert(Known { entry: Entry::Cleaning, epoch, timer: None });
         known.entry = Entry::Cleaning;
@@ -324,7 +324,7 @@ impl Node {
         if again {
             self.checks.clear();
             // These commands were decided before the crash was known; what is still to be done is requested again.
-            self.effects.deeds.clear();
+            self.effects.commands.clear();
         }
         for uid in self.pods.keys().cloned().collect::<Vec<_>>() {
             let Some(known) = self.pods.get_mut(&uid) else { continue };
@@ -368,11 +368,11 @@ impl Node {
         self.find_lives(uid);
         let Some(known) = self.pods.get_mut(uid) else { return };
         let Entry::Live(machine) = &mut known.entry else { return };
-        let deeds_before = self.effects.deeds.len();
+        let deeds_before = self.effects.commands.len();
         self.effects.wake_at = None;
         machine.proceed(self.drain_within, &self.options, now, &mut self.effects);
-        for deed in &self.effects.deeds[deeds_before..] {
-            if let Deed::Check { id, .. } = deed {
+        for command in &self.effects.commands[deeds_before..] {
+            if let ShimCommand::Check { id, .. } = command {
                 self.checks.insert(*id, uid.clone());
             }
         }
@@ -451,7 +451,7 @@ impl Node {
         if let Some(call) = self.object.ask(&self.options, self.losses.text(), now) {
             self.asked.ask(Purpose::Node, call, out);
         }
-        self.mailbox.post(&mut self.effects.deeds);
+        self.mailbox.post(&mut self.effects.commands);
         if self.drain_within.is_some() && !self.mailbox.is_drained() {
             let at_rest = |known: &Known| match &known.entry {
                 Entry::Live(machine) => machine.is_at_rest(),

@@ -17,7 +17,7 @@ pub struct Attempt {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Deed {
+pub enum ShimCommand {
     /// Creates the Pod's directory and fills its volumes. If repeated, updates the content of the volumes.
     Prepare(Box<Preparation>),
     Start(Box<Start>),

@@ -78,7 +78,7 @@ pub struct Listing {
 }
 
 /// The source of times and identifiers: the machine's clock and random numbers, or those of a simulation.
-pub trait World: Send + Sync {
+pub trait Env: Send + Sync {
     fn now(&self) -> Timestamp;
     fn new_uid(&self) -> String;
     /// A number below `limit`, for the suffixes of generated names.
@@ -87,13 +87,13 @@ pub trait World: Send + Sync {
 
 pub struct Registry {
     pub store: Store,
-    pub world: Box<dyn World>,
+    pub world: Box<dyn Env>,
 }
 
 type Result<T> = std::result::Result<T, Failure>;
 
 impl Registry {
-    pub fn new(store: Store, world: Box<dyn World>) -> Self {
+    pub fn new(store: Store, world: Box<dyn Env>) -> Self {
         Self { store, world }
     }
 }

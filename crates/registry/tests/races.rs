@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, WriteOptions};
 use tally_core::time::Timestamp;
-use tally_registry::{Registry, Target, World};
+use tally_registry::{Registry, Target, Env};
 use tally_store::backend::{Account, Backend, Failure, Planned};
 use tally_store::{Options, Store};
 
@@ -40,7 +40,7 @@ impl Meddler {
     }
 }
 
-impl World for Meddler {
+impl Env for Meddler {
     fn now(&self) -> Timestamp {
         let next = self.next.lock().unwrap().take();
         if let Some(next) = next {
@@ -272,7 +272,7 @@ fn a_replacement_that_makes_what_is_missing_does_not_mind_who_made_it() {
 /// Assigns UIDs that the other worlds of this file do not.
 struct Renewing;
 
-impl World for Renewing {
+impl Env for Renewing {
     fn now(&self) -> Timestamp {
         Timestamp::from_seconds(1_700_000_000)
     }

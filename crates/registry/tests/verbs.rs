@@ -7,7 +7,7 @@ mod support;
 use serde_json::json;
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, Propagation, ReadAt, WriteOptions};
-use tally_registry::{Deleted, MAX_OBJECT, Registry, Target, World};
+use tally_registry::{Deleted, MAX_OBJECT, Registry, Target, Env};
 use tally_store::{Options, Store};
 
 #[test]
@@ -27,7 +27,7 @@ fn a_cluster_begins_with_its_namespaces_and_its_own_service_once() {
 #[test]
 fn a_generated_name_that_is_taken_is_drawn_again_and_then_given_up() {
     struct Stuck;
-    impl World for Stuck {
+    impl Env for Stuck {
         fn now(&self) -> tally_core::time::Timestamp {
             tally_core::time::Timestamp::from_seconds(0)
         }

@@ -1,4 +1,4 @@
-//! What responses mean, beyond what they say about one request. Pure.
+//! What responses mean beyond the outcome of one request. Pure.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,26 +13,26 @@ use tally_runtime::controller::{Call, Refusal, Reply};
 use tally_runtime::driver::api::{Response, Trouble};
 use tally_runtime::response::{Interpreted, Status, interpret, interpret_refusal};
 
-/// Longest text of a response that is no Status that goes into a message.
+/// The maximum length of text that a message quotes from a response that is not a Status.
 const FOREIGN_TEXT: usize = 200;
 
-/// Everything but lists, which are read page by page.
+/// For every request except lists, which are read page by page.
 pub fn response(call: &Call, code: u16, headers: &HeaderMap, body: &Bytes) -> (Response, Option<String>) {
     with_clock(interpret(call, code, retry_after(headers), body), headers)
 }
 
-/// A page that was refused.
+/// For a page that was refused.
 pub fn refused(call: &Call, code: u16, headers: &HeaderMap, body: &[u8]) -> (Response, Option<String>) {
     with_clock(interpret_refusal(call, code, retry_after(headers), body), headers)
 }
 
-/// The second: why it was not taken for the API server's answer.
+/// The second value: why the response was not accepted as the API server's own.
 fn with_clock(interpreted: Interpreted, headers: &HeaderMap) -> (Response, Option<String>) {
     let Interpreted { reply, retry_after, disbelieved } = interpreted;
     (Response { reply, served_at: served_at(headers), retry_after }, disbelieved)
 }
 
-/// Nothing has left this machine: not done, and certainly so.
+/// Nothing was sent: the request was certainly not carried out.
 pub fn unsent(why: String) -> Response {
     let refusal = Refusal { code: 503, reason: "ServiceUnavailable".to_owned(), message: why, causes: Vec::new() };
     Response { reply: Reply::Refused(refusal), served_at: None, retry_after: None }
@@ -42,19 +42,19 @@ pub fn unknown() -> Response {
     Response { reply: Reply::Unknown, served_at: None, retry_after: None }
 }
 
-/// What a Status means that ends a stream: the answer to its request, or an event of it (`code` None).
+/// What a Status means that ends a stream: it is the response to the request, or an event of the stream (`code` None).
 pub fn trouble(code: Option<u16>, body: &[u8]) -> Trouble {
     let Some(status) = Status::read(body) else {
         let text = String::from_utf8_lossy(body).chars().take(FOREIGN_TEXT).collect();
         return Trouble::Refused(Refusal { code: code.unwrap_or_default(), message: text, ..Refusal::default() });
     };
     let code = code.unwrap_or(status.code);
-    // A watch that expired is begun anew from the state, and only the server knows whether it did.
+    // An expired watch is started again from the state, and only the server knows whether it expired.
     if code == 410 && status.is_expired() { Trouble::TooOld } else { Trouble::Refused(status.refusal(code)) }
 }
 
-/// Whether the server does not know how to send a state as part of a watch, or its storage is too old for that: before
-/// etcd 3.4.25 it answers that with 500.
+/// Whether the server cannot send the state as part of a watch, or its storage is too old for that: before etcd 3.4.25
+/// it responds with 500.
 pub fn no_streaming_lists(refusal: &Refusal) -> bool {
     let about = |text: &str| text.contains("sendInitialEvents");
     match refusal.code {
@@ -64,12 +64,12 @@ pub fn no_streaming_lists(refusal: &Refusal) -> bool {
     }
 }
 
-/// One page of a list: the objects as they came.
+/// One page of a list: the objects as received.
 #[derive(Debug)]
 pub struct Page {
     pub items: Vec<Bytes>,
     pub at: Revision,
-    /// What the next page is asked with; "" at the end.
+    /// The token with which the next page is requested; "" at the end.
     pub token: String,
 }
 

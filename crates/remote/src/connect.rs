@@ -1,8 +1,8 @@
-//! Where the API server is and how to be let in: kubeconfig and credentials by `kube`, the connection by hyper.
+//! How to find the API server and authenticate: kubeconfig and credentials by `kube`, the connection by hyper.
 //!
-//! HTTP/2 where the server has it: all requests share one connection, which costs both sides far less than one
-//! connection for each request under way. `kube`'s own client speaks HTTP/1.1 and repeats requests of its own accord;
-//! what may be repeated is for the controllers to say.
+//! HTTP/2 if the server supports it: all requests share one connection, which costs both sides far less than one
+//! connection for each request in flight. `kube`'s own client uses HTTP/1.1 and repeats requests by itself; which
+//! requests may be repeated is for the controllers to decide.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,15 +26,17 @@ pub type Service = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>,
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// A connection that does not answer this often and within this time is given up, whoever waits for it.
+/// How often the connection is checked, and how long it may take to respond. Otherwise it is closed, even if requests
+/// wait for it.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
 
-/// What may be on its way to us unread: of all streams together, so that a slow one does not hold up the others.
+/// How much unread data the server may send: limited for the connection and for each stream, so that a slow stream does
+/// not block the others.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// Where to look for a server.
+/// Which API server to connect to.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
     pub kubeconfig: Option<PathBuf>,
@@ -68,7 +70,7 @@ pub async fn config(place: &Place) -> Result<Config> {
 }
 
 fn read(file: &Path) -> Result<Kubeconfig> {
-    // The reader's own message for a missing file does not say which of its layers missed it.
+    // For a missing file, the error of `Kubeconfig::read_from` does not say which of its layers could not find it.
     std::fs::metadata(file).with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
     Kubeconfig::read_from(file).with_context(|| format!("{} is not a kubeconfig", file.display()))
 }
@@ -80,7 +82,7 @@ fn in_cluster(place: &Place) -> Result<Config> {
     Config::incluster().context("cannot use the Pod's service account; is automountServiceAccountToken off?")
 }
 
-/// The file there is if none is named.
+/// The file that is used if none is specified.
 fn default_file() -> Option<PathBuf> {
     if std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
         return Some(PathBuf::from("KUBECONFIG"));
@@ -142,7 +144,7 @@ where
     Ok(BoxCloneSyncService::new(service))
 }
 
-/// An error with its reasons, each told once: the outer layers repeat the inner ones.
+/// An error with its causes, each only once: the outer layers repeat the inner ones.
 pub fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();
@@ -156,7 +158,7 @@ pub fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Whether an error means that nothing was sent: there was no connection, or no credentials to send.
+/// Whether an error means that nothing was sent: there was no connection, or there were no credentials to send.
 pub fn is_unsent(error: &BoxError) -> bool {
     match find::<hyper_util::client::legacy::Error>(&**error) {
         Some(error) => error.is_connect(),

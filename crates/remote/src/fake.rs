@@ -1,4 +1,4 @@
-//! A server that says what each test has it say.
+//! A server whose responses are defined by each test.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +11,10 @@ use tokio::net::TcpListener;
 
 use crate::{Remote, connect};
 
-/// What was asked: path, query and what kind of answer would do.
+/// The requests received: path, query and accepted media types.
 pub type Asked = Arc<Mutex<Vec<String>>>;
 
-/// Answers with code and body; None hangs up.
+/// Responds with code and body; None closes the connection.
 pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> (Remote, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

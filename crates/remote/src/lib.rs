@@ -1,4 +1,4 @@
-//! An API server over HTTP, as the driver needs it.
+//! The `Api` of the driver for an API server over HTTP.
 
 mod answer;
 pub mod connect;
@@ -28,16 +28,16 @@ use answer::Page;
 use request::Outgoing;
 pub use watch::Watch;
 
-/// How long one request may take. Whether it was done is then unknown.
+/// How long one request may take. After that its outcome is unknown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// Longest body that is read: a page of 500 objects of half a megabyte.
+/// The maximum length of a body: a page of 500 objects of half a megabyte.
 const LONGEST_BODY: usize = 256 << 20;
 
-/// How often responses that are not believed are told of.
+/// The minimum interval between log lines about responses that are not believed.
 const DOUBTS_EVERY: Duration = Duration::from_secs(60);
 
-/// Lists that were cut short because the server forgot their revision are begun again this often.
+/// How often a list is started again because the server no longer has its revision.
 const LIST_ATTEMPTS: u32 = 3;
 
 /// Cheap to clone.
@@ -46,13 +46,13 @@ pub struct Remote(Arc<Inner>);
 
 struct Inner {
     service: connect::Service,
-    /// The server sends a state as part of a watch, as far as is known.
+    /// Whether the server sends the state as part of a watch, as far as is known.
     streams_lists: AtomicBool,
     reach: Reach,
     doubts: Doubts,
 }
 
-/// A request without an answer.
+/// A request without a response.
 #[derive(Debug)]
 pub struct Failure {
     /// It was certainly not carried out.
@@ -66,13 +66,13 @@ enum PageError {
 }
 
 impl PageError {
-    /// The server no longer has the revision of the pages before.
+    /// The server no longer has the revision of the earlier pages.
     fn is_expired(&self) -> bool {
         matches!(self, Self::Refused(Response { reply: Reply::Refused(Refusal { code: 410, .. }), .. }))
     }
 }
 
-/// A whole answer.
+/// A complete response.
 pub struct Answer {
     pub code: u16,
     pub body: Bytes,
@@ -85,19 +85,19 @@ impl Remote {
         Self(Arc::new(Inner { service, streams_lists: AtomicBool::new(true), reach, doubts: Doubts::default() }))
     }
 
-    /// Whether the last word from the server is that it is there.
+    /// Whether the server was reachable at the last request.
     pub fn is_reachable(&self) -> bool {
         !self.0.reach.down.load(Ordering::Relaxed)
     }
 
-    /// One request, answered within the time there is.
+    /// Sends one request and returns its response, within the time limit.
     pub async fn ask(&self, request: Outgoing) -> Result<Answer, Failure> {
         let asked = async {
             let (head, body) = self.open(request).await?.into_parts();
             let body = collect(body).await;
             let body = match body {
                 Ok(body) => body,
-                // The code alone may be enough to know that it was refused.
+                // The code alone may be sufficient to know that the request was refused.
                 Err(_) if !head.status.is_success() => Bytes::new(),
                 Err(why) => return Err(Failure { unsent: false, why }),
             };
@@ -149,7 +149,7 @@ impl Remote {
         answer::page(&answer.body).map_err(broken)
     }
 
-    /// All pages, of one revision.
+    /// All pages, at one revision.
     async fn list(&self, call: &Call) -> Response {
         let mut attempts = 0;
         let mut token = String::new();
@@ -172,7 +172,7 @@ impl Remote {
                     token.clear();
                 }
                 Err(PageError::Refused(response)) => return response,
-                // Reading changes nothing: that it may have been carried out does not matter.
+                // A read changes nothing: whether it was carried out does not matter.
                 Err(PageError::Failed(failure)) => return answer::unsent(failure.why),
             }
         }
@@ -211,12 +211,12 @@ async fn collect(body: Incoming) -> Result<Bytes, String> {
     collected.map(|body| body.to_bytes()).map_err(|error| connect::reasons(&*error))
 }
 
-/// Of a list, or of a page of it.
+/// The revision of a list, or of a page of it.
 pub fn list_revision(body: &Bytes) -> Result<Revision, String> {
     answer::page(body).map(|page| page.at)
 }
 
-/// Whether the server can be reached. Told once each time that changes, not at every request that fails.
+/// Whether the server can be reached. Logged once at each change, not at every request that fails.
 struct Reach {
     down: AtomicBool,
 }
@@ -235,7 +235,7 @@ impl Reach {
     }
 }
 
-/// Responses that were not believed: one line, and then at most one a minute.
+/// Responses that were not believed: one log line, and then at most one per minute.
 #[derive(Default)]
 struct Doubts(Mutex<Option<(Instant, u64)>>);
 

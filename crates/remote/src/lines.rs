@@ -1,4 +1,4 @@
-//! A watch as it arrives: pieces of bytes, cut into lines, each an event.
+//! A watch as it arrives: chunks of bytes, split into lines, each of them an event.
 
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
@@ -8,11 +8,11 @@ use tally_runtime::driver::api::{Heard, Trouble};
 
 use crate::answer;
 
-/// No object of a Kubernetes API is near this long: etcd takes 1.5 MB. Without a limit, a stream that is no watch would
-/// be collected for ever.
+/// No object of a Kubernetes API is nearly this long: etcd accepts 1.5 MB. Without a limit, a stream that is not a
+/// watch would be buffered forever.
 pub const LONGEST_LINE: usize = 32 << 20;
 
-/// How servers begin their lines. An event in another form costs a look at each of its bytes, no more.
+/// How servers begin their lines. An event in another form only costs parsing each of its bytes.
 const CHANGED: [&[u8]; 2] = [br#"{"type":"ADDED","object":"#, br#"{"type":"MODIFIED","object":"#];
 const DELETED: &[u8] = br#"{"type":"DELETED","object":"#;
 
@@ -21,7 +21,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 #[derive(Default)]
 pub struct Lines {
     buffer: BytesMut,
-    /// Up to here there is no end of a line.
+    /// Up to here the buffer contains no end of a line.
     searched: usize,
 }
 
@@ -34,7 +34,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The next event, if all of it is there.
+    /// The next event, if it has been received completely.
     pub fn next(&mut self) -> Option<Heard> {
         loop {
             let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
@@ -81,7 +81,7 @@ fn event(line: &Bytes) -> Option<Heard> {
         "DELETED" => Heard::Gone(line.slice_ref(object)),
         "BOOKMARK" => bookmark(object),
         "ERROR" => Heard::Failed(answer::trouble(None, object)),
-        // To skip it would be to lose it.
+        // Skipping it would lose an event.
         other => Heard::Failed(Trouble::Broken(format!("the stream has an event of the unknown type {other:?}"))),
     })
 }

@@ -1,4 +1,4 @@
-//! Requests as they go over the wire. Pure.
+//! Requests in the form in which they are sent. Pure.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,13 +11,13 @@ pub type Outgoing = Request<Full<Bytes>>;
 
 const AGENT: &str = concat!("tally/", env!("CARGO_PKG_VERSION"));
 const JSON: &str = "application/json";
-/// The second is for servers that cannot leave anything out.
+/// The second media type is for servers that cannot omit anything.
 const METADATA_JSON: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// Objects per page of a list: what the reference's clients ask for, so that servers are tuned to it.
+/// Objects per page of a list: what the clients of the reference request, so servers are tuned for it.
 const PAGE: &str = "500";
 
-/// The one request a call stands for; of a list, its first page.
+/// The HTTP request for a call; for a list, its first page.
 pub fn of_call(call: &Call) -> Result<Outgoing, hyper::http::Error> {
     let (method, content) = match call.verb {
         Verb::List => return page(call, false, ""),
@@ -28,7 +28,7 @@ pub fn of_call(call: &Call) -> Result<Outgoing, hyper::http::Error> {
         Verb::StrategicPatch => (Method::PATCH, "application/strategic-merge-patch+json"),
         Verb::Delete | Verb::DeleteCollection => (Method::DELETE, JSON),
     };
-    // The name of what is created is in its body, unless it is a part of something that exists.
+    // The name of a created object is in its body, except for a subresource of an existing object.
     let name = if call.verb == Verb::Create && call.subresource.is_empty() { "" } else { call.name.as_str() };
     let mut target = Target::new(call.kind, &call.namespace, name, call.subresource);
     if !call.label_selector.is_empty() {
@@ -57,10 +57,10 @@ pub fn one(kind: Kind) -> Result<Outgoing, hyper::http::Error> {
     build(Method::GET, &target.0, "", JSON, Bytes::new())
 }
 
-/// Where a watch begins.
+/// Where a watch starts.
 #[derive(Clone, Copy, Debug)]
 pub enum From {
-    /// With the state as of this revision or later; 0: the newest there is.
+    /// With the state at this revision or later; 0: the newest state.
     State(Revision),
     After(Revision),
 }
@@ -84,7 +84,7 @@ pub fn watch(stream: Stream, from: From, seconds: u32) -> Result<Outgoing, hyper
     build(Method::GET, &target.0, "", accept(stream.metadata_only), Bytes::new())
 }
 
-/// For what is not an object: versions, groups, reviews.
+/// For resources that are not objects: versions, groups, reviews.
 pub fn plain(method: Method, path: &str, body: Bytes) -> Result<Outgoing, hyper::http::Error> {
     let content = if body.is_empty() { "" } else { JSON };
     build(method, path, content, JSON, body)
@@ -102,7 +102,7 @@ fn build(
     body: Bytes,
 ) -> Result<Outgoing, hyper::http::Error> {
     let mut request = Request::builder().method(method).uri(target).header(USER_AGENT, AGENT).header(ACCEPT, accept);
-    // Compressed lists cost the server more than they save the network.
+    // Compressed lists cost the server more than they save on the network.
     request = request.header(ACCEPT_ENCODING, "identity");
     if !content.is_empty() {
         request = request.header(CONTENT_TYPE, content);

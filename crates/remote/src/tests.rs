@@ -1,4 +1,4 @@
-//! Against a server that says what each test has it say.
+//! Tests against a server whose responses are defined by each test.
 
 use std::sync::{Arc, Mutex};
 
@@ -111,7 +111,7 @@ async fn what_the_server_has_forgotten_is_begun_again() {
     assert!(matches!(after, Err(Trouble::TooOld)), "{after:?}");
 }
 
-/// A list is of one revision: what was read of an expired one is thrown away.
+/// A list has one revision: the pages of an expired list are discarded.
 #[tokio::test]
 async fn lists_are_whole_and_consistent() {
     let lists = Arc::new(Mutex::new(0));
@@ -146,7 +146,7 @@ async fn what_may_have_been_done_is_told_apart_from_what_was_not() {
     assert!(!nobody.is_reachable());
 }
 
-/// Nothing that was heard is lost when a wait for more is given up.
+/// Nothing that was received is lost when a wait for more is cancelled.
 #[tokio::test]
 async fn a_wait_that_is_given_up_loses_nothing() {
     let (remote, _) = server(|target| {
@@ -163,7 +163,7 @@ async fn a_wait_that_is_given_up_loses_nothing() {
     let mut events = remote.follow(Stream::of(Kind::JOB), STATE).await.unwrap();
     let mut heard = Vec::new();
     loop {
-        // Looked at once and dropped if it has nothing to say: the next one goes on.
+        // Polled once and dropped if nothing is ready: the next future continues.
         let event = tokio::select! {
             biased;
             event = events.next() => event,

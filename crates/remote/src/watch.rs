@@ -1,4 +1,4 @@
-//! A stream of changes: a watch, perhaps after the pages of a list.
+//! A stream of changes: a watch, preceded by the pages of a list if necessary.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,14 +15,14 @@ use crate::answer::{self, Page};
 use crate::lines::Lines;
 use crate::{Remote, request};
 
-/// Servers end watches after a while; ours end after five to ten minutes, so that a server that was restarted gets its
-/// share of streams again, and not all at once.
+/// Servers end watches after a while; ours end after five to ten minutes, so that a server that was restarted receives
+/// its share of streams again, and not all of them at once.
 const SECONDS: std::ops::Range<u32> = 300..600;
 
-/// Bookmarks come about once a minute. A stream that says nothing at all for longer is not trusted to be there.
+/// Bookmarks arrive about once per minute. A stream that is silent for longer than this is considered broken.
 const SILENT_FOR: Duration = Duration::from_secs(180);
 
-/// A list may take the server a while.
+/// The server may need a while for a list.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
 type Coming<T> = Pin<Box<dyn Future<Output = Result<T, Trouble>> + Send>>;
@@ -31,12 +31,12 @@ pub struct Watch {
     remote: Remote,
     stream: Stream,
     state: State,
-    /// Read, and not yet told.
+    /// Received, and not yet delivered.
     ready: VecDeque<Heard>,
 }
 
 enum State {
-    /// Pages are still to come.
+    /// More pages follow.
     Listing(Coming<Page>),
     Opening(Coming<Incoming>),
     Reading {
@@ -78,7 +78,7 @@ fn reading(body: Incoming) -> State {
 }
 
 impl Watch {
-    /// Tells a page, and goes on to what comes after it.
+    /// Delivers a page, and continues with what follows it.
     fn take(&mut self, page: Page) {
         self.ready.extend(page.items.into_iter().map(Heard::Object));
         let (remote, stream) = (self.remote.clone(), self.stream);
@@ -90,7 +90,7 @@ impl Watch {
         };
     }
 
-    /// Makes something ready, or nothing if a piece of a line came. None: the stream is over.
+    /// Makes events ready, or none if only a part of a line arrived. None: the stream has ended.
     async fn read(&mut self) -> Option<Result<(), Trouble>> {
         match &mut self.state {
             State::Listing(coming) => match coming.await {
@@ -126,7 +126,7 @@ impl Watch {
 }
 
 impl Events for Watch {
-    /// All that has been read is in `self`: a future that is dropped takes nothing with it.
+    /// All received data is in `self`: a future that is dropped loses nothing.
     async fn next(&mut self) -> Option<Heard> {
         loop {
             if let Some(heard) = self.ready.pop_front() {

@@ -1,5 +1,5 @@
-//! What the driver drives. A controller is told what an API server shows, as bytes, and what became of its requests; it
-//! says what to request next. No I/O, no async, no clock: the same controllers run in the driver, against any
+//! What the driver runs. A controller receives what an API server shows, as bytes, and the responses to its requests;
+//! it returns what to request next. No I/O, no async, no clock: the same controllers run in the driver, against any
 //! Kubernetes API, and in the simulator.
 
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub use crate::metric::Metric;
 pub trait Controller: Send {
     fn name(&self) -> &'static str;
 
-    /// What it follows. Asked once.
+    /// The streams that it follows. Called once.
     fn streams(&self) -> Vec<Stream>;
 
-    /// Takes one input; what should happen goes into `out`. Nothing else leaves.
+    /// Processes one input; requests, Events and metrics go into `out`. There is no other output to the API.
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox);
 
-    /// For controllers that also hear from elsewhere than the API: whenever this is notified, a `Tick` comes soon. Asked
-    /// once.
+    /// For controllers that also receive input from outside the API: each notification is followed by a `Tick` soon.
+    /// Called once.
     fn pokes(&self) -> Option<Arc<Notify>> {
         None
     }
@@ -71,13 +71,14 @@ impl Kind {
     }
 }
 
-/// All objects of a kind, in all namespaces, from now on.
+/// The stream of all objects of a kind, in all namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     pub kind: Kind,
-    /// Only `metadata` matters: a server need not send the rest.
+    /// Only `metadata` is needed: a server may omit the rest.
     pub metadata_only: bool,
-    /// Work waits for `Reached`: whoever can tell it within milliseconds should. It costs wake-ups while others write.
+    /// Work waits for `Reached`: an API that can send it within milliseconds should do so. It costs wake-ups while
+    /// other clients write.
     pub soon: bool,
 }
 
@@ -98,32 +99,32 @@ impl Stream {
 /// Objects are JSON; `apiVersion` and `kind` may be missing, as in lists.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A complete list begins: its objects follow, then `Listed`. What is known and not in it is gone.
+    /// A complete list begins: its objects follow, then `Listed`. Known objects that are not in it are gone.
     Listing(Kind),
-    /// An object as it is now. Within a list, or as the next event of a stream.
+    /// An object as it is now: an item of a list, or the next event of a stream.
     Observed(Kind, Bytes),
-    /// An object is gone; it is shown as it last was, with the revision of its removal.
+    /// An object is gone; this is its last state, with the revision of its removal.
     Gone(Kind, Bytes),
     /// The list is complete, as of this revision.
     Listed(Kind, Revision),
     /// The stream has been followed up to here (a bookmark).
     Reached(Kind, Revision),
-    /// `served_at` is the server's clock when it answered, where it told.
+    /// `served_at` is the server's clock when it sent the response, if the response contains it.
     Answered { request: RequestId, reply: Reply, served_at: Option<Timestamp> },
-    /// The time asked for has come, or somebody poked.
+    /// The requested time has come, or the `Notify` of the controller was notified.
     Tick,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// What leaves a controller.
+/// The output of a controller.
 #[derive(Debug, Default)]
 pub struct Outbox {
     pub requests: Vec<Request>,
     pub events: Vec<Event>,
     pub metrics: Vec<Metric>,
-    /// When to send a `Tick` at the latest. What was said last holds; None: not at all.
+    /// When to send a `Tick` at the latest. The last value holds; None: no `Tick` is needed.
     pub wake_at: Option<Timestamp>,
 }
 
@@ -133,12 +134,12 @@ pub struct Request {
     pub call: Call,
 }
 
-/// One request. It says everything: whoever carries it out needs no knowledge of what it is about.
+/// One request. It is self-contained: the code that sends it needs no knowledge of its purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     pub verb: Verb,
     pub kind: Kind,
-    /// "" for objects without one, and for reads across all namespaces.
+    /// "" for objects without a namespace, and for reads across all namespaces.
     pub namespace: CompactString,
     /// "" for collections.
     pub name: CompactString,
@@ -176,7 +177,7 @@ impl Call {
 pub enum Verb {
     Create,
     Get,
-    /// All of a collection, page by page where the server wants that, read consistently.
+    /// All objects of a collection, read consistently; page by page if the server requires it.
     List,
     Update,
     MergePatch,
@@ -187,22 +188,23 @@ pub enum Verb {
     DeleteCollection,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Done, and this is the object in the answer.
+    /// Done; this is the object in the response.
     Done(Bytes),
-    /// Done, and the answer was a Status: removed at once, or nothing to show.
+    /// Done; the response was a Status: the object was removed at once, or there is none to show.
     DoneWithStatus,
     /// The objects of a list, as of `at`.
     Listed { items: Vec<Bytes>, at: Revision },
-    /// Not done, and the server says why.
+    /// Not done; the server says why.
     Refused(Refusal),
-    /// Nobody knows: a timeout, a broken connection, a response that is not the API server's own (`response.rs`).
+    /// The outcome is unknown: a timeout, a broken connection, a response that is not the API server's own
+    /// (`response.rs`).
     Unknown,
 }
 
-/// A refusal, as far as its meaning depends on it.
+/// A status error: the fields on which its meaning depends.
 #[derive(Clone, Debug, Default)]
 pub struct Refusal {
     pub code: u16,
@@ -228,7 +230,7 @@ impl Reply {
     }
 }
 
-/// An event to record about an object.
+/// An Event to record about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub about: Reference,

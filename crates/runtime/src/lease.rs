@@ -1,10 +1,12 @@
-//! Who leads: a Lease that one process holds and renews. Pure; the caller carries out the calls and tells the time.
+//! Leader election: a Lease that one process holds and renews. Pure; the caller sends the requests and provides the
+//! time.
 //!
-//! Two clocks are told. The wall clock is only written down for people to read. Whether somebody else's lease has run
-//! out is judged by the monotonic one, from when a change of the lease was last seen: clocks of two machines are never
-//! compared. A holder counts from before it sent a renewal that was done, and gives up earlier than others may take
-//! over. Even so two may lead for a moment (a process may stand still between looking at the clock and acting); the
-//! controllers are made for that, and the Lease only keeps them from doing everything twice.
+//! There are two clocks. The wall clock is only written into the Lease for users to read. Whether the lease of another
+//! process has expired is decided by the monotonic clock, from the time at which a change of the lease was last
+//! observed: the clocks of two machines are never compared. A holder counts from before it sent a successful renewal,
+//! and stops earlier than others may take over. Even so two processes may lead for a moment (a process may be paused
+//! between reading the clock and acting); the controllers are built for that, and the Lease only keeps them from doing
+//! everything twice.
 
 use std::time::Duration;
 
@@ -18,18 +20,18 @@ use crate::controller::{Call, Kind, Reply, Verb};
 pub struct Config {
     pub namespace: String,
     pub name: String,
-    /// Of this process and no other.
+    /// Identifies this process and no other.
     pub identity: String,
-    /// How long others wait for a holder that is not heard of.
+    /// How long others wait for a holder that does not renew.
     pub duration: Duration,
-    /// How long a holder goes on without having renewed.
+    /// How long a holder continues without a renewal.
     pub renew_deadline: Duration,
-    /// How often it is tried to renew, or to become the holder.
+    /// The interval between attempts to renew, or to become the holder.
     pub retry_period: Duration,
 }
 
 impl Config {
-    /// Why it would not work.
+    /// Why these settings would not work.
     pub fn check(&self) -> Result<(), String> {
         let Self { duration, renew_deadline, retry_period, .. } = self;
         if *retry_period < Duration::from_millis(10) {
@@ -60,26 +62,26 @@ impl Config {
 #[derive(Debug, PartialEq)]
 pub enum Step {
     Send(Call),
-    /// Nothing, until then on the monotonic clock.
+    /// Nothing, until this time on the monotonic clock.
     Wait(Duration),
 }
 
-/// What became of the leadership with an answer.
+/// How a response changed the leadership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     None,
     Gained,
-    /// Somebody else leads.
+    /// Another process leads.
     Lost,
 }
 
 pub struct Elector {
     config: Config,
     seen: Option<Seen>,
-    /// What was seen is new enough to be built on: it was read, or written, in this very attempt.
+    /// The observed lease is recent enough to build on: it was read, or written, in this very attempt.
     fresh: bool,
     sent: Option<Sent>,
-    /// When the last renewal that was done was sent.
+    /// When the last successful renewal was sent.
     renewed_at: Option<Duration>,
     next_at: Duration,
 }
@@ -87,7 +89,7 @@ pub struct Elector {
 struct Seen {
     object: Value,
     lease: Lease,
-    /// When it was first seen like this.
+    /// When it was first observed in this state.
     changed_at: Duration,
 }
 
@@ -136,12 +138,12 @@ impl Elector {
         self.renewed_at.map(|at| at + self.config.renew_deadline)
     }
 
-    /// Who is known to hold the lease, for people to read.
+    /// The known holder of the lease, for users to read.
     pub fn holder(&self) -> &str {
         self.seen.as_ref().and_then(|seen| seen.lease.spec.holder_identity.as_deref()).unwrap_or_default()
     }
 
-    /// To be asked again after an answer, and when the time it said has come.
+    /// Call it again after a response, and at the time that it returned.
     pub fn next(&mut self, now: Timestamp, at: Duration) -> Step {
         if at < self.next_at {
             return Step::Wait(self.next_at);
@@ -161,7 +163,7 @@ impl Elector {
             (What::Write, self.call(Verb::Create, "").body(&lease))
         };
         self.sent = Some(Sent { at, what });
-        // Should no answer ever be told, the next attempt is due all the same.
+        // Even if no response is ever delivered, the next attempt is due.
         self.next_at = at + self.config.retry_period;
         self.fresh = false;
         Step::Send(call)
@@ -192,8 +194,8 @@ impl Elector {
                 let led = self.renewed_at.replace(sent.at).is_some();
                 if led { Change::None } else { Change::Gained }
             }
-            // Somebody else was faster, or an earlier write of ours was done without our hearing of it. A holder that
-            // cannot renew looks at once, within the limits of a quarter of the period.
+            // Another process was faster, or an earlier write of ours succeeded and its response was lost. A holder
+            // that cannot renew reads the lease soon: after a quarter of the period.
             (What::Write, _) if self.renewed_at.is_some() => {
                 self.next_at = at + self.config.retry_period / 4;
                 Change::None
@@ -202,7 +204,7 @@ impl Elector {
         }
     }
 
-    /// Gives the lease back, so that nobody has to wait for it to run out. None if there is nothing to give back.
+    /// Releases the lease, so that no process has to wait for it to expire. None if this process does not hold it.
     pub fn give_back(&mut self, now: Timestamp, at: Duration) -> Option<Call> {
         self.renewed_at.take()?;
         let seen = self.seen.as_ref()?;
@@ -210,7 +212,7 @@ impl Elector {
             return None;
         }
         let mut lease = seen.object.clone();
-        // A duration of nought is not valid.
+        // A duration of zero is not valid.
         lease["spec"]["holderIdentity"] = "".into();
         lease["spec"]["leaseDurationSeconds"] = 1.into();
         lease["spec"]["renewTime"] = micro_time(now).into();
@@ -222,7 +224,8 @@ impl Elector {
         Call::new(verb, Kind::LEASE, &self.config.namespace, name)
     }
 
-    /// The lease as it was seen, but held by us. Its revision is in it: nobody's change is overwritten.
+    /// The lease as it was observed, but held by us. It contains its revision: no change of another writer is
+    /// overwritten.
     fn held(&self, seen: &Seen, now: Timestamp) -> Value {
         let mut lease = seen.object.clone();
         if !lease["spec"].is_object() {
@@ -239,7 +242,7 @@ impl Elector {
         lease
     }
 
-    /// False: not a lease that could be built on.
+    /// False: not a lease that can be built on.
     fn see(&mut self, bytes: &[u8], at: Duration) -> bool {
         let Ok(object) = serde_json::from_slice::<Value>(bytes) else { return false };
         let Ok(lease) = Lease::deserialize(&object) else { return false };
@@ -257,18 +260,18 @@ impl Elector {
         let spec = &seen.lease.spec;
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         let promised = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
-        // Who holds it has said for how long; we wait that long.
+        // The holder has stated for how long it holds the lease; we wait that long.
         !holder.is_empty() && holder != self.config.identity && at < seen.changed_at + Duration::from_secs(promised)
     }
 
-    /// The second half of an attempt follows the first at once.
+    /// The second half of an attempt follows the first one at once.
     fn go_on(&mut self, at: Duration) {
         self.fresh = true;
         self.next_at = at;
     }
 }
 
-/// Leases have times of microseconds.
+/// The times of Leases have microseconds.
 fn micro_time(now: Timestamp) -> String {
     let whole = now.truncated().to_string();
     let micros = (now.millis() - now.truncated().millis()) * 1000;
@@ -296,7 +299,7 @@ mod tests {
         }
     }
 
-    /// The one Lease of a server.
+    /// A server with a single Lease.
     #[derive(Default)]
     struct Server {
         lease: Option<Value>,
@@ -339,7 +342,7 @@ mod tests {
         Timestamp::from_millis(at.as_millis() as i64)
     }
 
-    /// Carries out everything that is due now. What changed.
+    /// Carries out everything that is due now. Returns what changed.
     fn run(elector: &mut Elector, server: &mut Server, at: Duration) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Step::Send(call) = elector.next(wall(at), at) {
@@ -377,14 +380,14 @@ mod tests {
         let (mut server, mut one, mut two) =
             (Server::default(), Elector::new(config("one")), Elector::new(config("two")));
         run(&mut one, &mut server, Duration::ZERO);
-        // Its own clock says it is much later: that means nothing.
+        // Its own clock shows a much later time: that means nothing.
         for at in [100, 102, 114] {
             assert!(run(&mut two, &mut server, at * SECOND).is_empty(), "{at}");
             assert_eq!(two.holder(), "one");
         }
         assert_eq!(run(&mut two, &mut server, 116 * SECOND), [Change::Gained]);
         assert_eq!((server.spec("holderIdentity"), server.spec("leaseTransitions")), ("two".into(), 1.into()));
-        // The old holder comes back to life and finds out.
+        // The old holder resumes and learns that it has lost the lease.
         assert!(run(&mut one, &mut server, 200 * SECOND).is_empty(), "it only learns that something has changed");
         assert_eq!(run(&mut one, &mut server, 201 * SECOND), [Change::Lost]);
         assert_eq!(one.leads_until(), None);
@@ -446,8 +449,8 @@ mod tests {
         }
     }
 
-    /// Three processes, each with a clock of its own that runs on, requests and answers that get lost: as long as a
-    /// process looks at its clock before it acts, there is never more than one leader.
+    /// Three processes, each with its own clock, and requests and responses that get lost: as long as a process checks
+    /// its clock before it acts, there is never more than one leader.
     #[test]
     fn there_is_one_leader_at_most_whatever_is_lost() {
         let mut gained = 0;

@@ -1,8 +1,8 @@
-//! What every controller is built on: the `Controller` trait, its copy of the objects, and the driver that carries out
-//! what it asks for over an `Api`.
+//! What every controller is built on: the `Controller` trait, the object cache, and the driver that carries out the
+//! requests of controllers over an `Api`.
 //!
-//! Start reading at `controller`. Everything that decides is pure, so that the simulator runs the same code; only
-//! `driver` (its tasks) touches a clock and tokio.
+//! Start reading at `controller`. Everything that makes decisions is pure, so that the simulator runs the same code;
+//! only the tasks of `driver` use a clock and the tokio runtime.
 
 pub mod controller;
 pub mod driver;

@@ -1,8 +1,8 @@
-//! What controllers count of their work. Names and labels are the rendering of whoever exports them.
+//! What controllers count of their work. The exporter chooses the names and labels.
 
 use compact_str::CompactString;
 
-/// What happened, to be counted (METRIC). Names and labels are the driver's rendering of these.
+/// What happened, to be counted (METRIC). The exporter renders names and labels from these.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
     /// job_syncs_total.
@@ -23,7 +23,7 @@ pub enum Metric {
     TerminatedPodTracked { added: bool },
     /// The gate was closed: the Pods were older than the Job (stale_sync_skips_total, and our gauge).
     GateClosed,
-    /// A status our own rules would refuse was not sent. Always a bug.
+    /// A status that our own rules would refuse was not sent. Always a bug.
     InvalidStatus,
     /// ttl_after_finished_controller_job_deletion_duration_seconds, in milliseconds.
     TtlDeletion { after_millis: i64 },

@@ -1,22 +1,22 @@
-//! What an HTTP response to a request means. Pure: the driver of a real API server and the simulator both use it.
+//! What an HTTP response to a request means. Pure: the client of a real API server and the simulator both use it.
 //!
-//! Between a controller and its API server there may be proxies and load balancers, and they answer in their own name: a
-//! 404 because no route matches, a 503 after the server has applied the write. A 404 that is believed counts a Pod or
-//! releases it, so only the API server's own word counts: a Status object with the reason that goes with the code and
-//! details that name the object of the request. Everything else leaves the outcome of a write unknown, and the controller
-//! finds out by reading or by sending the same request again.
+//! Between a controller and its API server there may be proxies and load balancers, which send responses of their own:
+//! a 404 because no route matches, a 503 after the server has applied the write. A 404 that is believed counts a Pod or
+//! releases it, so only the API server's own response counts: a Status object with the reason that belongs to the code
+//! and details that name the object of the request. Every other response leaves the outcome of a write unknown, and the
+//! controller determines it by reading or by sending the same request again.
 //!
 //! | code | means | if |
 //! |---|---|---|
-//! | 2xx | done | the body is the object, or the Status that the request is answered with |
+//! | 2xx | done | the body is the object, or the Status that belongs to such a request |
 //! | 404 | no such object | Status `NotFound` about the object |
 //! | 404 | refused: no such namespace | Status `NotFound` about the namespace, for a creation |
 //! | 409 | name taken, or changed meanwhile | Status `AlreadyExists` or `Conflict` about the object |
 //! | 410 | revision no longer kept | Status `Expired` or `Gone` |
 //! | 422 | refused: invalid | Status `Invalid` about the object |
 //! | 503 | refused: not now | Status `ServiceUnavailable` |
-//! | other 4xx | refused | always: the request was not let in |
-//! | any | refused: denied by an admission webhook, with whatever code that chose | a Status that says so |
+//! | other 4xx | refused | always: the request was not admitted |
+//! | any | refused: denied by an admission webhook, with any code that the webhook chose | a Status that says so |
 //! | else | unknown for a write, unavailable for a read | |
 
 use std::time::Duration;
@@ -27,18 +27,18 @@ use serde::Deserialize;
 
 use crate::controller::{Call, Refusal, Reply, Verb};
 
-/// Longest text of a response that is no Status that goes into a message.
+/// The maximum length of text that a message quotes from a response that is not a Status.
 const FOREIGN_TEXT: usize = 200;
 
-/// How messages of the API server begin when a webhook has denied a request.
+/// How a message of the API server begins if a webhook has denied the request.
 const DENIED_BY_WEBHOOK: &str = "admission webhook \"";
 
-/// What became of a request, and after how long the server wants to be asked again.
+/// The outcome of a request, and the delay after which the server accepts a retry.
 #[derive(Clone, Debug)]
 pub struct Interpreted {
     pub reply: Reply,
     pub retry_after: Option<Duration>,
-    /// Why the response was not taken for the API server's answer.
+    /// Why the response was not accepted as the API server's own.
     pub disbelieved: Option<String>,
 }
 
@@ -72,13 +72,13 @@ struct Cause {
 }
 
 impl Status {
-    /// None: the body is something else.
+    /// None: the body is not a Status.
     pub fn read(body: &[u8]) -> Option<Self> {
         let status: Self = serde_json::from_slice(body).ok()?;
         (status.kind == "Status" && status.api_version == "v1").then_some(status)
     }
 
-    /// The server no longer has the revision that was asked for.
+    /// The server no longer has the requested revision.
     pub fn is_expired(&self) -> bool {
         matches!(self.reason.as_str(), "Expired" | "Gone")
     }
@@ -95,7 +95,7 @@ impl Status {
     }
 }
 
-/// The response to any request but a list, which is read page by page. `retry_after` is the header's.
+/// The response to any request except a list, which is read page by page. `retry_after` is from the header.
 pub fn interpret(call: &Call, code: u16, retry_after: Option<Duration>, body: &Bytes) -> Interpreted {
     if (200..300).contains(&code) {
         return match done(call, body) {
@@ -106,14 +106,14 @@ pub fn interpret(call: &Call, code: u16, retry_after: Option<Duration>, body: &B
     interpret_refusal(call, code, retry_after, body)
 }
 
-/// The response to a request that was not done, as far as the code says.
+/// The response to a request that was not carried out, according to the code.
 pub fn interpret_refusal(call: &Call, code: u16, retry_after: Option<Duration>, body: &[u8]) -> Interpreted {
     let status = Status::read(body);
     let retry_after = retry_after.or_else(|| status.as_ref().and_then(Status::retry_after));
     let believed = |refusal| Interpreted { reply: Reply::Refused(refusal), retry_after, disbelieved: None };
     match status {
         Some(status) if status.message.starts_with(DENIED_BY_WEBHOOK) => {
-            // The webhook's code and reason are its own, and say nothing about the object.
+            // The webhook chooses code and reason, and they say nothing about the object.
             believed(Refusal { reason: "Forbidden".to_owned(), ..status.refusal(403) })
         }
         Some(status) if confirms(call, code, &status) => believed(status.refusal(code)),
@@ -125,21 +125,22 @@ pub fn interpret_refusal(call: &Call, code: u16, retry_after: Option<Duration>, 
     }
 }
 
-/// Codes that say that the request was not let in, whoever says so. Nobody sends them after the write.
+/// Codes that mean that the request was not admitted, whichever server or proxy sends them. None sends them after the
+/// write.
 fn is_turned_away(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 404 | 408 | 409 | 410 | 422)
 }
 
-/// Whether this is what the API server says with such a code about the object of the request.
+/// Whether the API server sends such a Status with this code about the object of the request.
 fn confirms(call: &Call, code: u16, status: &Status) -> bool {
     let nothing = Details::default();
     let details = status.details.as_ref().unwrap_or(&nothing);
     let about = Named { group: &details.group, kind: &details.kind, name: &details.name };
     match (code, status.reason.as_str()) {
-        // A creation is also refused where its namespace is missing.
+        // A creation is also refused if its namespace is missing.
         (404, "NotFound") => about.resource(call) || (call.verb == Verb::Create && about.namespace_of(call)),
         (409, "AlreadyExists") => about.resource(call),
-        // Where a precondition does not hold the kind is named, and for a binding the subresource.
+        // If a precondition does not hold, the Status names the kind, and for a binding the subresource.
         (409, "Conflict") => about.resource(call) || about.kind(call) || about.subresource(call),
         (410, _) => status.is_expired(),
         // Validation names the kind, and admission policies the resource.
@@ -191,7 +192,7 @@ struct Metadata {
     namespace: CompactString,
 }
 
-/// None for an object whose name is left to the server.
+/// None for an object whose name the server chooses.
 fn expected_name(call: &Call) -> Option<CompactString> {
     if !call.name.is_empty() {
         return Some(call.name.clone());
@@ -200,7 +201,7 @@ fn expected_name(call: &Call) -> Option<CompactString> {
     Some(head.metadata.name).filter(|name| !name.is_empty())
 }
 
-/// None: this is not what the server answers such a request with.
+/// None: the server does not respond to such a request with this body.
 fn done(call: &Call, body: &Bytes) -> Option<Reply> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -218,7 +219,7 @@ fn done(call: &Call, body: &Bytes) -> Option<Reply> {
         let expected = match call.verb {
             Verb::Delete => about.resource(call),
             Verb::DeleteCollection => true,
-            // A binding is made and not kept.
+            // A binding is carried out and not stored.
             Verb::Create => !call.subresource.is_empty(),
             _ => false,
         };
@@ -236,20 +237,20 @@ fn done(call: &Call, body: &Bytes) -> Option<Reply> {
     same.then(|| Reply::Done(body.clone()))
 }
 
-/// Nobody knows what became of it; a read has come to nothing.
+/// The outcome of a write is unknown; a read has failed.
 fn doubt(call: &Call, code: u16, retry_after: Option<Duration>, body: &[u8]) -> Interpreted {
     let why = format!("response {code} does not say what became of the request: {}", shown(body));
     if !matches!(call.verb, Verb::Get | Verb::List) {
         return Interpreted { reply: Reply::Unknown, retry_after: None, disbelieved: Some(why) };
     }
-    // Server errors are told as they are: they claim nothing about the object.
+    // Server errors are passed on unchanged: they claim nothing about the object.
     let code = if (500..600).contains(&code) { code } else { 503 };
     let (reason, message) = ("ServiceUnavailable".to_owned(), why.clone());
     let refusal = Refusal { code, reason, message, causes: Vec::new() };
     Interpreted { reply: Reply::Refused(refusal), retry_after, disbelieved: Some(why) }
 }
 
-/// The beginning of a body that is no Status, or the message of one.
+/// The beginning of a body that is not a Status, or the message of a Status.
 fn shown(body: &[u8]) -> String {
     if let Some(status) = Status::read(body) {
         return status.message;
@@ -323,7 +324,7 @@ mod tests {
             (&delete, 404, "NotFound", &about_pod, "404 NotFound"),
             (&binding(), 404, "NotFound", &about_pod, "404 NotFound"),
             (&job_status(), 404, "NotFound", &about_job, "404 NotFound"),
-            // About something else: another name, another group, a resource that is not served.
+            // About another object: another name, another group, a resource that is not served.
             (&patch, 404, "NotFound", &json!({"kind": "pods", "name": "q"}), "unknown"),
             (&get, 404, "NotFound", &json!({"kind": "pods", "name": "q"}), "unavailable 503"),
             (&job_status(), 404, "NotFound", &json!({"kind": "jobs", "name": "j"}), "unknown"),
@@ -331,7 +332,7 @@ mod tests {
             (&patch, 404, "NotFound", &Value::Null, "unknown"),
             (&patch, 404, "", &about_pod, "unknown"),
             (&patch, 404, "Gone", &about_pod, "unknown"),
-            // A namespace that is missing refuses a creation, and says nothing about a Pod that was there.
+            // A missing namespace refuses a creation, and says nothing about a Pod that existed.
             (&create(), 404, "NotFound", &about_namespace, "404 NotFound"),
             (&create(), 404, "NotFound", &json!({"kind": "namespaces", "name": "other"}), "unknown"),
             (&patch, 404, "NotFound", &about_namespace, "unknown"),
@@ -339,7 +340,7 @@ mod tests {
             (&get, 404, "NotFound", &about_namespace, "unavailable 503"),
             (&create(), 409, "AlreadyExists", &about_pod, "409 AlreadyExists"),
             (&create(), 409, "AlreadyExists", &json!({"kind": "pods", "name": "q"}), "unknown"),
-            // A quota that was changed meanwhile, which says nothing about the Pod.
+            // A quota that was changed meanwhile says nothing about the Pod.
             (&create(), 409, "Conflict", &json!({"kind": "resourcequotas", "name": "p"}), "unknown"),
             (&patch, 409, "Conflict", &about_pod, "409 Conflict"),
             (&job_status(), 409, "Conflict", &about_job, "409 Conflict"),
@@ -387,7 +388,7 @@ mod tests {
                 assert!(read.starts_with("unavailable 5"), "{code} {body}: {read}");
             }
         }
-        // Not let in, whoever says so.
+        // Not admitted, whichever server or proxy says so.
         for code in [400, 401, 403, 405, 413, 429] {
             assert_eq!(said(&create(), code, HTML), code.to_string());
         }

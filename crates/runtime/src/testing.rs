@@ -1,4 +1,4 @@
-//! Controllers on the bench: what they are told as JSON, what they ask for as one line each.
+//! A test bench for controllers: inputs as JSON, requests as one line each.
 
 use serde_json::Value;
 use tally_core::ids::Revision;
@@ -10,7 +10,7 @@ pub struct Probe<C> {
     pub controller: C,
     pub now: Timestamp,
     pub out: Outbox,
-    /// What the last `asks` that took out something took out.
+    /// The requests of the last `asks` that returned any.
     asked: Vec<Request>,
 }
 
@@ -48,13 +48,13 @@ impl<C: Controller> Probe<C> {
         self.input(Input::Gone(kind, object.to_string().into()));
     }
 
-    /// Answers the nth request of the last `asks`.
+    /// Responds to the nth request of the last `asks`.
     pub fn answer(&mut self, nth: usize, reply: Reply) {
         let request = self.asked[nth].id;
         self.input(Input::Answered { request, reply, served_at: None });
     }
 
-    /// Time passes; a tick comes if it was asked for.
+    /// Time passes; a tick is delivered if it was requested and is due.
     pub fn passes(&mut self, millis: i64) {
         self.now = self.now + Span::from_millis(millis);
         if self.out.wake_at.is_some_and(|at| at <= self.now) {
@@ -62,7 +62,7 @@ impl<C: Controller> Probe<C> {
         }
     }
 
-    /// What has been asked for since. If nothing, the requests before that can still be answered.
+    /// The requests made since the last call. If there are none, the earlier requests can still receive responses.
     pub fn asks(&mut self) -> Vec<String> {
         let asked = std::mem::take(&mut self.out.requests);
         if asked.is_empty() {
@@ -77,7 +77,7 @@ impl<C: Controller> Probe<C> {
         serde_json::from_slice(&self.asked[nth].call.body).unwrap()
     }
 
-    /// Milliseconds to the tick that was asked for.
+    /// Milliseconds until the requested tick.
     pub fn wakes_in(&self) -> Option<i64> {
         self.out.wake_at.map(|at| (at - self.now).millis())
     }

@@ -13,8 +13,8 @@ use hyper::Request;
 use serde_json::json;
 use support::{Credentials, Running, get, request};
 use tally_core::time::Timestamp;
-use tally_registry::World;
-use tally_server::Machine;
+use tally_registry::Env;
+use tally_server::SystemEnv;
 use tally_store::Options;
 
 /// Paths that look like the open ones, and are not.
@@ -81,18 +81,18 @@ async fn nothing_a_client_writes_makes_a_header_of_its_own() {
 /// A clock that can be made to panic.
 struct Trap(Arc<AtomicBool>);
 
-impl World for Trap {
+impl Env for Trap {
     fn now(&self) -> Timestamp {
         assert!(!self.0.load(Ordering::Relaxed), "the clock is broken");
-        Machine.now()
+        SystemEnv.now()
     }
 
     fn new_uid(&self) -> String {
-        Machine.new_uid()
+        SystemEnv.new_uid()
     }
 
     fn random(&self, limit: u32) -> u32 {
-        Machine.random(limit)
+        SystemEnv.random(limit)
     }
 }
 

@@ -120,15 +120,15 @@ struct Given {
     uid: Option<String>,
 }
 
-struct SimWorld(Arc<Mutex<Given>>);
+struct SimEnv(Arc<Mutex<Given>>);
 
-impl SimWorld {
+impl SimEnv {
     fn given(&self) -> std::sync::MutexGuard<'_, Given> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl tally_registry::World for SimWorld {
+impl tally_registry::Env for SimEnv {
     fn now(&self) -> Timestamp {
         self.given().now
     }
@@ -189,7 +189,7 @@ impl Api {
         Self {
             now,
             watchers: [watch("jobs/"), watch("pods/")],
-            registry: Registry::new(store, Box::new(SimWorld(world.clone()))),
+            registry: Registry::new(store, Box::new(SimEnv(world.clone()))),
             world,
             jobs: BTreeMap::new(),
             pods: BTreeMap::new(),

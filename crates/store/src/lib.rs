@@ -33,7 +33,7 @@ pub use watch::{Batch, Watcher};
 
 use group::Group;
 use state::State;
-use watch::Bells;
+use watch::Notifier;
 use writer::Writer;
 
 /// The longest key: a resource, a namespace and a name of at most 253 bytes each, with a margin.
@@ -175,7 +175,7 @@ pub(crate) struct Shared {
     state: RwLock<State>,
     /// The state's revision, to be read without the lock.
     revision: AtomicU64,
-    bells: Bells,
+    notifier: Notifier,
     closed: AtomicBool,
 }
 
@@ -184,7 +184,7 @@ impl Shared {
         Shared {
             revision: AtomicU64::new(state.revision),
             state: RwLock::new(state),
-            bells: Bells::default(),
+            notifier: Notifier::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -220,7 +220,7 @@ impl Shared {
         self.revision.store(state.revision, Ordering::Release);
         // The woken watchers read the state at once, so the lock is released first.
         drop(state);
-        self.bells.ring(writes.iter().map(|write| &write.entry));
+        self.notifier.notify(writes.iter().map(|write| &write.entry));
     }
 }
 

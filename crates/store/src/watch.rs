@@ -22,15 +22,15 @@ pub struct Batch {
 /// A cursor into the history. It owns no events and no lock.
 pub struct Watcher {
     shared: Arc<Shared>,
-    bell: Arc<Bell>,
+    signal: Arc<Signal>,
     prefix: Box<str>,
     position: u64,
 }
 
 impl Watcher {
     pub(crate) fn new(shared: Arc<Shared>, prefix: &str, after: u64) -> Watcher {
-        let bell = shared.bells.of(prefix);
-        Watcher { shared, bell, prefix: prefix.into(), position: after }
+        let signal = shared.notifier.of(prefix);
+        Watcher { shared, signal, prefix: prefix.into(), position: after }
     }
 
     /// Takes up to `most` of the events after the position. The position moves to the last one taken or, if none is
@@ -69,8 +69,8 @@ impl Watcher {
         loop {
             // Subscribes here, before the check below, so that a notification between the check and the await is not
             // missed.
-            let rung = self.bell.notify.notified();
-            if self.bell.newest.load(Ordering::Acquire) > self.position {
+            let rung = self.signal.notify.notified();
+            if self.signal.newest.load(Ordering::Acquire) > self.position {
                 return;
             }
             rung.await;
@@ -81,7 +81,7 @@ impl Watcher {
     /// bookmark. Every write wakes it, so it must not be used for permanent waiting.
     pub async fn moved(&self) {
         loop {
-            let rung = self.shared.bells.all.notify.notified();
+            let rung = self.shared.notifier.all.notify.notified();
             if self.shared.revision.load(Ordering::Acquire) > self.position {
                 return;
             }
@@ -92,49 +92,49 @@ impl Watcher {
 
 /// One notifier per segment, so that a watcher of Jobs is not woken by Pods, and one for watchers across segments.
 #[derive(Default)]
-pub(crate) struct Bells {
-    segments: Mutex<HashMap<Box<str>, Arc<Bell>>>,
-    all: Arc<Bell>,
+pub(crate) struct Notifier {
+    segments: Mutex<HashMap<Box<str>, Arc<Signal>>>,
+    all: Arc<Signal>,
 }
 
 #[derive(Default)]
-struct Bell {
+struct Signal {
     notify: Notify,
     /// The newest revision it notified for.
     newest: AtomicU64,
 }
 
-impl Bell {
-    fn ring(&self, revision: u64) {
+impl Signal {
+    fn notify(&self, revision: u64) {
         // With the memory backend, two writers may get here out of order.
         self.newest.fetch_max(revision, Ordering::AcqRel);
         self.notify.notify_waiters();
     }
 }
 
-impl Bells {
-    fn of(&self, prefix: &str) -> Arc<Bell> {
+impl Notifier {
+    fn of(&self, prefix: &str) -> Arc<Signal> {
         let Some((segment, _)) = prefix.split_once('/') else { return self.all.clone() };
         let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bell) = segments.get(segment) {
-            return bell.clone();
+        if let Some(signal) = segments.get(segment) {
+            return signal.clone();
         }
         segments.entry(segment.into()).or_default().clone()
     }
 
     /// Notifies the subscribers of new entries, given in order of revision; once per segment.
-    pub fn ring<'a>(&self, entries: impl DoubleEndedIterator<Item = &'a Entry>) {
+    pub fn notify<'a>(&self, entries: impl DoubleEndedIterator<Item = &'a Entry>) {
         let mut rung: Vec<&str> = Vec::new();
         let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
         for entry in entries.rev() {
             if rung.is_empty() {
-                self.all.ring(entry.revision);
+                self.all.notify(entry.revision);
             }
             let name = segment(&entry.key);
             if !rung.contains(&name) {
                 rung.push(name);
-                if let Some(bell) = segments.get(name) {
-                    bell.ring(entry.revision);
+                if let Some(signal) = segments.get(name) {
+                    signal.notify(entry.revision);
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! `tally hollow`: hollow nodes for a cluster that runs elsewhere, so that Jobs there have Pods that end as a test
-//! wants them to. It serves nothing and keeps nothing; a signal ends it, and another start goes on.
+//! `tally hollow`: hollow nodes for a cluster that runs elsewhere, so that the Pods of its Jobs end as a test requires.
+//! It serves nothing and stores nothing; a signal ends it, and the next start continues.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use tally_remote::{Remote, connect};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The kubeconfig to use [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod it runs in]
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use [default: its current one]
+    /// Context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// How many there are: hollow-0 to hollow-N-1
+    /// Number of nodes; they are named hollow-0 to hollow-(N-1)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     nodes: u32,
 }
 
-/// Never ends by itself.
+/// Returns only after an error.
 pub fn run(args: &Args) -> Result<bool> {
     if let Err(error) = start(args) {
         eprintln!("tally: {error:#}");

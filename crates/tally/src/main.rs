@@ -21,13 +21,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "tally", version, about = "Runs Kubernetes Jobs and counts every Pod exactly once", long_about = None)]
 #[command(after_help = "Examples:
   tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
-                                      a command, twenty times, four at a time, here and now
-  tally run -f jobs.yaml --logs       the Jobs of a file, and what they write
-  tally up                            a Kubernetes API on this machine, for kubectl
-  tally controller --help             the same Job controller for a cluster you have
-  tally completion bash               completions for your shell; tally man run | man -l - is a manual page
+                                      run a command 20 times, 4 at a time, on this machine
+  tally run -f jobs.yaml --logs       run the Jobs in a file and print their output
+  tally up                            serve a Kubernetes API on this machine, for kubectl
+  tally controller --help             run the same Job controller against an existing cluster
+  tally completion bash               print completions for your shell
+  tally man run | man -l -            show the manual page of a command
 
-tally COMMAND --help has more examples and every flag.")]
+tally COMMAND --help shows more examples and all flags.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -35,26 +36,27 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a command or the Jobs of a file to their end, on this machine
+    /// Run a command or the Jobs in a file to completion on this machine
     Run(Box<run::Args>),
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
     /// Run the Job controllers against a Kubernetes API server
     Controller(controller::Args),
-    /// Give a cluster nodes that run nothing, whose Pods do as their annotations say; for tests
+    /// Run hollow nodes for a cluster: they start no process and report what the annotations of the Pods request; for
+    /// tests
     #[command(hide = true)]
     Hollow(hollow::Args),
-    /// Load an API server and print what it does, one line of figures a case
+    /// Load-test an API server and print one line of results per case
     Bench(bench::Args),
-    /// Print the completions of a shell: tally completion bash > /etc/bash_completion.d/tally
+    /// Print completions for a shell: tally completion bash > /etc/bash_completion.d/tally
     Completion { shell: clap_complete::Shell },
-    /// Print the manual page, of tally or of one of its commands: tally man run | man -l -
+    /// Print the manual page of tally or of one of its commands: tally man run | man -l -
     #[command(hide = true)]
     Man { command: Option<String> },
 }
 
 fn main() -> std::process::ExitCode {
-    // The process that runs Pods is this program again. It has no use for anything below.
+    // The shim process that runs Pods is this binary, started again. It needs nothing of what follows.
     let args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     if let Some((first, rest)) = args.split_first()
         && first == tally_node::shim::COMMAND
@@ -92,7 +94,7 @@ fn man(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
     let about = match command {
         None => cli,
         Some(name) => {
-            let found = cli.find_subcommand(name).ok_or_else(|| anyhow::anyhow!("there is no command {name:?}"))?;
+            let found = cli.find_subcommand(name).ok_or_else(|| anyhow::anyhow!("unknown command {name:?}"))?;
             let name: &'static str = format!("tally-{name}").leak();
             found.clone().name(name)
         }
@@ -102,7 +104,7 @@ fn man(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Whoever closed the pipe has seen enough.
+/// The reader may have closed the pipe; that is not an error.
 fn print(text: &[u8]) -> bool {
     let mut out = std::io::stdout();
     let _ = out.write_all(text).and_then(|()| out.flush());

@@ -1,7 +1,7 @@
-//! What an operator can see of the controllers, in the form Prometheus reads.
+//! Metrics of the controllers, in the formats that Prometheus reads.
 //!
 //! `job_controller_*` and `ttl_after_finished_controller_*` have the names and labels of the Kubernetes controllers, so
-//! that their dashboards and alerts go on working. What is Tally's own begins with `tally_`.
+//! that existing dashboards and alerts keep working. Metrics of Tally's own start with `tally_`.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,8 +19,8 @@ use tally_runtime::driver::Observer;
 use tally_runtime::driver::api::Trouble;
 use tally_runtime::metric::SyncAction;
 
-/// Values of a label that users choose. Beyond this many they are all `other`: a cluster must not be able to fill the
-/// memory of whoever watches it.
+/// Maximum number of values of a label that users choose. Further values become `other`: a cluster must not be able to
+/// exhaust the memory of the system that monitors it.
 const CHOSEN_VALUES: usize = 100;
 
 type Label = (&'static str, Cow<'static, str>);
@@ -28,7 +28,7 @@ type Counters<const N: usize> = Family<[Label; N], Counter>;
 type Gauges<const N: usize> = Family<[Label; N], Gauge>;
 type Histograms<const N: usize> = Family<[Label; N], Histogram, Buckets>;
 
-/// Upper ends of classes: the first, and how many times it is doubled.
+/// Histogram buckets: the first upper bound, and the number of bounds, each twice the one before.
 #[derive(Clone, Copy)]
 struct Buckets(f64, u16);
 
@@ -64,7 +64,7 @@ pub struct Metrics {
     events_dropped: Counters<1>,
     leader: Gauges<1>,
     reachable: Gauge,
-    /// The values of `controller_name` so far.
+    /// The values of `controller_name` seen so far.
     managers: Mutex<BTreeSet<String>>,
 }
 
@@ -115,72 +115,76 @@ impl Default for Metrics {
         let job = registry.sub_registry_with_prefix("job_controller");
         job.register(
             "job_sync_duration_seconds",
-            "Time to decide what a Job needs next; requests are measured on their own",
+            "Time to reconcile a Job; requests are measured separately",
             metrics.sync_durations.clone(),
         );
-        job.register("job_syncs", "Decisions about Jobs", metrics.syncs.clone());
-        job.register("jobs_finished", "Jobs that came to an end", metrics.jobs_finished.clone());
+        job.register("job_syncs", "Reconciliations of Jobs", metrics.syncs.clone());
+        job.register("jobs_finished", "Jobs that finished", metrics.jobs_finished.clone());
         job.register(
             "jobs_by_external_controller",
-            "Jobs seen that another controller manages",
+            "Jobs that another controller manages",
             metrics.external_jobs.clone(),
         );
         job.register("job_pods_finished", "Finished Pods that were counted", metrics.pods_finished.clone());
-        job.register(
-            "job_finished_indexes",
-            "Completion indexes that came to an end",
-            metrics.indexes_finished.clone(),
-        );
+        job.register("job_finished_indexes", "Completion indexes that finished", metrics.indexes_finished.clone());
         job.register(
             "pod_failures_handled_by_failure_policy",
             "Failed Pods that a rule of a failure policy matched",
             metrics.failures_handled.clone(),
         );
-        job.register("job_pods_creation", "Pods that were to be created", metrics.pods_created.clone());
+        job.register("job_pods_creation", "Attempts to create Pods", metrics.pods_created.clone());
         job.register(
             "terminated_pods_tracking_finalizer",
             "Finished Pods that got or lost the tracking finalizer",
             metrics.tracked.clone(),
         );
-        job.register("stale_sync_skips", "Decisions put off because the view was too old", metrics.stale_skips.clone());
+        job.register(
+            "stale_sync_skips",
+            "Reconciliations skipped because the object cache was stale",
+            metrics.stale_skips.clone(),
+        );
         registry.register(
             "ttl_after_finished_controller_job_deletion_duration_seconds",
             "Time from the expiry of a finished Job to its deletion",
             metrics.ttl_deletions.clone(),
         );
         registry.register("workqueue_depth", "Requests waiting to be sent", metrics.queue_depth.clone());
-        registry.register(
-            "leader_election_master_status",
-            "Whether this process leads: 1 if it does",
-            metrics.leader.clone(),
-        );
+        registry.register("leader_election_master_status", "1 if this process leads, 0 if not", metrics.leader.clone());
         let own = registry.sub_registry_with_prefix("tally");
         own.register(
             "uncounted_pods",
             "Finished Pods that still carry the tracking finalizer: not counted, or not yet released",
             metrics.uncounted.clone(),
         );
-        own.register("gate_waits", "Times a Job had to wait until its Pods were seen", metrics.gate_waits.clone());
-        own.register("job_status_writes", "Writes of the status of Jobs that were done", metrics.status_writes.clone());
+        own.register(
+            "gate_waits",
+            "Times the accounting of a Job waited for its Pods to be observed",
+            metrics.gate_waits.clone(),
+        );
+        own.register("job_status_writes", "Successful writes of the status of Jobs", metrics.status_writes.clone());
         own.register(
             "invalid_statuses",
-            "Statuses that were not sent because they break the rules of the API: each is a bug of Tally",
+            "Statuses that were not sent because they violate the rules of the API: each is a bug in Tally",
             metrics.invalid_statuses.clone(),
         );
-        own.register("requests", "Requests to the API server that were answered or given up", metrics.requests.clone());
-        own.register("request_duration_seconds", "Time requests took", metrics.request_durations.clone());
-        own.register("requests_in_flight", "Requests under way", metrics.in_flight.clone());
-        own.register("stream_synced", "Whether the whole state has been seen: 1 if it has", metrics.synced.clone());
-        own.register("stream_restarts", "Streams that broke and were begun anew", metrics.stream_restarts.clone());
+        own.register(
+            "requests",
+            "Requests to the API server that were answered or abandoned",
+            metrics.requests.clone(),
+        );
+        own.register("request_duration_seconds", "Duration of requests", metrics.request_durations.clone());
+        own.register("requests_in_flight", "In-flight requests", metrics.in_flight.clone());
+        own.register("stream_synced", "1 if the initial list has been observed completely", metrics.synced.clone());
+        own.register("stream_restarts", "Watches that broke and were restarted", metrics.stream_restarts.clone());
         own.register(
             "events_dropped",
-            "Events that were not recorded: too many at once",
+            "Events that were dropped because there were too many at once",
             metrics.events_dropped.clone(),
         );
-        own.register("api_server_reachable", "Whether the API server answers: 1 if it does", metrics.reachable.clone());
+        own.register("api_server_reachable", "1 if the API server is reachable, 0 if not", metrics.reachable.clone());
         let build = Gauges::<1>::default();
         build.get_or_create(&fixed([("version", env!("CARGO_PKG_VERSION"))])).set(1);
-        own.register("build_info", "The version that runs", build);
+        own.register("build_info", "The version of this process", build);
         metrics.registry = registry;
         metrics
     }
@@ -273,7 +277,7 @@ impl Observer for Metrics {
     }
 
     fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {
-        // The names of the queues in the reference.
+        // The queue names of the Kubernetes controllers.
         let queue = match controller {
             "job-controller" => "job",
             "ttl-after-finished-controller" => "ttl_jobs_to_delete",
@@ -305,7 +309,7 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
-    /// `lease`: its name.
+    /// `lease`: the name of the Lease.
     pub fn leads(&self, lease: &str, leads: bool) {
         self.leader.get_or_create(&[("name", Cow::Owned(lease.to_owned()))]).set(i64::from(leads));
     }
@@ -314,20 +318,20 @@ impl Metrics {
         self.reachable.set(i64::from(reachable));
     }
 
-    /// In the newer form, which scrapers ask for by name.
+    /// The OpenMetrics format, which scrapers request by its content type.
     pub fn openmetrics(&self) -> String {
         let mut text = self.encode();
         let _ = encode_eof(&mut text);
         text
     }
 
-    /// In the form that everything reads. More may follow it.
+    /// The classic text format, which every scraper reads. More metrics may be appended to it.
     pub fn classic(&self) -> String {
         let text = self.encode();
         let mut out = String::with_capacity(text.len());
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
-            // Here a counter is called as its samples are.
+            // In this format the HELP and TYPE lines of a counter have the same name as its samples.
             let described = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
             let name = described.and_then(|described| described.split(' ').next());
             let counter = |line: &str, name: &str| line.strip_prefix("# TYPE ") == Some(&format!("{name} counter"));
@@ -363,16 +367,16 @@ impl Metrics {
     }
 }
 
-/// What every process tells of itself, where the system says it.
+/// The standard process metrics, if the system reports their values.
 fn process(text: &mut String) {
     let mut gauge = |name: &str, help: &str, value: String| {
         text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} gauge\n{name} {value}\n"));
     };
     if let Some(memory) = resident_bytes() {
-        gauge("process_resident_memory_bytes", "Memory that is really there", memory.to_string());
+        gauge("process_resident_memory_bytes", "Resident memory in bytes", memory.to_string());
     }
     if let Some(seconds) = cpu_seconds() {
-        let (name, help) = ("process_cpu_seconds", "Processor time used");
+        let (name, help) = ("process_cpu_seconds", "CPU time used in seconds");
         text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} counter\n{name}_total {seconds}\n"));
     }
 }
@@ -387,7 +391,7 @@ fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-    // A hundred ticks a second on every Linux.
+    // Linux reports 100 ticks per second (USER_HZ).
     Some(ticks / 100.0)
 }
 
@@ -465,7 +469,7 @@ mod tests {
         let types = |text: &str, line: &str| text.lines().filter(|found| *found == line).count();
         assert_eq!(types(&text, "# TYPE tally_gate_waits counter"), 1, "{text}");
         for line in [
-            "# HELP tally_gate_waits_total Times a Job had to wait until its Pods were seen.",
+            "# HELP tally_gate_waits_total Times the accounting of a Job waited for its Pods to be observed.",
             "# TYPE tally_gate_waits_total counter",
             "# TYPE tally_uncounted_pods gauge",
             "# TYPE tally_request_duration_seconds histogram",

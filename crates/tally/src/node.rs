@@ -19,7 +19,7 @@ use tally_node::node::Node;
 use tally_node::notes::Notes;
 use tally_node::options::Options;
 use tally_node::port::Attempt;
-use tally_node::runtime::{Config, Runtime};
+use tally_node::shim_client::{Config, ShimClient};
 use tally_registry::Registry;
 use tally_runtime::driver::{self, Observer};
 use tally_server::{Log, Logs, Over, Wanted};
@@ -28,16 +28,16 @@ use tokio::time::timeout;
 
 use crate::up::controllers::Running;
 
-/// For what has been killed to be noticed, and told.
+/// Additional time after the drain for kills to be noticed and reported.
 const BEYOND_DRAIN: Duration = Duration::from_secs(10);
 
-/// How often is looked whether it is still at work.
+/// How often to check whether the node is still running.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Pods at once. Each takes a few open files of the shim and as many processes as it likes.
+/// Maximum number of Pods at the same time. Each uses a few open files of the shim and any number of processes.
 const MOST_PODS: u64 = 250;
 
-/// A node at work.
+/// A running node.
 pub struct ThisNode {
     mailbox: Arc<Mailbox>,
     root: PathBuf,
@@ -55,22 +55,22 @@ impl ThisNode {
         observer: Arc<dyn Observer>,
         driven: driver::Options,
     ) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find the program that is running")?;
+        let program = std::env::current_exe().context("cannot find the path of this executable")?;
         let config = Config::new(program, root.clone());
         let notes = config.notes.clone();
-        let runtime = Runtime::start(config).await?;
-        let (deeds, reports, keeper) = runtime.split();
+        let runtime = ShimClient::start(config).await?;
+        let (commands, reports, keeper) = runtime.split();
         let mailbox = Mailbox::new();
         let carrier = tokio::spawn({
             let mailbox = mailbox.clone();
-            async move { carry(&mailbox, deeds, reports).await }
+            async move { carry(&mailbox, commands, reports).await }
         });
         let node = Node::new(options(&root)?, mailbox.clone());
         let controller = Running::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper, notes })
     }
 
-    /// What a person should know of it.
+    /// Notices about the node for the user.
     pub fn notes(&self) -> Arc<Notes> {
         self.notes.clone()
     }
@@ -79,12 +79,12 @@ impl ThisNode {
         NodeLogs { root: self.root.clone() }
     }
 
-    /// It has stopped working though nobody told it to.
+    /// Whether the node stopped although it was not asked to.
     pub fn has_ended(&self) -> bool {
         self.controller.has_ended() || self.carrier.is_finished()
     }
 
-    /// Ends everything that runs, each Pod within its grace period and all within this time, and puts on record how.
+    /// Stops all running Pods, each within its grace period and all within this time, and records how they ended.
     pub async fn end(self, within: Span) -> Result<()> {
         self.mailbox.drain(within);
         let gone = async {
@@ -92,15 +92,15 @@ impl ThisNode {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        // What does not end when it is killed is not waited for: the shim gives it up, too.
+        // A process that does not end when it is killed is not waited for: the shim gives up on it, too.
         let patience = Duration::from_millis(within.millis().unsigned_abs()) + BEYOND_DRAIN;
         tokio::select! {
             _ = timeout(patience, self.mailbox.drained()) => {}
-            // Who is not at work any more will never be done with it.
+            // A node that has stopped will never report that it is drained.
             () = gone => {}
         }
         let finished = self.controller.finish().await;
-        // The shim is let go when nobody holds the ends any more.
+        // The shim is released when the task that holds its channels has ended.
         self.carrier.abort();
         let _ = self.carrier.await;
         let _ = self.keeper.await;
@@ -122,20 +122,20 @@ fn options(root: &Path) -> Result<Options> {
     }
     options.pods = MOST_PODS;
     options.is_root = rustix::process::geteuid().is_root();
-    // It is this program that was stopped or killed, and no fault of the Job's.
+    // A Pod is lost because this program was stopped or killed, which is not a failure of the Job.
     options.release_lost = true;
     Ok(options)
 }
 
-/// The name that this node got at its first start. Pods are bound to it: when the machine is called something else one
-/// day, they are still this node's. Nobody else works in the directory meanwhile.
+/// The name that this node got at its first start. Pods are bound to it: if the machine is renamed later, they still
+/// belong to this node. No other process works in the directory meanwhile.
 fn kept_name(root: &Path, otherwise: &str) -> Result<String> {
     let path = root.join("name");
     match fs::read_to_string(&path) {
         Ok(text) => {
             let name = text.trim_end();
             if name != as_name(name) {
-                bail!("{} does not hold the name of a Node; write the right one there", path.display());
+                bail!("{} does not contain a valid Node name; correct the file", path.display());
             }
             Ok(name.to_owned())
         }
@@ -147,7 +147,7 @@ fn kept_name(root: &Path, otherwise: &str) -> Result<String> {
     }
 }
 
-/// All of it or nothing, whatever happens.
+/// Writes the name atomically: after a crash the file has the whole name or does not exist.
 fn keep_name(root: &Path, name: &str) -> io::Result<()> {
     let new = root.join("name.new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -157,7 +157,7 @@ fn keep_name(root: &Path, name: &str) -> io::Result<()> {
     File::open(root)?.sync_all()
 }
 
-/// The name of this machine, as far as it can be the name of a Node.
+/// The host name of this machine, converted to a valid Node name.
 fn host_name() -> String {
     as_name(&rustix::system::uname().nodename().to_string_lossy())
 }
@@ -170,7 +170,7 @@ fn as_name(text: &str) -> String {
     if name.is_empty() { "this-machine".to_owned() } else { name.to_owned() }
 }
 
-/// Of this machine, in bytes.
+/// The memory of this machine in bytes.
 fn memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -185,7 +185,7 @@ pub struct NodeLogs {
 impl Logs for NodeLogs {
     fn open(&self, wanted: Wanted, over: Over) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>> {
         let opened = open(&self.root, &wanted, over);
-        Box::pin(std::future::ready(opened.map_err(|error| format!("the log cannot be read: {error}"))))
+        Box::pin(std::future::ready(opened.map_err(|error| format!("cannot read the log: {error}"))))
     }
 }
 
@@ -200,7 +200,7 @@ fn open(root: &Path, wanted: &Wanted, over: Over) -> std::io::Result<Log> {
     let pod = PodUid::new(&wanted.pod_uid);
     let attempt = Attempt { pod, container: wanted.container.as_str().into(), number: wanted.run };
     let reader = logs::open(root, &attempt, options)?;
-    // A log that cannot be read any further ends there: the answer has begun, and nothing else can be said.
+    // If reading fails, the stream ends: the response has begun, so an error cannot be reported any more.
     Ok(Box::pin(stream::unfold((reader, over), |(mut reader, over)| async move {
         let piece = reader.next(&over).await.ok().flatten()?;
         Some((piece, (reader, over)))
@@ -226,7 +226,7 @@ mod tests {
         for wrong in ["", "Two words\n", "-x"] {
             fs::write(&file, wrong).unwrap();
             let error = format!("{:#}", kept_name(root.path(), "first").unwrap_err());
-            assert!(error.contains("does not hold the name of a Node"), "{wrong:?}: {error}");
+            assert!(error.contains("does not contain a valid Node name"), "{wrong:?}: {error}");
         }
     }
 }

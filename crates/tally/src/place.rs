@@ -1,4 +1,4 @@
-//! Where a cluster keeps what it has: its data directory, and the objects in it.
+//! Where a cluster stores its state: the data directory and the objects in it.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -14,22 +14,22 @@ use tally_registry::Registry;
 use tally_server::Machine;
 use tally_store::{OpenError, Options, Store};
 
-/// The verbs on a store, and the objects that every cluster starts with.
+/// Opens a registry on a store and creates the objects that every cluster starts with.
 pub async fn begin(store: Store) -> Result<Arc<Registry>> {
     let registry = Arc::new(Registry::new(store, Box::new(Machine)));
     let begun = registry.begin().await;
-    begun.map_err(|failure| anyhow!("cannot create the objects a cluster starts with: {}", failure.message))?;
+    begun.map_err(|failure| anyhow!("cannot create the initial objects of the cluster: {}", failure.message))?;
     Ok(registry)
 }
 
-/// For a shim to end what it had started. Usually it takes a few milliseconds.
+/// How long to wait for a shim to end its processes. Usually this takes a few milliseconds.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// A directory of this process alone: gone with its handle, and if there was no time for that, with the next run.
+/// A directory for this process only. It is removed on drop, or by the next run if this process was killed.
 pub struct Temporary {
     path: PathBuf,
-    /// Locked as long as this process lives, however it ends.
+    /// Locked while this process lives; the kernel releases the lock however the process ends.
     _held: OwnedFd,
 }
 
@@ -41,10 +41,10 @@ impl Temporary {
             sweep(&parent, prefix);
         }
         let prefix = prefix.as_deref().unwrap_or("tally-");
-        // Somebody who sweeps may take it away before it is locked.
+        // Another process that sweeps may remove the directory before it is locked.
         for _ in 0..100 {
             let made = tempfile::Builder::new().prefix(prefix).tempdir_in(&parent);
-            let made = made.context("cannot make a temporary directory; set TMPDIR")?;
+            let made = made.context("cannot create a temporary directory; set TMPDIR")?;
             if let Some(held) = hold(made.path()) {
                 return Ok(Self { path: made.keep(), _held: held });
             }
@@ -61,7 +61,7 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         let until = Instant::now() + GONE_WITHIN;
         wait_for_shim(&self.path);
-        // What somebody still writes can come in between.
+        // A process that still writes may add a file during the removal.
         while let Err(error) = std::fs::remove_dir_all(&self.path)
             && error.kind() == io::ErrorKind::DirectoryNotEmpty
             && Instant::now() < until
@@ -71,7 +71,8 @@ impl Drop for Temporary {
     }
 }
 
-/// Until the shim that works below a directory, if there is one, has ended all that it had started.
+/// Waits until the shim that works below a directory, if any, has ended all its processes, but no longer than
+/// `GONE_WITHIN`.
 pub fn wait_for_shim(directory: &Path) {
     let until = Instant::now() + GONE_WITHIN;
     while has_shim(directory) && Instant::now() < until {
@@ -84,14 +85,15 @@ fn has_shim(directory: &Path) -> bool {
     lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK))
 }
 
-/// Names of this machine since it was started: elsewhere, locks may not be seen. None: that cannot be known.
+/// A prefix for directories that this machine has created since its last boot: the locks of other machines may not be
+/// visible. `None`: the boot ID cannot be read.
 fn temporary_prefix() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let boot = boot.get(..8).filter(|boot| boot.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     Some(format!("tally-{boot}-"))
 }
 
-/// Locks a directory that is still there. Whoever has the lock may use it, or take it away.
+/// Locks a directory that still exists. The process that has the lock may use or remove the directory.
 fn hold(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;
@@ -100,7 +102,7 @@ fn hold(path: &Path) -> Option<OwnedFd> {
     (there.dev() == held.st_dev && there.ino() == held.st_ino).then_some(directory)
 }
 
-/// Takes away what processes of this user have left behind that were killed. What somebody holds stays.
+/// Removes directories that killed processes of this user left behind. A locked directory stays.
 fn sweep(parent: &Path, prefix: &str) {
     let user = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
@@ -110,7 +112,7 @@ fn sweep(parent: &Path, prefix: &str) {
         {
             continue;
         }
-        // A shim may still be at work for one that was killed.
+        // The shim of a killed process may still be running.
         if let Some(_held) = hold(&path)
             && !has_shim(&path)
         {
@@ -119,59 +121,59 @@ fn sweep(parent: &Path, prefix: &str) {
     }
 }
 
-/// As a shell takes it.
+/// Quotes a path for a shell.
 pub fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%".contains(letter);
     if text.chars().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// What a start has made so far. Unless it is kept, it is taken away again.
+/// What a start has created so far. It is removed on drop, unless `keep` was called.
 #[derive(Default)]
 pub struct Made {
-    /// Taken away if nothing is in them: somebody else may have put something there meanwhile.
+    /// Removed only if they are empty: another process may have put files there in the meantime.
     directories: Vec<PathBuf>,
-    /// Ours alone, with all that is in them.
+    /// Created by this process alone; removed with their contents.
     whole: Vec<PathBuf>,
 }
 
 impl Made {
-    /// The directory that a cluster keeps everything in.
+    /// Creates the data directory of a cluster.
     pub fn data_directory(&mut self, data: &Path) -> Result<()> {
         self.directory(data).with_context(|| {
-            format!("cannot make the data directory {}; choose another with --data-dir", data.display())
+            format!("cannot use the data directory {}; choose another with --data-dir", data.display())
         })
     }
 
-    /// The objects in it. Nobody else may have them open.
+    /// Opens the store in the data directory. No other process may have it open.
     pub fn store(&mut self, data: &Path) -> Result<Store> {
         let objects = data.join("store");
         self.note_missing(&objects);
         let opened = Store::open(&objects, Options::default()).inspect_err(|error| {
             if matches!(error, OpenError::Held { .. }) {
-                // Another tally has just made it.
+                // Another tally process has just created it.
                 self.keep();
             }
         });
         Ok(opened?)
     }
 
-    /// Makes a directory for its owner only, with the directories above it.
+    /// Creates a directory that only its owner can access, with its missing parents.
     pub fn directory(&mut self, path: &Path) -> io::Result<()> {
         let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
         for above in missing.into_iter().rev() {
             match DirBuilder::new().mode(0o700).create(above) {
                 Ok(()) => self.directories.push(above.to_owned()),
-                // Another start was faster.
+                // Another process created it first.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
-        // Something is there, and is it a directory?
+        // Fails if the path exists but is not a readable directory.
         std::fs::read_dir(path).map(drop)
     }
 
-    /// Somebody is about to make this.
+    /// Notes a path that is about to be created, if it does not exist yet.
     pub fn note_missing(&mut self, path: &Path) {
         if !path.exists() {
             self.whole.push(path.to_owned());
@@ -213,7 +215,7 @@ mod tests {
             ["tally-1-dead", "tally-1-alive", "tally-1-killed", "tally-2-other"].map(make);
         let held = hold(&alive).unwrap();
         assert!(hold(&alive).is_none(), "it is held already");
-        // Its shim is still there.
+        // Its shim still runs.
         let shim = std::fs::File::open(killed.join("node/lock")).unwrap();
         flock(&shim, FlockOperation::NonBlockingLockExclusive).unwrap();
         std::os::unix::fs::symlink(&other, parent.path().join("tally-1-link")).unwrap();

@@ -1,4 +1,4 @@
-//! Signals that ask for an end: the first in order, the second at once.
+//! Signals that request a stop: the first one a graceful stop, the second one an immediate stop.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// After the second signal: whoever has not ended by then waits for something that does not come.
+/// Time from the second signal to the exit of the process: a task that has not ended by then is blocked.
 const AT_ONCE_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,11 +25,12 @@ impl Stop {
     }
 }
 
-/// What has been asked for so far. Signals that were ignored when the process began stay so: `nohup` and shells that start
-/// something in the background mean it. `code`: how the process ends if it does not by itself.
+/// The stop that has been requested so far. Signals that were ignored when the process started stay ignored: `nohup`
+/// and shells that start a background process rely on this. `code`: the exit code if the process does not exit by
+/// itself.
 pub fn stop(kinds: &[SignalKind], code: i32) -> io::Result<watch::Receiver<Stop>> {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
-    // With a thread of its own: whatever else is stuck, somebody hears.
+    // On a dedicated thread: signals are handled even if everything else is blocked.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (asked, stop) = watch::channel(Stop::No);
     let inside = runtime.enter();
@@ -60,7 +61,7 @@ fn bit(kind: SignalKind) -> u64 {
     u32::try_from(kind.as_raw_value() - 1).ok().and_then(|shift| 1u64.checked_shl(shift)).unwrap_or(0)
 }
 
-/// The signals that a process ignores, of the kernel's words about it.
+/// The signals that a process ignores, from its `/proc` status.
 fn ignored(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

@@ -1,9 +1,9 @@
-//! A server killed in the middle of its work has lost nothing it acknowledged.
+//! A server that is killed in the middle of its work loses nothing that it acknowledged.
 //!
-//! Many clients write; after some number of acknowledged writes the server gets SIGKILL and starts again on the same
-//! directory. Every writer knows what it was told. Where the kill cut off an answer, that one write may have happened
-//! or not, but not half of it. A watch goes on from where it was cut, or is told that it cannot (410); what it then
-//! holds is what a list shows.
+//! Many clients write; after a number of acknowledged writes the server gets SIGKILL and is started again on the same
+//! directory. Every writer remembers the responses that it received. If the kill cut off a response, that one write may
+//! have been applied or not, but not partially. A watch resumes where it was cut, or receives 410; its resulting state
+//! is what a list shows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -24,9 +24,9 @@ const KILLS: usize = 60;
 const WRITERS: usize = 16;
 /// Keys of one writer: enough to have creates, patches and deletes all the time, few enough to list often.
 const KEYS: usize = 12;
-/// A kill comes after this many acknowledged writes, chosen anew each time.
+/// A kill comes after this many acknowledged writes, chosen again for each kill.
 const WRITES_BEFORE_KILL: std::ops::Range<usize> = 1..120;
-/// Ends a test that would hang; nothing is asserted by it.
+/// Ends a test that would otherwise hang; it asserts nothing.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,7 +45,7 @@ async fn every_acknowledged_write_survives_sixty_kills() {
     let mut watches = [Watch::of(Kind::ConfigMap), Watch::of(Kind::Job)];
     let (mut highest, mut writes, mut continued) = (0, 0, 0);
     for kill in 0..=KILLS {
-        // Nobody writes now: what is there is what the kill left.
+        // No client writes now: the stored state is what the kill left.
         let mut lists = BTreeMap::new();
         for kind in [Kind::ConfigMap, Kind::Job] {
             let list = List::read(&server.api, kind).await;
@@ -116,7 +116,7 @@ impl Kind {
         }
     }
 
-    /// An object that says `number` in several places, so that half of it would be noticed.
+    /// An object that contains `number` in several places, so that a partial write would be noticed.
     fn object(self, name: &str, number: u64) -> Value {
         let mut object = self.patch(number);
         object["metadata"]["name"] = name.into();
@@ -147,7 +147,7 @@ impl Kind {
         }
     }
 
-    /// The number an object says everywhere, or what is torn about it.
+    /// The number that an object contains in all places, or what is torn about it.
     fn number(self, object: &Value) -> Result<u64, String> {
         let number = object["metadata"]["labels"]["number"].as_str().and_then(|number| number.parse().ok());
         let number: u64 = number.ok_or_else(|| format!("no number: {object}"))?;
@@ -177,16 +177,16 @@ impl Stored {
     }
 }
 
-/// What one client was told. It writes one thing at a time, to names of its own.
+/// One client and the responses it received. It sends one write at a time, to names of its own.
 struct Writer {
     kind: Kind,
     name: String,
     next: u64,
     highest: u64,
     told: BTreeMap<String, Option<Stored>>,
-    /// The revisions of what it was told since the server started.
+    /// The revisions of the writes that were acknowledged since the server started.
     acknowledged: Vec<u64>,
-    /// The write whose answer did not come.
+    /// The write whose response did not arrive.
     cut_off: Option<(String, Write)>,
 }
 
@@ -211,7 +211,7 @@ impl Writer {
         }
     }
 
-    /// Writes until the server is gone.
+    /// Writes until the server is killed.
     async fn work(mut self, api: Api, acknowledged: Arc<AtomicUsize>, seed: u64) -> Writer {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut connection = api.connection();
@@ -263,7 +263,7 @@ impl Writer {
         self.told.insert(key, after);
     }
 
-    /// Holds what is there against what this writer was told, and takes it out of the list.
+    /// Compares the stored objects with what this writer was told, and removes them from the list.
     fn settle(&mut self, list: &mut List) -> Result<(), String> {
         let cut_off = self.cut_off.take();
         if let Some((key, _)) = &cut_off {
@@ -313,21 +313,22 @@ impl List {
     }
 }
 
-/// Objects that others put into every namespace.
+/// Objects that a controller creates in every namespace.
 fn is_other(object: &Value) -> bool {
     object["metadata"]["name"] == "kube-root-ca.crt"
 }
 
-/// A client that lists once and then only watches, through every kill.
+/// A client that watches through every kill. After each kill its state is compared with a list, from which it
+/// continues.
 struct Watch {
     kind: Kind,
-    /// The revision up to which it has seen everything.
+    /// The revision up to which it has observed everything.
     seen: u64,
     listed: bool,
     objects: BTreeMap<String, Stored>,
     /// The revisions of the events since its last list.
     revisions: BTreeSet<u64>,
-    /// Set when the server said that it cannot go on from `seen`.
+    /// Set when the server answers 410 to a watch from `seen`.
     expired: bool,
 }
 
@@ -336,15 +337,15 @@ impl Watch {
         Watch { kind, seen: 0, listed: false, objects: BTreeMap::new(), revisions: BTreeSet::new(), expired: false }
     }
 
-    /// Watches until the server is gone.
+    /// Watches until the server is killed.
     async fn follow(mut self, api: Api) -> Watch {
         self.run(&api, None).await;
         assert!(!self.expired, "a watch from a fresh revision expired");
         self
     }
 
-    /// Goes on from before the kill until a mark written now comes by; then holds what it has against a list. Says
-    /// whether it could go on.
+    /// Resumes from before the kill until the watch shows a mark that is written now, then compares its state with a
+    /// list. Returns whether it could resume.
     async fn catch_up(&mut self, api: &Api, kill: usize, acknowledged: &[u64]) -> bool {
         let mark = self.kind.object(&format!("mark-{kill}"), kill as u64);
         let answer = api.connection().call(&Call::new("POST", self.kind.path()).body(&mark)).await.expect("a mark");
@@ -453,7 +454,7 @@ mod tests {
         Some(Stored { uid: uid.to_owned(), revision, number })
     }
 
-    /// Whether a writer that was told one thing, and cut off in another, is content with what is found.
+    /// Whether a writer with this acknowledged state and this interrupted write accepts the stored object.
     fn settles(told: Option<Stored>, cut_off: Option<Write>, found: Option<Stored>) -> bool {
         let mut writer = Writer::new(0);
         writer.told.insert("w0-1".to_owned(), told);

@@ -1,7 +1,7 @@
-//! Every command in the README is run, in the order it is read, by somebody with an empty home directory.
+//! Runs every command in the README in its order, with an empty home directory.
 //!
-//! Blocks of `sh` must succeed. A block of `console` is a recording: its commands must print what follows them, but for
-//! times and the last letters of the names of Pods.
+//! Blocks of `sh` must succeed. A block of `console` is a recording: its commands must print what follows them, except
+//! for times and the suffixes of the names of Pods.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -24,7 +24,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The blocks of one language.
+/// All blocks, each with its language.
 fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut blocks = Vec::new();
     let mut lines = text.lines();
@@ -66,13 +66,13 @@ impl Person {
         command
     }
 
-    /// What it prints, both ways in one.
+    /// The exit code, and standard output and standard error together.
     fn says(&self, script: &str) -> (Option<i32>, String) {
         let output = self.shell(&format!("exec 2>&1\n{script}")).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// `tally up` goes on. Another port than the usual one: somebody else may have that.
+    /// Starts `tally up`, which keeps running. On another port than the default one, which another process may use.
     fn serve(&mut self, command: &str) {
         let script = format!("exec {command} --listen 127.0.0.1:0");
         self.server = Some(self.shell(&script).stdout(Stdio::null()).spawn().unwrap());
@@ -93,7 +93,7 @@ impl Drop for Person {
     }
 }
 
-/// Without what is different every time.
+/// Without what differs between runs.
 fn timeless(text: &str) -> String {
     let word = |word: &str| {
         let is_time =
@@ -107,7 +107,8 @@ fn timeless(text: &str) -> String {
     text.lines().map(|line| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n").collect()
 }
 
-/// Lines of progress come once a second, as it happens: `sum: waiting`, `sum: 3/5 ok, 1 failed, 1 active`.
+/// Lines of progress are printed once per second and depend on timing: `sum: waiting`, `sum: 3/5 ok, 1 failed, 1
+/// active`.
 fn without_progress(text: &str) -> String {
     let is_progress = |line: &str| {
         let said = line.split_once(": ").map_or("", |(_, said)| said);

@@ -1,4 +1,4 @@
-//! A server that is asked to stop: in the middle of its work, and twice.
+//! A server that is asked to stop: while it works, and twice.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,10 +20,10 @@ const WRITERS: usize = 8;
 const WATCHERS: usize = 4;
 /// The signal comes after this many acknowledged writes.
 const WRITES_BEFORE: usize = 100;
-/// Ends a test that would hang; nothing is asserted by it.
+/// Ends a test that would otherwise hang; it asserts nothing.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
-/// Creates objects until nobody answers; those that were acknowledged.
+/// Creates objects until the server no longer answers. Returns those that were acknowledged.
 async fn write(api: Api, writer: usize, acknowledged: Arc<AtomicUsize>) -> Vec<String> {
     let (mut connection, mut done) = (api.connection(), Vec::new());
     for number in 0.. {
@@ -39,7 +39,7 @@ async fn write(api: Api, writer: usize, acknowledged: Arc<AtomicUsize>) -> Vec<S
     done
 }
 
-/// Reads a watch to its end; the names it showed.
+/// Reads a watch to its end. Returns the names it showed.
 async fn watch(api: Api, begun: tokio::sync::mpsc::Sender<()>) -> BTreeSet<String> {
     let mut connection = api.connection();
     let mut body = connection.open(&Call::get(format!("{CONFIG_MAPS}?watch=1"))).await.unwrap().into_body();
@@ -94,12 +94,12 @@ async fn stopped_in_the_middle_of_writes_and_watches_it_loses_nothing() {
     }
 }
 
-/// Somebody who does not finish a request holds a stop up for a while, unless they are in a hurry who asked for it.
+/// A client that does not finish its request delays a stop for a while; a second signal ends the server at once.
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let directory = support::server::directory();
     ends_in_a_hurry(Server::start(directory.path()).await).await;
-    // What it leaves can be used.
+    // The data that it leaves can be used.
     let server = Server::start(directory.path()).await;
     assert_eq!(server.api.connection().call(&Call::get(CONFIG_MAPS)).await.unwrap().code, 200);
 }
@@ -120,7 +120,7 @@ async fn ends_in_a_hurry(mut server: Server) {
     slow.flush().await.unwrap();
     let at_work = async {
         let mut connection = server.api.connection();
-        // The one who asks is at work too.
+        // The request for the metrics is in flight, too.
         let two = "apiserver_current_inflight_requests 2";
         while !connection.call(&Call::get("/metrics")).await.unwrap().text.contains(two) {}
     };

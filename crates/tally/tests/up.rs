@@ -1,4 +1,4 @@
-//! `tally up` as a person meets it: what it prints, what it leaves behind, and how it ends.
+//! `tally up` as a user sees it: what it prints, what it leaves behind, and how it ends.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -23,7 +23,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("test directories have plain names")
 }
 
-/// A server that has said it is ready. Killed if the test forgets it.
+/// A server that has printed that it is ready. Killed when dropped.
 struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -51,7 +51,7 @@ impl Running {
     }
 
     fn signal(&self, name: &str) {
-        // Every shell can kill; not every machine has a program for it.
+        // `kill` is built into every shell; not every machine has it as a program.
         let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.child.id())]).status().unwrap();
         assert!(sent.success());
     }
@@ -68,7 +68,7 @@ impl Drop for Running {
     }
 }
 
-/// It must not start: exit code, and everything it said.
+/// Runs a command that must not start. Returns the exit code and everything it printed.
 fn refused(command: &mut Command) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
@@ -90,7 +90,7 @@ fn it_says_where_it_is_and_stops_cleanly() {
         for private in [&data, &data.join("pki")] {
             assert_eq!(fs::metadata(private).unwrap().permissions().mode() & 0o777, 0o700, "{private:?}");
         }
-        // A connection that says nothing does not hold it up.
+        // A connection without a request does not delay the stop.
         let _silent = TcpStream::connect(server.address()).unwrap();
         server.signal(signal);
         assert_eq!(server.end().code(), Some(0), "SIG{signal}");
@@ -224,7 +224,7 @@ fn data_is_kept_where_the_system_says() {
 fn bad_usage_exits_with_2_and_says_what_is_right() {
     for (arguments, hint) in [
         (&["--listen", "nowhere"][..], "127.0.0.1:6443"),
-        (&["--controllers", "job,bob"], "there are cronjob, gc, job"),
+        (&["--controllers", "job,bob"], "available controllers: cronjob, gc, job"),
         (&["--ephemeral", "--data-dir", "x"], "cannot be used with"),
         (&["--frob"], "--help"),
     ] {
@@ -233,7 +233,7 @@ fn bad_usage_exits_with_2_and_says_what_is_right() {
         assert!(said.contains(hint), "{arguments:?}: {said}");
     }
     let (code, said) = refused(&mut up(&["--help"]));
-    for told in ["Examples:", "This machine is the one node", "a container needs a command"] {
+    for told in ["Examples:", "This machine is the only node", "a container needs a command"] {
         assert!(code == Some(0) && said.contains(told), "{told}: {said}");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests about CronJobs and their Jobs. Each carries its guard.
+//! Requests about CronJobs and their Jobs. Deletes and status writes are conditional.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub fn create_job(cron: &CronJob, slot: Timestamp) -> Call {
         owner_references: [owner],
     };
     let job = Job { api_version: "batch/v1", kind: "Job", metadata, spec: cron.template.spec.as_deref() };
-    // Text and numbers with text for keys: there is nothing in it that cannot be written.
+    // Strings and numbers with strings as keys: serialization cannot fail.
     let body = serde_json::to_vec(&job).map(Bytes::from).unwrap_or_default();
     Call { body, ..Call::new(Verb::Create, Kind::JOB, &cron.namespace, "") }
 }
@@ -80,7 +80,7 @@ pub fn read_cron_job(cron: &CronJob) -> Call {
     Call::new(Verb::Get, Kind::CRON_JOB, &cron.namespace, &cron.name)
 }
 
-/// As mail has it: `Mon, 02 Jan 2006 15:04:05 +0000`.
+/// In the format of mail headers: `Mon, 02 Jan 2006 15:04:05 +0000`.
 pub fn rfc1123(at: Timestamp) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

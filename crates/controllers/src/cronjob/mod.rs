@@ -1,11 +1,12 @@
 //! CronJobs: a Job for every scheduled time, once.
 //!
-//! The name of a Job says for which time it is, so that two controllers, or one that was killed and started again, can
-//! ask for it as often as they like: there will be one. Nothing else has to be remembered: a Job whose time is later
-//! than `lastScheduleTime` is taken up into the status by whoever sees it first (`plan::status`), and no Job is cleaned
-//! away before that. Before a Job is created the CronJob is read afresh, since what the stream shows may be old.
+//! The name of a Job contains its scheduled time, so that two controllers, or one that was killed and restarted, can
+//! request it any number of times: there will be one. Nothing else has to be remembered: a Job whose time is later than
+//! `lastScheduleTime` is added to the status by the first controller that observes it (`plan::status`), and no Job is
+//! cleaned up before that. Before a Job is created the CronJob is read again, because the stream may be behind.
 //!
-//! One request at a time for each CronJob; `step` looks at everything again after each answer and each change.
+//! There is one request at a time for each CronJob; `step` examines everything again after each response and each
+//! change.
 
 mod bodies;
 mod plan;
@@ -22,7 +23,7 @@ use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Re
 use tally_runtime::kit::{Asked, Meta, Mirror, Seen, retry_at};
 use view::{Child, CronJob, Policy};
 
-/// Requests under way at once, and so CronJobs in work.
+/// The maximum number of requests in flight, and so of CronJobs in progress.
 const IN_FLIGHT: usize = 64;
 
 type Uid = CompactString;
@@ -32,13 +33,14 @@ pub struct CronJobs {
     crons: BTreeMap<Uid, Tracked>,
     /// Jobs that a CronJob controls.
     jobs: Mirror<Child>,
-    /// How far their stream has come.
+    /// The revision up to which their stream has been observed.
     jobs_at: Revision,
-    /// Jobs in answers that came in the middle of a list. Only at its end is it known whether it is older than they are.
+    /// Jobs in responses that arrived in the middle of a list. Only at its end is it known whether the list is older
+    /// than they are.
     held: Vec<Child>,
-    /// Namespace and name of each, by the UID of its CronJob.
+    /// Namespace and name of each Job, by the UID of its CronJob.
     children: BTreeMap<Uid, BTreeSet<(CompactString, CompactString)>>,
-    /// When to look at a CronJob again. Also those that are due and wait for their turn.
+    /// When to check a CronJob again. Includes those that are due and wait for their turn.
     timers: BTreeSet<(Timestamp, Uid)>,
     asked: Asked<(Uid, Purpose)>,
     epoch: u32,
@@ -50,14 +52,14 @@ struct Tracked {
     busy: bool,
     timer: Option<Timestamp>,
     failures: u32,
-    /// When it was last read afresh, and at which revision it was.
+    /// When it was last read, and at which revision it was.
     confirmed: Option<(Revision, Timestamp)>,
-    /// A write was refused: it is read afresh before anything else, and may turn out to be gone.
+    /// A write was refused: it is read before anything else, and may turn out to be gone.
     doubted: bool,
     memory: Memory,
-    /// A Job that should not be there, unless a fresh look explains it.
+    /// A Job that should not exist, unless a read of the CronJob explains it.
     suspect: Option<Uid>,
-    /// What was told last of a scheduled time or a revision, so as to tell it once.
+    /// The last Event about a scheduled time or a revision, so that it is recorded once.
     noted: Option<(i64, &'static str)>,
     /// A time whose Job cannot be created: the name is taken.
     blocked: Option<Timestamp>,
@@ -65,10 +67,10 @@ struct Tracked {
 
 /// What a request is for.
 enum Purpose {
-    /// To be told once the status is written.
+    /// Events to record once the status is written.
     Status(Vec<Note>),
     Look,
-    /// Is this active Job there?
+    /// Does this active Job exist?
     Find {
         job: Uid,
     },
@@ -84,7 +86,7 @@ enum Purpose {
         slot: Timestamp,
         name: String,
     },
-    /// Whose is the Job that has the name already?
+    /// Which owner has the Job that already has the name?
     Whose {
         slot: Timestamp,
     },
@@ -135,11 +137,11 @@ impl CronJobs {
         missing.iter().for_each(|uid| self.forget(uid));
     }
 
-    /// Takes a Job as it is now, and says at which revision.
+    /// Takes over a Job as it is now, and returns its revision.
     fn job_observed(&mut self, bytes: &[u8], now: Timestamp) -> Option<Revision> {
         match Child::read(bytes) {
             Ok(child) => Some(self.file(child, now)),
-            // It may have been a CronJob's until now.
+            // A CronJob may have controlled it until now.
             Err(Some(meta)) => {
                 self.job_gone(&meta, now);
                 Some(meta.revision())
@@ -161,10 +163,11 @@ impl CronJobs {
         revision
     }
 
-    /// A Job in an answer. False: the stream has come as far already, and may have shown its end since.
+    /// A Job in a response. False: the stream is already as far, and may have shown its end since.
     fn job_answered(&mut self, child: Child, now: Timestamp) -> bool {
         if !self.jobs.is_complete() {
-            // The list may be of a time when it had come and gone. Nothing is decided before its end anyway.
+            // The list may be from a time when the Job had been created and deleted. Nothing is decided before its end
+            // anyway.
             self.held.push(child);
             return true;
         }
@@ -206,7 +209,7 @@ impl CronJobs {
         all.iter().for_each(|uid| self.arm(uid, Some(now)));
     }
 
-    /// One with a request under way has no timer: the answer will set it.
+    /// A CronJob with a request in flight has no timer: the response will set it.
     fn arm(&mut self, uid: &str, at: Option<Timestamp>) {
         let Some(tracked) = self.crons.get_mut(uid) else { return };
         let wanted = at.filter(|_| !tracked.busy);
@@ -229,9 +232,9 @@ impl CronJobs {
         }
     }
 
-    /// The next thing to do about a CronJob.
+    /// Takes the next step for a CronJob.
     fn step(&mut self, uid: &Uid, now: Timestamp, out: &mut Outbox) {
-        // Without all its Jobs a CronJob cannot be judged.
+        // A CronJob cannot be judged without all its Jobs.
         let Some(tracked) = self.crons.get_mut(uid).filter(|_| self.jobs.is_complete()) else { return };
         let cron = &tracked.cron;
         if tracked.doubted {
@@ -283,7 +286,7 @@ impl CronJobs {
         }
     }
 
-    /// Starts what is due, and waits for the rest.
+    /// Starts what is due, and sets the timer for the rest.
     fn schedule(&mut self, uid: &Uid, now: Timestamp, out: &mut Outbox) {
         let Some(tracked) = self.crons.get_mut(uid) else { return };
         let cron = &tracked.cron;
@@ -304,7 +307,7 @@ impl CronJobs {
         if tracked.blocked == Some(slot) {
             return self.arm(uid, next);
         }
-        // Since it became due, somebody else may have started it, and more.
+        // Since it became due, another controller may have started it, and later ones too.
         if tracked.confirmed.is_none_or(|(revision, at)| revision != cron.revision || at < slot) {
             let call = bodies::read_cron_job(cron);
             return self.ask(uid, Purpose::Look, call, out);
@@ -339,11 +342,11 @@ impl CronJobs {
                     notes.into_iter().for_each(|note| tracked.tell(note, out));
                     tracked.memory.missing.clear();
                     tracked.memory.replaced.clear();
-                    // Written by us: nothing can be fresher.
+                    // Written by us: nothing can be newer.
                     self.look(uid, bytes, now);
                     true
                 }
-                // The CronJob is gone, or has changed. What the stream has shown may be all that it ever shows.
+                // The CronJob is gone, or has changed. The stream may never show more than it already has.
                 _ => {
                     tracked.doubted = true;
                     false
@@ -418,7 +421,7 @@ impl CronJobs {
             Purpose::Whose { slot } => match reply {
                 Reply::Done(bytes) => {
                     let child = Child::read(bytes).ok().filter(|child| child.owner == *uid);
-                    // Ours and for this time: it is taken up into the status.
+                    // Ours and for this time: it is added to the status.
                     match child.as_ref().and_then(|child| child.scheduled_at) == Some(slot) {
                         true => tracked.memory.started = Some(slot),
                         false => tracked.blocked = Some(slot),
@@ -452,12 +455,12 @@ impl CronJobs {
         self.arm(uid, Some(again_at));
     }
 
-    /// Takes a CronJob from an answer: it is as new as anything can be. But whether it is there at all only the stream
-    /// says, and so an answer in the middle of a list does not make it listed.
+    /// Takes over a CronJob from a response: it is as new as possible. But only the stream shows whether it exists at
+    /// all, so a response in the middle of a list does not make it part of the list.
     fn look(&mut self, uid: &Uid, bytes: &[u8], now: Timestamp) {
         let Some(cron) = CronJob::read(bytes) else { return };
         if cron.uid != *uid {
-            // The name is another's, of which the stream tells, or has told that it is gone.
+            // The name belongs to another CronJob, which the stream shows, or whose end it has shown.
             return self.forget(uid);
         }
         if let Some(tracked) = self.crons.get_mut(uid).filter(|tracked| tracked.cron.revision <= cron.revision) {
@@ -467,7 +470,7 @@ impl CronJobs {
         }
     }
 
-    /// Remembers a deletion until the stream shows it, if it has not already.
+    /// Remembers a deletion until the stream shows it, unless it already has.
     fn deleted(&mut self, uid: &Uid, job: Uid, name: &str) {
         let Some(tracked) = self.crons.get_mut(uid) else { return };
         let known = self.jobs.get(&tracked.cron.namespace, name);
@@ -493,7 +496,8 @@ impl CronJobs {
 }
 
 impl Tracked {
-    /// Whether the next Job comes at once. Not if it was suspended since, or has another policy, or the API refuses.
+    /// Whether the next Job is created at once. Not if it was suspended since, or has another policy, or the API
+    /// refuses.
     fn is_replacing(&self, now: Timestamp) -> bool {
         let cron = &self.cron;
         let is_due = || match plan::timing(cron, now) {

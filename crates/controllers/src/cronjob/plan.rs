@@ -1,4 +1,4 @@
-//! What is to be done about a CronJob. Pure: the CronJob, its Jobs and the time in, decisions out.
+//! What to do about a CronJob. Pure: the CronJob, its Jobs and the time in, decisions out.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use tally_core::time::Timestamp;
 
 use super::view::{Active, Child, CronJob, Finished, Status};
 
-/// More missed times than this are worth a warning.
+/// A number of missed times above this leads to a warning.
 const MANY_MISSED: usize = 100;
 
-/// An event to record.
+/// An Event to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub warning: bool,
@@ -29,18 +29,18 @@ impl Note {
     }
 }
 
-/// What is known beside the objects, and may be forgotten.
+/// What is known in addition to the objects, and may be forgotten.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// UIDs of active Jobs that the server says are gone.
+    /// UIDs of active Jobs that are gone according to the server.
     pub missing: BTreeSet<CompactString>,
     /// UIDs of Jobs that were deleted to make room for the next one.
     pub replaced: BTreeSet<CompactString>,
     /// UIDs of Jobs that were deleted, until the stream shows it.
     pub deleted: BTreeSet<CompactString>,
-    /// UIDs of Jobs that were told to be unexpected.
+    /// UIDs of Jobs that were reported as unexpected.
     pub told: BTreeSet<CompactString>,
-    /// The time whose Job was there when it was asked for, even if it has gone since.
+    /// The time whose Job existed when it was requested, even if it is gone since.
     pub started: Option<Timestamp>,
 }
 
@@ -49,27 +49,28 @@ impl Memory {
         child.meta.deleting() || self.deleted.contains(&child.meta.uid)
     }
 
-    /// The Job is gone, and with it all there was to remember of it.
+    /// The Job is gone: drops everything that is remembered about it.
     pub fn forget(&mut self, uid: &str) {
         self.deleted.remove(uid);
         self.told.remove(uid);
     }
 }
 
-/// The name says for which time a Job is: for one time there is one Job, whoever creates it and however often.
+/// The name contains the time of a Job: for one time there is one Job, whichever controller creates it and however
+/// often.
 pub fn job_name(cron_job: &str, slot: Timestamp) -> String {
     format!("{cron_job}-{}", slot.seconds().div_euclid(60))
 }
 
-/// Whether a Job is the one of a scheduled time that has come.
+/// The scheduled time of a Job, if it has come and the name of the Job confirms it.
 fn is_scheduled(cron: &CronJob, child: &Child, now: Timestamp) -> Option<Timestamp> {
     child.scheduled_at.filter(|slot| *slot <= now && job_name(&cron.name, *slot) == child.meta.name)
 }
 
-/// The status as the Jobs make it, and what to tell of the changes.
+/// The status that results from the Jobs, and the Events about the changes.
 ///
-/// A Job of a time after the last one recorded is taken up here: that is how a new one gets into the status, and how one
-/// does whose creator died before it could say so. `replacing`: the next Job is about to be created.
+/// A Job of a time after the last recorded one is added here: that is how a new Job gets into the status, and how one
+/// does whose creator died before it could record it. `replacing`: the next Job is about to be created.
 pub fn status<'a>(
     cron: &CronJob,
     children: impl Iterator<Item = &'a Child> + Clone,
@@ -81,7 +82,7 @@ pub fn status<'a>(
     let mut notes = Vec::new();
     let last = status.last_schedule_time;
     let newer = |child: &&Child| is_scheduled(cron, child, now).is_some_and(|slot| Some(slot) > last);
-    // Those that were replaced go with the write that takes up the next Job; if none comes, nothing else removes them.
+    // Replaced Jobs are removed by the write that adds the next Job; if there is none, nothing else removes them.
     if !replacing || children.clone().any(|child| newer(&child)) {
         status.active.retain(|active| !memory.replaced.contains(&active.uid));
     }
@@ -129,13 +130,13 @@ fn reference(child: &Child) -> Active {
     }
 }
 
-/// The finished Jobs that are too many, oldest first.
+/// The finished Jobs above the limits, oldest first.
 pub fn surplus<'a>(
     cron: &CronJob,
     children: impl Iterator<Item = &'a Child> + Clone,
     memory: &Memory,
 ) -> Vec<&'a Child> {
-    // A Job whose time is not recorded yet must stay: its name is what keeps it from being created again.
+    // A Job whose time is not recorded yet must stay: its name prevents it from being created again.
     let recorded = |child: &&Child| child.scheduled_at.is_none_or(|slot| Some(slot) <= cron.status.last_schedule_time);
     let mut surplus = Vec::new();
     for (limit, complete) in [(cron.successful_limit, true), (cron.failed_limit, false)] {
@@ -153,7 +154,7 @@ pub fn surplus<'a>(
     surplus
 }
 
-/// A Job that runs, is controlled by the CronJob, and that nobody knows of.
+/// A running Job that the CronJob controls and that is not recorded.
 pub fn unexpected<'a>(
     cron: &CronJob,
     mut children: impl Iterator<Item = &'a Child>,
@@ -165,16 +166,17 @@ pub fn unexpected<'a>(
     })
 }
 
-/// Where a CronJob is in time.
+/// The state of a CronJob with respect to its schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// It will never be due as it is written.
+    /// The schedule is invalid: it will never be due.
     Unreadable(Note),
-    /// Nothing is due. `next`: None is never.
+    /// Nothing is due. `next`: None means never.
     Wait { next: Option<Timestamp> },
-    /// The last time that came is too long ago.
+    /// The last scheduled time is too long ago.
     Missed { slot: Timestamp, next: Option<Timestamp> },
-    /// A Job should have started at this time. `many`: so should so many before that something must be wrong.
+    /// A Job should have started at this time. `many`: so many earlier ones should have started that something must be
+    /// wrong.
     Due { slot: Timestamp, next: Option<Timestamp>, many: bool },
 }
 
@@ -200,12 +202,12 @@ pub fn timing(cron: &CronJob, now: Timestamp) -> Timing {
     let since = cron.status.last_schedule_time.unwrap_or(cron.created_at);
     let slot = schedule.last_within(since, now, &zone);
     let next = match (&schedule, slot) {
-        // Intervals are counted from time to time, not from now.
+        // Intervals are counted from one scheduled time to the next, not from now.
         (Schedule::Every(_), slot) => schedule.next_after(slot.unwrap_or(since), &zone),
         (Schedule::Calendar(_), _) => schedule.next_after(now, &zone),
     };
     let Some(slot) = slot else { return Timing::Wait { next } };
-    // Whole seconds, as the deadline is: the moments it takes to get here do not count.
+    // Whole seconds, like the deadline: the moments until this code runs do not count.
     if cron.starting_deadline.is_some_and(|deadline| slot + deadline < now.truncated()) {
         return Timing::Missed { slot, next };
     }

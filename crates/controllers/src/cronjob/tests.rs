@@ -66,7 +66,7 @@ fn probe(now: &str, cron: Value, jobs: &[Value]) -> Probe<CronJobs> {
     probe
 }
 
-/// What `timing` says, in short.
+/// The result of `timing`, in short.
 fn check(now: &str, spec: Value, last: Option<&str>, expected: &str) {
     let cron = cron(5, spec.clone(), json!({"lastScheduleTime": last}));
     let cron = CronJob::read(cron.to_string().as_bytes()).unwrap();
@@ -115,7 +115,7 @@ fn what_is_due_depends_on_the_last_time_and_the_deadline() {
     );
     check("2026-01-31T11:58:30Z", hourly(json!({"timeZone": "Asia/Kolkata"})), None, "wait for 01-31T12:30:00");
     check("2026-01-31T12:00:00Z", json!({"schedule": "0 0 31 2 *"}), None, "wait for never");
-    // Counted from the creation, or the last time.
+    // Counted from the creation, or from the last scheduled time.
     let every = json!({"schedule": "@every 1h30m"});
     check("2026-01-31T13:28:29Z", every.clone(), None, "wait for 01-31T13:28:30");
     check("2026-01-31T17:00:00Z", every.clone(), None, "due 01-31T16:28:30, then 01-31T17:58:30");
@@ -174,7 +174,7 @@ fn a_scheduled_time_makes_one_job() {
     assert_eq!(probe.wakes_in(), Some(60_000));
 }
 
-/// Whoever finds a Job of a later time takes it up: after a crash, or beside another controller.
+/// A controller that observes a Job of a later time adds it to the status: after a crash, or beside another controller.
 #[test]
 fn a_job_nobody_recorded_is_taken_up_instead_of_created_again() {
     let slot = "2026-01-31T11:59:00Z";
@@ -188,7 +188,7 @@ fn a_job_nobody_recorded_is_taken_up_instead_of_created_again() {
         let expected = json!({"active": active_then, "lastScheduleTime": slot, "lastSuccessfulTime": successful});
         assert_eq!(probe.body(0)["status"], expected, "{condition:?}");
     }
-    // One that only claims a time is not.
+    // A Job that only claims a time is not added.
     let mut claims = job(slot, None);
     claims["metadata"]["name"] = "c-later".into();
     let mut probe =
@@ -236,7 +236,7 @@ fn a_fresh_look_may_show_that_there_is_nothing_to_do() {
     gone.asks();
     gone.answer(0, refused(404, "NotFound"));
     assert!(gone.asks().is_empty() && gone.out.wake_at.is_none());
-    // A look from before the time came does not count.
+    // A read from before the scheduled time does not count.
     let mut probe = probe(slot, cron(5, json!({}), json!({})), &[]);
     probe.asks();
     probe.answer(0, Reply::Unknown);
@@ -305,7 +305,7 @@ fn a_job_that_was_replaced_is_not_active_though_no_other_follows() {
         assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"], "{change}");
         assert_eq!(probe.body(0)["status"]["active"], Value::Null, "{change}");
     }
-    // The next one cannot be created: then the status does not wait for it.
+    // The next Job cannot be created: then the status does not wait for it.
     let mut probe = probe(now, cron(5, spec.clone(), running.clone()), &[job(slot, None)]);
     assert_eq!(probe.asks().len(), 1);
     probe.answer(0, done(cron(5, spec, running)));
@@ -358,7 +358,7 @@ fn old_jobs_go_when_they_are_recorded() {
     let name = |minute: i64| format!("delete jobs ns/c-{}", minutes("2026-01-31T11:00:00Z") + minute);
     assert_eq!(deleted, [name(54), name(55), name(57)]);
     assert_eq!(probe.events().len(), 3);
-    // The stream confirms.
+    // The stream confirms the deletions.
     for gone in [0, 1, 3] {
         probe.gone(Kind::JOB, jobs[gone].clone());
     }
@@ -442,12 +442,13 @@ fn times_as_mail_has_them() {
     assert_eq!(plan::job_name("c", Timestamp::from_seconds(0) - Span::from_seconds(1)), "c--1");
 }
 
-/// The stream breaks while a Job is being created, and the Job is deleted before the new list is made: the answer comes
-/// in the middle of that list. Taken up, the Job would be active for ever, and with Forbid no other would start.
+/// The stream breaks while a Job is being created, and the Job is deleted before the new list is made: the response
+/// arrives in the middle of that list. If it were added, the Job would be active forever, and with Forbid no other
+/// would start.
 #[test]
 fn a_job_in_an_answer_in_the_middle_of_a_list_is_not_there_if_the_list_lacks_it() {
     let slot = "2026-01-31T11:59:00Z";
-    // A Job that is newer than the list is there though the list lacks it.
+    // A Job that is newer than the list exists although the list lacks it.
     for (listed_at, is_there) in [(9, false), (6, true)] {
         let forbid = json!({"concurrencyPolicy": "Forbid"});
         let mut probe = probe(slot, cron(5, forbid.clone(), json!({})), &[]);
@@ -465,7 +466,8 @@ fn a_job_in_an_answer_in_the_middle_of_a_list_is_not_there_if_the_list_lacks_it(
     }
 }
 
-/// The CronJob is deleted while its status is being written, and the answer comes in the middle of the list that lacks it.
+/// The CronJob is deleted while its status is being written, and the response arrives in the middle of the list that
+/// lacks it.
 #[test]
 fn a_cron_job_in_an_answer_in_the_middle_of_a_list_is_gone_if_the_list_lacks_it() {
     let slot = "2026-01-31T11:59:00Z";
@@ -478,7 +480,7 @@ fn a_cron_job_in_an_answer_in_the_middle_of_a_list_is_gone_if_the_list_lacks_it(
     assert!(probe.asks().is_empty() && probe.wakes_in().is_none(), "there is no such CronJob");
 }
 
-/// What a stream shows is not repeated. Whoever holds to an old view must find out by itself.
+/// A stream does not repeat what it has shown. A controller with an old view must find out by itself.
 #[test]
 fn a_cron_job_whose_status_cannot_be_written_is_read_afresh() {
     let slot = "2026-01-31T11:59:00Z";

@@ -1,4 +1,4 @@
-//! CronJobs and their Jobs, as far as they matter here.
+//! The fields of CronJobs and their Jobs that are used here.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub struct Active {
     pub resource_version: CompactString,
 }
 
-/// What Jobs are made of. The spec stays as it was written, with fields nobody here knows.
+/// The template of Jobs. The spec is kept as it was written, including unknown fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Template {
@@ -79,7 +79,7 @@ fn list<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Active>
 }
 
 impl CronJob {
-    /// None: it does not decode. The server has stored it, but nothing can be said about it.
+    /// None: it cannot be decoded. The server has stored it, but nothing is known about it.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let Wire { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
         let meta = metadata;
@@ -169,7 +169,7 @@ impl View for Child {
 }
 
 impl Child {
-    /// Err: a Job that is no CronJob's, or nothing that makes sense.
+    /// Err: a Job that no CronJob controls, or an object that cannot be decoded.
     pub fn read(bytes: &[u8]) -> Result<Self, Option<Meta>> {
         let WireJob { metadata, status } = serde_json::from_slice(bytes).map_err(|_| None)?;
         let WireJobMeta { meta, annotations } = metadata;

@@ -1,4 +1,4 @@
-//! What should happen to one object, given who owns it and whom it owns.
+//! What should happen to one object, given its owners and its dependents.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use tally_runtime::controller::{Call, Event, Reference, Verb};
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
     Nothing,
-    /// Ask the server whether the owner with this UID is there.
+    /// Read whether the owner with this UID exists.
     Look(ObjectUid, Arc<Place>),
-    /// Take these owners out of its references.
+    /// Remove these owners from its references.
     Release(Vec<ObjectUid>),
-    /// Its own dependents wait for it and it for them: these owners shall not wait for it.
+    /// Its own dependents wait for it and it for them: these owners must not wait for it.
     Unblock(Vec<ObjectUid>),
     Delete(Policy),
-    /// Nothing is left to wait for: take the finalizer away. Only when all its dependents are known.
+    /// Nothing is left to wait for: remove the finalizer. Only when all its dependents are known.
     Finish(&'static str),
 }
 
@@ -52,7 +52,7 @@ struct Owners {
 }
 
 fn of_deleted(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> Decision {
-    // An owner that lets go waits until all have been let go, also those that are going themselves.
+    // An owner with the orphan policy waits until all dependents are released, including those that are being deleted.
     if !owners.orphaning.is_empty() {
         return Decision::Release(owners.orphaning);
     }
@@ -71,11 +71,12 @@ fn of_living(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> Dec
     if let Some((owner, place)) = owners.unverified {
         return Decision::Look(owner, place);
     }
-    // One of whose owners nothing is known is left as it is. Unless an owner lets go of it: that is not its affair alone.
+    // If nothing is known about one of its owners, the object is left as it is. Unless another owner orphans it: that
+    // owner waits for the release.
     if (owners.pending || owners.unresolvable) && owners.orphaning.is_empty() {
         return Decision::Nothing;
     }
-    // Who is let go by one owner is not to be deleted because of another.
+    // An object that one owner orphans must not be deleted because of another.
     if owners.stays || !owners.orphaning.is_empty() {
         let released = [owners.dangling, owners.waiting, owners.orphaning].concat();
         return if released.is_empty() { Decision::Nothing } else { Decision::Release(released) };
@@ -96,7 +97,7 @@ fn any_in_foreground(graph: &Graph, owned: &Owned) -> bool {
     dependents.any(|node| node.deleting && node.policy == Policy::Foreground)
 }
 
-/// The request that does it. None: there is nothing to do.
+/// The request for a decision. None: there is nothing to do.
 pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision) -> Option<Call> {
     let revision = node.revision.to_string();
     let references = |entry: fn(&ObjectUid) -> Value, owners: &[ObjectUid]| {
@@ -115,7 +116,7 @@ pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision) ->
         Decision::Unblock(owners) => {
             (Verb::StrategicPatch, references(|owner| json!({"uid": owner, "blockOwnerDeletion": false}), owners))
         }
-        // At this revision only: it may have found another owner since.
+        // At this revision only: it may have another owner since.
         Decision::Delete(policy) => {
             let preconditions = json!({"uid": uid, "resourceVersion": revision});
             let policy = policy.name();
@@ -135,7 +136,7 @@ pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision) ->
     Some(Call::new(verb, kind, &node.namespace, &node.name).body(&body))
 }
 
-/// What to tell users about an object whose owners cannot be where it says.
+/// The Event about an object whose owners cannot be where it says.
 pub fn misplaced_owner(graph: &Graph, uid: &ObjectUid, node: &Node) -> Option<Event> {
     let wrong = node.owners.iter().find_map(|owner| match &owner.claim {
         Claim::Misplaced(place) => Some((owner, place)),

@@ -1,4 +1,4 @@
-//! What there is, and who owns whom. By UID: names come back, UIDs do not.
+//! Which objects exist, and who owns whom. By UID: names are reused, UIDs are not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub const ORPHAN: &str = "orphan";
 
 type Table<V> = HashMap<ObjectUid, V, foldhash::fast::FixedState>;
 
-/// One object, as far as ownership is concerned.
+/// One object, reduced to what ownership needs.
 #[derive(Debug)]
 pub struct Node {
     pub kind: u16,
@@ -24,12 +24,12 @@ pub struct Node {
     pub deleting: bool,
     /// What its finalizers say about its dependents.
     pub policy: Policy,
-    /// Only of an object that waits for us: we must name those that stay.
+    /// Only for an object that waits for us: a patch must name the finalizers that stay.
     pub finalizers: Vec<CompactString>,
-    /// When it was first seen to wait for us.
+    /// The revision at which it was first observed to wait for us.
     pub waits_since: Revision,
     pub owners: Vec<OwnerRef>,
-    /// Users are told once.
+    /// The Event about it is recorded once.
     pub reported: bool,
     pub queued: bool,
     seen: u32,
@@ -71,13 +71,13 @@ pub struct OwnerRef {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The owner should be found there.
+    /// The owner should exist there.
     At(Arc<Place>),
-    /// Nothing in a namespace can own what is in none: there is no saying which namespace is meant.
+    /// An object in a namespace cannot own an object without one: it is not defined which namespace is meant.
     Misplaced(Arc<Place>),
-    /// The dependent itself, which is there as long as it is.
+    /// The dependent itself, which exists as long as the reference does.
     Itself,
-    /// Of a kind that is not followed. Nothing can be said about such an owner.
+    /// Of a kind that is not followed. Nothing is known about such an owner.
     Unknown,
 }
 
@@ -90,7 +90,7 @@ impl OwnerRef {
     }
 }
 
-/// Where an owner is said to be. One for all that agree about it.
+/// Where an owner is said to be. Shared by all references that agree about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub kind: u16,
@@ -98,20 +98,19 @@ pub struct Place {
     pub name: CompactString,
 }
 
-/// Of a UID that objects name as their owner's, whether or not there is such an object.
+/// About a UID that objects name as that of their owner, whether or not there is such an object.
 #[derive(Debug, Default)]
 pub struct Owned {
     pub dependents: BTreeSet<ObjectUid>,
-    /// How many of them hold up its deletion.
+    /// How many of them block its deletion.
     pub blocking: usize,
-    /// It was there, and its stream has shown it go.
+    /// It existed, and its stream has shown its deletion.
     pub gone: bool,
-    /// What became of looking for it where its dependents say it is. Those who are wrong about that must not mislead
-    /// the others.
+    /// The results of reading it at the places that its dependents name. Wrong references must not mislead the others.
     pub looked: BTreeMap<Place, Look>,
-    /// How often it was there, or nobody knew, while its stream did not show it.
+    /// How often it was found, or the outcome was unknown, while its stream did not show it.
     pub looks: u32,
-    /// The place last named.
+    /// The place that was named last.
     place: Option<Arc<Place>>,
 }
 
@@ -119,33 +118,33 @@ pub struct Owned {
 pub enum Look {
     Asked,
     Absent,
-    /// The stream is behind, or nobody knows. To be asked again in a while.
+    /// The stream is behind, or the outcome is unknown. To be read again after a delay.
     Unclear,
 }
 
 /// What an owner means to its dependent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is there.
+    /// It exists.
     Solid,
-    /// It is there, on its way out, and wants its dependents to go first.
+    /// It exists, is being deleted, and its dependents must be deleted first.
     Waiting,
-    /// It is on its way out and lets go of its dependents.
+    /// It is being deleted and orphans its dependents.
     Orphaning,
-    /// It is gone, or was never there.
+    /// It is gone, or never existed.
     Dangling,
-    /// It must be looked for.
+    /// It must be read.
     Unverified(Arc<Place>),
-    /// It is being looked for.
+    /// It is being read.
     Pending,
-    /// It is of a kind that is not followed, or one that cannot be an owner here.
+    /// It is of a kind that is not followed, or cannot be an owner here.
     Unresolvable,
 }
 
-/// What a change of an object is to its relatives.
+/// The effect of a change of an object on its relatives.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// Its dependents must be looked at.
+    /// Its dependents must be examined.
     pub dependents: bool,
     /// These owners have fewer dependents, or fewer that block them.
     pub owners: Vec<ObjectUid>,
@@ -202,12 +201,12 @@ impl Graph {
         self.streams.iter().all(|stream| stream.reached.is_some())
     }
 
-    /// Whether a kind is being listed again: until that is done, what there is of it is not known.
+    /// Whether a kind is being listed again: until that is done, its existing objects are not known.
     pub fn is_listing(&self) -> bool {
         self.streams.iter().any(|stream| stream.listing)
     }
 
-    /// Everything that happened up to here has been seen.
+    /// Everything that happened up to here has been observed.
     pub fn reached(&self) -> Revision {
         self.streams.iter().map(|stream| stream.reached.unwrap_or_default()).min().unwrap_or_default()
     }
@@ -218,7 +217,7 @@ impl Graph {
         stream.listing = true;
     }
 
-    /// What the list lacked.
+    /// Returns what the list did not contain.
     pub fn list_ends(&mut self, kind: u16, at: Revision) -> Vec<ObjectUid> {
         let stream = &mut self.streams[usize::from(kind)];
         stream.listing = false;
@@ -288,7 +287,7 @@ impl Graph {
         effect
     }
 
-    /// Whether dependents have waited for it.
+    /// Returns whether it has dependents, which may have waited for it.
     fn appeared(&mut self, uid: &ObjectUid) -> bool {
         let Some(owned) = self.owned.get_mut(uid) else { return false };
         owned.gone = false;
@@ -320,7 +319,7 @@ impl Graph {
         }
     }
 
-    /// After `link`, so that an owner which keeps its dependent keeps what is known of it.
+    /// Called after `link`, so that an owner that keeps its dependent keeps what is known about it.
     fn unlink(&mut self, uid: &ObjectUid, owners: &[OwnerRef], still: &[OwnerRef]) {
         for owner in owners.iter().filter(|owner| owner.place().is_some()) {
             let Some(owned) = self.owned.get_mut(&owner.uid) else { continue };
@@ -338,7 +337,7 @@ impl Graph {
         let mut references: Vec<OwnerRef> = Vec::with_capacity(meta.owner_references.len());
         for owner in &meta.owner_references {
             let uid = ObjectUid::new(&owner.uid);
-            // A UID has one owner: of two references to it, one is right at most.
+            // A UID belongs to one owner: of two references to it, at most one is correct.
             match references.iter_mut().find(|known| known.uid == uid) {
                 Some(known) => known.blocks |= owner.block_owner_deletion,
                 None => {
@@ -351,7 +350,7 @@ impl Graph {
     }
 
     fn claim(&self, kind: u16, meta: &Meta, owner: &Owner, uid: &ObjectUid) -> Claim {
-        // Not a dependent of its own, or it would wait for itself to go.
+        // Not its own dependent, or it would wait for its own deletion.
         if *uid == ObjectUid::new(&meta.uid) {
             return Claim::Itself;
         }

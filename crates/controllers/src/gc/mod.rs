@@ -1,14 +1,16 @@
-//! The garbage collector: objects whose owners are all gone are deleted; an owner that is deleted in the foreground
-//! goes after those of its dependents that block it; one that is deleted as an orphaner lets go of its dependents first.
+//! The garbage collector: objects whose owners are all gone are deleted; an owner that is deleted in the foreground is
+//! removed after those of its dependents that block it; one that is deleted with the orphan policy releases its
+//! dependents first.
 //!
-//! It follows the metadata of every kind it is given and keeps a graph of who owns whom, by UID (`graph`). Whenever
-//! something near an object changes, the object is looked at again (`decide`), and at most one request about it is
-//! under way. Nothing is deleted because something was not seen: the streams run apart, so an owner that no stream has
-//! shown is looked for at the server, and one that was shown to go is gone. The other way round, a finalizer is taken
-//! away only when all streams have come as far as the deletion they saw: a dependent made before it would be missed.
+//! It follows the metadata of every kind it is given and keeps a graph of ownership, by UID (`graph`). Whenever
+//! something near an object changes, the object is examined again (`decide`), and at most one request about it is in
+//! flight. Nothing is deleted because something was not observed: the streams are independent, so an owner that no
+//! stream has shown is read from the server, and one whose deletion was shown is gone. In the other direction, a
+//! finalizer is removed only when all streams are as far as the deletion that they show: a dependent created before it
+//! would be missed.
 //!
-//! Deletes carry the UID and the revision they were decided on, patches the UID; a conflict means that the stream will
-//! bring something newer, which is decided on then.
+//! Deletes are conditional on the UID and the revision on which they were decided, patches on the UID; a conflict means
+//! that the stream will deliver a newer version, which is decided on then.
 
 mod decide;
 mod graph;
@@ -25,31 +27,31 @@ use graph::{Effect, Graph, Look, Place};
 use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
 use tally_runtime::kit::{Asked, Meta, retry_at};
 
-/// Requests under way at once. The dependents of one owner can be a hundred thousand: they wait here, as UIDs, not as
-/// requests.
+/// The maximum number of requests in flight. The dependents of one owner can be a hundred thousand: they wait here, as
+/// UIDs, not as requests.
 pub const MOST_UNDER_WAY: usize = 64;
 
-/// How long streams that are behind are waited for. A server that sends bookmarks in time sends them sooner; another
-/// would be waited for for a minute, or for ever.
+/// How long to wait for streams that are behind. A server that sends bookmarks in time sends them sooner; for another
+/// one the wait would be a minute, or endless.
 const PATIENCE: Span = Span::from_millis(1000);
 
 pub struct GarbageCollector {
     graph: Graph,
-    /// Objects to look at, each once.
+    /// Objects to examine, each once.
     queue: VecDeque<ObjectUid>,
     asked: Asked<Purpose>,
-    /// Of objects about which something has been asked or is to be.
+    /// For objects about which a request was sent or is to be sent.
     conduct: BTreeMap<ObjectUid, Conduct>,
     timers: BTreeSet<(Timestamp, ObjectUid)>,
-    /// Objects whose finalizer may go when all streams have come this far.
+    /// Objects to examine again when all streams have come this far.
     behind: BTreeSet<(Revision, ObjectUid)>,
 }
 
 #[derive(Debug)]
 enum Purpose {
-    /// Something was done to the object as of this revision.
+    /// A change of the object as of this revision.
     Act(Act),
-    /// The owner with this UID was looked for.
+    /// A read of the owner with this UID.
     Look(ObjectUid, Place),
 }
 
@@ -57,14 +59,14 @@ enum Purpose {
 struct Act {
     uid: ObjectUid,
     at: Revision,
-    /// The object stays and is another afterwards: an answer at the same revision means that nothing was done.
+    /// The object stays and is changed: a response at the same revision means that nothing was done.
     changes: bool,
 }
 
 #[derive(Debug, Default)]
 struct Conduct {
     asked: bool,
-    /// What was done shows from this revision on. Until then the object looks as if it had not been.
+    /// The change is visible from this revision on. Until then the object looks unchanged.
     shows_at: Revision,
     failures: u32,
     not_before: Option<Timestamp>,
@@ -76,7 +78,7 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
 }
 
 impl GarbageCollector {
-    /// Follows these kinds. An owner of another kind is taken to be there; an object of another kind is never deleted.
+    /// Follows these kinds. An owner of another kind is assumed to exist; an object of another kind is never deleted.
     pub fn new(kinds: Vec<Kind>) -> Self {
         Self {
             graph: Graph::new(kinds),
@@ -89,7 +91,7 @@ impl GarbageCollector {
     }
 
     fn observed(&mut self, kind: u16, bytes: &[u8]) {
-        // The server has stored it, so it is there; but what it says about itself cannot be read.
+        // The server has stored it, so it exists; but its metadata cannot be decoded.
         let Some(meta) = meta(bytes) else { return };
         self.graph.reaches(kind, meta.revision());
         let uid = ObjectUid::new(&meta.uid);
@@ -149,7 +151,7 @@ impl GarbageCollector {
             out.events.push(event);
         }
         match decision {
-            // An owner is there before those that name it: seeing it is cheaper than asking for it.
+            // An owner exists before the objects that name it: observing it is cheaper than reading it.
             Decision::Look(..) if !self.caught_up(uid, at, now) => return,
             Decision::Finish(_) if !self.caught_up(uid, since, now) => return,
             Decision::Nothing => {
@@ -174,8 +176,8 @@ impl GarbageCollector {
         self.asked.ask(purpose, call, out);
     }
 
-    /// Whether all that happened up to then has been seen, or waited for long enough. If not, the object is looked at
-    /// again when it has been.
+    /// Whether everything up to `since` has been observed, or has been waited for long enough. If not, the object is
+    /// examined again when it has been.
     fn caught_up(&mut self, uid: &ObjectUid, since: Revision, now: Timestamp) -> bool {
         if self.graph.reached() >= since {
             return true;
@@ -193,7 +195,7 @@ impl GarbageCollector {
         false
     }
 
-    /// Some stream has come further.
+    /// A stream has advanced.
     fn advanced(&mut self) {
         if self.behind.is_empty() {
             return;
@@ -220,7 +222,7 @@ impl GarbageCollector {
                 (revision > at || !changes).then_some(revision.max(next))
             }
             Reply::DoneWithStatus => Some(next),
-            // Gone, or changed: either way the stream will say so.
+            // Gone, or changed: either way the stream will show it.
             reply if reply.is_not_found() || reply.is_conflict() => Some(next),
             _ => None,
         };
@@ -246,7 +248,7 @@ impl GarbageCollector {
             Reply::Done(bytes) => meta(bytes).is_some_and(|found| ObjectUid::new(&found.uid) != *owner),
             reply => reply.is_not_found(),
         };
-        // Without an entry, nobody names this owner any more.
+        // Without an entry, no object names this owner any more.
         let Some(owned) = self.graph.owned_mut(owner) else { return };
         if absent {
             owned.looked.insert(place, Look::Absent);
@@ -312,7 +314,7 @@ impl Controller for GarbageCollector {
         }
         self.advanced();
         self.fire(now);
-        // Before everything has been listed, most owners would have to be looked for.
+        // Before everything has been listed, most owners would have to be read.
         if !self.queue.is_empty() && self.graph.is_complete() {
             self.work(now, out);
         }

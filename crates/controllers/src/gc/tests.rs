@@ -1,6 +1,6 @@
 //! Objects are one line each: `pod a @5 <job:j` is the Pod `a` in the namespace `ns`, with the UID `a`, at revision 5,
 //! owned by the Job `j`. `<job:j!` blocks its owner, `<job:x:j` says that the owner with the UID `j` is called `x`;
-//! `del` is being deleted, `f=orphan` has this finalizer, `ns=other` and `uid=u` say what they say.
+//! `del` is being deleted, `f=orphan` has this finalizer, `ns=other` and `uid=u` set the namespace and the UID.
 
 use serde_json::{Value, json};
 use tally_core::ids::Revision;
@@ -59,7 +59,7 @@ fn object(line: &str) -> (Kind, Value) {
     (kind_, json!({"metadata": meta}))
 }
 
-/// A collector that has seen these objects, up to revision 100.
+/// A collector that has observed these objects, up to revision 100.
 fn started(lines: &[&str]) -> Probe<GarbageCollector> {
     let mut probe = Probe::new(GarbageCollector::new(KINDS.to_vec()));
     let objects: Vec<_> = lines.iter().map(|line| object(line)).collect();
@@ -79,7 +79,7 @@ fn asks(probe: &mut Probe<GarbageCollector>) -> Vec<String> {
     asked.into_iter().enumerate().map(with_body).collect()
 }
 
-/// What a body says, without its guards: those are checked here.
+/// A body in short, without its preconditions: those are checked here.
 fn brief(body: &Value) -> String {
     if let Some(policy) = body.get("propagationPolicy") {
         let conditions = &body["preconditions"];
@@ -124,7 +124,7 @@ fn what_is_asked_first_about_a_cluster() {
     let check = |objects: &[&str], expected: &[&str]| {
         assert_eq!(asks(&mut started(objects)), expected, "{objects:?}");
     };
-    // Owners that are there, or of which nothing is known.
+    // Owners that exist, or about which nothing is known.
     check(&["cm a @1"], &[]);
     check(&["job j @1", "pod p @2 <job:j"], &[]);
     check(&["node n @1", "pod p @2 <node:n"], &[]);
@@ -132,12 +132,12 @@ fn what_is_asked_first_about_a_cluster() {
     check(&["pod p @2 <thing:t"], &[]);
     check(&["pod p @2 <thing:t <job:gone"], &["get jobs ns/gone"]);
     check(&["pod p @2 <pod:p"], &[]);
-    // Owners that no stream has shown are looked for, once each.
+    // Owners that no stream has shown are read, once each.
     check(&["pod p @2 <job:j"], &["get jobs ns/j"]);
     check(&["pod p @2 <job:j", "pod q @3 <job:j"], &["get jobs ns/j"]);
     check(&["pod p @2 <node:n"], &["get nodes /n"]);
     check(&["pod p @2 <job:j", "pod q @3 <job:other:j"], &["get jobs ns/j", "get jobs ns/other"]);
-    // Owners that are not what their dependents think.
+    // Owners that differ from what their dependents state.
     check(&["job j @1", "pod p @2 <job:other:j"], &["get jobs ns/other"]);
     check(&["job j @1", "pod p @2 <cm:j"], &["get configmaps ns/j"]);
     check(&["job j @1 ns=other", "pod p @2 <job:j"], &["get jobs ns/j"]);
@@ -148,10 +148,10 @@ fn what_is_asked_first_about_a_cluster() {
     check(&["job j @1 del f=fg", "pod p @2 <job:j"], &["merge jobs ns/j finalizers []", "delete pods ns/p Background"]);
     check(&["job j @1 del f=fg", "pod p @2 del <job:j!"], &[]);
     check(&["job j @1 del f=fg", "pod p @2 <job:j! f=orphan"], &["delete pods ns/p Orphan"]);
-    // What has dependents itself is deleted in the foreground, too.
+    // An object that has dependents itself is deleted in the foreground, too.
     check(&["cm c @1 del f=fg", "job j @2 <cm:c!", "pod p @3 <job:j"], &["delete jobs ns/j Foreground"]);
     check(&["job j @1 f=fg"], &[]);
-    // An owner that stays keeps its dependents, the others are struck out.
+    // An owner that stays keeps its dependents, the other references are removed.
     check(&["job j @1 del f=fg", "cm c @1", "pod p @2 <job:j! <cm:c"], &["patch pods ns/p -j"]);
     // Orphans.
     check(&["job j @1 del f=orphan"], &["merge jobs ns/j finalizers []"]);
@@ -163,7 +163,7 @@ fn what_is_asked_first_about_a_cluster() {
         &["job j @1 del f=orphan", "cm c @1 del f=fg", "pod p @2 <job:j <cm:c"],
         &["merge configmaps ns/c finalizers []", "patch pods ns/p -c -j"],
     );
-    // Those that wait for each other.
+    // Objects that wait for each other.
     check(&["cm a @1 del f=fg <cm:b!", "cm b @2 <cm:a!"], &["patch configmaps ns/b unblock a"]);
     check(&["cm a @1 del f=fg <cm:a!"], &["merge configmaps ns/a finalizers []"]);
 }
@@ -180,7 +180,8 @@ fn an_absent_owner_takes_its_dependents_along() {
     sees(&mut probe, "pod p @101 del <job:j");
     loses(&mut probe, "pod q @102");
     assert_eq!(asks(&mut probe), NOTHING);
-    // A later one is told at once what is known of its owner, and the one after that has it looked for again.
+    // For a later dependent the known state of its owner is used at once, and for the one after that the owner is read
+    // again.
     sees(&mut probe, "pod r @103 <job:j");
     assert_eq!(asks(&mut probe), ["delete pods ns/r Background"]);
     loses(&mut probe, "pod r @104");
@@ -273,13 +274,13 @@ fn a_foreground_deletion_ends_when_the_last_that_blocks_it_is_gone() {
     reach(&mut probe, 110);
     loses(&mut probe, "pod p @102 <job:j!");
     assert_eq!(asks(&mut probe), NOTHING);
-    // One that is held back by somebody else holds back the owner.
+    // A dependent that has a finalizer of another controller blocks the owner.
     sees(&mut probe, "pod q @103 del f=x.io/f <job:j!");
     assert_eq!(asks(&mut probe), NOTHING);
     loses(&mut probe, "pod q @104 <job:j!");
     assert_eq!(asks(&mut probe), ["merge jobs ns/j finalizers []"]);
     assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "101");
-    // Somebody has changed it: the stream brings it as it is now.
+    // Another client has changed it: the stream delivers the current version.
     probe.answer(0, refused(409, "Conflict"));
     assert_eq!(asks(&mut probe), NOTHING);
     sees(&mut probe, "job j @105 del f=fg f=x.io/f");
@@ -298,7 +299,7 @@ fn those_that_wait_for_each_other_come_to_an_end() {
     assert_eq!(asks(&mut probe), ["delete configmaps ns/b Foreground", "merge configmaps ns/a finalizers []"]);
 }
 
-/// It is there, so another owner does not wait for it, nor for ever.
+/// The object exists, so another owner does not wait for its deletion, which would be forever.
 #[test]
 fn who_names_itself_stays_and_lets_go_of_its_other_owners() {
     let mut probe = started(&["job j @1", "cm a @2 <cm:a! <job:j!"]);

@@ -1,30 +1,31 @@
 //! Hollow nodes: Nodes without machines, for tests and measurements. `tally up --hollow N` has `hollow-0` to
-//! `hollow-N-1`. What is bound to one of them runs nothing and succeeds at once, with a single write.
+//! `hollow-N-1`. A Pod that is bound to one of them runs nothing and succeeds at once, with a single write.
 //!
-//! Annotations of a Pod make it behave otherwise. They are read with every change of the Pod, so a test may also steer
-//! one that is running.
+//! Annotations of a Pod change its behaviour. They are read at every change of the Pod, so a test may also control one
+//! that is running.
 //!
 //! | `hollow.tally.dev/...` | |
 //! |---|---|
-//! | `run-for: 1.5s` | Runs, and is ready, for so long (`ms`, `s`, `m`, `h`). |
-//! | `exit-code: "3"` | Ends with this code. By completion index: `0=1,3-5=42`, and 0 where not named. |
-//! | `fail-times: "2"` | Only so many attempts fail, with `exit-code` or 1: earlier Pods of the same index, where the Job counts them (`backoffLimitPerIndex`), and restarts in place. |
-//! | `restart-delay: 100ms` | How long a container waits before it is restarted in place; as a kubelet waits if not said. |
+//! | `run-for: 1.5s` | Runs, and is ready, for this long (`ms`, `s`, `m`, `h`). |
+//! | `exit-code: "3"` | Ends with this code. By completion index: `0=1,3-5=42`, and 0 for other indexes. |
+//! | `fail-times: "2"` | Only this many attempts fail, with `exit-code` or 1. |
+//! | `restart-delay: 100ms` | How long a container waits before a restart in place; by default as a kubelet waits. |
 //! | `terminate-after: 2s` | How long the Pod takes to end once it is deleted, unless its grace period ends before. |
-//! | `terminate-exit-code: "0"` | How it then ends; 143 if not said. |
+//! | `terminate-exit-code: "0"` | How it then ends; by default 143. |
 //! | `disrupted: TerminationByKubelet` | Ends as failed, with the condition DisruptionTarget for this reason. |
-//! | `pending: "true"` | Is taken on, but never starts. |
-//! | `hang: "true"` | The node says nothing about it, and does not confirm its deletion. |
+//! | `pending: "true"` | Is accepted, but never starts. |
+//! | `hang: "true"` | The node reports nothing about it, and does not confirm its deletion. |
 //!
-//! Other annotations with this prefix, and values that make no sense, fail the Pod. A Pod that is to be restarted
-//! whatever happens (`restartPolicy: Always`) runs until it is deleted if `run-for` does not say otherwise.
+//! The attempts of `fail-times` are earlier Pods of the same index, where the Job counts them (`backoffLimitPerIndex`),
+//! and restarts in place. Other annotations with this prefix, and invalid values, fail the Pod. A Pod with
+//! `restartPolicy: Always` runs until it is deleted unless `run-for` is set.
 //!
 //! Everything is decided from the stored object (`plan`): a restart changes nothing. Stored times are whole seconds, so
-//! after a restart things may come up to a second later, never earlier. Each report is conditional on the revision it
-//! was decided from: a Pod that somebody else ended stays as it ended.
+//! after a restart a step may come up to a second later, never earlier. Each report is conditional on the revision from
+//! which it was decided: a Pod that another client ended stays as it ended.
 //!
-//! A Node that is deleted is lost, with its Pods: nothing more is heard of them, and the Node comes back only with the
-//! next start, or if somebody else creates it.
+//! A Node that is deleted is lost, with its Pods: nothing more is reported about them, and the Node returns only with
+//! the next start, or if another client creates it.
 
 mod nodes;
 mod plan;
@@ -48,21 +49,22 @@ use tally_runtime::kit::{Asked, retry_at};
 
 pub use script::PREFIX;
 
-/// Requests under way at once. Enough to keep a store's group commit busy, few enough to leave room for others.
+/// The maximum number of requests in flight. Enough to keep a store's group commit busy, few enough to leave room for
+/// others.
 const IN_FLIGHT: usize = 256;
 
 pub struct Hollow {
     nodes: Vec<Node>,
-    /// What has to be done about nodes, and when.
+    /// The work for nodes, and when it is due.
     node_work: BTreeSet<(Timestamp, u32)>,
-    /// Only Pods about which something is to be done: those that have ended are forgotten.
+    /// Only Pods with a next step: those that have ended are forgotten.
     pods: HashMap<PodUid, Live, foldhash::fast::FixedState>,
-    /// When it is to be done. Also what is due already, and waits for its turn.
+    /// When the steps are due. Includes those that are due already and wait for their turn.
     timers: BTreeSet<(Timestamp, PodUid)>,
-    /// Pods whose node is not there, by node.
+    /// Pods whose node does not exist, by node.
     stranded: BTreeMap<u32, Vec<PodUid>>,
     asked: Asked<Purpose>,
-    /// The containers of the Pod seen last. Its siblings have the same, and share them.
+    /// The containers of the Pod observed last. Its siblings have the same ones, and share them.
     containers: Arc<[Container]>,
     node_epoch: u32,
     pod_epoch: u32,
@@ -70,7 +72,7 @@ pub struct Hollow {
 
 #[derive(Default)]
 struct Node {
-    /// The UID of the Node that is there.
+    /// The UID of the existing Node.
     uid: Option<CompactString>,
     revision: Revision,
     /// The next request about it; None: nothing to do.
@@ -78,12 +80,12 @@ struct Node {
     work_at: Option<Timestamp>,
     busy: bool,
     failures: u32,
-    /// It has been there, or has been asked for.
+    /// It has existed, or has been requested.
     known: bool,
     epoch: u32,
 }
 
-/// A Pod about which something is to be done.
+/// A Pod with a next step.
 struct Live {
     namespace: CompactString,
     name: CompactString,
@@ -104,7 +106,7 @@ struct Live {
 
 enum Purpose {
     Node(u32),
-    /// The revision is that which was reported about.
+    /// The revision is the one that the report is about.
     Pod(PodUid, Revision),
 }
 
@@ -163,7 +165,7 @@ impl Hollow {
         }
     }
 
-    /// All Nodes there are have been seen: those that were never there are created, those that are gone are lost.
+    /// All existing Nodes have been observed: those that never existed are created, those that are gone are lost.
     fn nodes_listed(&mut self, at: Revision, now: Timestamp) {
         let epoch = self.node_epoch;
         let mut new = Vec::new();
@@ -201,7 +203,7 @@ impl Hollow {
                 node.failures = 0;
                 self.node_observed(bytes, now);
             }
-            // Somebody else has created or changed it: the stream will show it.
+            // Another client has created or changed it: the stream will show it.
             reply if reply.is_conflict() && node.uid.is_none() => node.fix = None,
             _ => {
                 let at = retry_at(now, node.failures);
@@ -211,7 +213,7 @@ impl Hollow {
         }
     }
 
-    /// Takes a Pod as it is now, and says what is to be done about it.
+    /// Takes over a Pod as it is now, and determines its next step.
     fn pod_observed(&mut self, bytes: &[u8], now: Timestamp) {
         let Some(pod) = Pod::read(bytes) else { return };
         let Some(number) = nodes::number(&pod.node).filter(|number| (*number as usize) < self.nodes.len()) else {
@@ -264,7 +266,7 @@ impl Hollow {
         self.arm(&pod.uid, due.at);
     }
 
-    /// A Pod in the air has no timer: its answer will say what is next.
+    /// A Pod with a request in flight has no timer: the response determines the next step.
     fn arm(&mut self, uid: &PodUid, at: Timestamp) {
         let Some(live) = self.pods.get_mut(uid) else { return };
         let wanted = (!live.busy && !live.stranded).then_some(at);
@@ -298,7 +300,7 @@ impl Hollow {
     }
 
     fn pod_answered(&mut self, uid: &PodUid, about: Revision, reply: &Reply, now: Timestamp) {
-        // What is no longer known needs nothing any more, and an answer about it is older than that knowledge.
+        // A Pod that is no longer known needs no step any more, and a response about it is older than that knowledge.
         let Some(live) = self.pods.get_mut(uid) else { return };
         live.busy = false;
         let (newer, due_at) = (live.revision > about, live.due_at);
@@ -306,14 +308,14 @@ impl Hollow {
             Reply::Done(bytes) if !newer => {
                 self.pod_observed(bytes, now);
                 if let Some(live) = self.pods.get(uid).filter(|live| live.revision == about) {
-                    // Nothing has changed, or the answer makes no sense: asked again, but not at once.
+                    // Nothing has changed, or the response is invalid: retried, but not at once.
                     let at = retry_at(now, live.failures.into());
                     self.failed(uid, at);
                 }
             }
             Reply::DoneWithStatus => self.forget(uid),
             reply if reply.is_not_found() || is_namesake(reply) => self.forget(uid),
-            // It has changed meanwhile, and the change has been heard of.
+            // It has changed meanwhile, and the change has been observed.
             _ if newer => self.arm(uid, due_at),
             _ => {
                 let at = retry_at(now, live.failures.into());
@@ -392,7 +394,7 @@ impl Node {
     }
 }
 
-/// The name is another Pod's by now.
+/// The name belongs to another Pod by now.
 fn is_namesake(reply: &Reply) -> bool {
     matches!(reply, Reply::Refused(refusal) if refusal.code == 422
         && refusal.causes.iter().any(|(field, _)| field == "metadata.uid")

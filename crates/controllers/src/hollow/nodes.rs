@@ -1,4 +1,4 @@
-//! The nodes themselves: what they are called, what they claim to have, and what is missing of one that is there.
+//! The nodes themselves: their names, the resources they report, and what an existing Node lacks.
 
 use compact_str::CompactString;
 use serde::Deserialize;
@@ -21,7 +21,7 @@ pub fn number(node: &str) -> Option<u32> {
     (name(number) == node).then_some(number)
 }
 
-/// An address nobody answers at; the same for ever.
+/// An address at which no host responds; it never changes.
 pub fn address(node: u32) -> String {
     let [_, a, b, c] = node.to_be_bytes();
     format!("10.{}.{b}.{c}", 240 | a & 15)
@@ -43,7 +43,7 @@ pub fn create(node: u32, now: Timestamp) -> Call {
     }))
 }
 
-/// More of everything than anybody asks for: hollow nodes must never be what a test waits for.
+/// More of every resource than any Pod requests: a test must never wait for hollow nodes.
 fn status(node: u32, now: Timestamp) -> Value {
     let resources = json!({"cpu": "1000000", "memory": "1000Ti", "ephemeral-storage": "1000Ti", "pods": "100000"});
     let at = now.to_string();
@@ -71,13 +71,13 @@ fn status(node: u32, now: Timestamp) -> Value {
     })
 }
 
-/// A Node as it is.
+/// A Node as it is now.
 #[derive(Debug)]
 pub struct Seen {
     pub number: u32,
     pub uid: CompactString,
     pub revision: Revision,
-    /// What has to be done for Pods to come here, if anything.
+    /// The request that is needed before Pods can be scheduled here, if any.
     pub fix: Option<Call>,
 }
 
@@ -96,7 +96,8 @@ pub fn read(bytes: &[u8], now: Timestamp) -> Option<Seen> {
     let fix = if !ready || stored.allocatable.is_none_or(|resources| resources.get("pods").is_none()) {
         Some(patch(json!({"status": status(number, now)})).subresource("status"))
     } else if taints.iter().any(|taint| taint["key"] == NOT_READY) {
-        // An API server taints every new node. What takes the taint away elsewhere is not here.
+        // An API server taints every new node. The controller that removes the taint in other clusters does not run
+        // here.
         let others: Vec<_> = taints.iter().filter(|taint| taint["key"] != NOT_READY).collect();
         let others = if others.is_empty() { Value::Null } else { json!(others) };
         Some(patch(json!({"spec": {"taints": others}})))

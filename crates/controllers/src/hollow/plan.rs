@@ -1,5 +1,5 @@
 //! What a hollow node does next about a Pod, and when. Decided from the stored object alone, so that a node that was
-//! killed goes on where it was.
+//! killed continues where it was.
 
 use compact_str::CompactString;
 use tally_core::time::{Span, Timestamp};
@@ -15,42 +15,43 @@ pub struct Due {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Takes the Pod on, without starting it.
+    /// Accepts the Pod, without starting it.
     Accept,
     /// Starts the containers.
     Start,
-    /// The containers have ended, and wait before they are started again.
+    /// The containers have ended, and wait before they are restarted.
     BackOff {
         exit_code: i32,
         delay: Span,
     },
-    /// The containers are started again.
+    /// The containers are restarted.
     Restart {
         exit_code: i32,
     },
     End(Ending),
-    /// Everything has ended and been reported: the Pod may go.
+    /// Everything has ended and been reported: the Pod may be removed.
     Remove,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     Exited(i32),
-    /// Somebody takes its place away: `DisruptionTarget`, for this reason.
+    /// The Pod is disrupted: `DisruptionTarget`, for this reason.
     Disrupted(i32, CompactString),
     /// Deleted before anything ran.
     NeverStarted,
     /// `activeDeadlineSeconds` have passed.
     Overdue(i32),
-    /// Its annotations make no sense.
+    /// Its annotations are invalid.
     Refused(Box<str>),
 }
 
-/// A node waits at first not at all, then 10 s, 20 s ... 5 min before it starts a container again.
+/// A node restarts a container at first without delay, then after 10 s, 20 s ... 5 min.
 const FIRST_DELAY: i64 = 10;
 const LONGEST_DELAY: i64 = 300;
 
-/// None: nothing to do until the Pod changes. `reported_at` is when this process last reported about the Pod, if it did.
+/// None: nothing to do until the Pod changes. `reported_at` is when this process last reported about the Pod, if it
+/// did.
 pub fn plan(pod: &Pod, reported_at: Option<Timestamp>, now: Timestamp) -> Option<Due> {
     let at_once = |step| Some(Due { at: now, step });
     if pod.phase.is_terminal() {
@@ -63,7 +64,7 @@ pub fn plan(pod: &Pod, reported_at: Option<Timestamp>, now: Timestamp) -> Option
     if script.hang {
         return None;
     }
-    // Stored times are whole seconds. Without a better memory a second is taken to be over: late, but never early.
+    // Stored times are whole seconds. Without a more exact time the second counts as over: late, but never early.
     let exact = |stored: Timestamp| match reported_at {
         Some(at) if at.truncated() == stored => at,
         _ => stored + Span::from_seconds(1),
@@ -100,7 +101,7 @@ pub fn plan(pod: &Pod, reported_at: Option<Timestamp>, now: Timestamp) -> Option
     [next, overdue, killed].into_iter().flatten().min_by_key(|due| due.at)
 }
 
-/// A Pod that needs no time ends with the first report, unless it is to be restarted.
+/// A Pod that needs no time ends with the first report, unless it is restarted.
 fn start(pod: &Pod, script: &Script, attempts: u32) -> Step {
     match (script.run_for, after_exit(pod, script, attempts)) {
         (None, step @ Step::End(_)) => step,
@@ -110,7 +111,7 @@ fn start(pod: &Pod, script: &Script, attempts: u32) -> Step {
 
 fn end_of_run(pod: &Pod, script: &Script) -> Option<Span> {
     match pod.restart_policy {
-        // Ended and restarted for ever is of use to nobody who did not ask for it.
+        // Ending and restarting forever is useful only if it was requested.
         RestartPolicy::Always => script.run_for,
         _ => Some(script.run_for.unwrap_or_default()),
     }

@@ -1,4 +1,4 @@
-//! What a hollow node looks at of a Pod, decoded from the whole object and soon forgotten.
+//! The fields of a Pod that a hollow node uses, decoded from the whole object and soon dropped.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ pub struct Pod {
     pub active_deadline: Option<Span>,
     pub containers: Vec<Container>,
     pub phase: Phase,
-    /// The condition PodScheduled is there.
+    /// The condition PodScheduled is present.
     pub scheduled: bool,
-    /// When the node took it on.
+    /// When the node accepted it.
     pub started_at: Option<Timestamp>,
     pub restarts: u32,
     pub state: State,
@@ -51,7 +51,7 @@ pub enum RestartPolicy {
     Never,
 }
 
-/// What the containers do. They all do the same, so the first one tells.
+/// What the containers do. They all do the same, so the first one is representative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     NotStarted,

@@ -1,4 +1,4 @@
-//! The status of a Pod as a node's agent writes it: a strategic patch, so that the conditions others put there stay.
+//! The status of a Pod as a kubelet writes it: a strategic patch, so that the conditions of other writers stay.
 
 use serde_json::{Map, Value, json};
 use tally_core::ids::PodUid;
@@ -9,7 +9,7 @@ use super::nodes;
 use super::plan::{Ending, Step};
 use super::pod::{Container, Pod, Role, State};
 
-/// What is needed of a Pod to report about it.
+/// The fields of a Pod that a report needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     pub generation: i64,
@@ -31,12 +31,12 @@ impl Facts {
     }
 }
 
-/// What is said of each container.
+/// What is reported about each container.
 struct Told<'a> {
     uid: &'a PodUid,
     restarts: u32,
     state: ContainerState,
-    /// Of the run before this one.
+    /// The state of the previous run.
     last: Option<Value>,
 }
 
@@ -48,7 +48,7 @@ enum ContainerState {
     NeverStarted,
 }
 
-/// The status that tells of a step.
+/// The status that reports a step.
 pub fn status(facts: &Facts, uid: &PodUid, containers: &[Container], node: u32, step: &Step, now: Timestamp) -> Value {
     let began_at = match facts.state {
         State::Running { since } => since,
@@ -84,7 +84,7 @@ pub fn status(facts: &Facts, uid: &PodUid, containers: &[Container], node: u32, 
             };
             (phase, tell(facts.restarts, state, None))
         }
-        // Nothing is reported of a Pod that goes: its last status stands.
+        // Nothing is reported about a Pod that is being removed: its last status stands.
         Step::Remove => return json!({}),
     };
     let mut status = Map::new();
@@ -163,7 +163,7 @@ impl Told<'_> {
         let (state, ready) = match &self.state {
             ContainerState::Creating => (json!({"waiting": {"reason": "ContainerCreating"}}), false),
             ContainerState::NeverStarted => (json!({"terminated": never_started()}), false),
-            // What must run first has run; what runs beside the others is up as long as they are.
+            // Init containers have completed; sidecars run as long as the other containers do.
             ContainerState::Running(since) if role == Role::Init => (completed(*since), true),
             ContainerState::BacksOff(_) | ContainerState::Ended(_) if role == Role::Init => (completed(now), true),
             ContainerState::Running(since) => running(*since),
@@ -187,7 +187,7 @@ impl Told<'_> {
     }
 }
 
-/// The conditions a node's agent keeps. Only those that change: the others keep their times.
+/// The conditions that a kubelet maintains. Only those that change: the others keep their times.
 fn conditions(facts: &Facts, phase: Phase, step: &Step, now: Timestamp) -> Value {
     let mut list = Vec::new();
     let first = facts.started_at.is_none();
@@ -198,7 +198,7 @@ fn conditions(facts: &Facts, phase: Phase, step: &Step, now: Timestamp) -> Value
         });
         match reason {
             Some(reason) => condition["reason"] = reason.into(),
-            // The reason of before no longer holds.
+            // The previous reason no longer holds.
             None if !first => condition["reason"] = Value::Null,
             None => {}
         }

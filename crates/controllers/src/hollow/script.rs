@@ -1,5 +1,5 @@
-//! What the annotations of a Pod make of it. They are read anew with every change, so a test may also steer a Pod that
-//! runs already.
+//! The behaviour that the annotations of a Pod define. They are read again at every change, so a test may also control
+//! a Pod that runs already.
 
 use compact_str::CompactString;
 use tally_core::ids::CompletionIndex;
@@ -9,13 +9,13 @@ use tally_core::time::Span;
 
 pub const PREFIX: &str = "hollow.tally.dev/";
 
-/// As a shell tells of a process that was asked to end, and of one that was made to.
+/// The exit codes that a shell reports for a process ended by SIGTERM, and by SIGKILL.
 pub const ASKED_TO_END: i32 = 143;
 pub const KILLED: i32 = 137;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// None: it ends at once, or never if it is to be restarted whatever happens.
+    /// None: it ends at once, or never with `restartPolicy: Always`.
     pub run_for: Option<Span>,
     exit_code: Option<i32>,
     fail_times: Option<u32>,
@@ -44,8 +44,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// Reads the annotations of a Pod. One that says nothing sensible is an error: a test that is misunderstood should
-    /// not pass.
+    /// Reads the annotations of a Pod. An invalid one is an error: a test that is misunderstood should not pass.
     pub fn read<'a>(
         annotations: impl Iterator<Item = (&'a str, &'a str)>,
         index: Option<CompletionIndex>,
@@ -74,7 +73,7 @@ impl Script {
         Ok(())
     }
 
-    /// How the containers end by themselves, after so many earlier attempts.
+    /// How the containers end by themselves, after this many earlier attempts.
     pub fn exit_code(&self, attempts: u32) -> i32 {
         if self.fail_times.is_some_and(|times| attempts >= times) {
             return 0;
@@ -86,7 +85,7 @@ impl Script {
         })
     }
 
-    /// Why it is disrupted, if it is this time.
+    /// Why it is disrupted, if it is at this attempt.
     pub fn disrupted(&self, attempts: u32) -> Option<&CompactString> {
         self.disrupted.as_ref().filter(|_| self.exit_code(attempts) != 0)
     }
@@ -115,7 +114,7 @@ fn code(text: &str) -> Result<i32, String> {
     }
 }
 
-/// `3` for all, or `0=1,3-5=42` by completion index; an index that is not named exits with 0.
+/// `3` for all, or `0=1,3-5=42` by completion index; other indexes exit with 0.
 fn exit_code(text: &str, index: Option<CompletionIndex>) -> Result<i32, String> {
     if !text.contains('=') {
         return code(text);

@@ -37,7 +37,8 @@ fn pod(policy: &str, annotations: &[(&str, &str)]) -> Value {
     })
 }
 
-/// One Pod, and the little of an API server that it takes. What is told of it, and when in milliseconds.
+/// One Pod, and the small part of an API server that it needs. Records what is reported about it, and when in
+/// milliseconds.
 struct Story {
     probe: Probe<Hollow>,
     pod: Value,
@@ -72,7 +73,7 @@ impl Story {
         });
     }
 
-    /// Answers what is asked for until nothing is, or so many milliseconds have passed since the beginning.
+    /// Responds to requests until there are none, or until this many milliseconds have passed since the start.
     fn until(&mut self, millis: i64) {
         let end = self.began + Span::from_millis(millis);
         loop {
@@ -135,7 +136,7 @@ impl Story {
         }
         self.told.push(format!("{at} {}", told(&self.pod["status"])));
         let pod = self.pod.clone();
-        // The stream may be faster than the answer, or slower.
+        // The stream may be faster than the response, or slower.
         if self.revision.is_multiple_of(2) {
             self.probe.sees(Kind::POD, pod.clone());
         }
@@ -168,7 +169,7 @@ fn told(status: &Value) -> String {
     told
 }
 
-/// What is told of a Pod in 20 s, if it is deleted with 5 s of grace after `delete` milliseconds.
+/// What is reported about a Pod in 20 s, if it is deleted with 5 s of grace after `delete` milliseconds.
 fn check(policy: &str, annotations: &[(&str, &str)], delete: Option<i64>, expected: &[&str]) {
     let mut story = Story::new(pod(policy, annotations));
     if let Some(at) = delete {
@@ -227,7 +228,7 @@ fn containers_are_restarted_in_place() {
         None,
         &["0 Running running ready", "0 Running running ready restarts=1", "0 Succeeded terminated 0 restarts=1"],
     );
-    // A kubelet's delays.
+    // The delays of a kubelet.
     check(
         "OnFailure",
         &[("exit-code", "1"), ("run-for", "1s")],
@@ -322,7 +323,7 @@ fn pods_have_deadlines() {
     }
 }
 
-/// Kill -9 before every step: the same is told, up to a second later.
+/// Kill -9 before every step: the same is reported, up to a second later.
 #[test]
 fn a_restart_costs_a_second_at_most() {
     for annotations in [
@@ -415,7 +416,7 @@ fn a_report_is_repeated_until_it_is_heard_or_overtaken() {
     assert_eq!(probe.asks().len(), 1);
     probe.answer(0, refused(409, "Conflict"));
     assert_eq!(probe.wakes_in(), Some(500));
-    // Somebody else ended it: it stays as it ended.
+    // Another client ended it: it stays as it ended.
     let mut ended = pod("Never", &[]);
     ended["metadata"]["resourceVersion"] = "6".into();
     ended["status"]["phase"] = "Failed".into();

@@ -1,4 +1,4 @@
-//! What answers mean for the ledger they are about.
+//! What responses mean for the ledgers that they are about.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl<S: Soundness> JobController<S> {
         match pending {
             Pending::Status { job, write, before } => {
                 if let Answer::Done(Object::Job(stored)) = &answer {
-                    // Conditional, so this is all the write changed, whether or not the stream was faster.
+                    // The write was conditional, so this is all that it changed, whether or not the stream was faster.
                     effects::after_write(&before, stored, out);
                     for action in &write.handled {
                         out.metrics.push(Metric::FailureHandled { action: action.name() });
@@ -34,7 +34,7 @@ impl<S: Soundness> JobController<S> {
                     let Some((slot, ledger)) = self.ledger_mut(&job) else {
                         return;
                     };
-                    // Only this process asked; the Pod must go now, whatever is wanted by now.
+                    // Only this process requested the removal; the Pod must be deleted now, even if it is wanted again.
                     ledger.removal_released(&pod);
                     let namespace = ledger.job().namespace.clone();
                     self.delete(&job, &namespace, pod, name, out);
@@ -43,7 +43,7 @@ impl<S: Soundness> JobController<S> {
                 Answer::Conflict
                     if self.ledger_mut(&job).and_then(|(_, ledger)| ledger.knows_at(&pod)) > Some(revision) =>
                 {
-                    // The news it conflicted with is here already: decide anew at once.
+                    // The change that caused the conflict has already been observed: decide again at once.
                     let Some((slot, ledger)) = self.ledger_mut(&job) else {
                         return;
                     };
@@ -100,16 +100,16 @@ impl<S: Soundness> JobController<S> {
                 match answer {
                     Answer::Done(Object::Pod(stored)) => {
                         self.hear_of_pod(stored, now, out);
-                        // The stream was ahead of the response: the Pod was adopted and has lost its owner since. While the
-                        // adoption was in flight it was not asked for again.
+                        // The stream was ahead of the response: the Pod was adopted and has lost its owner since. While
+                        // the adoption was in flight it was not requested again.
                         let tracked = slot.and_then(|slot| self.tracked(slot));
                         if tracked.is_some_and(|tracked| self.strays.is_adoptable(&pod, &tracked.view)) {
                             self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                         }
                     }
                     Answer::Gone => self.stray_gone(&pod, now, out),
-                    // Perhaps changed meanwhile, perhaps not: no event need come, so look again (S13). The Job waits: what it
-                    // made meanwhile would be too much.
+                    // The Pod may or may not have changed meanwhile: no event need follow, so check again (S13). The
+                    // Job waits: Pods that it created meanwhile would be too many.
                     _ => {
                         self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
                     }
@@ -133,7 +133,7 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// Takes an answer for true before the stream repeats it: the overlay of own writes.
+    /// Applies a response before the stream repeats it: the overlay of own writes.
     fn believe(&mut self, job: &JobUid, pod: &Arc<PodView>, now: Timestamp, out: &mut Outbox) {
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             return;
@@ -173,7 +173,7 @@ impl<S: Soundness> JobController<S> {
             }
             Answer::Conflict | Answer::Unknown | Answer::Unavailable if !waits => {
                 ledger.status_unwritten();
-                // Not "an event will come": it may have come already (S33).
+                // Do not wait for an event: it may have arrived already (S33).
                 if let Some(tracked) = self.tracked_mut(slot) {
                     tracked.stale_write = Some(write).filter(|_| retries_stale);
                 }
@@ -223,7 +223,7 @@ impl<S: Soundness> JobController<S> {
         self.pod_answered(job, pod, answer, now, out);
     }
 
-    /// The common part: believe what the answer shows, and let the Pod be planned for again.
+    /// The common part: applies what the response shows, and allows the Pod to be planned for again.
     fn pod_answered(&mut self, job: &JobUid, pod: &PodUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
         let held_before = self.holds_ended(pod);
         if let Answer::Done(Object::Pod(stored)) = &answer {
@@ -239,20 +239,22 @@ impl<S: Soundness> JobController<S> {
                 ledger.pod_vanished(pod);
                 self.pod_owner.remove(&pod_key(pod));
             }
-            // The Pod has changed: its next event will say how. Planning anew from the old view would only repeat this.
+            // The Pod has changed: its next event will show how. Planning again from the old view would only repeat
+            // this.
             Answer::Conflict | Answer::Refused { .. } | Answer::Unavailable | Answer::Unknown => {
                 ledger.pod_refused(pod, now);
             }
             Answer::AlreadyExists | Answer::Pods { .. } => ledger.pod_answered(pod),
         }
-        // The stream will show what is known by then: nobody else says it (METRIC-9).
+        // The stream will show what is already known by then: no other code reports it (METRIC-9).
         if held_before && !self.holds_ended(pod) {
             out.metrics.push(Metric::TerminatedPodTracked { added: false });
         }
         self.plan(slot, now, out);
     }
 
-    /// An answer about a Pod whose Job has lost its ledger meanwhile. Orphans are asked for again by their own path.
+    /// A response about a Pod whose Job has lost its ledger meanwhile. Releases of orphans are retried by their own
+    /// path.
     fn leftover_answered(&mut self, pod: &PodUid, answer: &Answer) {
         if matches!(answer, Answer::Gone) {
             self.strays.bury(pod);
@@ -305,7 +307,7 @@ impl<S: Soundness> JobController<S> {
         self.plan(slot, now, out);
     }
 
-    /// The name was taken: by this very Pod, made before we knew, or by another.
+    /// The name was taken: by this very Pod, created before we knew, or by another one.
     fn created_found(&mut self, job: &JobUid, name: &str, answer: Answer, now: Timestamp, out: &mut Outbox) {
         let pods_at = self.pods_at;
         let Some((slot, ledger)) = self.ledger_mut(job) else {
@@ -318,10 +320,10 @@ impl<S: Soundness> JobController<S> {
                 ledger.created(&pod, pods_at, now);
                 self.pod_owner.insert(pod_key(&pod.uid), slot);
             }
-            // Somebody else's, or gone again: the name is not used a second time, lest a finished and vanished Pod be made
-            // anew for ever.
+            // The Pod belongs to another owner, or is gone again: the name is not used a second time, otherwise a Pod
+            // that finished and vanished would be created again forever.
             Answer::Done(Object::Pod(_)) | Answer::Gone => ledger.name_taken(name),
-            // It is there, and may well be ours.
+            // The Pod exists, and may be ours.
             _ => ledger.creation_unknown(name, now),
         }
         self.plan(slot, now, out);
@@ -347,7 +349,7 @@ impl<S: Soundness> JobController<S> {
                 }
             }
             Answer::Done(_) | Answer::Gone => {
-                // Replaced or deleted. The stream says the same sooner or later; nothing to wait for.
+                // Replaced or deleted. The stream will show the same; there is nothing to wait for.
                 if let Some(tracked) = self.tracked(slot) {
                     let burial = (tracked.epoch, tracked.view.revision);
                     self.buried_jobs.insert(job.clone(), burial);
@@ -379,7 +381,7 @@ impl<S: Soundness> JobController<S> {
             .into_iter()
             .filter(|pod| pod.job() == Some(job) && !self.strays.knows_newer(pod))
             .partition(|pod| selector.matches(&pod.labels));
-        // Pods that the Job controls and does not select find their place first: they are not gone.
+        // Pods that the Job controls and does not select are placed first: they are not gone.
         for pod in others {
             self.hear_of_pod(pod, now, out);
         }

@@ -1,5 +1,5 @@
-//! What the world is told once a write is durable: events and metrics, from the returned object, never from the
-//! intention (S07).
+//! What is announced once a write is durable: Events and metrics, from the returned object, never from the intention
+//! (S07).
 
 use tally_core::job::{Condition, JobView, PodReplacementPolicy, condition};
 
@@ -28,7 +28,7 @@ pub(super) fn creation_reason(job: &JobView) -> &'static str {
     }
 }
 
-/// Compares the Job before our write with the Job as stored by it.
+/// Compares the Job before our write with the Job that the write stored.
 pub(super) fn after_write(old: &JobView, new: &JobView, out: &mut Outbox) {
     suspended(old, new, out);
     finished_pods(old, new, out);
@@ -131,7 +131,7 @@ mod tests {
         })
     }
 
-    /// METRIC-9 adds up whether the answer to a release or its event is heard first, or the Pod is gone by then.
+    /// METRIC-9 is correct whether the response to a release or its event arrives first, or the Pod is gone by then.
     #[test]
     fn a_finished_pod_stops_being_tracked_once_whoever_says_so_first() {
         let held = [TRACKING_FINALIZER];

@@ -1,9 +1,9 @@
-//! Jobs that another controller serves (`managedBy`): not a finger on them, or on their Pods (MANAGED-2).
+//! Jobs that another controller manages (`managedBy`): neither they nor their Pods are touched (MANAGED-2).
 //!
-//! Two things remain for the one that serves the Jobs without a manager. When such a Job is gone, its Pods are nobody's,
-//! and lose their finalizer like all orphans (ORPH-3). And a Job whose manager is nowhere to be seen would wait for ever
-//! without a word: it gets an event that says whom it waits for. Before that the Job is read, because what the stream
-//! shows may be old, and a Job that somebody serves must never be told so.
+//! Two tasks remain for the controller of the Jobs without a manager. When such a Job is gone, its Pods have no owner,
+//! and lose their finalizer like all orphans (ORPH-3). And a Job whose manager does not run would wait forever without
+//! an explanation: it gets an Event that names the manager it waits for. Before that the Job is read, because the
+//! stream may be behind, and a Job that is managed must never get this Event.
 
 use tally_core::ids::JobUid;
 use tally_core::job::{JobStatus, JobView};
@@ -14,33 +14,33 @@ use super::{Chore, JobController, Pending, effects};
 use crate::wire::{Action, Answer, Object};
 use tally_runtime::controller::Outbox;
 
-/// How long nothing may happen to a Job before its manager counts as missing. Any controller that runs has seen the Job
-/// by then, and has had the time to say that it has.
+/// How long a Job may stay unchanged before its manager counts as missing. By then every running controller has
+/// observed the Job, and has had the time to write that it has.
 pub const UNSERVED_AFTER: Span = Span::from_seconds(60);
-/// How long until a Job that still waits is told again: often enough to be found among events, which are kept for an
-/// hour or so.
+/// How long until the Event for a Job that still waits is repeated: often enough to be found among Events, which are
+/// kept for about an hour.
 const AGAIN_AFTER: Span = Span::from_seconds(3600);
 
 /// A Job that waits for its manager.
 pub(super) struct Unserved {
-    /// Whoever changes the spec is busy with the Job: the wait begins again.
+    /// A change of the spec means that a client is working on the Job: the wait starts again.
     generation: i64,
     due_at: Timestamp,
 }
 
-/// Nobody has written a status, though there is something to do. A manager may well leave a suspended Job alone until its
-/// time has come.
+/// No controller has written a status, although there is something to do. A manager may leave a suspended Job alone
+/// until it is resumed.
 fn is_untouched(job: &JobView) -> bool {
     !job.deleting && !job.spec.suspend && job.status == JobStatus::default()
 }
 
 impl<S: Soundness> JobController<S> {
-    /// Whether this is the one that serves the Jobs without a manager, and looks after what is nobody's.
+    /// Whether this controller manages the Jobs without a manager, and cleans up what has no owner.
     pub(super) fn is_caretaker(&self) -> bool {
         self.config.managed_by.is_none()
     }
 
-    /// A Job of somebody else's, as it is now.
+    /// A Job of another manager, as it is now.
     pub(super) fn observe_external(&mut self, job: &JobView, now: Timestamp) {
         if !self.is_caretaker() {
             self.strays.forget_job(&job.uid);
@@ -72,12 +72,12 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// Nothing has been heard of a Job's manager for so long.
+    /// Nothing of a Job's manager has been observed for that long.
     pub(super) fn doubt(&mut self, uid: &JobUid, now: Timestamp, out: &mut Outbox) {
         let Some(tracked) = self.slot_of(uid).and_then(|slot| self.tracked(slot)) else { return };
         let (namespace, name) = (tracked.view.namespace.clone(), tracked.view.name.clone());
         if self.strays.has_pods_of(uid) {
-            // Somebody made them.
+            // A controller created them.
             self.doubt_again(uid, now + self.config.unserved_after);
             return;
         }
@@ -88,7 +88,7 @@ impl<S: Soundness> JobController<S> {
         let Some(known) = self.unserved.get(uid) else { return };
         match answer {
             Answer::Done(Object::Job(job)) => {
-                // Something has happened after all: the stream shows it as well, sooner or later.
+                // Something has happened after all: the stream will show it too.
                 if job.uid != *uid || job.generation != known.generation || !is_untouched(job) {
                     return;
                 }

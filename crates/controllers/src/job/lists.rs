@@ -1,8 +1,8 @@
 //! Consistent lists of the Pods of a few Jobs, for those that cannot wait for the stream: another leader has changed
-//! their accounting, or it must be found out what became of a creation.
+//! their accounting, or the outcome of a creation must be determined.
 //!
-//! One list is under way at a time. Whoever needs one meanwhile waits for the next, which is for all of them together; so
-//! another leader that writes without pause costs one list after the other at most, and each Job one in
+//! One list is in flight at a time. Jobs that need one meanwhile wait for the next, which is for all of them together;
+//! so another leader that writes without pause costs one list after the other at most, and each Job one per
 //! [`LIST_INTERVAL`].
 
 use std::collections::HashMap;
@@ -19,15 +19,15 @@ use crate::wire::{Action, Answer};
 use tally_runtime::controller::Outbox;
 use tally_runtime::kit;
 
-/// How many Jobs one list is for: a request line of two kilobytes passes every proxy.
+/// The maximum number of Jobs in one list: a request line of two kilobytes passes every proxy.
 const LIST_JOBS: usize = 50;
-/// How soon the Pods of the same Job are listed again. The stream is there too.
+/// The minimum interval between lists of the Pods of the same Job. The stream delivers them too.
 const LIST_INTERVAL: Span = Span::from_seconds(1);
-/// No wait is longer than this, whatever a clock that stepped back makes of it.
+/// No delay is longer than this, even if the clock has stepped back.
 const LIST_PATIENCE: Span = Span::from_seconds(64);
 
 impl<S: Soundness> JobController<S> {
-    /// Wants a list of this Job's Pods, now or at the time returned.
+    /// Requests a list of this Job's Pods, now or at the returned time.
     pub(super) fn want_list(&mut self, slot: JobSlot, now: Timestamp) -> Option<Timestamp> {
         let next_ticket = self.next_list_ticket;
         let tracked = self.tracked_mut(slot)?;
@@ -44,14 +44,14 @@ impl<S: Soundness> JobController<S> {
         wait_until
     }
 
-    /// The stream was faster, or the Job is gone.
+    /// The list is not needed: the stream was faster, or the Job is gone.
     pub(super) fn want_no_list(&mut self, slot: JobSlot) {
         if let Some(ticket) = self.tracked_mut(slot).and_then(|tracked| tracked.list_ticket.take()) {
             self.to_list.remove(&ticket);
         }
     }
 
-    /// Asks for the next list, unless one is under way. After everything else, so that it is for all who want one.
+    /// Requests the next list, unless one is in flight. Called last, so that the list is for all Jobs that need one.
     pub(super) fn ask_for_list(&mut self, out: &mut Outbox) {
         if self.list_under_way {
             return;
@@ -67,7 +67,7 @@ impl<S: Soundness> JobController<S> {
             let alike = self.to_list.iter().filter(|(_, uid)| by_uid(self, uid) == Some(true));
             alike.map(|(ticket, _)| *ticket).take(LIST_JOBS).collect()
         } else {
-            // A selector of its own: no other Job's Pods can be asked for with it.
+            // A selector of its own: the Pods of other Jobs cannot be listed with it.
             self.to_list.keys().copied().take(1).collect()
         };
         let mut jobs = Vec::new();
@@ -126,7 +126,7 @@ impl<S: Soundness> JobController<S> {
             if let Some(job) = pod.job() {
                 by_job.entry(job.clone()).or_default().push(pod);
             } else if pod.controller.is_none() {
-                // Perhaps to be adopted, and before anything is made in its place.
+                // The Pod may have to be adopted, before another one is created in its place.
                 loose = true;
                 self.hear_of_pod(pod, now, out);
             }

@@ -1,8 +1,8 @@
-//! The Job controller: one ledger for each unfinished Job of ours, and a place for Pods that belong to none.
+//! The Job controller: one ledger for each unfinished Job of ours, and a collection of Pods that belong to none.
 //!
-//! Inputs are routed to ledgers; each ledger plans; plans become requests; answers go back to the ledger they came
-//! from. Pods whose Job is unknown wait in `strays` until the Job stream is as far as they are: only then is a missing
-//! Job a deleted one (the gate, the other way round).
+//! Inputs are routed to ledgers; each ledger plans; plans become requests; responses go back to the ledger that planned
+//! the request. Pods whose Job is unknown wait in `strays` until the Job stream is as far as they are: only then is a
+//! missing Job a deleted one (the gate in the other direction).
 
 mod answers;
 mod effects;
@@ -34,19 +34,20 @@ use tally_runtime::metric::SyncAction;
 
 type FixedState = foldhash::fast::FixedState;
 
-/// How long a Job waits for an adoption that is not answered, or that the server refuses, before it goes on without that
-/// Pod. What fails otherwise is tried until it is known what became of it: the Pods made meanwhile would be too many.
+/// How long a Job waits for an adoption without a response, or one that the server refuses, before it continues without
+/// that Pod. An adoption that fails otherwise is retried until its outcome is known: Pods created meanwhile would be
+/// too many.
 const ADOPTION_PATIENCE: Span = Span::from_seconds(10);
-/// How long to wait before asking again for a Job that could not be read.
+/// The delay before a Job that could not be read is read again.
 const GET_RETRY: Span = Span::from_seconds(1);
 
-/// Which Jobs are ours.
+/// Which Jobs are ours, and the limits for them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Serve only Jobs whose `managedBy` is this; None serves those without the field or with the reserved name.
+    /// Manage only Jobs whose `managedBy` is this; None manages those without the field or with the reserved name.
     pub managed_by: Option<CompactString>,
     pub limits: Limits,
-    /// How long a Job of another manager may wait for it before that is said in an event.
+    /// How long a Job of another manager may wait for it before an Event says so.
     pub unserved_after: Span,
 }
 
@@ -65,22 +66,22 @@ pub struct JobController<S = Sound> {
     free_jobs: Vec<JobSlot>,
     by_uid: HashMap<JobUid, JobSlot, FixedState>,
     by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
-    /// Jobs the API said are gone, until the stream says so too: older events must not bring them back. With each, the
-    /// latest list that showed it, and the newest revision that was known of it.
+    /// Tombstones: Jobs that are gone according to a response, until the stream shows it too. Older events must not
+    /// revive them. With each, the latest list that contained it, and its newest known revision.
     buried_jobs: BTreeMap<JobUid, (u32, Revision)>,
-    /// Jobs that cannot be decoded, and the list that showed each last. They are there: their Pods are no orphans.
+    /// Jobs that cannot be decoded, and the last list that contained each. They exist: their Pods are not orphans.
     unreadable_jobs: BTreeMap<JobUid, u32>,
-    /// In whose ledger a Pod is, by a hash of its UID. A hint: the ledger itself has the last word.
+    /// The Job whose ledger contains a Pod, by a hash of the Pod's UID. A hint: the ledger itself decides.
     pod_owner: HashMap<u64, JobSlot, FixedState>,
     strays: Strays,
     jobs_at: Revision,
     pods_at: Revision,
-    /// All Pods there are have been seen once. Before that nothing is planned: a Job that nobody has touched has no gate.
+    /// All existing Pods have been observed once. Before that nothing is planned: an untouched Job has no gate.
     pods_synced: bool,
     listing: BTreeSet<Resource>,
     /// The number of the current list of Jobs.
     epoch: u32,
-    /// What each request in flight is for, and what it asked: a response means something only beside it.
+    /// The purpose and the content of each request in flight: a response has a meaning only together with them.
     requests: HashMap<RequestId, (Pending, Action), FixedState>,
     next_request: u64,
     timers: BTreeSet<(Timestamp, Chore)>,
@@ -90,11 +91,11 @@ pub struct JobController<S = Sound> {
     to_list: BTreeMap<u64, JobUid>,
     next_list_ticket: u64,
     list_under_way: bool,
-    /// Lists that failed in a row.
+    /// Consecutive lists that failed.
     list_failures: u32,
-    /// Jobs that must not judge newer Pods until they are known to be current.
+    /// Jobs that must not decide about newer Pods until they are known to be current.
     unconfirmed: BTreeSet<JobSlot>,
-    /// Jobs of other managers that nobody has touched.
+    /// Jobs of other managers that have not been touched.
     unserved: BTreeMap<JobUid, Unserved>,
 }
 
@@ -120,51 +121,51 @@ enum Chore {
     Plan(JobUid),
     Refresh(JobUid),
     Confirm(JobUid),
-    /// Look again at a Pod that could not be adopted or disowned.
+    /// Check again a Pod that could not be adopted or disowned.
     Reconsider(PodUid),
-    /// Ask whether a Job still waits for its manager.
+    /// Check whether a Job still waits for its manager.
     Doubt(JobUid),
 }
 
-/// One Job as the controller holds it.
+/// One Job as the controller stores it.
 struct Tracked<S> {
     view: Arc<JobView>,
-    /// Only while there is something to do: a finished Job whose Pods are released costs a view, no more (S39).
+    /// Only while there is something to do: a finished Job whose Pods are released costs only a view (S39).
     ledger: Option<Box<Ledger<S>>>,
     epoch: u32,
     timer: Option<Timestamp>,
-    /// A fresh view was asked for after a conflict; planning from the old one would only conflict again.
+    /// A current view was requested after a conflict; planning from the old one would only conflict again.
     refreshing: bool,
     confirming: bool,
-    /// Its place among those whose Pods are to be listed.
+    /// Its position among the Jobs whose Pods are to be listed.
     list_ticket: Option<u64>,
     /// Its Pods are being listed.
     listing: bool,
     list_retry_at: Option<Timestamp>,
     gate_closed: bool,
-    /// Pods to adopt once the Job is known to be still there.
+    /// Pods to adopt once the Job is known to still exist.
     adopting: BTreeMap<PodUid, (CompactString, Revision)>,
-    /// Adoptions asked for and not settled.
+    /// Adoptions that were requested and have not ended.
     adoptions: BTreeMap<PodUid, Adoption>,
     warned_unknown_mode: bool,
     planned_at: Option<Timestamp>,
-    /// For the mutant that sends a stale status again.
+    /// For the put-back bug that sends a stale status again.
     stale_write: Option<Box<StatusWrite>>,
 }
 
 #[derive(Default)]
 struct Adoption {
     in_flight: bool,
-    /// Since when it has been unanswered or refused. None: it has failed and is to be tried again.
+    /// Since when it has had no response or has been refused. None: it has failed and is to be retried.
     since: Option<Timestamp>,
 }
 
-/// What an answer will be about.
+/// What a response will be about.
 enum Pending {
     Status {
         job: JobUid,
         write: Box<StatusWrite>,
-        /// The Job the write is conditional on: what it changed is the difference to this.
+        /// The Job that the write is conditional on: the write changed the difference to this.
         before: Arc<JobView>,
     },
     Release {
@@ -195,7 +196,7 @@ enum Pending {
     RefreshJob {
         job: JobUid,
     },
-    /// The Job is read again because Pods up to `pods_at` are to be judged by it.
+    /// The Job is read again because it must decide about Pods up to `pods_at`.
     ConfirmJob {
         job: JobUid,
         pods_at: Revision,
@@ -217,7 +218,7 @@ enum Pending {
         pod: PodUid,
         revision: Revision,
     },
-    /// What an orphan is by now that could not be let go as what it was.
+    /// Reads an orphan that could not be released because it has changed.
     OrphanLook {
         pod: PodUid,
         revision: Revision,
@@ -268,12 +269,13 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// How far the Pods have been observed.
+    /// The revision up to which the Pods have been observed.
     pub fn pods_at(&self) -> Revision {
         self.pods_at
     }
 
-    /// Plans every Job again at once, and says how much that yields: nothing, if plans mark what they ask for.
+    /// Plans every Job again at once, and returns the number of resulting requests: none, if plans mark what they
+    /// request.
     pub fn replan(&mut self) -> usize {
         let mut out = Outbox::default();
         for slot in 0..self.jobs.len() {
@@ -284,7 +286,7 @@ impl<S: Soundness> JobController<S> {
         out.requests.len()
     }
 
-    /// Unfinished Jobs with a ledger, Pods in ledgers, Pods elsewhere, requests in flight: to watch memory with.
+    /// Unfinished Jobs with a ledger, Pods in ledgers, unclaimed Pods, requests in flight: to monitor memory.
     pub fn sizes(&self) -> [usize; 4] {
         let ledgers = || self.jobs.iter().flatten().filter_map(|tracked| tracked.ledger.as_ref());
         [ledgers().count(), ledgers().map(|ledger| ledger.len()).sum(), self.strays.len(), self.requests.len()]
@@ -313,7 +315,7 @@ impl<S: Soundness> JobController<S> {
         let id = RequestId(self.next_request);
         out.requests.push(Request { id, call: wire::call(&action) });
         if let Action::CreatePod { body, .. } = &mut action {
-            // It is not needed to read the response, and there may be thousands in flight.
+            // The body is not needed to interpret the response, and thousands of requests may be in flight.
             *body = Vec::new();
         }
         self.requests.insert(id, (pending, action));
@@ -338,7 +340,7 @@ impl<S: Soundness> JobController<S> {
         self.take_in_job(job, News::Stream, now, out);
     }
 
-    /// A Job as the stream or an answer shows it. An answer is in no list.
+    /// A Job as the stream or a response shows it. A response is part of no list.
     fn take_in_job(&mut self, job: Arc<JobView>, news: News, now: Timestamp, out: &mut Outbox) {
         let epoch = self.epoch;
         if let Some((seen_in, _)) = self.buried_jobs.get_mut(&job.uid) {
@@ -404,7 +406,7 @@ impl<S: Soundness> JobController<S> {
         job.is_managed_by(self.config.managed_by.as_deref())
     }
 
-    /// Gives a Job the ledger it needs, or takes away one it does not, and plans.
+    /// Gives a Job the ledger that it needs, and plans, which drops a ledger that is no longer needed.
     fn reconsider(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
         let Some(tracked) = self.tracked(slot) else {
             return;
@@ -434,7 +436,7 @@ impl<S: Soundness> JobController<S> {
             if let Some(tracked) = self.tracked_mut(slot) {
                 tracked.ledger = Some(ledger);
             }
-            // All of them first: while one finds its place the ledger may plan, and must know of the others.
+            // Insert all of them first: while one is being placed the ledger may plan, and must know about the others.
             for (pod, news) in &others {
                 self.strays.insert(pod.clone(), *news);
             }
@@ -527,13 +529,13 @@ impl<S: Soundness> JobController<S> {
                 return;
             }
         }
-        // A list in progress shows a mixture; wait for its end.
+        // A list in progress shows a mixture of states; wait for its end.
         if listing_pods {
             return;
         }
         tracked.planned_at = Some(now);
-        // A Job must not make Pods, or up its mind, without those it is about to adopt.
-        // A clock that stepped back must not freeze the Job.
+        // Wait for pending adoptions before creating Pods or deciding the verdict.
+        // A clock that stepped back must not block the Job.
         let patience_ends = |adoption: &Adoption| match &adoption.since {
             Some(since) => {
                 Some(*since + ADOPTION_PATIENCE).filter(|_| (*since..*since + ADOPTION_PATIENCE).contains(&now))
@@ -609,12 +611,12 @@ impl<S: Soundness> JobController<S> {
             }
             tracked.gate_closed = plan.gate_closed;
             writing = tracked.ledger.as_ref().is_some_and(|ledger| ledger.is_writing());
-            // Open by a list alone: what the list cannot show waits for the stream.
+            // Opened by a list alone: what the list cannot show waits for the stream.
             let foreign_at = tracked.ledger.as_ref().map(|ledger| ledger.foreign_at());
             opened_by_list = foreign_at.filter(|at| *at > pods_at);
         }
         self.gated.extend(plan.waits_for_pods.or(opened_by_list).map(|at| (at, slot)));
-        // While a write is under way the stream may have shown that very write, and its answer opens the gate.
+        // While a write is in flight the stream may have shown that very write, and its response opens the gate.
         if plan.needs_list || plan.waits_for_pods.is_some() && !writing {
             let wait_until = self.want_list(slot, now);
             wake_at = wake_at.into_iter().chain(wait_until).min();
@@ -647,7 +649,7 @@ impl<S: Soundness> JobController<S> {
     }
 
     fn write_status(&mut self, view: &Arc<JobView>, write: Box<StatusWrite>, now: Timestamp, out: &mut Outbox) {
-        // The same rules the server applies: a refused write carries the ledger and would deadlock the Job.
+        // The same rules that the server applies: a refused write carries the accounting and would deadlock the Job.
         let problems = status_rules::check(&view.spec, &view.status, &write.status);
         if !problems.is_empty() && !self.soundness.tolerates_invalid_status() {
             out.metrics.push(Metric::InvalidStatus);
@@ -754,7 +756,7 @@ impl<S: Soundness> JobController<S> {
                 self.pods_synced = true;
                 self.pods_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.pods_at.max(at) };
                 self.rebuild_pod_owners();
-                // First who is to be adopted, then who is missing.
+                // First determine which Pods are to be adopted, then which are missing.
                 self.settle_strays(now, out);
                 for slot in 0..self.jobs.len() {
                     self.plan(slot as JobSlot, now, out);
@@ -832,8 +834,8 @@ impl<S: Soundness> JobController<S> {
         self.release_orphans(now, out);
     }
 
-    /// An object that does not decode is there all the same: in a list its absence would mean that it is gone. Of a Job
-    /// or Pod that is known, what is known stays.
+    /// An object that cannot be decoded exists nevertheless: its absence from a list would mean that it is gone. What
+    /// is already known about such a Job or Pod is kept.
     fn observe_unreadable(&mut self, resource: Resource, object: &[u8], now: Timestamp, out: &mut Outbox) {
         let Some(meta) = Meta::of(object) else { return };
         match resource {
@@ -883,7 +885,7 @@ impl<S: Soundness> JobController<S> {
     }
 }
 
-/// A Pod event that opens the gate of a Job is wanted within milliseconds.
+/// A Pod event that opens the gate of a Job is needed within milliseconds.
 const STREAMS: [Stream; 2] = [Stream::of(Kind::JOB).soon(), Stream::of(Kind::POD).soon()];
 
 impl<S: Soundness> Controller for JobController<S> {

@@ -1,7 +1,7 @@
-//! Pods that are in no ledger: their Job is not known (yet), or they have none.
+//! Unclaimed Pods, which are in no ledger: their Job is not known (yet), or they have none.
 //!
 //! A Pod whose Job is missing is an orphan only once the Job stream is as far as the Pod: before that the Job may
-//! simply not have been seen. Orphans lose the finalizer and nothing is counted.
+//! simply not have been observed. Orphans lose the finalizer and nothing is counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,21 +19,22 @@ use super::{FixedState, JobController, JobSlot, Pending, pod_key};
 use crate::wire::{Action, Answer, Object, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
 
-/// Orphan releases in flight at a time: ten thousand orphans must not crowd out the Jobs that run (S16).
+/// The maximum number of orphan releases in flight: ten thousand orphans must not displace the requests of running Jobs
+/// (S16).
 const ORPHANS_IN_FLIGHT: usize = 100;
-/// A refused release is tried again after 1, 2, 4 ... 64 seconds.
+/// A refused release is retried after 1, 2, 4 ... 64 seconds.
 const ORPHAN_DOUBLINGS: u32 = 6;
 
 #[derive(Default)]
 pub(super) struct Strays {
     pods: HashMap<PodUid, (Arc<PodView>, u32), FixedState>,
     by_job: HashMap<JobUid, BTreeSet<PodUid>, FixedState>,
-    /// Pods without a controller, by namespace: the ones a Job may adopt.
+    /// Pods without a controller, by namespace: the ones that a Job may adopt.
     loose: BTreeMap<CompactString, BTreeSet<PodUid>>,
-    /// Pods whose fate waits for the Job stream to reach their revision.
+    /// Pods about which nothing is decided before the Job stream has reached their revision.
     unsettled: BTreeSet<(Revision, PodUid)>,
     orphans: BTreeMap<PodUid, Orphan>,
-    /// Orphans to release, by when.
+    /// Orphans to release, by the time of the next attempt.
     queue: BTreeSet<(Timestamp, PodUid)>,
     in_flight: usize,
     epoch: u32,
@@ -42,7 +43,8 @@ pub(super) struct Strays {
 struct Orphan {
     namespace: CompactString,
     name: CompactString,
-    /// What it was when it was found to be nobody's. It is let go as that, or looked at again: somebody may have adopted it.
+    /// Its revision when it was found to be an orphan. It is released at that revision only, or read again: another Job
+    /// may have adopted it.
     revision: Revision,
     /// The Job that is gone or has finished; None if the Pod had none.
     job: Option<JobUid>,
@@ -61,7 +63,7 @@ impl Strays {
         self.pods.len() + self.orphans.len()
     }
 
-    /// A Pod that an answer shows is in no list by that.
+    /// A Pod that a response shows does not become part of a list.
     pub fn insert(&mut self, pod: Arc<PodView>, news: News) {
         let before = self.pods.get(&pod.uid).map(|(_, seen_in)| *seen_in);
         self.remove(&pod.uid);
@@ -78,7 +80,7 @@ impl Strays {
         self.pods.insert(pod.uid.clone(), (pod, seen_in));
     }
 
-    /// Seen in the current list, if only in an older form.
+    /// The current list contains it, perhaps in an older version.
     pub fn touch(&mut self, uid: &PodUid) {
         let epoch = self.epoch;
         if let Some((_, seen_in)) = self.pods.get_mut(uid) {
@@ -105,7 +107,7 @@ impl Strays {
         Some(pod)
     }
 
-    /// The Pod is gone for good.
+    /// The Pod is permanently gone.
     pub fn bury(&mut self, uid: &PodUid) {
         self.remove(uid);
         self.forget_orphan(uid);
@@ -123,7 +125,7 @@ impl Strays {
         self.take_news_of(job).into_iter().map(|(pod, _)| pod).collect()
     }
 
-    /// With each Pod, whether the current list has shown it.
+    /// With each Pod, whether the current list has contained it.
     pub fn take_news_of(&mut self, job: &JobUid) -> Vec<(Arc<PodView>, News)> {
         let uids = self.by_job.get(job).cloned().unwrap_or_default();
         let news_of = |uid: &PodUid| match self.pods.get(uid) {
@@ -138,7 +140,7 @@ impl Strays {
         self.take_job(job);
     }
 
-    /// Keeps those that will be orphans when the Job is gone.
+    /// Keeps the Pods that become orphans when the Job is gone.
     pub fn forget_untracked(&mut self, job: &JobUid) {
         let is_free = |uid: &&PodUid| self.pods.get(*uid).is_none_or(|(pod, _)| !pod.tracked);
         let free: Vec<PodUid> = self.by_job.get(job).into_iter().flatten().filter(is_free).cloned().collect();
@@ -151,7 +153,7 @@ impl Strays {
         self.by_job.contains_key(job)
     }
 
-    /// Whether the Pod, as it is known, may still become this Job's.
+    /// Whether the Pod, as far as is known, may still be adopted by this Job.
     pub fn is_adoptable(&self, uid: &PodUid, job: &JobView) -> bool {
         self.pods.get(uid).is_some_and(|(pod, _)| pod.controller.is_none() && may_adopt(job, pod))
     }
@@ -161,7 +163,7 @@ impl Strays {
             || self.orphan_at(&pod.uid).is_some_and(|known_at| known_at > pod.revision)
     }
 
-    /// What becomes of the Pods without an owner is decided anew.
+    /// The Pods without an owner are decided about again.
     pub fn unsettle_loose(&mut self, namespace: &str) {
         let uids = self.loose.get(namespace).into_iter().flatten();
         let again = uids.filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| (pod.revision, pod.uid.clone()));
@@ -178,7 +180,7 @@ impl Strays {
         self.orphan_named(pod.uid.clone(), place, pod.revision, pod.job().cloned());
     }
 
-    /// Nobody will ever count this Pod: let it go, as it was at this revision.
+    /// No controller will ever count this Pod: release it, conditional on this revision.
     pub fn orphan_named(
         &mut self,
         uid: PodUid,
@@ -196,12 +198,12 @@ impl Strays {
         self.orphans.insert(uid, Orphan { namespace, name, revision, job, refusals: 0, queued: Some(at) });
     }
 
-    /// At which revision a Pod was found to be nobody's.
+    /// The revision at which a Pod was found to be an orphan.
     fn orphan_at(&self, uid: &PodUid) -> Option<Revision> {
         self.orphans.get(uid).map(|orphan| orphan.revision)
     }
 
-    /// The release as of this revision failed. A newer orphan of that UID is queued by itself.
+    /// The release at this revision failed. A newer orphan with that UID has its own entry in the queue.
     fn orphan_refused(&mut self, uid: &PodUid, revision: Revision, now: Timestamp) {
         let failed = |orphan: &&mut Orphan| orphan.revision == revision && orphan.queued.is_none();
         if let Some(orphan) = self.orphans.get_mut(uid).filter(failed) {
@@ -254,9 +256,9 @@ impl Strays {
     }
 }
 
-/// OWN-4, except for Pods that may have been counted before: with the finalizer on them they would be counted once more.
-/// A finished Pod without the finalizer is one. So is a Pod that has succeeded with an index: the Job it belonged to counts
-/// it by its index, and nothing says which Pod that was.
+/// OWN-4, except for Pods that may have been counted before: with the finalizer they would be counted once more. A
+/// finished Pod without the finalizer is one. So is a Pod that has succeeded with an index: the Job that it belonged to
+/// counts it by its index, and nothing says which Pod that was.
 fn may_adopt(job: &JobView, pod: &PodView) -> bool {
     let may_be_counted =
         pod.phase.is_terminal() && (!pod.tracked || pod.phase == Phase::Succeeded && pod.index.is_some());
@@ -269,7 +271,7 @@ impl<S: Soundness> JobController<S> {
         self.take_in(pod, News::Stream, now, out);
     }
 
-    /// A Pod finds its place, whoever shows it.
+    /// Places a Pod, from either source.
     pub(super) fn take_in(&mut self, pod: Arc<PodView>, news: News, now: Timestamp, out: &mut Outbox) {
         let (held_before, holds_now) = (self.holds_ended(&pod.uid), pod.tracked && pod.phase.is_terminal());
         if self.strays.knows_newer(&pod) {
@@ -287,7 +289,7 @@ impl<S: Soundness> JobController<S> {
             && known_at > pod.revision
             && !self.soundness.has(Bug::ViewGoesBack)
         {
-            // An answer was faster than the stream. The ledger notes that the Pod is still in the list, no more.
+            // A response was faster than the stream. The ledger only notes that the Pod is still in the list.
             if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied()
                 && let Some(ledger) = self.tracked_mut(slot).and_then(|tracked| tracked.ledger.as_mut())
             {
@@ -302,7 +304,7 @@ impl<S: Soundness> JobController<S> {
         let before = self.pod_owner.get(&pod_key(&pod.uid)).copied().filter(|before| Some(*before) != job);
         self.place_pod(pod.clone(), job, news, now, out);
         if let Some(before) = before {
-            // It changed hands, or lost its owner. Only now that it has its new place does the old one plan: a Pod
+            // It changed its owner, or lost it. The old ledger plans only now that the Pod is in its new place: a Pod
             // that is merely elsewhere is not a released Pod.
             if self.pod_owner.get(&pod_key(&pod.uid)) == Some(&before) {
                 self.pod_owner.remove(&pod_key(&pod.uid));
@@ -311,14 +313,14 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// METRIC-9 is about every Pod, whoever owns it.
+    /// METRIC-9 is about every Pod, whatever its owner.
     pub(super) fn holds_ended(&self, uid: &PodUid) -> bool {
         let ledger = self.pod_owner.get(&pod_key(uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
         ledger.is_some_and(|ledger| ledger.holds_ended(uid))
             || self.strays.pods.get(uid).is_some_and(|(pod, _)| pod.tracked && pod.phase.is_terminal())
     }
 
-    /// A Pod as an answer shows it, which may be older than the stream.
+    /// A Pod as a response shows it, which may be older than the stream.
     pub(super) fn hear_of_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
         let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
         let known = self.strays.pods.contains_key(&pod.uid)
@@ -329,8 +331,8 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// A newer version of an orphan. As long as it belongs to the same Job, which is gone, it is let go as what it is now, at
-    /// once. Otherwise what becomes of it is decided anew: false.
+    /// A newer version of an orphan. As long as it belongs to the same Job, which is gone, it is released at its new
+    /// revision, at once. Otherwise the Pod is decided about again: false.
     fn orphan_changed(&mut self, pod: &PodView) -> bool {
         let Some(orphan) = self.strays.orphans.get(&pod.uid).filter(|orphan| orphan.revision < pod.revision) else {
             return false;
@@ -354,7 +356,7 @@ impl<S: Soundness> JobController<S> {
     fn place_pod(&mut self, pod: Arc<PodView>, job: Option<JobSlot>, news: News, now: Timestamp, out: &mut Outbox) {
         let Some(slot) = job else {
             if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
-                // Somebody else's Pod, finalizer or not (S14).
+                // A Pod of another kind of owner, with or without the finalizer (S14).
                 self.strays.bury(&pod.uid);
                 return;
             }
@@ -378,7 +380,7 @@ impl<S: Soundness> JobController<S> {
             return;
         }
         if tracked.ledger.is_none() {
-            // Finished and settled: whatever still carries the finalizer is let go (S10).
+            // Finished and settled: every Pod that still carries the finalizer is released (S10).
             self.strays.remove(&pod.uid);
             if !pod.tracked {
                 self.strays.forget_orphan(&pod.uid);
@@ -393,7 +395,8 @@ impl<S: Soundness> JobController<S> {
             if !view.deleting {
                 self.disown(&view.uid, &pod, out);
             } else if pod.tracked {
-                // A Job on its way out takes no part in quarrels about labels, but it must not be held up by one.
+                // A Job that is being deleted takes no part in conflicts about labels, but it must not be blocked by
+                // one.
                 self.strays.orphan(&pod);
                 self.release_orphans(now, out);
             }
@@ -410,7 +413,7 @@ impl<S: Soundness> JobController<S> {
         self.plan(slot, now, out);
     }
 
-    /// The API says that a Pod in no ledger is gone.
+    /// The API reports that a Pod in no ledger is gone.
     pub(super) fn stray_gone(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         let known = self.strays.remove(uid);
         self.strays.forget_orphan(uid);
@@ -421,7 +424,7 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// A Pod in no ledger lost its finalizer: a Job that has recorded it may be waiting for that.
+    /// A Pod in no ledger lost its finalizer: a Job that has recorded it may wait for that.
     fn stray_changed(&mut self, pod: &PodView, now: Timestamp, out: &mut Outbox) {
         if pod.tracked {
             return;
@@ -490,13 +493,13 @@ impl<S: Soundness> JobController<S> {
     }
 
     pub(super) fn reconsider_stray(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
-        // As if seen anew: it may match again, or be somebody else's by now.
+        // As if observed again: it may match again, or belong to another owner by now.
         if let Some((pod, _)) = self.strays.pods.get(uid).cloned() {
             self.take_in(pod, News::Answer, now, out);
         }
     }
 
-    /// OWN-4: takes in the Pods that match and belong to nobody, after making sure that the Job is still there.
+    /// OWN-4: adopts the Pods that match and have no owner, after making sure that the Job still exists.
     pub(super) fn consider_adoptions(&mut self, slot: JobSlot, out: &mut Outbox) {
         let Some(tracked) = self.tracked(slot) else {
             return;
@@ -516,7 +519,7 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// Whether a Job has this Pod among those it counts. It is let go for that Job, and is nobody else's to count.
+    /// Whether a Job has recorded this Pod. It is then released for that Job, and no other Job may count it.
     fn is_recorded(&self, pod: &PodView) -> bool {
         let slots = self.by_namespace.get(&pod.namespace).into_iter().flatten();
         let mut ledgers = slots.filter_map(|slot| self.tracked(*slot)?.ledger.as_ref());
@@ -538,17 +541,17 @@ impl<S: Soundness> JobController<S> {
 
     fn propose(&mut self, slot: JobSlot, pod: &PodView, out: &mut Outbox) {
         let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
-        // It has an owner after all. One that is about to lose it knows it only as it was.
+        // It has an owner after all. A ledger that is about to lose the Pod knows it only at an older revision.
         if owner.and_then(|ledger| ledger.knows_at(&pod.uid)).is_some_and(|known_at| known_at >= pod.revision) {
             return;
         }
-        // Whoever wants it shall have it with its finalizer.
+        // A Job that adopts it must get it with its finalizer.
         self.strays.forget_orphan(&pod.uid);
         let Some(tracked) = self.tracked_mut(slot) else {
             return;
         };
         if tracked.adoptions.get(&pod.uid).is_some_and(|adoption| adoption.in_flight) {
-            // Its response decides whether it is asked for again.
+            // Its response decides whether it is requested again.
             return;
         }
         let first = tracked.adopting.is_empty();
@@ -560,7 +563,7 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// Forgets adoptions that came to an end, whoever has the Pod by now.
+    /// Drops adoptions that have ended, whichever owner the Pod has by now.
     pub(super) fn settle_adoptions(&mut self, slot: JobSlot) {
         if let Some(tracked) = self.jobs.get_mut(slot as usize).and_then(Option::as_mut) {
             let (strays, view) = (&self.strays, &tracked.view);
@@ -568,13 +571,13 @@ impl<S: Soundness> JobController<S> {
         }
     }
 
-    /// Decides about strays which the Job stream has caught up with.
+    /// Decides about unclaimed Pods whose revision the Job stream has reached.
     pub(super) fn settle_strays(&mut self, now: Timestamp, out: &mut Outbox) {
         use super::Resource::{Jobs, Pods};
         if self.listing.contains(&Jobs) || self.listing.contains(&Pods) {
             return;
         }
-        // Whose these Pods were is not known. One that serves the Jobs of one manager leaves them to the others.
+        // The former Job of these Pods is unknown. A controller for the Jobs of one manager leaves them to the others.
         let sweeps = self.is_caretaker() && !self.soundness.has(Bug::NoOrphanSweep);
         while let Some((revision, uid)) = self.strays.unsettled.first() {
             if *revision > self.jobs_at && !self.soundness.has(Bug::OrphanWithoutGate) {
@@ -598,7 +601,7 @@ impl<S: Soundness> JobController<S> {
                 }
                 None => match self.adopter_of(&pod) {
                     Some(slot) => self.propose(slot, &pod, out),
-                    // Decided once it is known whether it is on record.
+                    // Decided once it is known whether the Pod is recorded.
                     None if self.is_being_recorded(&pod) => {}
                     None if pod.tracked && self.is_recorded(&pod) => self.strays.orphan(&pod),
                     None if pod.tracked && sweeps && !self.is_selected_elsewhere(&pod) => self.strays.orphan(&pod),
@@ -655,19 +658,20 @@ impl<S: Soundness> JobController<S> {
         } else if let Answer::Gone = answer {
             self.stray_gone(uid, now, out);
         } else if let (Answer::Conflict, Some(orphan)) = (&answer, self.strays.orphans.get(uid)) {
-            // It is another by now, perhaps somebody's. What was heard of it since has decided already; or it is looked at.
+            // It has changed, and may have an owner. An observation since has already decided about it; otherwise it is
+            // read.
             if orphan.revision == revision {
                 let action = Action::GetPod { namespace: orphan.namespace.clone(), name: orphan.name.clone() };
                 self.send(out, Pending::OrphanLook { pod: uid.clone(), revision }, action);
             }
         } else {
-            // Not done means not done: asked again until it is (S13).
+            // Not done: retried until it is (S13).
             self.strays.orphan_refused(uid, revision, now);
         }
         self.release_orphans(now, out);
     }
 
-    /// What an orphan is by now.
+    /// The current state of an orphan.
     pub(super) fn orphan_seen(
         &mut self,
         uid: &PodUid,
@@ -680,7 +684,7 @@ impl<S: Soundness> JobController<S> {
             Answer::Done(Object::Pod(pod)) if pod.uid == *uid && pod.revision > revision => {
                 self.hear_of_pod(pod, now, out);
             }
-            // The name is another's.
+            // The name belongs to another Pod.
             Answer::Done(Object::Pod(pod)) if pod.uid != *uid => self.stray_gone(uid, now, out),
             Answer::Gone => self.stray_gone(uid, now, out),
             _ => self.strays.orphan_refused(uid, revision, now),

@@ -1,5 +1,5 @@
-//! What a namespace says about how far its emptying has come. All five conditions are always there, those without
-//! trouble with status False.
+//! What a namespace reports about the progress of its deletion. All five conditions are always present; those without a
+//! problem have the status False.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use tally_core::time::Timestamp;
 
 use tally_runtime::controller::Kind;
 
-/// What a pass over the kinds found.
+/// The result of a pass over the kinds.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// How many objects are left, by `plural.group`.
+    /// The number of objects that are left, by `plural.group`.
     left: BTreeMap<String, usize>,
-    /// How many of them wait for a finalizer.
+    /// How many of them wait for each finalizer.
     finalizers: BTreeMap<CompactString, usize>,
     /// What could not be deleted or listed, and why.
     pub failures: Vec<String>,
@@ -32,7 +32,7 @@ impl Found {
         self.left.is_empty() && self.failures.is_empty()
     }
 
-    /// Type, whether there is trouble, reason and message.
+    /// Type, whether there is a problem, reason and message.
     fn conditions(&self) -> [(&'static str, bool, &'static str, String); 5] {
         let told = |entries: Vec<String>| entries.join(", ");
         let content = if self.failures.is_empty() {
@@ -61,7 +61,7 @@ impl Found {
         };
         let fine = |kind, reason, message: &str| (kind, false, reason, message.to_owned());
         let with = |kind, (trouble, reason, message)| (kind, trouble, reason, message);
-        // The kinds are given: finding them cannot fail.
+        // The kinds are given: discovery cannot fail.
         [
             fine("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
             fine(
@@ -76,7 +76,7 @@ impl Found {
     }
 }
 
-/// All conditions of the namespace as they should be; None if they are.
+/// All conditions of the namespace as they should be; None if they already are.
 pub fn changed(namespace: &Value, found: &Found, now: Timestamp) -> Option<Vec<Value>> {
     let stored = namespace.pointer("/status/conditions").and_then(Value::as_array);
     let mut conditions = stored.cloned().unwrap_or_default();

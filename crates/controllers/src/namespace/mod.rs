@@ -1,15 +1,15 @@
-//! Empties a namespace that is on its way out, then lets it go.
+//! Empties a terminating namespace, then removes its finalizer.
 //!
-//! It goes over the kinds in passes: list, delete what there is, list what is left. Pods first, and the rest only when
-//! they are gone, so that no Pod outlives what it lives from. All but those that have ended and wait for nothing but to
-//! be counted by their Job: it may keep them for the Pods that are to replace them, which cannot come any more, and only
-//! its own deletion frees them. What is left at the end of a pass is said in the
-//! conditions of the namespace (`conditions`). Then the streams of the content tell when all of that is gone, and a new
-//! pass begins; in case they do not, one begins now and then anyway. Only lists decide: the namespace is let go by a
-//! pass that found nothing.
+//! It processes the kinds in passes: list, delete what exists, list what is left. Pods come first, and the rest only
+//! when they are gone, so that no Pod outlives what it depends on. The exception are Pods that have ended and only wait
+//! to be counted by their Job: the Job may keep them for the Pods that are to replace them, which cannot be created any
+//! more, and only its own deletion frees them. What is left at the end of a pass is reported in the conditions of the
+//! namespace (`conditions`). Then the streams of the content show when all of that is gone, and a new pass begins; in
+//! case they do not, one begins now and then anyway. Only lists decide: the finalizer is removed after a pass that
+//! found nothing.
 //!
-//! Nothing new can come into such a namespace, so passes come to an end. All memory is of passes under way: whoever
-//! starts anew starts with a pass.
+//! Nothing new can be created in such a namespace, so passes come to an end. All memory is of passes in progress: a
+//! controller that is restarted begins with a pass.
 
 mod conditions;
 #[cfg(test)]
@@ -29,11 +29,12 @@ use conditions::{Found, changed};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_runtime::kit::{Asked, Meta, retry_at};
 
-/// Namespaces worked on at once, with one request each. Emptying one is a burst of requests, and there is no hurry.
+/// The maximum number of namespaces processed at once, with one request each. Emptying one is a burst of requests, and
+/// it is not urgent.
 pub const MOST_UNDER_WAY: usize = 16;
 
-/// How long a namespace that was just deleted is left alone: long enough for every replica of a server to have heard of
-/// it and to refuse new content.
+/// How long a namespace that was just deleted is left alone: long enough for every replica of a server to observe the
+/// deletion and to refuse new content.
 const GRACE: Span = Span::from_seconds(5);
 
 const FINALIZER: &str = "kubernetes";
@@ -42,28 +43,28 @@ pub struct Namespaces {
     /// What is emptied, Pods first.
     kinds: Vec<Kind>,
     ending: BTreeMap<CompactString, Ending>,
-    /// Those with a step to take. Each is here, or asked about, or waits: never two of these.
+    /// Namespaces with a step to take. Each is here, or has a request in flight, or waits: never two of these.
     ready: VecDeque<Identity>,
     timers: BTreeSet<(Timestamp, CompactString)>,
     asked: Asked<Identity>,
-    /// The ending ones of a list of namespaces, while it is being told.
+    /// The terminating namespaces of a list of namespaces, while the list is being received.
     listed: Option<BTreeSet<CompactString>>,
 }
 
-/// A name, and who is meant by it: another of that name may end next.
+/// A name, and the UID that is meant by it: another namespace with that name may terminate next.
 type Identity = (CompactString, ObjectUid);
 
 /// A namespace with a deletion timestamp.
 struct Ending {
     uid: ObjectUid,
-    /// As it was last seen, or as an answer showed it.
+    /// As it was last observed, or as a response showed it.
     object: Bytes,
     revision: Revision,
     step: Step,
     found: Found,
-    /// What the lists of this pass still showed, and is not known to be gone since.
+    /// What the lists of this pass still contained, and is not known to be gone since.
     left: BTreeSet<ObjectUid>,
-    /// What went while a list was under way, which may have been made before.
+    /// What was deleted while a list was in flight, which may have been made before.
     went: BTreeSet<ObjectUid>,
     passes: u32,
     next_pass: Option<Timestamp>,
@@ -71,16 +72,16 @@ struct Ending {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// What there is of the nth kind.
+    /// List what exists of the nth kind.
     Look(usize),
     Delete(usize),
-    /// What is left of it.
+    /// List what is left of it.
     LookAgain(usize),
     Tell,
     Finish,
-    /// For the rest to go, or the time of the next pass.
+    /// For the rest to be gone, or for the time of the next pass.
     Wait,
-    /// Nothing is left to do but for others.
+    /// Nothing is left to do here, only for others.
     Done,
 }
 
@@ -115,7 +116,7 @@ struct Status {
 }
 
 impl Namespaces {
-    /// Empties namespaces of these kinds; those without a namespace are passed over.
+    /// Empties namespaces of these kinds; kinds without a namespace are ignored.
     pub fn new(kinds: Vec<Kind>) -> Self {
         let mut kinds: Vec<_> = kinds.into_iter().filter(|kind| kind.namespaced).collect();
         // The sort is stable: Pods come first, the others as given.
@@ -169,7 +170,7 @@ impl Namespaces {
             Some(ending) if ending.revision < revision => {
                 ending.object = Bytes::copy_from_slice(bytes);
                 ending.revision = revision;
-                // It was let go, and somebody holds it again in our name.
+                // The finalizer was removed, and another client has added it again.
                 if ending.step == Step::Done {
                     self.begin_pass(&metadata.name);
                 }
@@ -189,9 +190,9 @@ impl Namespaces {
         self.ready.push_back((name.clone(), ending.uid.clone()));
     }
 
-    /// An object in a namespace went.
+    /// An object in a namespace was deleted.
     fn went(&mut self, bytes: &[u8]) {
-        // Nearly always no namespace is going: then nothing that happens in one matters.
+        // Nearly always no namespace is terminating: then no change of the content matters.
         if self.ending.is_empty() {
             return;
         }
@@ -206,7 +207,7 @@ impl Namespaces {
         }
     }
 
-    /// Takes the steps there is room for.
+    /// Takes the steps for which there is room.
     fn work(&mut self, now: Timestamp, out: &mut Outbox) {
         while self.asked.len() < MOST_UNDER_WAY
             && let Some((name, uid)) = self.ready.pop_front()
@@ -226,7 +227,7 @@ impl Namespaces {
             Step::Look(_) => ending.step = Step::Tell,
             Step::Tell if ending.found.is_nothing() => ending.step = Step::Finish,
             Step::Tell => return self.wait(&name, now),
-            // The object cannot be read: only somebody else can change that.
+            // The object cannot be decoded: only another client can change that.
             _ => {
                 ending.step = Step::Done;
                 return;
@@ -237,7 +238,7 @@ impl Namespaces {
 
     fn wait(&mut self, name: &CompactString, now: Timestamp) {
         let Some(ending) = self.ending.get_mut(name) else { return };
-        // What is left may all have gone while the rest of the pass was made.
+        // What was left may all have been deleted during the rest of the pass.
         if ending.left.is_empty() && ending.found.failures.is_empty() && !ending.found.is_nothing() {
             return self.begin_pass(name);
         }
@@ -268,14 +269,14 @@ impl Namespaces {
                 let Some(kind) = self.kinds.get(nth) else { return };
                 let went = std::mem::take(&mut ending.went);
                 for bytes in &items {
-                    // One that cannot be read is left all the same.
+                    // An object that cannot be decoded is left nevertheless.
                     let metadata = serde_json::from_slice(bytes).map(|object: Object| object.metadata);
                     let metadata = metadata.unwrap_or_default();
                     ending.found.add(kind, &metadata.finalizers);
                     ending.left.insert(ObjectUid::new(&metadata.uid));
                 }
                 ending.left.retain(|uid| !went.contains(uid));
-                // Pods live from the rest: it waits for them.
+                // Pods depend on the rest: it waits for them.
                 let uncounted = ending.passes > 0 && items.iter().all(|pod| waits_for_its_job(pod));
                 let stop = *kind == Kind::POD && !items.is_empty() && !uncounted;
                 ending.step = if stop { Step::Tell } else { Step::Look(nth + 1) };
@@ -291,7 +292,7 @@ impl Namespaces {
                 }
                 ending.step = Step::Finish;
             }
-            // Gone, or let go; the stream will say so.
+            // Gone, or without the finalizer; the stream will show it.
             (Step::Finish, Reply::Done(_) | Reply::DoneWithStatus) => {
                 ending.step = Step::Done;
                 return;
@@ -300,7 +301,7 @@ impl Namespaces {
                 ending.step = Step::Done;
                 return;
             }
-            // Told or not, it goes on later: a pass is always right.
+            // Whether or not the status was written, continue later: a pass is always correct.
             _ => return self.wait(&name, now),
         }
         self.ready.push_back((name, uid));
@@ -315,7 +316,7 @@ impl Namespaces {
         }
     }
 
-    /// A list instead of news: those who went may have gone unmentioned.
+    /// A list instead of events: it may not have shown all deletions.
     fn look_everywhere(&mut self) {
         let waiting = self.ending.iter().filter(|(_, ending)| ending.step == Step::Wait && ending.passes > 0);
         let waiting: Vec<_> = waiting.map(|(name, _)| name.clone()).collect();
@@ -324,7 +325,7 @@ impl Namespaces {
 }
 
 impl Ending {
-    /// The object as our own write left it: the next write is on top of that.
+    /// The object as our own write stored it: the next write builds on it.
     fn learn(&mut self, bytes: Bytes) {
         if let Ok(Object { metadata }) = serde_json::from_slice(&bytes)
             && metadata.revision() > self.revision
@@ -356,7 +357,7 @@ fn call(kinds: &[Kind], name: &str, ending: &mut Ending, now: Timestamp) -> Opti
             Some(Call::new(Verb::MergePatch, Kind::NAMESPACE, "", name).subresource("status").body(&body))
         }
         Step::Finish => {
-            // The whole object: what it does not name would be taken away.
+            // The whole object: fields that it does not name would be removed.
             let mut object: Value = serde_json::from_slice(&ending.object).ok()?;
             object["apiVersion"] = "v1".into();
             object["kind"] = "Namespace".into();

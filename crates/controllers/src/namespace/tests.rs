@@ -8,7 +8,7 @@ fn namespace(name: &str, uid: &str, revision: u64) -> Value {
     json!({
         "metadata": {
             "name": name, "uid": uid, "resourceVersion": revision.to_string(), "labels": {"a": "b"},
-            // Long ago: what there is to wait for has been waited for.
+            // Long ago: the grace is over.
             "deletionTimestamp": "2023-01-01T00:00:00Z",
         },
         "spec": {"finalizers": ["kubernetes"]},
@@ -33,7 +33,7 @@ fn started(namespaces: &[Value]) -> Bench {
     probe
 }
 
-/// Answers what is asked for, one after the other, and returns it.
+/// Expects these requests, one after the other, and responds to them.
 fn goes(probe: &mut Bench, replies: &[(&str, Reply)]) {
     for (expected, reply) in replies {
         assert_eq!(probe.asks(), [*expected]);
@@ -49,7 +49,7 @@ fn trouble(probe: &Bench) -> Vec<String> {
     troubled.map(|condition| format!("{}: {}", condition["reason"], condition["message"]).replace('"', "")).collect()
 }
 
-/// The answer to a status write: what was asked for, at this revision.
+/// The response to a status write: the requested status, at this revision.
 fn told(probe: &mut Bench, revision: u64) {
     assert_eq!(probe.asks(), ["merge namespaces /a/status"]);
     let mut object = namespace("a", "u", revision);
@@ -57,7 +57,8 @@ fn told(probe: &mut Bench, revision: u64) {
     probe.answer(0, done(object));
 }
 
-/// Whoever creates something there in the next moment is told that the namespace is going, and not that it is unknown.
+/// A client that creates an object there in the next moment must learn that the namespace is terminating, and not that
+/// it is unknown.
 #[test]
 fn a_namespace_that_was_just_deleted_is_left_alone_for_a_moment() {
     let mut probe = Probe::new(Namespaces::new(KINDS.to_vec()));
@@ -154,7 +155,8 @@ fn pods_go_first_and_the_rest_waits_for_them() {
     assert_eq!(probe.asks(), ["update namespaces /a/finalize"]);
 }
 
-/// A Job keeps a failed Pod of an index until there is another, which never comes here. Found by the simulator.
+/// A Job keeps a failed Pod of an index until there is a replacement, which is never created here. Found by the
+/// simulator.
 #[test]
 fn pods_that_only_their_job_holds_do_not_hold_up_the_job() {
     const TRACKED: &str = "batch.kubernetes.io/job-tracking";
@@ -190,7 +192,7 @@ fn content_is_deleted_in_the_background() {
     assert_eq!(probe.body(0)["propagationPolicy"], "Background");
 }
 
-/// A namespace whose only object is held by a finalizer, told so.
+/// A namespace whose only object has a finalizer, as its status says.
 fn held() -> Bench {
     let mut probe = started(&[namespace("a", "u", 3)]);
     let c = item("c", &["x.io/f"]);
@@ -308,7 +310,7 @@ fn the_next_of_the_same_name_begins_anew() {
     probe.sees(Kind::NAMESPACE, namespace("a", "v", 12));
     probe.answer(0, listed(&[]));
     assert_eq!(probe.asks(), ["list pods a/"]);
-    // One that went while nobody looked is not worked on for ever.
+    // A namespace that was deleted unobserved is not processed forever.
     probe.lists(Kind::NAMESPACE, &[], 20);
     probe.answer(0, listed(&[]));
     assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));

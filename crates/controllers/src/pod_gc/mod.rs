@@ -1,11 +1,11 @@
-//! Removes Pods that nobody else will end: of nodes that are gone or out of service, deleted before they had a node,
-//! and the oldest of those that have ended once there are too many.
+//! Removes Pods that no other controller will end: of nodes that are gone or out of service, deleted before they had a
+//! node, and the oldest of those that have ended once there are too many.
 //!
-//! A Pod is first said to have failed, then deleted at once: whoever counts Pods sees the failure. Its record says which
-//! Pod it was and at which revision, so a Pod that has just succeeded stays succeeded.
+//! A Pod is first marked as failed, then deleted at once: controllers that count Pods observe the failure. The status
+//! write is conditional on the UID and the revision of the Pod, so a Pod that has just succeeded stays succeeded.
 //!
-//! Everything is indexed as it is seen. Only where there is work is there a round of work, a while later; a cluster at
-//! rest costs nothing.
+//! Everything is indexed as it is observed. There is a round of work, after a delay, only if there is work; an idle
+//! cluster costs nothing.
 
 #[cfg(test)]
 mod tests;
@@ -21,9 +21,11 @@ use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, St
 use tally_runtime::kit::{Asked, Meta, Mirror, Seen, with_condition};
 use view::{Node, Pod, read_node, read_pod};
 
-/// Pods and nodes dealt with at a time. The loss of a large node must not crowd out everybody else's requests.
+/// The maximum number of Pods and nodes processed at a time. The loss of a large node must not displace all other
+/// requests.
 const MOST_UNDER_WAY: usize = 32;
-/// Names of nodes that are known to be gone, though no Pod is there now. More are forgotten: that costs a quarantine.
+/// The maximum number of names of nodes that are known to be gone and have no Pods now. More are forgotten: that costs
+/// a quarantine.
 const MOST_REMEMBERED: usize = 1024;
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -32,9 +34,9 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 pub struct Options {
     /// GC-1: how long work may wait for a round.
     pub period: Span,
-    /// GC-2: how long a node must be missing before that is believed.
+    /// GC-2: how long a node must be missing before it counts as gone.
     pub quarantine: Span,
-    /// How many Pods that have ended may stay. None: all of them.
+    /// How many ended Pods may stay. None: all of them.
     pub terminated_pods: Option<usize>,
 }
 
@@ -54,27 +56,27 @@ pub struct PodGc {
     nodes: Mirror<Node>,
     /// Pods by the name of their node.
     by_node: BTreeMap<CompactString, BTreeSet<Key>>,
-    /// Deleted, and no node knows of them.
+    /// Deleted, and never assigned to a node.
     unscheduled: BTreeSet<Key>,
-    /// They have ended, and nobody has deleted them. Evicted ones first, then the oldest.
+    /// Ended, and not deleted. Evicted ones first, then the oldest.
     ended: BTreeSet<(bool, Timestamp, Key)>,
-    /// Nodes that Pods name and nobody has seen.
+    /// Nodes that Pods name and that have not been observed.
     missing: BTreeMap<CompactString, Missing>,
     quarantines: BTreeSet<(Timestamp, CompactString)>,
-    /// Nodes whose Pods, when deleted, are ended by nobody.
+    /// Nodes whose Pods, when deleted, are ended by no kubelet.
     out_of_service: BTreeSet<CompactString>,
-    /// The next round of work, if there is work.
+    /// The time of the next round of work, if there is work.
     round_at: Option<Timestamp>,
-    /// What this round does.
+    /// The work of this round.
     todo: BTreeSet<Task>,
-    /// Pods under way, by UID: nothing is done about them twice at a time.
+    /// Pods with a request in flight, by UID: at most one at a time for each Pod.
     busy: BTreeSet<CompactString>,
-    /// Nodes that the API is being asked about. Of two answers about one the older may come last, and would be believed.
+    /// Nodes that are being read. Of two responses about one node the older may arrive last, and would be believed.
     looking: BTreeSet<CompactString>,
     asked: Asked<Asking>,
 }
 
-/// The order is that of the doing.
+/// In the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
     End(Key, Reason),
@@ -92,7 +94,7 @@ enum Reason {
 #[derive(Clone, Copy)]
 enum Missing {
     Until(Timestamp),
-    /// The quarantine is per name of a node: Pods that come to it later do not wait again.
+    /// The quarantine is per name of a node: Pods that are assigned to it later do not wait again.
     Believed,
 }
 
@@ -171,7 +173,7 @@ impl PodGc {
         }
     }
 
-    /// A node that Pods name and nobody has seen goes into quarantine.
+    /// A node that Pods name and that has not been observed enters quarantine.
     fn look_for(&mut self, node: &CompactString, now: Timestamp) {
         if !self.is_complete()
             || !self.by_node.contains_key(node)
@@ -200,7 +202,7 @@ impl PodGc {
         }
     }
 
-    /// Sees to a round if there is work now, perhaps on this node.
+    /// Schedules a round if there is work now, perhaps on this node.
     fn arm(&mut self, node: &CompactString, now: Timestamp) {
         if self.round_at.is_none() && (self.has_common_work() || self.has_work_on(node)) {
             self.round_at = Some(now + self.options.period);
@@ -226,7 +228,7 @@ impl PodGc {
         self.has_common_work() || nodes.into_iter().any(|node| self.has_work_on(node))
     }
 
-    /// The Pods of a node that are to be ended for this reason.
+    /// The Pods of a node that must be ended for this reason.
     fn of_node(&self, node: &str, reason: Reason) -> impl Iterator<Item = &Key> {
         self.by_node.get(node).into_iter().flatten().filter(move |key| self.due(key, reason).is_some())
     }
@@ -282,7 +284,7 @@ impl PodGc {
         {
             match task {
                 Task::End(key, reason) => self.end(key, reason, now, out),
-                // Our list may be old. Before Pods are ended for good, the API is asked.
+                // Our list may be old. Before Pods are ended permanently, the node is read.
                 Task::Confirm(node) if self.looking.insert(node.clone()) => {
                     let call = Call::new(Verb::Get, Kind::NODE, "", &node);
                     self.asked.ask(Asking::Node(node), call, out);
@@ -319,14 +321,14 @@ impl PodGc {
 
     fn answered(&mut self, asking: Asking, reply: &Reply, now: Timestamp, out: &mut Outbox) {
         if !reply.is_done() && !reply.is_not_found() {
-            // Whatever it was, the next round looks at what there is by then.
+            // Whatever the reason, the next round starts from the state at that time.
             self.round_at.get_or_insert(now + self.options.period);
         }
         if let Asking::Node(node) = &asking {
             self.looking.remove(node);
         }
         match asking {
-            // Only what is on record as failed is deleted.
+            // Only a Pod whose failure is stored is deleted.
             Asking::Fail { key, uid } => {
                 self.busy.remove(&uid);
                 if reply.is_done() {
@@ -340,7 +342,7 @@ impl PodGc {
                 let pods: Vec<_> = self.of_node(&node, Reason::Orphaned).cloned().collect();
                 self.todo.extend(pods.into_iter().map(|key| Task::End(key, Reason::Orphaned)));
             }
-            // It is there, and our list will show it; or it was created again meanwhile, and is to be missed anew.
+            // It exists, and our list will show it; or it was created again meanwhile, and its quarantine starts again.
             Asking::Node(node) if reply.is_done() => {
                 self.found(&node);
                 self.look_for(&node, now);
@@ -349,7 +351,7 @@ impl PodGc {
         }
     }
 
-    /// Names of nodes that no Pod is on any more are remembered for a while, not for ever.
+    /// Names of nodes without Pods are remembered for a while, not forever.
     fn trim(&mut self) {
         if self.missing.len() > MOST_REMEMBERED + self.by_node.len() {
             let by_node = &self.by_node;
@@ -433,7 +435,7 @@ impl Controller for PodGc {
             self.work(now, out);
             self.trim();
         }
-        // While a list is coming in nothing is done, however late it is.
+        // While a list is being received nothing is done, however long that takes.
         let times = [self.round_at, self.quarantines.first().map(|(at, _)| *at)];
         out.wake_at = times.into_iter().flatten().min().filter(|_| self.is_complete());
     }

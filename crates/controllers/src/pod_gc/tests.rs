@@ -83,13 +83,13 @@ fn pods_of_a_node_that_is_gone_fail_and_are_deleted() {
     assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
 }
 
-/// Of two answers about a node the older may come last: that it is gone, while it is there again.
+/// Of two responses about a node the older may arrive last: it says that the node is gone, although it exists again.
 #[test]
 fn a_node_is_looked_for_once_at_a_time() {
     let mut probe = started(&[], &[pod("a", "gone", "Running", 7)]);
     probe.passes(40_000);
     assert_eq!(probe.asks(), ["get nodes /gone"]);
-    // Its Pods change, and rounds go by.
+    // Its Pods change, and rounds pass.
     probe.sees(Kind::POD, pod("a", "gone", "Running", 101));
     probe.sees(Kind::POD, pod("b", "gone", "Running", 102));
     probe.passes(60_000);
@@ -137,13 +137,13 @@ fn a_node_that_shows_up_keeps_its_pods() {
     assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(20_000)), "nobody knows");
     probe.passes(20_000);
     assert_eq!(probe.asks(), ["get nodes /n"]);
-    // It comes back between the question and the answer.
+    // It returns between the request and the response.
     probe.sees(Kind::NODE, node("n", "True", &[]));
     probe.answer(0, refused(404, "NotFound"));
     assert_eq!(probe.asks(), NOTHING);
 }
 
-/// Whether a Pod is ended in a round, and how.
+/// Whether a round ends a Pod, and how.
 /// GC-3, GC-4.
 #[test]
 fn which_pods_are_ended() {

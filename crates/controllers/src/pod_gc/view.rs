@@ -1,4 +1,4 @@
-//! What is kept of Pods and nodes.
+//! What is stored of Pods and nodes.
 
 use compact_str::CompactString;
 use serde::Deserialize;
@@ -14,9 +14,9 @@ pub(super) struct Pod {
     pub node: CompactString,
     pub phase: CompactString,
     pub evicted: bool,
-    /// The types of its conditions, while it may get one more.
+    /// The types of its conditions, as long as it may get another one.
     pub conditions: Vec<CompactString>,
-    /// It has the condition DisruptionTarget already, which keeps its time.
+    /// It already has the condition DisruptionTarget, which keeps its time.
     pub disrupted: bool,
 }
 
@@ -35,12 +35,12 @@ impl Pod {
         self.phase == "Succeeded" || self.phase == "Failed"
     }
 
-    /// Nothing is left to do here: only its finalizers keep it.
+    /// Nothing is left to do: only its finalizers keep it.
     pub fn is_done(&self) -> bool {
         self.has_ended() && self.meta.deleting() && self.meta.deletion_grace_period_seconds == Some(0)
     }
 
-    /// GC-1: anything that is neither waiting nor running, nor unknown.
+    /// GC-1: every Pod that is neither pending nor running, nor in an unknown phase.
     pub fn place_among_ended(&self) -> Option<(bool, Timestamp, Key)> {
         let alive = matches!(self.phase.as_str(), "" | "Pending" | "Running" | "Unknown");
         (!alive && !self.meta.deleting()).then(|| (!self.evicted, self.created_at, self.key()))
@@ -76,7 +76,7 @@ struct RawMeta {
     creation_timestamp: Option<CompactString>,
 }
 
-/// Of Pods and of nodes.
+/// For Pods and for nodes.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawSpec {

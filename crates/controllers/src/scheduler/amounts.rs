@@ -11,15 +11,15 @@ pub(super) const MEMORY: &str = "memory";
 /// How many Pods a node may have, counted like any other resource: every Pod takes one.
 pub(super) const PODS: &str = "pods";
 
-/// What an object says, before it is read.
+/// The amounts in an object, before they are parsed.
 pub(super) type Written = BTreeMap<CompactString, Value>;
 
-/// Sorted by name, without zeros. Never more than what 64 bits hold: then it is as good as endless.
+/// Sorted by name, without zeros. Limited to 64 bits: an amount at the limit counts as infinite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Amounts(Vec<(CompactString, i64)>);
 
 impl Amounts {
-    /// What does not read as a quantity does not count; the API lets nothing of that kind in.
+    /// A value that is not a quantity does not count; the API admits no such value.
     pub fn read(written: &Written) -> Self {
         let mut amounts = Self::default();
         for (name, quantity) in written {

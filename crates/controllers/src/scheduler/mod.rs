@@ -1,10 +1,10 @@
-//! The scheduler of the embedded cluster: gives Pods a node that is ready, that they tolerate and want, and that has
-//! room for what they request.
+//! The scheduler of the embedded cluster: assigns Pods to a node that is ready, that they tolerate and select, and that
+//! has room for what they request.
 //!
-//! A Pod that was given a node takes its room there at once, before the API has even heard of it; the room is freed if
-//! the API says no, or when the stream shows that the Pod has ended. Pods that find no place wait in groups of equal
-//! requirements (`queue`), and nobody looks at them again before something has changed on a node so that they fit.
-//! There is no preemption, and no affinity between Pods.
+//! A Pod that is assigned to a node takes its room there at once, before the request is even sent; the room is freed if
+//! the API refuses, or when the stream shows that the Pod has ended. Pods that fit on no node wait in groups of equal
+//! requirements (`queue`), and are not considered again before something has changed on a node so that they fit. There
+//! is no preemption, and no affinity between Pods.
 
 mod amounts;
 mod node;
@@ -26,17 +26,17 @@ use queue::{GroupId, Queue, Ticket};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
 use tally_runtime::kit::{Asked, Meta, Mirror, Seen, View, retry_at, with_condition};
 
-/// Status writes at a time. They must not stand in the way of bindings.
+/// The maximum number of status writes in flight. They must not delay bindings.
 const MOST_TOLD_AT_ONCE: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bindings at a time: enough to keep the API busy, few enough that a state that has changed meanwhile does not
-    /// spoil thousands.
+    /// The maximum number of bindings in flight: enough to keep the API busy, few enough that a state that has changed
+    /// meanwhile does not invalidate thousands.
     pub bindings: usize,
-    /// How long a Pod waits before its status says why. Who only waits for its turn is not worth a write.
+    /// How long a Pod waits before its status says why. A Pod that only waits for its turn is not worth a write.
     pub tell_after: Span,
-    /// How long a reason holds before the Pods are told another.
+    /// How long a reason is kept before another one is written to the Pods.
     pub retell_after: Span,
 }
 
@@ -53,17 +53,17 @@ pub struct Scheduler {
     nodes: Mirror<Arc<Node>>,
     places: Places,
     queue: Queue,
-    /// Pods that take room, by UID: where, and how much.
+    /// Pods that take room, by UID: on which node, and how much.
     taken: HashMap<CompactString, (CompactString, Arc<Requirements>), foldhash::fast::FixedState>,
-    /// Pods that have no node as far as the stream shows, by UID.
+    /// Pods that have no node according to the stream, by UID.
     standings: HashMap<CompactString, Standing, foldhash::fast::FixedState>,
-    /// Bindings to repeat.
+    /// Bindings to retry.
     timers: BTreeSet<(Timestamp, CompactString)>,
     asked: Asked<Asking>,
     binding: usize,
-    /// Counts what changed on nodes: what was found out about them before is old.
+    /// Counts changes on nodes: results from before a change are outdated.
     epoch: u64,
-    /// When to look whether the reasons for the waiting have changed.
+    /// When to check whether the reasons for waiting have changed.
     recheck_at: Option<Timestamp>,
 }
 
@@ -73,7 +73,7 @@ struct Standing {
     namespace: CompactString,
     name: CompactString,
     failures: u32,
-    /// Nothing is known of a binding of it, which may have been carried out or may yet be.
+    /// The outcome of one of its bindings is unknown: it may have been carried out or may yet be.
     unsure: bool,
     state: State,
 }
@@ -81,12 +81,12 @@ struct Standing {
 #[derive(Debug)]
 enum State {
     Waiting(GroupId),
-    /// Given a node. It stays so until the stream shows it, or the API says no.
+    /// Assigned to a node. It stays so until the stream shows it, or the API refuses.
     Placed {
         node: CompactString,
         retry: Option<Timestamp>,
     },
-    /// The API said no. Perhaps the stream shows why; if not, it is tried again.
+    /// The API refused. The stream may show why; if not, the Pod is retried at this time.
     Later(Timestamp),
 }
 
@@ -113,7 +113,7 @@ impl Scheduler {
         self.changed(name, now);
     }
 
-    /// Something is different on a node. Who waits may fit there now.
+    /// Something has changed on a node. Pods that wait may fit there now.
     fn changed(&mut self, node: &str, now: Timestamp) {
         self.epoch += 1;
         let places = &self.places;
@@ -150,7 +150,7 @@ impl Scheduler {
         self.take(uid.clone(), None, now);
     }
 
-    /// Brings what a Pod takes up to date.
+    /// Updates the room that a Pod takes.
     fn take(&mut self, uid: CompactString, taken: Option<(CompactString, Arc<Requirements>)>, now: Timestamp) {
         if self.taken.get(&uid) == taken.as_ref() {
             return;
@@ -169,7 +169,7 @@ impl Scheduler {
         }
     }
 
-    /// A Pod without a node: it has a standing already, or gets in line.
+    /// A Pod without a node: it has an entry already, or joins the queue.
     fn wait(
         &mut self,
         mut ticket: Ticket,
@@ -184,7 +184,7 @@ impl Scheduler {
             if self.queue.requirements(group) == Some(requirements) && known.ticket.rank == ticket.rank {
                 return;
             }
-            // What it needs may be changed as long as nothing was decided. It keeps its place.
+            // Its requirements may change as long as nothing was decided. It keeps its position.
             ticket.revision = known.ticket.revision;
             failures = known.failures;
             self.drop_standing(&ticket.uid);
@@ -208,7 +208,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives nodes to those who wait, in their order.
+    /// Assigns nodes to waiting Pods, in their order.
     fn place(&mut self, out: &mut Outbox) {
         while self.binding < self.options.bindings
             && let Some((group, ticket, requirements)) = self.queue.head()
@@ -252,16 +252,16 @@ impl Scheduler {
             out.events.push(Event { about, warning: false, reason: "Scheduled".into(), message });
             return;
         }
-        // The stream may have been faster, and may even have shown the end of it.
+        // The stream may have been faster, and may even have shown the end of the Pod.
         let uid = &about.uid;
         let Some(standing) = self.standings.get_mut(uid) else { return };
         let State::Placed { retry, .. } = &mut standing.state else { return };
         let at = retry_at(now, standing.failures);
         standing.failures = standing.failures.saturating_add(1);
         self.timers.insert((at, uid.clone()));
-        // Once nothing is known of a binding, the refusal of the next says little: it may be because of the first, or the
-        // first may still be under way. The stream will show the node, or the end of the Pod. Until then its room is
-        // taken, and no other node may be asked for.
+        // Once the outcome of a binding is unknown, the refusal of the next one says little: it may be caused by the
+        // first, or the first may still be in flight. The stream will show the node, or the end of the Pod. Until then
+        // its room is taken, and no other node may be requested.
         standing.unsure |= matches!(reply, Reply::Unknown);
         if standing.unsure {
             *retry = Some(at);
@@ -284,7 +284,7 @@ impl Scheduler {
         standing.state = State::Waiting(group);
     }
 
-    /// Tells those who have waited for a while why they do.
+    /// Writes the reason into the status of Pods that have waited for a while.
     fn tell(&mut self, now: Timestamp, out: &mut Outbox) {
         while self.asked.len() - self.binding < MOST_TOLD_AT_ONCE
             && let Some((group, ticket)) = self.queue.next_to_tell(now)
@@ -341,7 +341,8 @@ fn reference(pod: &Standing) -> Reference {
     Reference { kind: Kind::POD, namespace, name, uid: pod.ticket.uid.clone() }
 }
 
-/// The revision is part of it: a Pod that somebody else has given a node must not be said to have none.
+/// The write is conditional on the revision: a Pod that another scheduler has assigned must not be reported as
+/// unscheduled.
 fn condition(pod: &Pod, reason: &str, now: Timestamp) -> Value {
     let mut condition = json!({
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason,
@@ -403,7 +404,7 @@ impl Controller for Scheduler {
             },
         }
         self.fire(now, out);
-        // What is not known yet may take room.
+        // Objects that are not known yet may take room.
         let complete = self.nodes.is_complete() && self.pods.is_complete();
         if complete {
             self.place(out);

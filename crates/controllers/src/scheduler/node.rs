@@ -1,4 +1,4 @@
-//! Nodes, what is taken on each of them, and which of them has most to give.
+//! Nodes, what is taken on each of them, and which of them has the most room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ pub(super) struct Node {
     pub meta: Meta,
     pub labels: BTreeMap<CompactString, CompactString>,
     pub unschedulable: bool,
-    /// Those that keep new Pods away.
+    /// Only the taints that keep new Pods away.
     pub taints: Vec<Taint>,
     allocatable: Amounts,
 }
@@ -41,12 +41,12 @@ impl Taint {
         Self { key, value: CompactString::default(), effect: CompactString::const_new("NoSchedule") }
     }
 
-    /// What a Pod must tolerate to go to a node that is marked unschedulable.
+    /// The taint that a Pod must tolerate to be assigned to a node that is marked unschedulable.
     pub fn cordon() -> Self {
         Self::standing_for("node.kubernetes.io/unschedulable")
     }
 
-    /// A node that is not ready has this taint, whether somebody has put it there yet or not.
+    /// A node that is not ready has this taint, whether or not a controller has added it yet.
     fn not_ready() -> Self {
         Self::standing_for("node.kubernetes.io/not-ready")
     }
@@ -100,13 +100,13 @@ impl Node {
             unschedulable: spec.unschedulable == Some(true) || meta.deleting(),
             labels: labels.unwrap_or_default(),
             taints,
-            // Without a word about what is reserved, nothing is.
+            // Without information about reserved resources, nothing is reserved.
             allocatable: status.allocatable.or(status.capacity).map(|it| Amounts::read(&it)).unwrap_or_default(),
             meta,
         })
     }
 
-    /// Whether the difference matters to nobody here: nodes say every few seconds that they are alive.
+    /// Whether the difference is irrelevant here: nodes report every few seconds that they are alive.
     fn same(&self, other: &Self) -> bool {
         self.labels == other.labels
             && self.unschedulable == other.unschedulable
@@ -115,14 +115,14 @@ impl Node {
     }
 }
 
-/// What is free where.
+/// The room on every node.
 #[derive(Default)]
 pub(super) struct Places {
-    /// By name. There may be Pods on a node that nobody has seen.
+    /// By name. There may be Pods on a node that has not been observed.
     places: BTreeMap<CompactString, Place>,
-    /// The known nodes, the least taken first.
+    /// The known nodes, the least used first.
     by_share: BTreeSet<(u64, CompactString)>,
-    /// How often a place was looked for, as a measure of cost.
+    /// How often a node was searched for, as a measure of cost.
     #[cfg(test)]
     pub finds: std::cell::Cell<u64>,
 }
@@ -135,7 +135,7 @@ struct Place {
 }
 
 impl Place {
-    /// How much of it is taken, in millionths of processors, memory and Pods.
+    /// How much of it is taken, in millionths: the sum for processors, memory and Pods.
     fn share(&self) -> u64 {
         const WHOLE: i128 = 1_000_000;
         let Some(node) = &self.node else { return 0 };
@@ -146,7 +146,7 @@ impl Place {
         u64::try_from(part(CPU) + part(MEMORY) + part(PODS)).unwrap_or(u64::MAX)
     }
 
-    /// Resources that it has too little of.
+    /// Resources of which it has too little.
     fn lacks<'a>(&'a self, node: &'a Node, requests: &'a Amounts) -> impl Iterator<Item = &'a str> {
         let free = |name: &str| node.allocatable.get(name).saturating_sub(self.taken.get(name));
         requests.iter().filter(move |(name, amount)| *amount > 0 && *amount > free(name)).map(|(name, _)| name)
@@ -160,7 +160,7 @@ impl Place {
 }
 
 impl Places {
-    /// Whether anything changed that matters.
+    /// Returns whether anything relevant changed.
     pub fn set(&mut self, node: &Arc<Node>) -> bool {
         let place = self.places.entry(node.meta.name.clone()).or_default();
         let same = place.node.as_ref().is_some_and(|known| known.same(node));
@@ -203,7 +203,7 @@ impl Places {
         }
     }
 
-    /// The least taken node where this fits; of equals, the first by name.
+    /// The least used node where this fits; of equals, the first by name.
     pub fn find(&self, wanted: &Requirements) -> Option<CompactString> {
         #[cfg(test)]
         self.finds.set(self.finds.get() + 1);
@@ -214,7 +214,7 @@ impl Places {
         self.places.get(name).is_some_and(|place| place.has_room(wanted))
     }
 
-    /// Why there is no place, in the words that users of Kubernetes know.
+    /// Why no node fits, in the wording that users of Kubernetes know.
     pub fn diagnosis(&self, wanted: &Requirements) -> String {
         let nodes = self.by_share.len();
         if nodes == 0 {

@@ -1,4 +1,4 @@
-//! What the scheduler keeps of a Pod, and what a Pod needs of a node.
+//! What the scheduler stores of a Pod, and what a Pod requires of a node.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,25 +12,25 @@ use super::amounts::{Amounts, PODS, Written};
 use super::node::{Node, Taint};
 use tally_runtime::kit::{Meta, View};
 
-/// The name of the scheduler that Pods get who ask for none.
+/// The scheduler name of Pods that request none.
 const OURS: &str = "default-scheduler";
 
 #[derive(Debug)]
 pub(super) struct Pod {
     pub meta: Meta,
     pub generation: Option<i64>,
-    /// High priority first, then who came first.
+    /// Higher priority first, then earlier creation.
     pub rank: (Reverse<i64>, Timestamp),
     /// "" while it has none.
     pub node: CompactString,
     pub terminal: bool,
-    /// It waits for nothing but a node, and waits for us to choose it.
+    /// It waits only for a node, and for us to choose it.
     pub unbound: bool,
     /// The types of its conditions, while it waits.
     pub conditions: Vec<CompactString>,
-    /// The condition PodScheduled is False: it keeps its time.
+    /// The condition PodScheduled is already False: it keeps its time.
     pub refused: bool,
-    /// The message of the condition, if it says that there is no place.
+    /// The message of the condition, if it says that no node fits.
     pub told: Option<Arc<str>>,
     pub requirements: Arc<Requirements>,
 }
@@ -41,7 +41,7 @@ impl View for Pod {
     }
 }
 
-/// What a node must have. Pods with equal requirements fit the same nodes: one answer is an answer for all of them.
+/// What a node must have. Pods with equal requirements fit the same nodes: one result holds for all of them.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Requirements {
     pub requests: Amounts,
@@ -74,7 +74,7 @@ struct Toleration {
     effect: Option<CompactString>,
 }
 
-/// Why a node is out of the question, whatever is free there.
+/// Why a node is not possible, whatever room it has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Objection<'a> {
     Unschedulable,
@@ -117,7 +117,7 @@ impl Toleration {
 }
 
 impl Term {
-    /// A term that asks for nothing matches nothing.
+    /// A term without requirements matches nothing.
     fn matches(&self, node: &Node) -> bool {
         let name = |key: &str| (key == "metadata.name").then_some(&node.meta.name);
         let (labels, fields) = (self.match_expressions.as_deref(), self.match_fields.as_deref());
@@ -227,8 +227,8 @@ fn requests(resources: Option<&RawResources>) -> Amounts {
     resources.and_then(|resources| resources.requests.as_ref()).map(Amounts::read).unwrap_or_default()
 }
 
-/// What the Pod takes at most at any time. Init containers run one after the other before the containers, those that
-/// are always restarted (sidecars) go on running beside everything that comes after them.
+/// The most that the Pod uses at any time. Init containers run one after the other before the containers; those that
+/// are always restarted (sidecars) keep running beside everything that comes after them.
 fn effective_requests(spec: &RawSpec) -> Amounts {
     let mut running = Amounts::default();
     for container in &spec.containers {
@@ -247,7 +247,7 @@ fn effective_requests(spec: &RawSpec) -> Amounts {
         }
     }
     running.raise_to(&starting);
-    // What is asked for the Pod as a whole counts in place of the sum.
+    // Requests of the Pod as a whole replace the sum.
     for (name, amount) in requests(spec.resources.as_ref()).iter() {
         running.set(name, amount);
     }
@@ -259,7 +259,7 @@ fn effective_requests(spec: &RawSpec) -> Amounts {
 }
 
 impl Pod {
-    /// None: nothing can be said about it.
+    /// None: it cannot be decoded.
     pub fn read(object: &[u8]) -> Option<Self> {
         let RawPod { metadata, mut spec, status } = serde_json::from_slice(object).ok()?;
         let phase = status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();

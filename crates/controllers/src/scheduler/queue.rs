@@ -1,8 +1,8 @@
 //! Pods that wait for a node, in groups of equal requirements.
 //!
-//! The head of a group speaks for the group: where there is no place for it, there is none for the others, and the group
-//! is asked again only when something on a node has changed so that it fits there. So ten thousand Pods that wait for
-//! the same thing cost as much as one.
+//! The head of a group represents the group: if there is no node for it, there is none for the others, and the group is
+//! tried again only when something on a node has changed so that it fits there. So ten thousand Pods that wait for the
+//! same thing cost as much as one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,12 +17,12 @@ use super::pod::Requirements;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupId(u64);
 
-/// A Pod's place in line, which it keeps for as long as it waits.
+/// A Pod's position in the queue, which it keeps as long as it waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket {
     pub rank: (Reverse<i64>, Timestamp),
-    /// Creation is told in whole seconds: of two Pods of the same second, the one that was seen first at the lower
-    /// revision.
+    /// Creation times are whole seconds: of two Pods of the same second, the one that was first observed at the lower
+    /// revision comes first.
     pub revision: Revision,
     pub uid: CompactString,
 }
@@ -31,7 +31,7 @@ pub(super) struct Ticket {
 pub(super) struct Waiter {
     pub namespace: CompactString,
     pub name: CompactString,
-    /// The reason for the waiting that its status tells.
+    /// The reason for waiting that its status contains.
     pub told: Option<Arc<str>>,
     pub failures: u32,
     untold: Option<Timestamp>,
@@ -41,14 +41,14 @@ struct Group {
     requirements: Arc<Requirements>,
     waiting: BTreeMap<Ticket, Waiter>,
     blocked: bool,
-    /// Who has to be told why it waits, and when.
+    /// The Pods whose status must be given the reason, and when.
     untold: BTreeSet<(Timestamp, Ticket)>,
     reason: Option<Reason>,
-    /// The group's entry among those that have somebody to tell.
+    /// The group's entry among the groups that have such Pods.
     tells_at: Option<Timestamp>,
 }
 
-/// Why a group waits, as of a state of the nodes.
+/// Why a group waits, for one state of the nodes.
 struct Reason {
     text: Arc<str>,
     found_at: Timestamp,
@@ -93,7 +93,7 @@ impl Queue {
         id
     }
 
-    /// Also how the head of a group leaves for its node.
+    /// Also used when the head of a group is assigned to its node.
     pub fn leave(&mut self, id: GroupId, ticket: &Ticket) -> Option<Waiter> {
         let left = self.change(id, |group| {
             let waiter = group.waiting.remove(ticket)?;
@@ -111,7 +111,7 @@ impl Queue {
         left
     }
 
-    /// Changes a group, and where it stands among the others.
+    /// Changes a group, and its position among the others.
     fn change<T>(&mut self, id: GroupId, change: impl FnOnce(&mut Group) -> T) -> Option<T> {
         let group = self.groups.get_mut(&id)?;
         if !group.blocked
@@ -140,7 +140,7 @@ impl Queue {
         Some(changed)
     }
 
-    /// Whose turn it is.
+    /// The next Pod to place.
     pub fn head(&self) -> Option<(GroupId, &Ticket, &Arc<Requirements>)> {
         let (ticket, id) = self.ready.first()?;
         Some((*id, ticket, &self.groups.get(id)?.requirements))
@@ -158,7 +158,7 @@ impl Queue {
         self.change(id, |group| group.blocked = true);
     }
 
-    /// Lets those groups try again that fit by now.
+    /// Unblocks the groups that fit now.
     pub fn unblock(&mut self, fits: impl Fn(&Requirements) -> bool) {
         let fit = |id: &GroupId| self.groups.get(id).is_some_and(|group| fits(&group.requirements));
         let free: Vec<_> = self.blocked.iter().copied().filter(fit).collect();
@@ -171,7 +171,7 @@ impl Queue {
         !self.blocked.is_empty()
     }
 
-    /// The next Pod to be told why it waits.
+    /// The next Pod whose status must be given the reason.
     pub fn next_to_tell(&self, now: Timestamp) -> Option<(GroupId, Ticket)> {
         let (_, id) = self.tells.first().filter(|(at, _)| *at <= now)?;
         let ticket = self.groups.get(id)?.untold.first()?.1.clone();
@@ -182,7 +182,7 @@ impl Queue {
         self.tells.first().map(|(at, _)| *at)
     }
 
-    /// From now on the Pod's status tells this, unless the telling fails.
+    /// Assumes from now on that the Pod's status contains this reason, unless the write fails.
     pub fn told(&mut self, id: GroupId, ticket: &Ticket, text: Arc<str>) {
         self.change(id, |group| {
             let waiter = group.waiting.get_mut(ticket)?;
@@ -205,8 +205,8 @@ impl Queue {
         });
     }
 
-    /// Why the group waits. Looked for again only if the nodes have changed, and not before some time has passed: every
-    /// Pod of the group has to be told if it changed.
+    /// Why the group waits. Determined again only if the nodes have changed, and not before some time has passed: if
+    /// the reason changed, it must be written to every Pod of the group.
     pub fn reason(
         &mut self,
         id: GroupId,
@@ -236,7 +236,7 @@ impl Queue {
         Some(text)
     }
 
-    /// Groups whose Pods have been told something.
+    /// Groups for which a reason has been determined.
     pub fn explained(&self) -> Vec<GroupId> {
         let explained = |id: &&GroupId| self.groups.get(id).is_some_and(|group| group.reason.is_some());
         self.blocked.iter().filter(explained).copied().collect()

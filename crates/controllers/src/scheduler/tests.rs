@@ -5,7 +5,7 @@ use tally_runtime::testing::{Probe, done, refused};
 
 const NOTHING: [&str; 0] = [];
 
-/// A node with two processors, 4 GiB and room for ten Pods, with this merged in.
+/// A node with two processors, 4 GiB and room for ten Pods, with `more` merged in.
 fn node(name: &str, more: Value) -> Value {
     let mut node = json!({
         "metadata": {"name": name, "uid": format!("node-{name}"), "resourceVersion": "1", "labels": {"zone": "a"}},
@@ -19,7 +19,7 @@ fn node(name: &str, more: Value) -> Value {
     node
 }
 
-/// A Pod that waits, with this merged in.
+/// A Pod that waits, with `more` merged in.
 fn pod(name: &str, revision: u64, more: Value) -> Value {
     let mut pod = json!({
         "metadata": {
@@ -66,7 +66,7 @@ fn started(nodes: &[Value], pods: &[Value]) -> Probe<Scheduler> {
     probe
 }
 
-/// The Pods that were given a node by the last requests, and which.
+/// The Pods that the last requests assigned to a node, and which node.
 fn placed(probe: &mut Probe<Scheduler>) -> Vec<String> {
     let asked = probe.asks();
     let place = |(nth, line): (usize, &String)| {
@@ -89,7 +89,7 @@ fn a_pod_is_bound_by_the_first_request_after_it_is_seen() {
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
     });
     assert_eq!(probe.body(0), expected);
-    // The stream may be faster than the answer.
+    // The stream may be faster than the response.
     probe.sees(Kind::POD, on(pod("a", 102, json!({})), "n", "Pending"));
     probe.answer(0, done(json!({"kind": "Status", "metadata": {}})));
     assert_eq!(probe.events(), ["a Scheduled: Successfully assigned ns/a to n"]);
@@ -114,7 +114,7 @@ fn pods_that_do_not_wait_for_us_are_left_alone() {
     assert_eq!(placed(&mut probe), ["a>n"], "the gate is open");
 }
 
-/// Where a Pod goes, or what it is told, given three nodes.
+/// Where a Pod is assigned, or which reason it gets, given three nodes.
 #[test]
 fn a_pod_goes_where_it_may_and_fits() {
     let nodes = [
@@ -334,7 +334,7 @@ fn a_binding_of_which_nothing_is_known_keeps_its_place_and_is_repeated() {
     assert_eq!(probe.asks(), NOTHING, "it was done");
 }
 
-/// The refusal of the second binding may be because of the first, or hide that the first is still under way.
+/// The refusal of the second binding may be caused by the first, or hide that the first is still in flight.
 #[test]
 fn a_binding_refused_after_one_of_which_nothing_is_known_frees_no_room() {
     for refusal in [refused(409, "Conflict"), refused(503, "ServiceUnavailable")] {
@@ -379,7 +379,7 @@ fn a_pod_that_finds_no_place_is_told_once() {
     probe.passes(1000);
     assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
 
-    // Another reason is told after a while, and the condition keeps its time.
+    // Another reason is written after a while, and the condition keeps its time.
     probe.sees(Kind::NODE, node("m", json!({})));
     probe.sees(Kind::NODE, node("m2", json!({})));
     assert_eq!(probe.wakes_in(), Some(10_000));
@@ -428,7 +428,7 @@ fn bindings_are_limited_and_so_are_words() {
     assert_eq!(told, 50);
 }
 
-/// Ten thousand Pods wait while Pods end, one after the other: each end is worth one binding, and nothing else.
+/// Ten thousand Pods wait while Pods end, one after the other: each end leads to one binding, and nothing else.
 #[test]
 fn a_crowd_costs_no_more_than_one() {
     let full = node("n", json!({"status": {"allocatable": {"pods": "100"}}}));

@@ -1,4 +1,4 @@
-//! One Pod as the ledger keeps it: what planning looks at, and nothing else.
+//! One Pod as the ledger stores it: only the fields that planning uses.
 
 use compact_str::CompactString;
 
@@ -11,7 +11,7 @@ use crate::pod::{Phase, PodView, Restarts};
 use crate::policy::{FailureAction, Verdict};
 use crate::time::Timestamp;
 
-/// Where an entry lives in the ledger. Reused after the Pod is gone.
+/// The position of an entry in the ledger. Reused after the Pod is gone.
 pub(crate) type Slot = u32;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Entry {
     pub failure_count: u32,
     pub ignored_failure_count: u32,
     pub restarts: Restarts,
-    /// What the failure policy says, once the Pod has failed.
+    /// The failure policy's verdict, once the Pod has failed.
     pub verdict: Option<Box<Verdict>>,
     pub epoch: u32,
     pub phase: Phase,
@@ -35,60 +35,64 @@ pub(crate) struct Entry {
     pub scheduled: bool,
     pub ready: bool,
     pub tracked: bool,
-    /// In the committed `uncountedTerminatedPods`, and as what.
+    /// The outcome under which the committed `uncountedTerminatedPods` lists it.
     pub recorded: Option<Outcome>,
-    /// Seen Succeeded while its index was in the committed `completedIndexes`: a later flip to Failed changes nothing.
+    /// Observed as Succeeded while its index was in the committed `completedIndexes`: a later change to Failed has no
+    /// effect.
     pub booked: bool,
     /// BLPI-3: the failed Pod from which the replacement's counts are derived.
     pub kept: bool,
     pub busy: Busy,
-    /// Chosen for removal. Stays chosen while an answer is open or bad, so that nobody else goes in its place.
+    /// Chosen for removal. Stays chosen while the response is outstanding or was an error, so that no other Pod is
+    /// removed in its place.
     pub removal: bool,
-    /// A list of the Job's Pods did not show it: gone, or nobody's, finalizer and all. Until the stream tells which, it
-    /// is neither recorded, nor released, nor tallied, and is no live Pod of the Job.
+    /// A list of the Job's Pods did not contain it: it is gone, or it has lost its owner and still has the finalizer.
+    /// Until the stream shows which, it is neither recorded, nor released, nor tallied, and is not a live Pod of the
+    /// Job.
     pub limbo: bool,
 
-    // The ledger's own.
+    // Bookkeeping of the ledger.
     pub filed: Filed,
-    /// Tells this entry from others that have had its slot.
+    /// Distinguishes this entry from others that have had its slot.
     pub serial: u32,
-    /// Breaks ties in orders, the same way for every leader.
+    /// Breaks ties in orderings, in the same way for every leader.
     pub tie: u64,
-    /// Of its latest entry into a class.
+    /// The number of its latest entry into a class.
     pub ticket: u32,
     pub next_of_index: Option<Slot>,
     pub queued_due: bool,
     pub queued_release: bool,
 }
 
-/// What this process has asked for and not heard of. Keeps a plan from being made twice.
+/// The request for this Pod that is in flight or waits for its retry. Prevents the same request from being planned
+/// twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Busy {
     No,
     Releasing,
     Deleting,
-    /// Being removed on purpose: release, then delete.
+    /// Removed on purpose: released, then deleted.
     Removing,
-    /// A request was refused; not before a retry time kept beside the ledger.
+    /// A request was refused; the next one is not sent before the retry time in `Ledger::refusals`.
     Refused,
 }
 
-/// How the accounting sees a Pod.
+/// How the accounting classifies a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Without the finalizer: counted already, or never to be.
+    /// Without the finalizer: already counted, or never to be counted.
     Untracked,
     /// Not finished, or kept until its replacement exists.
     Live,
     /// Finished, and its outcome must be recorded before anything else.
     Due(Outcome),
-    /// Finished; its index will be recorded with the next write.
+    /// Finished; the next write will record its index.
     IndexDue,
-    /// Nothing (more) to record: the finalizer may go.
+    /// Nothing (more) to record: the finalizer may be removed.
     Releasable,
 }
 
-/// How a Job's own state bears on its Pods. Only what is stored counts: a decision acts once it is durable.
+/// How a Job's own state affects its Pods. Only stored state counts: a decision takes effect once it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Regime {
     pub failing: bool,
@@ -144,7 +148,7 @@ impl Entry {
         entry
     }
 
-    /// Takes over what was observed; what this process knows beyond that stays.
+    /// Takes over what was observed; what only this process knows is kept.
     pub fn update(&mut self, pod: &PodView, spec: &JobSpec, soundness: impl Soundness) {
         self.revision = pod.revision;
         self.created_at = pod.created_at;
@@ -160,7 +164,8 @@ impl Entry {
         self.ready = pod.ready;
         self.tracked = pod.tracked;
         self.verdict = match &spec.pod_failure_policy {
-            // Judged in its final state only (S31), or when the end of the Job ended it.
+            // Evaluated in the final phase only (S31), or while the Pod is being deleted: the end of the Job may have
+            // ended it.
             Some(policy) if pod.phase == Phase::Failed || (pod.deleting() && pod.phase != Phase::Succeeded) => {
                 policy.judge(soundness, pod).map(Box::new)
             }
@@ -190,7 +195,7 @@ impl Entry {
         self.action() == Some(FailureAction::Ignore)
     }
 
-    /// The index, if the Job is Indexed and the index is one of its own.
+    /// The index, if the Job is Indexed and the index is in its range.
     pub fn valid_index(&self, regime: Regime) -> Option<CompletionIndex> {
         self.index.filter(|index| regime.indexed && *index < regime.index_limit)
     }
@@ -200,14 +205,14 @@ impl Entry {
         self.failure_count.saturating_add(self.ignored_failure_count).saturating_add(1)
     }
 
-    /// Whether the end of this Pod says something about how soon to try again. A Pod that lost its finalizer and is
-    /// being deleted was removed on purpose.
+    /// Whether the end of this Pod affects the back-off. A Pod that lost its finalizer and is being deleted was removed
+    /// on purpose.
     pub fn feeds_backoff(&self, regime: Regime) -> bool {
         (self.tracked || !self.deleting) && (!regime.indexed || self.valid_index(regime).is_some())
     }
 
-    /// The first differences of RM-2: unscheduled, then by phase, then not ready. A Pod that already lost its finalizer
-    /// goes before all others: somebody began to remove it, and its result can no longer be counted (H2).
+    /// The first criteria of RM-2: unscheduled, then by phase, then not ready. A Pod that has already lost its
+    /// finalizer comes before all others: its removal has begun, and its result can no longer be counted (H2).
     pub fn removal_class(&self, resume: bool) -> u8 {
         let phase = match self.phase {
             Phase::Pending => 0,
@@ -217,7 +222,7 @@ impl Entry {
         u8::from(self.tracked && resume) << 4 | u8::from(self.scheduled) << 3 | phase << 1 | u8::from(self.ready)
     }
 
-    /// The further differences of RM-2, within a class: the lesser is removed first.
+    /// The further criteria of RM-2, within a class: the Pod with the lesser rank is removed first.
     pub fn removal_rank(&self) -> RemovalRank {
         let newest_first = |at: Option<Timestamp>| at.map_or(i64::MIN, |at| -at.millis());
         RemovalRank {
@@ -235,12 +240,12 @@ pub(crate) struct RemovalRank {
     created: i64,
 }
 
-/// How many removal classes there are.
+/// The number of removal classes.
 pub(crate) const CLASSES: usize = 32;
 /// In no class.
 pub(crate) const NOWHERE: u8 = u8::MAX;
 
-/// What an entry is filed under.
+/// The keys and flags under which an entry is indexed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filed {
     pub index: Option<CompletionIndex>,

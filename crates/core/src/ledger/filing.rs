@@ -1,5 +1,5 @@
-//! How entries are filed. An entry knows what it is filed under; a change files only the difference, so that an event
-//! that alters little costs little, whatever the size of the Job.
+//! The secondary indexes over the entries. An entry stores the keys under which it is indexed; a change updates only
+//! the difference, so that an event that changes little costs little, whatever the size of the Job.
 
 use std::collections::VecDeque;
 
@@ -13,33 +13,33 @@ use crate::names::table_hash;
 use crate::pod::Phase;
 use crate::policy::FailureAction;
 
-/// Something an entry is or is not, and of which the ledger keeps count.
+/// A property of an entry of which the ledger keeps a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flag {
     Active,
     Ready,
     Terminating,
-    /// Ready Pods that terminate. Never reported; a mutant does.
+    /// Ready Pods that terminate. Only a put-back bug reports them.
     ReadyTerminating,
     Tracked,
     Removing,
-    /// Deletions and removals asked for.
+    /// Deletions and removals in flight.
     InFlight,
-    /// Recorded, and the finalizer still there.
+    /// Recorded, and not yet released: it has the finalizer, or it still runs.
     Held,
     NewSucceeded,
-    /// Unrecorded failures that count, kept ones included (BLPI-7).
+    /// Unrecorded failures that count, including those of kept Pods (BLPI-7).
     NewFailed,
     Due,
     Releasable,
     Misfit,
     FailsJob,
-    /// In the counters of the status, or on the way there.
+    /// In the counters of the status, or about to be.
     Counted,
 }
 
 const FLAGS: usize = 15;
-/// How many that left a class may be listed in it, besides as many as are in it.
+/// How many stale members a class may list, in addition to as many as it has current members.
 const CLASS_SLACK: usize = 64;
 
 /// How many entries have each flag.
@@ -56,8 +56,8 @@ impl Counts {
     }
 }
 
-/// Entries in the order in which they came to be of some kind. Those that ceased to be are skipped when met, which is
-/// cheaper than finding them; the serial number tells an entry from another that has its slot.
+/// Entries in the order in which they acquired a property. Entries that lost it are skipped when they are reached,
+/// which is cheaper than finding them; the serial number distinguishes an entry from another one in the same slot.
 #[derive(Debug, Default)]
 pub(super) struct Queue(VecDeque<(Slot, u32)>);
 
@@ -68,7 +68,7 @@ impl Queue {
 }
 
 impl<S: Soundness> Ledger<S> {
-    /// Changes an entry and files it where it now belongs.
+    /// Changes an entry and updates its secondary indexes.
     pub(super) fn refile(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
         let index_before = self.entry(slot).index;
         self.refile_alone(slot, change);
@@ -83,7 +83,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// The same, without looking at what it means for the index.
+    /// The same, without updating what is derived for its completion index.
     pub(super) fn refile_alone(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
         let entry = self.entry_mut(slot);
         change(entry);
@@ -96,7 +96,7 @@ impl<S: Soundness> Ledger<S> {
         self.move_to(slot, Filed::default());
     }
 
-    /// Files every entry anew, after a change that touches how all of them are seen.
+    /// Indexes every entry again, after a change that affects how all of them are classified.
     pub(super) fn rebuild(&mut self) {
         self.index.clear();
         let slots: Vec<Slot> = self.slots().collect();
@@ -118,7 +118,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Moves an entry from where it is filed to where it should be.
+    /// Moves an entry from its current keys to the new ones.
     fn move_to(&mut self, slot: Slot, new: Filed) {
         let entry = self.entry_mut(slot);
         let old = std::mem::replace(&mut entry.filed, new);
@@ -180,7 +180,7 @@ impl<S: Soundness> Ledger<S> {
         }
         let at = class as usize;
         self.class_sizes[at] -= 1;
-        // Tidy up once most of those listed have left, which costs each of them a constant.
+        // Clean up once most of the listed members have left, which costs each of them a constant.
         if self.active[at].len() > 2 * self.class_sizes[at] as usize + CLASS_SLACK {
             let mut members = std::mem::take(&mut self.active[at]);
             members.retain(|(slot, ticket)| self.in_class(*slot, *ticket, class));
@@ -189,12 +189,12 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Members that left are found out when met: cheaper than looking for them when they leave.
+    /// Members that left are detected when they are reached: cheaper than searching for them when they leave.
     fn in_class(&self, slot: Slot, ticket: u32, class: u8) -> bool {
         self.entries.get(slot).is_some_and(|entry| entry.ticket == ticket && entry.filed.class == class)
     }
 
-    /// Idle active Pods, class by class in the order of removal.
+    /// Active Pods without a request in flight, class by class in the order of removal.
     pub(super) fn idle_active(&self) -> impl Iterator<Item = (u8, Slot)> {
         self.active.iter().enumerate().flat_map(move |(class, members)| {
             let class = class as u8;
@@ -205,7 +205,7 @@ impl<S: Soundness> Ledger<S> {
         })
     }
 
-    /// The first `count` idle active Pods in the order of removal (RM-2).
+    /// The first `count` active Pods without a request in flight, in the order of removal (RM-2).
     pub(super) fn first_to_go(&self, count: usize) -> Vec<Slot> {
         let mut chosen = Vec::new();
         for (class, members) in self.active.iter().enumerate() {
@@ -231,7 +231,7 @@ impl<S: Soundness> Ledger<S> {
         chosen
     }
 
-    /// Entries that are due, in the order they became so.
+    /// Entries that are due, in the order in which they became due.
     pub(super) fn due_entries(&self) -> impl Iterator<Item = &Entry> {
         self.due.0.iter().filter_map(|(slot, serial)| self.queued(*slot, *serial, Flag::Due))
     }
@@ -241,7 +241,7 @@ impl<S: Soundness> Ledger<S> {
         (entry.serial == serial && entry.filed.has(flag)).then_some(entry)
     }
 
-    /// Forgets entries at the front that are due no more.
+    /// Drops entries at the front that are no longer due.
     pub(super) fn trim_due(&mut self) {
         while let Some((slot, serial)) = self.due.0.front().copied() {
             if self.queued(slot, serial, Flag::Due).is_some() {
@@ -254,7 +254,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Takes the next entry whose finalizer may go.
+    /// Takes the next entry whose finalizer may be removed.
     pub(super) fn pop_releasable(&mut self) -> Option<Slot> {
         while let Some((slot, serial)) = self.releasable.0.pop_front() {
             let releasable = self.queued(slot, serial, Flag::Releasable).is_some();
@@ -268,7 +268,7 @@ impl<S: Soundness> Ledger<S> {
         None
     }
 
-    /// Puts an entry back that cannot be released yet.
+    /// Puts back an entry that cannot be released yet.
     pub(super) fn push_releasable(&mut self, slot: Slot) {
         let entry = self.entry_mut(slot);
         entry.queued_release = true;
@@ -276,7 +276,7 @@ impl<S: Soundness> Ledger<S> {
         self.releasable.push(slot, serial);
     }
 
-    /// How the accounting sees a Pod now.
+    /// How the accounting classifies a Pod now.
     pub(super) fn standing(&self, entry: &Entry) -> Standing {
         let regime = self.regime;
         if !entry.tracked {
@@ -287,7 +287,7 @@ impl<S: Soundness> Ledger<S> {
         }
         let sticky = !self.soundness.has(Bug::ClassificationNotSticky);
         if sticky && entry.recorded.is_some() && entry.is_active() {
-            // Somebody has put a Pod that runs among those that have ended. Its end is yet to come.
+            // Another writer has listed a running Pod among those that have ended. It has yet to end.
             return Standing::Live;
         }
         if (sticky && entry.recorded.is_some()) || entry.booked {
@@ -315,7 +315,7 @@ impl<S: Soundness> Ledger<S> {
             return Standing::Releasable;
         }
         if regime.succeeding && entry.deleting {
-            // Ended because the Job has succeeded: not a failure (SUCC-4).
+            // Ended because the Job has succeeded: this is not a failure (SUCC-4).
             return Standing::Releasable;
         }
         if entry.is_failed(regime) || (ended_by_job && regime.failing) {
@@ -328,13 +328,13 @@ impl<S: Soundness> Ledger<S> {
             };
         }
         if regime.deleting {
-            // DEL-1: Pods that still run are let go uncounted.
+            // DEL-1: Pods that still run are released uncounted.
             return Standing::Releasable;
         }
         Standing::Live
     }
 
-    /// Under what an entry is to be filed.
+    /// The keys and flags under which an entry must be indexed.
     fn filing(&mut self, slot: Slot) -> Filed {
         let regime = self.regime;
         let entry = self.entry(slot);
@@ -368,7 +368,7 @@ impl<S: Soundness> Ledger<S> {
         filed.set(Flag::Releasable, standing == Standing::Releasable && idle);
         filed.set(Flag::Misfit, active && misfit);
         filed.set(Flag::FailsJob, fails_job);
-        // Without the finalizer a Pod that has ended was counted, unless its failure is ignored.
+        // A Pod that has ended and has no finalizer was counted, unless its failure is ignored.
         let released = !entry.tracked && (entry.phase.is_terminal() || entry.deleting) && !entry.is_ignored();
         filed.set(Flag::Counted, entry.recorded.is_some() || released);
         if active && idle {
@@ -381,7 +381,7 @@ impl<S: Soundness> Ledger<S> {
         filed
     }
 
-    /// The end of a Pod says how soon to try again.
+    /// Adds the end of a Pod to the history that determines the back-off.
     fn note_ending(&mut self, slot: Slot) {
         let regime = self.regime;
         let entry = self.entry(slot);
@@ -401,7 +401,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    // ---- by index ----
+    // ---- by completion index ----
 
     fn join_index(&mut self, slot: Slot, index: Option<CompletionIndex>) {
         let Some(index) = index else { return };
@@ -433,7 +433,7 @@ impl<S: Soundness> Ledger<S> {
     }
 }
 
-/// The tie-breaker of orders: the same for every leader.
+/// The tie-breaker of orderings: the same for every leader.
 pub(super) fn tie(uid: &crate::ids::PodUid) -> u64 {
     table_hash(uid)
 }

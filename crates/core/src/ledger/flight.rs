@@ -1,43 +1,44 @@
-//! What has been asked for and not been answered, and how soon to write again.
+//! Requests in flight, and the pace of status writes.
 
 use crate::ids::{CompletionIndex, PodUid};
 use crate::time::{Span, Timestamp};
 
-/// How long a write of live counts alone waits for creations in flight, which would change them at once.
+/// How long a write of live counts alone waits for creations in flight, which would change the counts again at once.
 const CREATION_PATIENCE: Span = Span::from_seconds(1);
-/// Writes of live counts alone are at least this far apart.
+/// The minimum interval between writes of live counts alone.
 const LIVE_COUNT_INTERVAL: Span = Span::from_millis(100);
-/// Under load accounting writes are at least this far apart, so that a Job of N Pods costs about N/500 writes. When idle
-/// a finished Pod is accounted for at once.
+/// The minimum interval between accounting writes under load, so that a Job of N Pods costs about N/500 writes. Without
+/// load a finished Pod is accounted for at once.
 const BUSY_INTERVAL: Span = Span::from_millis(50);
-/// Load is this many Pods in the last write, or so many writes one soon after the other.
+/// Load means this many Pods in the last write, or this many writes in quick succession.
 const BUSY_BATCH: usize = 16;
 const BUSY_WRITES: u32 = 4;
-/// A Job that has written no status for this long is not busy.
+/// A Job that has written no status for this long is not under load.
 const REST: Span = Span::from_millis(100);
 
 #[derive(Clone, Debug)]
 pub(super) struct InFlightCreation {
     pub index: Option<CompletionIndex>,
     pub attempt: u32,
-    /// None while in flight; a time when the outcome is unknown and must be found out.
+    /// None while in flight; if the outcome is unknown, the time at which to retry.
     pub retry_at: Option<Timestamp>,
-    /// A list that will show it, if it exists, has been asked for.
+    /// A list that will contain the Pod, if it exists, has been requested.
     pub listed: bool,
-    /// Tries in a row that were not answered with the Pod. Once one of them was of unknown outcome, no refusal of a later
-    /// one proves that there is no Pod.
+    /// Consecutive attempts whose response did not contain the Pod. Once the outcome of one of them was unknown, no
+    /// refusal of a later one proves that there is no Pod.
     pub unknown: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusInFlight {
-    /// Indexes this write books, so that its commit need not compare whole sets.
+    /// Indexes that this write records, so that its commit need not compare whole sets.
     pub completed: Vec<CompletionIndex>,
     pub failed: Vec<CompletionIndex>,
-    /// The Pods whose success it books by their index. That stands, whatever they turn out to be before the answer.
+    /// The Pods whose success this write records by their index. That stands, whatever phase they show before the
+    /// response.
     pub succeeded: Vec<PodUid>,
-    /// It ends the Job, or begins to. Until its fate is known nothing may be created or removed, whatever a clock that
-    /// stepped back would have us think.
+    /// The write ends the Job, or begins to. Until its outcome is known nothing may be created or removed, even if a
+    /// clock that stepped back suggests otherwise.
     pub decides: bool,
 }
 
@@ -47,20 +48,20 @@ pub(super) struct Flight {
     pub releases: u32,
     pub releases_since: Timestamp,
     pub creations_since: Timestamp,
-    /// Creations whose answer is open; the others are of unknown outcome.
+    /// Creations without a response yet; the outcome of the others is unknown.
     pub creations: usize,
     pub last_batch: usize,
     last_write_at: Option<Timestamp>,
-    /// Status writes without a rest between them, after the first.
+    /// Status writes without a pause between them, not counting the first.
     writes_in_a_row: u32,
 }
 
-/// What there is to write.
+/// Why a status write is needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wish {
-    /// It decides something.
+    /// It contains a decision.
     AtOnce,
-    /// Pods have finished or been let go. `full`: one write takes no more of them.
+    /// Pods have finished or have been released. `full`: one write cannot contain more of them.
     Accounting {
         full: bool,
     },
@@ -74,7 +75,7 @@ impl Flight {
         self.last_write_at = Some(now);
     }
 
-    /// When to write instead of now.
+    /// Until when the write must be delayed, if at all.
     pub fn pace(&self, now: Timestamp, wish: Wish) -> Option<Timestamp> {
         let since = |span: Span| self.last_write_at.map(|at| at + span);
         let busy = self.last_batch >= BUSY_BATCH || self.writes_in_a_row >= BUSY_WRITES;
@@ -84,7 +85,7 @@ impl Flight {
             Wish::LiveCounts if self.creations > 0 => Some(self.creations_since + CREATION_PATIENCE),
             Wish::LiveCounts => since(LIVE_COUNT_INTERVAL),
         };
-        // A clock that stepped back must not freeze the Job.
+        // A clock that stepped back must not block the Job.
         wait_until.filter(|at| *at > now && *at - now <= CREATION_PATIENCE)
     }
 }
@@ -97,7 +98,7 @@ mod tests {
         Timestamp::from_seconds(1_800_000_000) + Span::from_millis(millis)
     }
 
-    /// After writes at these times, each of so many Pods.
+    /// The state after writes at these times, each of `batch` Pods.
     fn after(writes: &[i64], batch: usize, creations: usize) -> Flight {
         let mut flight = Flight { last_batch: batch, creations, creations_since: at(0), ..Flight::default() };
         writes.iter().for_each(|millis| flight.written(at(*millis)));
@@ -110,18 +111,18 @@ mod tests {
         for (writes, batch, creations, wish, expected) in [
             (&[][..], 1, 0, accounting, None),
             (&[400], 1, 0, accounting, None),
-            // One soon after the other.
+            // In quick succession.
             (&[370, 380, 390, 400], 1, 0, accounting, None),
             (&[360, 370, 380, 390, 400], 1, 0, accounting, Some(450)),
-            // Still busy at the pace this makes.
+            // Still under load at the pace that this results in.
             (&[160, 210, 260, 310, 360, 410], 1, 0, accounting, Some(460)),
-            // With a rest between them.
+            // With pauses between them.
             (&[0, 100, 200, 300, 400], 1, 0, accounting, None),
             (&[260, 270, 280, 290, 400], 1, 0, accounting, None),
-            // Many Pods in one.
+            // Many Pods in one write.
             (&[400], 16, 0, accounting, Some(450)),
             (&[340], 16, 0, accounting, None),
-            // What decides, and what fills a write, waits for nothing.
+            // Decisions and full writes are not delayed.
             (&[360, 370, 380, 390, 400], 16, 0, Wish::AtOnce, None),
             (&[360, 370, 380, 390, 400], 16, 0, Wish::Accounting { full: true }, None),
             (&[400], 1, 0, Wish::LiveCounts, Some(500)),

@@ -1,4 +1,5 @@
-//! What the ledger of an Indexed Job knows per index: which are free to start, which have news to record, which wait.
+//! What the ledger of an Indexed Job derives for each completion index: whether it is free to start, has a result to
+//! record, or waits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,35 +15,35 @@ use crate::time::Timestamp;
 
 #[derive(Debug, Default)]
 pub(super) struct IndexFiles {
-    /// Neither done, nor occupied, nor waiting: the next Pods are for the lowest of these (IDX-4).
+    /// Neither done, nor occupied, nor waiting: the next Pods are created for the lowest of these (IDX-4).
     pub free: IndexSet,
     /// Succeeded, and not yet in `status.completedIndexes`.
     pub completed: IndexSet,
-    /// Failed for good, and not yet in `status.failedIndexes`.
+    /// Failed permanently, and not yet in `status.failedIndexes`.
     pub failed: IndexSet,
     /// With more than one active Pod.
     pub crowded: BTreeSet<CompletionIndex>,
     pub creating: BTreeSet<CompletionIndex>,
     /// BLPI-3: the failed Pod kept for each index that waits for its replacement.
     pub kept: BTreeMap<CompletionIndex, Slot>,
-    /// When an index in back-off may start again. Waiting indexes are not free, so they hold nobody up (DEFECT-4).
+    /// When an index in back-off may start again. Waiting indexes are not free, so they do not delay others (DEFECT-4).
     pub waiting: BTreeMap<CompletionIndex, Timestamp>,
     pub wakes: BTreeSet<(Timestamp, CompletionIndex)>,
-    /// The Pods of each index that has any, and what was last derived from them.
+    /// The Pods of each index that has any, and the state that was last derived from them.
     pub heads: HashMap<CompletionIndex, Head, foldhash::fast::FixedState>,
-    /// Attempts whose name somebody else has.
+    /// Attempts whose name is taken by another Pod.
     pub burned: BTreeSet<(Option<CompletionIndex>, u32)>,
 }
 
-/// The first of an index's Pods, which are linked; and whether what is filed about the index is still so, to see at a
-/// glance that an event changed nothing.
+/// The first of an index's Pods, which form a linked list, and a code of the state that was last stored for the index:
+/// it shows cheaply that an event changed nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Head {
     pub first: Option<Slot>,
     known: u8,
 }
 
-/// Everything that is derived about one index.
+/// Everything that is derived for one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct IndexState {
     free: bool,
@@ -54,7 +55,7 @@ struct IndexState {
 }
 
 impl IndexState {
-    /// Never 0, which means "nothing is known".
+    /// Never 0, which means "unknown".
     fn code(self) -> u8 {
         1 | u8::from(self.free) << 1
             | u8::from(self.completes) << 2
@@ -64,7 +65,7 @@ impl IndexState {
 }
 
 impl IndexFiles {
-    /// Forgets what can be derived from the Pods.
+    /// Clears what can be derived from the Pods.
     pub fn clear(&mut self) {
         let creating = std::mem::take(&mut self.creating);
         let burned = std::mem::take(&mut self.burned);
@@ -73,7 +74,7 @@ impl IndexFiles {
         *self = Self { creating, burned, heads, ..Self::default() };
     }
 
-    /// Lets the indexes start whose back-off is over.
+    /// Frees the indexes whose back-off is over.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some(&(at, index)) = self.wakes.first()
             && at <= now
@@ -112,7 +113,7 @@ impl<S: Soundness> Ledger<S> {
         std::iter::successors(first, |slot| self.entry(*slot).next_of_index).map(|slot| (slot, self.entry(slot)))
     }
 
-    /// Derives everything about one index from its Pods, of which there are few.
+    /// Derives the state of one index from its Pods, of which there are few.
     pub(super) fn refresh_index(&mut self, index: CompletionIndex) {
         let regime = self.regime;
         if !regime.indexed || index >= regime.index_limit {
@@ -134,7 +135,7 @@ impl<S: Soundness> Ledger<S> {
             }
             completes |= entry.phase == Phase::Succeeded;
             let Some(limit) = limit else { continue };
-            // Ended with the Job: that says nothing about its index.
+            // Ended together with the Job: that says nothing about its index.
             if entry.is_failed(regime) && !(regime.decided() && entry.deleting) {
                 let late = i64::from(self.soundness.has(Bug::IndexLimitLate));
                 let early = i64::from(self.soundness.has(Bug::IndexLimitEarly));
@@ -149,7 +150,7 @@ impl<S: Soundness> Ledger<S> {
                 }
             }
         }
-        // BLPI-9: a stored verdict stands; within one pass success wins.
+        // BLPI-9: a stored verdict stands; within one pass success takes precedence.
         let completes = completes && !stored;
         let fails = fails && !stored && !completes;
         let done = stored || completes || fails;
@@ -168,7 +169,7 @@ impl<S: Soundness> Ledger<S> {
             kept: kept.map(|(slot, _)| slot),
             retry_at: kept.map(|(_, at)| at).filter(|_| !occupied && !self.soundness.has(Bug::IndexBackoffSkipped)),
         };
-        // Indexes in back-off, and those without Pods, are few or rare enough to be filed every time.
+        // Indexes in back-off, and those without Pods, are few or rare enough to be stored again every time.
         let plain = state.kept.is_none() && state.retry_at.is_none();
         let code = if plain { state.code() } else { 0 };
         let known = match self.index.heads.get_mut(&index) {
@@ -203,7 +204,7 @@ impl<S: Soundness> Ledger<S> {
             Some(slot) => self.index.kept.insert(index, slot),
             None => self.index.kept.remove(&index),
         };
-        // The Pod kept before may be gone, and its slot another Pod's by now.
+        // The Pod that was kept before may be gone, and its slot may belong to another Pod by now.
         let before = before
             .filter(|before| self.entries.get(*before).is_some_and(|entry| entry.kept && entry.index == Some(index)));
         for changed in [before, slot].into_iter().flatten() {
@@ -214,7 +215,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Files the Pods of an index anew, after the index itself was booked.
+    /// Updates the Pods of an index, after the index itself was recorded.
     pub(super) fn refile_index(&mut self, index: CompletionIndex) {
         let slots: Vec<Slot> = self.pods_of(index).map(|(slot, _)| slot).collect();
         for slot in slots {

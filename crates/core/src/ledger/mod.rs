@@ -1,10 +1,11 @@
-//! The ledger of one Job: its Pods as compact entries, filed so that planning costs as much as the plan is long.
+//! The ledger of one Job: its Pods as compact entries, indexed so that planning costs as much as the plan is long.
 //!
-//! Every observation goes through [`Ledger::refile`], which takes the Pod out of all files, changes it, and files it
-//! again: O(log N). Changes of the Job that alter how all its Pods are seen (a decision, a deletion, a new number of
-//! completions) rebuild the files; they are few in a Job's life. Planning reads the files only (`plan.rs`).
+//! Every observation goes through [`Ledger::refile`], which changes the entry and updates the secondary indexes by the
+//! difference: O(log N). Changes of the Job that affect how all its Pods are classified (a decision, a deletion, a new
+//! number of completions) rebuild the indexes; they are few in a Job's life. Planning reads only the indexes
+//! (`plan.rs`).
 //!
-//! What is kept here may only cost latency when lost. Anything that must survive is in the Job's status.
+//! What is stored here may only cost latency when lost. Everything that must survive is in the Job's status.
 
 mod entry;
 mod filing;
@@ -38,7 +39,7 @@ use slab::Slab;
 
 /// CONST-4.
 const BATCH: usize = 500;
-/// After this many refusals of one request in a row the wait no longer grows.
+/// After this many consecutive refusals of one request the delay no longer grows.
 const REFUSAL_DOUBLINGS: u32 = 6;
 
 #[derive(Debug)]
@@ -46,20 +47,21 @@ pub struct Ledger<S = Sound> {
     soundness: S,
     limits: Limits,
     job: Arc<JobView>,
-    /// The newest revision of the Job at which somebody else changed its accounting: what the gate compares with.
+    /// The newest revision of the Job at which another writer changed its accounting: what the gate compares with.
     foreign_at: Revision,
-    /// The newest revision of the Job that somebody else wrote, whatever they changed: what the end of the Job compares
-    /// with. Another leader may say that Pods run, and they must not outlive the Job because we have not seen them.
+    /// The newest revision of the Job that another writer wrote, whatever it changed: what the end of the Job compares
+    /// with. Another leader may have reported that Pods run, and they must not outlive the Job because we have not
+    /// observed them.
     edited_at: Revision,
     /// The view of the Job was current at this revision: a write of ours or a read confirmed it.
     current_at: Revision,
-    /// The view of the Job has been current at some time since this ledger began, with the Pods then known.
+    /// The view of the Job has been current at some time since this ledger was created, with the Pods known then.
     confirmed: bool,
-    /// The newest revision of any Pod of this Job heard of.
+    /// The newest observed revision of any Pod of this Job.
     newest_pod_at: Revision,
-    /// When somebody else let a Pod go of which the Job, as we see it, says nothing.
+    /// The revision at which another writer released a Pod that is not accounted for in our view of the Job.
     unexplained_at: Revision,
-    /// `foreign_at` and `edited_at` before they last moved, in case that turns out to be our own write.
+    /// `foreign_at` and `edited_at` before their last change, in case that change turns out to be our own write.
     foreign_before: Revision,
     edited_before: Revision,
     regime: Regime,
@@ -68,23 +70,25 @@ pub struct Ledger<S = Sound> {
     entries: Slab,
     by_uid: HashTable<Slot>,
     by_name: HashTable<Slot>,
-    /// Pods the API said are gone, until the stream says so too: older events must not bring them back.
+    /// Tombstones: Pods that are gone according to a response, until the stream shows it too. Older events must not
+    /// revive them.
     buried: BTreeMap<PodUid, Burial>,
-    /// A list of this Job's Pods alone was read at this revision: older news of unknown Pods is no news.
+    /// A list of this Job's Pods alone was read at this revision: an older event does not prove that an unknown Pod
+    /// exists.
     listed_at: Revision,
     epoch: u32,
     next_serial: u32,
 
-    // Of the committed status.
+    // From the committed status.
     uncounted: HashMap<PodUid, Outcome, foldhash::fast::FixedState>,
     completed: IndexSet,
     failed_indexes: IndexSet,
-    /// The stored index lists are not as we would write them (out of range after a scale-down, by hand).
+    /// The stored index lists differ from what we would write (out of range after a scale-down, or edited by hand).
     index_text_stale: bool,
 
-    // Files.
+    // Secondary indexes.
     counts: Counts,
-    /// Active Pods nobody has asked anything of, by the first differences of the removal order (RM-2).
+    /// Active Pods without a request in flight, by the first criteria of the removal order (RM-2).
     active: [Vec<(Slot, u32)>; CLASSES],
     class_sizes: [u32; CLASSES],
     next_ticket: u32,
@@ -100,14 +104,15 @@ pub struct Ledger<S = Sound> {
     refusal_wakes: BTreeSet<(Timestamp, Slot)>,
     creations: BTreeMap<CompactString, InFlightCreation>,
     creation_window: u32,
-    /// Counts creations, for a mutant that does not name them by what they are for.
+    /// Counts creations, for a put-back bug that does not name them by their purpose.
     creation_serial: u32,
     creation_failures: u32,
     creation_blocked_until: Option<Timestamp>,
     flight: Flight,
 }
 
-/// How much of one Job may be under way at a time. Smaller only in simulations, where limits must be met often.
+/// How much work of one Job may be in flight at a time. Smaller only in simulations, where limits must be reached
+/// often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// UIDs in `status.uncountedTerminatedPods`: about 20 KB of status (CONST-3).
@@ -122,7 +127,7 @@ impl Default for Limits {
     }
 }
 
-/// A Pod as the ledger shows it to others.
+/// A Pod as the ledger presents it to callers.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerPod<'a> {
     pub uid: &'a PodUid,
@@ -131,21 +136,22 @@ pub struct LedgerPod<'a> {
     pub tracked: bool,
 }
 
-/// Who shows a Pod. Only a list can say what is not in it: an answer that arrives while one comes in is no part of it.
+/// The source of an observation of a Pod. Only a list shows what is absent: a response that arrives while a list is
+/// being read is not part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// A list or the events after it.
+    /// A list, or the watch events after it.
     Stream,
-    /// An answer to a request.
+    /// The response to a request.
     Answer,
 }
 
-/// A Pod that is gone by an answer.
+/// A Pod that is gone according to a response.
 #[derive(Clone, Copy, Debug)]
 struct Burial {
-    /// The newest of it that was known.
+    /// Its newest known revision.
     revision: Revision,
-    /// The latest list that showed it.
+    /// The latest list that contained it.
     seen_in: u32,
 }
 
@@ -155,27 +161,27 @@ struct Refusal {
     retry_at: Timestamp,
 }
 
-/// What this ledger knows of Pods, and what is known of Pods it has no claim to (any more). A recorded Pod that lost
-/// its labels or its owner is not a released Pod.
+/// What this ledger knows about its Pods, and what is known about Pods that it does not claim (any more). A recorded
+/// Pod that lost its labels or its owner is not a released Pod.
 struct Facts<'a, S> {
     ledger: &'a Ledger<S>,
     elsewhere: &'a dyn PodFacts,
-    /// The stream of all Pods has caught up, so that a Pod nobody knows of is gone. A list of the Job's own Pods opens
-    /// the gate, but does not show Pods that it no longer owns.
+    /// The stream of all Pods has caught up, so that an unknown Pod is gone. A list of the Job's own Pods opens the
+    /// gate, but does not contain Pods that the Job no longer owns.
     unknown_is_gone: bool,
 }
 
 impl<S: Soundness> PodFacts for Facts<'_, S> {
     fn is_tracked(&self, uid: &PodUid) -> bool {
         match self.ledger.find(uid) {
-            // One that runs is not released, whatever it lacks.
+            // A running Pod is not released, even without the finalizer.
             Some(slot) => self.ledger.entry(slot).tracked || self.ledger.entry(slot).is_active(),
             None => !self.unknown_is_gone || self.elsewhere.is_tracked(uid),
         }
     }
 }
 
-/// There are no Pods but those in the ledger.
+/// There are no Pods except those in the ledger.
 pub struct Nowhere;
 
 impl PodFacts for Nowhere {
@@ -186,8 +192,8 @@ impl PodFacts for Nowhere {
 
 impl<S: Soundness> Ledger<S> {
     pub fn new(job: Arc<JobView>, limits: Limits, soundness: S) -> Self {
-        // Nothing can have been counted of a Job that nobody has touched, and the Pods that another leader may have made
-        // of it have the names that ours would get.
+        // No Pod of an untouched Job can have been counted, and Pods that another leader may have created for it have
+        // the names that ours would get.
         let seen_at = if job.is_untouched() { Revision(0) } else { job.revision };
         let mut ledger = Self {
             soundness,
@@ -248,7 +254,7 @@ impl<S: Soundness> Ledger<S> {
         self.foreign_at
     }
 
-    /// Whether a status write is under way. What the stream shows meanwhile may be that very write.
+    /// Whether a status write is in flight. What the stream shows meanwhile may be that write.
     pub fn is_writing(&self) -> bool {
         self.flight.status.is_some()
     }
@@ -272,7 +278,7 @@ impl<S: Soundness> Ledger<S> {
         !self.uncounted.is_empty()
     }
 
-    /// Whether the status has this Pod among those to be tallied.
+    /// Whether the status lists this Pod among those to be tallied.
     pub fn has_recorded(&self, uid: &PodUid) -> bool {
         self.uncounted.contains_key(uid)
     }
@@ -284,7 +290,7 @@ impl<S: Soundness> Ledger<S> {
 
     // ---- the Job ----
 
-    /// The Job as a stream or a GET shows it. Older news is ignored.
+    /// The Job as a stream or a GET shows it. Older revisions are ignored.
     pub fn observe_job(&mut self, job: Arc<JobView>) {
         if job.revision <= self.job.revision {
             return;
@@ -302,7 +308,7 @@ impl<S: Soundness> Ledger<S> {
         self.adopt(job, None);
     }
 
-    /// Our status write was answered with the object as stored.
+    /// Our status write succeeded; `job` is the object as stored.
     pub fn status_written(&mut self, job: Arc<JobView>, now: Timestamp) {
         let flight = self.flight.status.take();
         self.flight.written(now);
@@ -311,14 +317,14 @@ impl<S: Soundness> Ledger<S> {
                 self.refile(slot, |entry| entry.booked = true);
             }
         }
-        // Conditional, so nobody had changed the Job by then.
+        // The write was conditional, so no other writer had changed the Job by then.
         self.current_at = self.current_at.max(job.revision);
         self.confirmed = true;
         if job.revision > self.job.revision {
             self.adopt(job, flight);
             return;
         }
-        // The stream was faster than the answer, and what it showed was ours.
+        // The stream was faster than the response, and what it showed was our own write.
         if self.foreign_at == job.revision {
             self.foreign_at = self.foreign_before;
         }
@@ -327,7 +333,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Everything known of Pods before a read of the Job began: what that read will judge.
+    /// The newest revision of Pods known before a read of the Job begins: the read confirms the Job up to here.
     pub fn newest_pod_at(&self) -> Revision {
         self.newest_pod_at
     }
@@ -338,7 +344,7 @@ impl<S: Soundness> Ledger<S> {
         self.confirmed = true;
     }
 
-    /// Our status write did not happen, or nobody knows.
+    /// Our status write failed, or its outcome is unknown.
     pub fn status_unwritten(&mut self) {
         self.flight.status = None;
     }
@@ -351,8 +357,8 @@ impl<S: Soundness> Ledger<S> {
         self.regime = new_regime;
         let lists = |job: &JobView| (job.status.completed_indexes.clone(), job.status.failed_indexes.clone());
         if rules_changed || (booked.is_none() && lists(&old) != lists(&self.job)) {
-            // Before the UIDs: a success that is recorded no more is booked for good if its index is complete, and that
-            // must be the index of this status. Somebody may have taken both away at once.
+            // Before the UIDs: a success that is no longer recorded is booked permanently if its index is complete, and
+            // that must be the index list of this status. Another writer may have removed both at once.
             self.read_index_lists();
         }
         self.adopt_uncounted(&old);
@@ -398,7 +404,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Files what the index lists of the status mean, as cheaply as what is known of the difference allows.
+    /// Applies the index lists of the status, as cheaply as the known difference allows.
     fn adopt_status(&mut self, change: Option<(&JobView, Option<StatusInFlight>)>) {
         let status = &self.job.status;
         if change.is_none() {
@@ -446,23 +452,23 @@ impl<S: Soundness> Ledger<S> {
         let (job, limit) = (self.job.clone(), self.regime.index_limit);
         self.completed = IndexSet::read_tolerant(&job.status.completed_indexes, limit);
         let failed = job.status.failed_indexes.as_deref().filter(|_| job.spec.limits_each_index());
-        // BLPI-9: whatever the status says, an index is in one set only, and success wins.
+        // BLPI-9: whatever the status contains, an index is in one set only, and success takes precedence.
         self.failed_indexes = IndexSet::read_tolerant(failed.unwrap_or_default(), limit).difference(&self.completed);
     }
 
-    /// `status.failedIndexes` as we would write it: null unless each index has a limit.
+    /// `status.failedIndexes` as we would write it: null unless each index has a limit of failures.
     fn failed_text(&self) -> Option<String> {
         self.job.spec.limits_each_index().then(|| self.failed_indexes.text())
     }
 
     // ---- Pods ----
 
-    /// A claimed Pod as the stream or a list of it shows it. Older news is ignored, so the view never goes back.
+    /// A claimed Pod as the stream or its list shows it. Older revisions are ignored, so the view never goes back.
     pub fn observe_pod(&mut self, pod: &PodView, now: Timestamp) {
         self.take_in(pod, News::Stream, now);
     }
 
-    /// A claimed Pod, whoever shows it.
+    /// A claimed Pod, from either source.
     pub fn take_in(&mut self, pod: &PodView, news: News, now: Timestamp) {
         let in_list = news == News::Stream;
         self.newest_pod_at = self.newest_pod_at.max(pod.revision);
@@ -470,7 +476,7 @@ impl<S: Soundness> Ledger<S> {
             self.doubt_job(pod.revision);
         }
         let (spec, soundness) = (self.job.spec.clone(), self.soundness);
-        // A finish in the future must not extend the back-off without bound (DEFECT-25).
+        // A finish time in the future must not extend the back-off without bound (DEFECT-25).
         let finished_at = pod.finished_at.min(now);
         if let Some(slot) = self.find(&pod.uid) {
             let epoch = self.epoch;
@@ -488,7 +494,7 @@ impl<S: Soundness> Ledger<S> {
                 entry.update(pod, &spec, soundness);
                 entry.finished_at = finished_at;
                 if news && entry.busy == Busy::Refused {
-                    // What was refused may be granted now.
+                    // A request that was refused may succeed now.
                     entry.busy = Busy::No;
                     entry.removal = false;
                 }
@@ -501,8 +507,8 @@ impl<S: Soundness> Ledger<S> {
             }
             return;
         }
-        // A newer list did not show it. Without the finalizer that is the end of it; with it, the Pod may be gone or
-        // merely nobody's by then, and only the stream will tell.
+        // A newer list did not contain it. Without the finalizer the Pod is gone; with it, the Pod may be gone or may
+        // have lost its owner by then, and only the stream will show which.
         let limbo = pod.revision <= self.listed_at;
         if limbo && !pod.tracked {
             return;
@@ -515,8 +521,8 @@ impl<S: Soundness> Ledger<S> {
         entry.serial = self.next_serial;
         self.next_serial = self.next_serial.wrapping_add(1);
         entry.attempt = self.names.attempt(entry.index.filter(|_| self.regime.indexed), &entry.name);
-        // Settles a creation of unknown outcome. One still in flight stays so until it is answered: it may yet be carried
-        // out, should this Pod go away first.
+        // Resolves a creation of unknown outcome. A creation in flight stays so until its response: it may yet be
+        // carried out if this Pod is deleted first.
         if self.creations.get(&pod.name).is_some_and(|creation| creation.retry_at.is_some()) {
             self.end_creation(&pod.name);
         }
@@ -532,7 +538,7 @@ impl<S: Soundness> Ledger<S> {
         self.refile(slot, |_| {});
     }
 
-    /// The list that is being read shows the Pod, in a form that says nothing new.
+    /// The list that is being read contains the Pod, without new information about it.
     pub fn pod_is_listed(&mut self, uid: &PodUid) {
         let epoch = self.epoch;
         if let Some(slot) = self.find(uid) {
@@ -542,15 +548,15 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// A Pod as an answer shows it. An answer may be older than the stream: a Pod that is unknown although the stream is
-    /// past it has come and gone.
+    /// A Pod as a response shows it. A response may be older than the stream: a Pod that is unknown although the stream
+    /// is past it has been created and deleted.
     pub fn hear_of_pod(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
         if pod.revision > pods_at || self.find(&pod.uid).is_some() {
             self.take_in(pod, News::Answer, now);
         }
     }
 
-    /// The stream shows that the Pod is gone, since `at`.
+    /// The stream shows that the Pod is gone, as of `at`.
     pub fn pod_gone(&mut self, uid: &PodUid, at: Revision) {
         self.buried.remove(uid);
         if let Some(slot) = self.find(uid) {
@@ -558,10 +564,10 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// An answer says that the Pod is gone; the stream will say so later.
+    /// A response shows that the Pod is gone; the stream will show it later.
     pub fn pod_vanished(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
-            // Since when, nobody has said.
+            // The response does not say since when.
             let at = Revision(self.newest_pod_at.0 + 1);
             let Entry { revision, epoch: seen_in, .. } = *self.entry(slot);
             self.lose_entry(slot, at);
@@ -569,7 +575,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// A Pod is gone: somebody must have let it go before, and may have counted it first.
+    /// A Pod is gone: another writer must have released it before, and may have counted it first.
     fn lose_entry(&mut self, slot: Slot, at: Revision) {
         let entry = self.entry(slot);
         if entry.recorded.is_none() && (entry.tracked || entry.revision > self.current_at) {
@@ -578,7 +584,7 @@ impl<S: Soundness> Ledger<S> {
         self.drop_entry(slot);
     }
 
-    /// Only a Job read after `at` says what is missing.
+    /// Only a Job read after `at` accounts for what is missing.
     fn doubt_job(&mut self, at: Revision) {
         self.unexplained_at = self.unexplained_at.max(at);
         self.newest_pod_at = self.newest_pod_at.max(at);
@@ -609,7 +615,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// A list of all Pods begins; what it does not show by its end is gone.
+    /// A list of all Pods begins; Pods that it has not shown by its end are gone.
     pub fn relist_begins(&mut self) {
         if self.soundness.has(Bug::ViewGoesBack) {
             let all: Vec<Slot> = self.slots().collect();
@@ -622,7 +628,7 @@ impl<S: Soundness> Ledger<S> {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    /// The list is complete as of `at`. Entries newer than it stay: an answer told us about them.
+    /// The list is complete as of `at`. Entries newer than it stay: they come from a response.
     pub fn relist_ends(&mut self, at: Revision) {
         let missing: Vec<Slot> = self
             .slots()
@@ -634,12 +640,13 @@ impl<S: Soundness> Ledger<S> {
         for slot in missing {
             self.lose_entry(slot, at);
         }
-        // Absent from a complete list means no more news of it, unless it came to be after that list. Present means the
-        // list is older than the burial.
+        // Absence from a complete list means that no more events about the Pod follow, unless it was created after that
+        // list. Presence means that the list is older than the tombstone.
         self.buried.retain(|_, burial| burial.seen_in == self.epoch || burial.revision > at);
     }
 
-    /// A consistent list of this Job's Pods is asked for now: it will show every creation that got through so far.
+    /// A consistent list of this Job's Pods is requested now: it will contain the Pod of every creation carried out so
+    /// far.
     pub fn list_begins(&mut self) {
         for creation in self.creations.values_mut() {
             creation.listed = creation.retry_at.is_some();
@@ -674,26 +681,26 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Whether this Pod is known to have ended and to carry the finalizer still (METRIC-9).
+    /// Whether this Pod is known to have ended and to still carry the finalizer (METRIC-9).
     pub fn holds_ended(&self, uid: &PodUid) -> bool {
         self.find(uid).map(|slot| self.entry(slot)).is_some_and(|entry| entry.tracked && entry.phase.is_terminal())
     }
 
-    /// A release is believed, and forgotten as soon as the stream shows an older state of the Pod. A mutant's way.
+    /// Assumes a release, and forgets it as soon as the stream shows an older state of the Pod. For a put-back bug.
     pub fn release_believed_for_now(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
             self.refile(slot, |entry| entry.tracked = false);
         }
     }
 
-    /// At which revision the ledger knows a Pod.
+    /// The revision at which the ledger knows a Pod.
     pub fn knows_at(&self, uid: &PodUid) -> Option<Revision> {
         self.find(uid).map(|slot| self.entry(slot).revision)
     }
 
-    // ---- answers about Pods ----
+    // ---- responses about Pods ----
 
-    /// A release, delete or removal was answered (or given up): the Pod may be planned for again.
+    /// A release, delete or removal received its response (or was given up): the Pod may be planned for again.
     pub fn pod_answered(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
             self.refusals.remove(&slot);
@@ -701,7 +708,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// The API refused, or nobody knows: try again later, and let the others pass meanwhile (S15).
+    /// The API refused the request, or its outcome is unknown: retry later, and let other Pods proceed meanwhile (S15).
     pub fn pod_refused(&mut self, uid: &PodUid, now: Timestamp) {
         if let Some(slot) = self.find(uid) {
             let times = self.refusals.get(&slot).map_or(0, |refusal| refusal.times).saturating_add(1);
@@ -749,7 +756,7 @@ impl<S: Soundness> Ledger<S> {
         self.creation_batch_ended();
     }
 
-    /// A creation failed for certain: this try, but perhaps not an earlier one.
+    /// A creation failed for certain: this attempt, but perhaps not an earlier one.
     pub fn creation_failed(&mut self, name: &str, now: Timestamp) {
         if self.creations.get(name).is_some_and(|creation| creation.unknown > 0) {
             return self.creation_unknown(name, now);
@@ -761,10 +768,10 @@ impl<S: Soundness> Ledger<S> {
         self.creation_blocked_until = Some(now + wait);
     }
 
-    /// Nobody knows whether the Pod was created. The name stays taken until somebody does.
+    /// It is unknown whether the Pod was created. The name stays taken until the outcome is known.
     pub fn creation_unknown(&mut self, name: &str, now: Timestamp) {
         if self.by_name.find(table_hash(name), |slot| self.entry(*slot).name == name).is_some() {
-            // The stream was faster: it exists.
+            // The stream was faster: the Pod exists.
             self.end_creation(name);
             self.creation_batch_ended();
             return;
@@ -777,17 +784,17 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// The name exists but is not ours, or no longer: burn the attempt.
+    /// The name is taken by a Pod that is not ours, or no longer is: the attempt is not used again.
     pub fn name_taken(&mut self, name: &str) {
         if let Some(creation) = self.end_creation(name) {
             self.index.burned.insert((creation.index, creation.attempt));
-            // If it has come and gone, somebody may have counted it.
+            // If the Pod was ours and is gone, another leader may have counted it.
             self.doubt_job(Revision(self.newest_pod_at.0 + 1));
         }
         self.creation_batch_ended();
     }
 
-    /// The next batch may be twice as large once this one ended well (CONST-5).
+    /// The next batch may be twice as large once this one succeeded (CONST-5).
     fn creation_batch_ended(&mut self) {
         if self.creation_blocked_until.is_none() && self.flight.creations == 0 {
             self.creation_window = self.creation_window.saturating_mul(2).min(self.limits.batch as u32);
@@ -807,7 +814,7 @@ impl<S: Soundness> Ledger<S> {
         Some(creation)
     }
 
-    // ---- filing ----
+    // ---- lookup ----
 
     fn find(&self, uid: &PodUid) -> Option<Slot> {
         self.by_uid.find(table_hash(uid), |slot| self.entry(*slot).uid == *uid).copied()

@@ -1,5 +1,5 @@
-//! Planning: what to do next for one Job, read off the files. Nothing here acts; what a plan holds counts as asked for,
-//! so that planning again at once yields nothing.
+//! Planning: what to do next for one Job, read from the secondary indexes. Nothing here acts; what a plan contains
+//! counts as requested, so that planning again at once yields nothing.
 
 use compact_str::CompactString;
 
@@ -25,15 +25,16 @@ pub struct Plan {
     pub deletions: Vec<PodRef>,
     pub removals: Vec<Removal>,
     pub creations: Vec<NewPod>,
-    /// When to plan again if nothing happens before.
+    /// When to plan again if no input arrives before.
     pub wake_at: Option<Timestamp>,
     /// The Pods are older than the accounting of the Job: nothing can be done until they catch up.
     pub gate_closed: bool,
-    /// Something waits until the Pods are known up to here: everything, or only the end of the Job.
+    /// Something waits until the Pods are known up to this revision: everything, or only the end of the Job.
     pub waits_for_pods: Option<Revision>,
-    /// Creations of unknown outcome are no longer wanted: a consistent list of the Job's Pods must settle them.
+    /// Creations of unknown outcome are no longer wanted: a consistent list of the Job's Pods must resolve them.
     pub needs_list: bool,
-    /// Pods are to be let go uncounted, and the Job may have changed since they did: read it again first.
+    /// The Job may have changed since its Pods did: read it again before Pods are released uncounted, removed or
+    /// created.
     pub needs_job: bool,
 }
 
@@ -55,14 +56,14 @@ impl Plan {
 pub struct PodRef {
     pub uid: PodUid,
     pub name: CompactString,
-    /// For a release without a record: what the failure policy said.
+    /// For a release without a record: whether the failure policy ignores the failure.
     pub ignored: bool,
-    /// Let go uncounted by what it was at this revision, and only then.
+    /// Set if the Pod is released uncounted: the release is then conditional on this revision.
     pub revision: Option<Revision>,
 }
 
-/// Remove a Pod that is not wanted: release it (as it was at `revision`, so that one that has just finished is not
-/// lost uncounted), then delete it.
+/// The removal of a Pod that is not wanted: release it (conditional on `revision`, so that a Pod that has just finished
+/// is not lost uncounted), then delete it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     pub uid: PodUid,
@@ -76,22 +77,22 @@ pub struct StatusWrite {
     /// The write is conditional on the Job being at this revision.
     pub base: Revision,
     pub status: JobStatus,
-    /// What the failure policy said of the Pods recorded here (METRIC-7).
+    /// The failure policy's verdicts on the Pods recorded here (METRIC-7).
     pub handled: Vec<FailureAction>,
 }
 
-/// How far one can see while planning.
+/// How far the streams have been observed when a plan is made.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
-    /// How far the Pods have been observed.
+    /// The revision up to which the Pods have been observed.
     pub pods_at: Revision,
-    /// How far the Jobs have been observed.
+    /// The revision up to which the Jobs have been observed.
     pub jobs_at: Revision,
-    /// Knows the Pods that are in no ledger.
+    /// What is known about the Pods that are in no ledger.
     pub elsewhere: &'a dyn PodFacts,
 }
 
-/// What accounting goes by.
+/// The inputs of accounting.
 #[derive(Clone, Copy)]
 pub(super) struct Account<'a> {
     pub pods_at: Revision,
@@ -108,7 +109,7 @@ pub(super) fn len(length: usize) -> i64 {
 }
 
 impl<S: Soundness> Ledger<S> {
-    /// Plans as far as what can be seen allows.
+    /// Plans as far as the observations allow.
     pub fn plan(&mut self, now: Timestamp, sight: Sight<'_>) -> Plan {
         let Sight { pods_at, jobs_at, elsewhere } = sight;
         self.current_at = self.current_at.max(jobs_at);
@@ -121,7 +122,7 @@ impl<S: Soundness> Ledger<S> {
             return plan;
         }
         if matches!(self.job.spec.completion_mode, CompletionMode::Unknown(_)) {
-            // Nobody knows how to count its Pods. A Job on its way out must not be held up by them.
+            // It is unknown how to count its Pods. They must not block the deletion of the Job.
             if self.regime.deleting {
                 self.plan_sweep(&mut plan);
             }
@@ -177,7 +178,8 @@ impl<S: Soundness> Ledger<S> {
 
     // ---- the end of a Job ----
 
-    /// FIN-1, up to but not including "completions reached". The flag says whether it is stored already.
+    /// FIN-1, up to but not including "completions reached". `Decision::stored` tells whether it is already in the
+    /// status.
     fn decide(&self, now: Timestamp, plan: &mut Plan) -> Option<Decision> {
         let (spec, status) = (&self.job.spec, &self.job.status);
         for (kind, success) in [(condition::SUCCESS_CRITERIA_MET, true), (condition::FAILURE_TARGET, false)] {
@@ -250,7 +252,7 @@ impl<S: Soundness> Ledger<S> {
         Some(Decision::success("SuccessPolicy", &format!("Matched rules at index {rule}")))
     }
 
-    /// By how many seconds a mutant's deadline is off.
+    /// By how many seconds a put-back bug shifts the deadline.
     fn bent_deadline(&self) -> i64 {
         5 * i64::from(self.soundness.has(Bug::DeadlineLate)) - i64::from(self.soundness.has(Bug::DeadlineEarly))
     }
@@ -266,7 +268,7 @@ impl<S: Soundness> Ledger<S> {
         self.job.spec.restart_policy_on_failure && if limit == 0 { restarts > 0 } else { restarts >= limit }
     }
 
-    /// FIN-5. Creations whose outcome is open count as Pods: finishing now would leave them behind (S09).
+    /// FIN-5. Creations whose outcome is not known count as Pods: finishing now would leave them behind (S09).
     pub(super) fn completed_all(&self) -> bool {
         let short = if self.regime.indexed { Bug::CompleteIndexMissing } else { Bug::CompleteOneShort };
         let succeeded = self.succeeded() + i64::from(self.succeeded() > 0 && self.soundness.has(short));
@@ -285,7 +287,7 @@ impl<S: Soundness> Ledger<S> {
         PodRef { uid: entry.uid.clone(), name: entry.name.clone(), ignored: entry.is_ignored(), revision: None }
     }
 
-    /// FIN-4: the Job ends, and with it every Pod that still runs. Their finalizers stay until they are counted.
+    /// FIN-4: the Job ends, and with it every Pod that still runs. The finalizers stay until the Pods are counted.
     fn plan_deletions(&mut self, plan: &mut Plan) {
         let room = self.limits.batch.saturating_sub(self.counts.of(Flag::InFlight) as usize);
         let doomed: Vec<Slot> = self.idle_active().take(room).map(|(_, slot)| slot).collect();
@@ -306,7 +308,7 @@ impl<S: Soundness> Ledger<S> {
         let parallelism = i64::from(spec.parallelism.max(0));
         let in_creation = len(self.creations.len());
         let wanted = match spec.completions {
-            // What is on its way is let be; what is unknown is not asked for again.
+            // Creations in flight are left alone; creations of unknown outcome are not requested again.
             None if self.succeeded() > 0 && !self.soundness.has(Bug::WorkQueueGoesOn) => {
                 active + len(self.flight.creations)
             }
@@ -344,19 +346,22 @@ impl<S: Soundness> Ledger<S> {
             return false;
         }
         self.retry_unknown_creations(now, plan);
-        // A batch is answered before the next is sent, so that a quota stops at most one batch (MANAGE-8).
+        // All responses of a batch arrive before the next batch is sent, so that a quota refuses at most one batch
+        // (MANAGE-8).
         if missing <= 0 || self.flight.creations > 0 {
             return false;
         }
-        // A ledger that has just begun may know Pods newer than its Job: perhaps the Job has finished since (S04).
+        // A new ledger may know Pods newer than its Job: the Job may have finished since (S04).
         self.confirmed |= self.newest_pod_at <= self.current_at;
-        // And a Pod that another leader has counted and let go is missing only by a Job from before: it would be made twice.
+        // A Pod that another leader has counted and released is missing only from an older view of the Job: it would be
+        // created twice.
         let unexplained = self.unexplained_at > self.current_at && !self.soundness.has(Bug::StaleJobCreates);
         if !self.confirmed || unexplained {
             plan.needs_job = true;
             return false;
         }
-        // Creations of unknown outcome take places of the batch, so that a server that fails every time gets no more of them.
+        // Creations of unknown outcome take places of the batch, so that a server that fails every time gets no more of
+        // them.
         let window = (self.creation_window as usize).saturating_sub(self.creations.len());
         let batch = usize::try_from(missing).unwrap_or(0).min(window).min(self.limits.batch);
         self.create(batch, now, plan);
@@ -372,8 +377,8 @@ impl<S: Soundness> Ledger<S> {
         false
     }
 
-    /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one of each index.
-    /// Returns how many have to go, be it now or later.
+    /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one Pod of each index. Returns how many must be
+    /// removed, now or later.
     fn remove_misfits(&mut self, plan: &mut Plan) -> usize {
         let mut victims: Vec<Slot> = self.misfits.iter().copied().collect();
         for index in &self.index.crowded {
@@ -406,8 +411,8 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Whether the Job, as we see it, may judge this Pod: not if it may have changed since the Pod did. An index out of
-    /// range by an old view of the Job may be in range by now.
+    /// Whether our view of the Job may decide about this Pod: not if the Job may have changed since the Pod did. An
+    /// index that is out of range in an old view of the Job may be in range by now.
     fn may_judge(&self, slot: Slot) -> bool {
         self.entry(slot).revision <= self.current_at || self.soundness.has(Bug::StaleJobJudges)
     }
@@ -445,9 +450,10 @@ impl<S: Soundness> Ledger<S> {
                 self.begin_creation(Some(index), attempt, now, plan);
             }
         } else {
-            // Start where a leader with the same view would: at the lowest number whose Pod there has never been. Pods that
-            // were counted and are gone had numbers too, the lowest of those that are free. Numbers above them that are
-            // free are creations that are on their way, or failed: whoever sent them, they are meant.
+            // Start where a leader with the same view would: at the lowest number that no Pod has ever had. Pods that
+            // were counted and are gone had numbers too, the lowest of those that are free. Free numbers above them
+            // belong to creations that are in flight or failed: whichever leader sent them, they are the ones that are
+            // wanted.
             let status = &self.job.status;
             let finished = i64::from(status.succeeded) + i64::from(status.failed) + len(status.uncounted().len());
             let gone = (finished - self.counts.of(Flag::Counted)).max(0);
@@ -456,7 +462,7 @@ impl<S: Soundness> Ledger<S> {
             for _ in 0..batch {
                 let mut attempt = self.next_attempt(from);
                 if self.soundness.has(Bug::ForgetOwnCreations) {
-                    // What this bug costs where names are random.
+                    // The effect of this bug where names are random.
                     self.creation_serial += 1;
                     attempt = (attempt + self.creation_serial) % ATTEMPTS;
                 }
@@ -470,7 +476,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// The next number whose name is not in use. Numbers wrap around; there are more of them than Pods.
+    /// The next number whose name is not in use. Numbers wrap around; there are more numbers than Pods.
     fn next_attempt(&self, from: u32) -> u32 {
         match self.used_attempts.first_absent_from(from % ATTEMPTS) {
             attempt if attempt < ATTEMPTS => attempt,
@@ -506,7 +512,7 @@ impl<S: Soundness> Ledger<S> {
         creation
     }
 
-    /// Asks again for Pods of which nobody knows whether they exist: same name, so at most one of each comes to be.
+    /// Repeats creations of unknown outcome, with the same name, so that at most one Pod of each is created.
     fn retry_unknown_creations(&mut self, now: Timestamp, plan: &mut Plan) {
         if self.creations.len() == self.flight.creations {
             return;
@@ -531,7 +537,8 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// Whether a creation of unknown outcome is for a Pod that is no longer wanted, or not yet: asking again would make it.
+    /// Whether a creation of unknown outcome is for a Pod that is no longer wanted, or not yet: repeating it would
+    /// create the Pod.
     fn unwanted_creation(&self, missing: i64, now: Timestamp) -> bool {
         let unwanted = |index: CompletionIndex| {
             let done = [&self.completed, &self.failed_indexes, &self.index.completed, &self.index.failed];
@@ -579,7 +586,7 @@ impl<S: Soundness> Ledger<S> {
                 unjudged.push(slot);
                 continue;
             }
-            // Let go uncounted, it must still be what it was seen as: another Job may have adopted it meanwhile.
+            // A Pod that is released uncounted must be as it was observed: another Job may have adopted it meanwhile.
             let uncounted = misfit || (self.job.deleting && entry.recorded.is_none());
             let revision = uncounted.then_some(entry.revision);
             plan.releases.push(PodRef { revision, ..self.pod_ref(slot) });
@@ -591,7 +598,7 @@ impl<S: Soundness> Ledger<S> {
         }
     }
 
-    /// A finished Job that still has Pods with the finalizer lets go of them: nothing is counted any more (S10, S12).
+    /// Releases the Pods of a finished Job that still have the finalizer: nothing is counted any more (S10, S12).
     fn plan_sweep(&mut self, plan: &mut Plan) {
         if self.counts.of(Flag::Tracked) == 0 {
             return;

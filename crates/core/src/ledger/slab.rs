@@ -1,4 +1,4 @@
-//! Entries in chunks. A vector that doubles would leave up to half of a large Job's memory unused.
+//! Storage for entries, in chunks. A vector that doubles would leave up to half of a large Job's memory unused.
 
 use super::entry::{Entry, Slot};
 
@@ -24,7 +24,7 @@ impl Slab {
         if self.free.is_empty() {
             let first = self.chunks.len() * CHUNK;
             self.chunks.push((0..CHUNK).map(|_| None).collect());
-            // Lowest last, so that slots are handed out in order.
+            // Lowest last, so that slots are assigned in order.
             self.free.extend((first..first + CHUNK).rev().filter_map(|slot| Slot::try_from(slot).ok()));
         }
         let slot = self.free.pop().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The status write: tally what was released, record what has finished, tell the live counts, end the Job.
+//! The status write: it tallies what was released, records what has finished, reports the live counts, and ends the
+//! Job.
 
 use std::sync::Arc;
 
@@ -15,10 +16,10 @@ use crate::mutation::{Bug, Soundness};
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
 
-/// How long the next status write waits for releases that do not answer. One hanging Pod must not hold up the rest.
+/// How long the next status write waits for releases without a response. One hanging release must not delay the rest.
 const RELEASE_PATIENCE: Span = Span::from_seconds(1);
 impl<S: Soundness> Ledger<S> {
-    /// The one write that tallies what was released, records what has finished since, and tells the live counts.
+    /// The single write that tallies what was released, records what has finished since, and reports the live counts.
     pub(super) fn plan_status(
         &mut self,
         now: Timestamp,
@@ -41,7 +42,7 @@ impl<S: Soundness> Ledger<S> {
             self.completed_all()
                 .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
         });
-        // What cannot be taken back is said of Pods as new as the Job: those of another leader may be among them.
+        // What cannot be undone requires Pods as new as the Job: Pods of another leader may be among them.
         let behind = sight.pods_at < self.edited_at && !self.soundness.has(Bug::NoGate);
         let finishes = decision.is_some() && self.may_finish();
         let pauses = self.job.spec.suspend && decision.is_none() && self.suspended_condition_differs();
@@ -84,7 +85,7 @@ impl<S: Soundness> Ledger<S> {
         plan.status = Some(Box::new(StatusWrite { base: self.job.revision, status, handled }));
     }
 
-    /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to mend.
+    /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to repair.
     fn accounting_news(&self) -> usize {
         let tallyable = self.uncounted.len().saturating_sub(self.counts.of(Flag::Held) as usize);
         let room = self.limits.uncounted.saturating_sub(self.counts.of(Flag::Held) as usize);
@@ -108,7 +109,8 @@ impl<S: Soundness> Ledger<S> {
             || (status.start_time.is_none() && !self.job.spec.suspend)
     }
 
-    /// Active, ready and terminating from one and the same set of Pods, so that they always fit together (S20, S27).
+    /// Active, ready and terminating, computed from the same set of Pods, so that they are always consistent (S20,
+    /// S27).
     fn live_counts(&self, waiting: bool) -> (i32, i32, i32) {
         let mut active = self.counts.of(Flag::Active);
         let mut ready = self.counts.of(Flag::Ready);
@@ -121,15 +123,15 @@ impl<S: Soundness> Ledger<S> {
         (count(active), count(ready), count(self.counts.of(Flag::Terminating)))
     }
 
-    /// FIN-6 phase 2: everything counted, everything let go, nothing running and nothing about to be.
+    /// FIN-6 phase 2: everything is counted and released, nothing runs, and nothing is about to run.
     fn may_finish(&self) -> bool {
         let settled = self.counts.of(Flag::Tracked) == 0 || self.soundness.has(Bug::FinishWithBacklog);
         let ended = self.counts.of(Flag::Terminating) == 0 || self.soundness.has(Bug::FinishWhileTerminating);
         settled && ended && self.counts.of(Flag::Active) == 0 && self.creations.is_empty() && self.flight.releases == 0
     }
 
-    /// SUSP-8: a Job is said to be suspended once its Pods are no longer active. Whoever sees that may change its template,
-    /// which the API allows no earlier. What the server refuses to remove is not waited for.
+    /// SUSP-8: a Job is reported as suspended once its Pods are no longer active. A user who sees the condition may
+    /// change the template, which the API does not allow earlier. Removals that the server refuses are not waited for.
     fn suspends_later(&self, plan: &Plan) -> bool {
         let unsettled = plan.needs_job || self.counts.of(Flag::InFlight) > 0 || self.flight.creations > 0;
         self.job.spec.suspend && unsettled
@@ -216,8 +218,8 @@ impl<S: Soundness> Ledger<S> {
         Some((status, flight, handled, batch))
     }
 
-    /// `status.succeeded` of an Indexed Job: the number of completed indexes. STATUSVAL-24 lets it fall only while
-    /// parallelism equals completions; until then a Job that was scaled down keeps its number.
+    /// `status.succeeded` of an Indexed Job: the number of completed indexes. STATUSVAL-24 allows it to decrease only
+    /// while parallelism equals completions; until then a Job that was scaled down keeps its number.
     fn indexed_successes(&self) -> i32 {
         let successes = count(self.succeeded());
         let may_fall = self.job.spec.completions == Some(self.job.spec.parallelism);
@@ -261,31 +263,31 @@ impl<S: Soundness> Ledger<S> {
         if self.job.spec.suspend && !self.soundness.has(Bug::SuspendKeepsStart) {
             status.start_time = None;
         } else if was_suspended {
-            // The clock of the deadline starts anew. From a condition that is neither True nor False this is not a
-            // resume, and the API would refuse it.
+            // The deadline starts again. From a condition that is neither True nor False this is not a resume, and the
+            // API would refuse it.
             status.start_time = Some(at);
         }
     }
 
     /// FIN-6: the interim condition, and the terminal one once nothing is left to do.
     fn enact(&self, decision: &Decision, status: &mut JobStatus, at: Timestamp) {
-        // Whatever a clock does, a Job does not end before it starts (H4).
+        // Even if the clock steps back, a Job does not end before it starts (H4).
         let floor = if self.soundness.has(Bug::CompletionBeforeStart) { None } else { status.start_time };
         let at = floor.map_or(at, |start_at| at.max(start_at));
         if !decision.stored {
-            // A stored False one is somebody else's remark and stays (VEC-23).
+            // A stored False condition belongs to another writer and stays (VEC-23).
             let fresh = conditions::new(decision.interim(), "True", &decision.reason, &decision.message, at);
             status.conditions.push(fresh);
         }
         let uncounted_empty = status.uncounted().is_empty();
-        // A stray completionTime is cleared first: it may go, but not change.
+        // A stray completionTime is cleared first: it may be removed, but not changed.
         let stray_completion = self.job.status.completion_time.is_some();
         if !self.may_finish() || !uncounted_empty || stray_completion {
             return;
         }
         let completions_zero = self.job.spec.completions == Some(0) && self.job.spec.suspend;
         if status.start_time.is_none() && !completions_zero {
-            // A suspended Job that ends otherwise than by having nothing to do (DEFECT-6).
+            // A suspended Job that ends for another reason than having nothing to do (DEFECT-6).
             status.start_time = Some(at);
         }
         let kind = if decision.success { condition::COMPLETE } else { condition::FAILED };

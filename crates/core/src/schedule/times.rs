@@ -1,5 +1,5 @@
-//! At which instants a schedule is due. A calendar is due at every minute whose local time matches: hours that a change
-//! of the clocks skips do not come, and hours that it repeats come twice.
+//! The instants at which a schedule is due. A calendar is due at every minute whose local time matches: hours that a
+//! clock change skips do not occur, and hours that it repeats occur twice.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
@@ -7,17 +7,17 @@ use jiff::tz::{Offset, TimeZone};
 use super::{Calendar, STAR, Schedule, location, written_zone};
 use crate::time::{Span, Timestamp};
 
-/// Where a schedule's clock hangs.
+/// The time zone in which a schedule is evaluated.
 #[derive(Clone, Debug)]
 pub struct Zone(TimeZone);
 
-/// The 29th of February comes after eight years at the latest; what does not come in nine never comes.
+/// February 29 occurs after at most eight years; a date that does not occur within nine years never occurs.
 const HORIZON: Span = Span::from_seconds(9 * 366 * 86_400);
 
 impl Zone {
     pub const UTC: Self = Self(TimeZone::UTC);
 
-    /// "" and `Local` are UTC: nothing depends on where a controller happens to run.
+    /// "" and `Local` mean UTC: nothing depends on where a controller runs.
     pub fn named(name: &str) -> Result<Self, String> {
         location(name)?;
         match name {
@@ -26,13 +26,13 @@ impl Zone {
         }
     }
 
-    /// The zone of a CronJob: that of its own field, or one in the text of its schedule.
+    /// The zone of a CronJob: from its own field, or else from the text of its schedule.
     pub fn of(schedule: &str, time_zone: Option<&str>) -> Result<Self, String> {
         let written = written_zone(schedule).and_then(|rest| rest.split_once(' ')).map(|(zone, _)| zone);
         Self::named(time_zone.or(written).unwrap_or_default())
     }
 
-    /// The instant as RFC 3339 has it, with the offset that holds here.
+    /// The instant in RFC 3339 format, with the offset that applies in this zone.
     pub fn rfc3339(&self, at: Timestamp) -> String {
         let Some(instant) = instant(at) else { return at.to_string() };
         let offset = self.0.to_offset(instant);
@@ -45,14 +45,14 @@ impl Zone {
         format!("{local}{sign}{:02}:{:02}", minutes / 60, minutes % 60)
     }
 
-    /// From `at` on the offset is this, until the instant, if there is one.
+    /// The offset that applies from `at` on, and the instant at which it changes, if it does.
     fn ahead(&self, at: jiff::Timestamp) -> (Offset, Option<jiff::Timestamp>) {
         (self.0.to_offset(at), self.0.following(at).next().map(|change| change.timestamp()))
     }
 
-    /// The offset at `at`, and since when.
+    /// The offset at `at`, and since when it applies.
     fn behind(&self, at: jiff::Timestamp) -> (Offset, Option<jiff::Timestamp>) {
-        // `preceding` leaves out a change at the very instant.
+        // `preceding` excludes a change at exactly this instant.
         let next = at.checked_add(jiff::SignedDuration::from_secs(1)).unwrap_or(at);
         (self.0.to_offset(at), self.0.preceding(next).next().map(|change| change.timestamp()))
     }
@@ -68,8 +68,8 @@ fn timestamp(local: DateTime, offset: Offset) -> Option<Timestamp> {
 }
 
 impl Schedule {
-    /// The first time after `after` at which this is due. `@every` counts from `after`. None: never, or too far away for
-    /// anybody to wait.
+    /// The first time after `after` at which this is due. `@every` counts from `after`. None: never, or so far away
+    /// that no caller waits for it.
     pub fn next_after(&self, after: Timestamp, zone: &Zone) -> Option<Timestamp> {
         match self {
             Self::Every(span) => Some(after.truncated() + *span),
@@ -94,7 +94,7 @@ impl Calendar {
     fn next_after(&self, after: Timestamp, zone: &Zone) -> Option<Timestamp> {
         let mut from = instant(after + Span::from_seconds(1))?;
         let horizon = instant(after + HORIZON)?;
-        // From one change of the clocks to the next, local time runs as civil time does.
+        // Between two clock changes, local time advances like civil time.
         while from <= horizon {
             let (offset, change) = zone.ahead(from);
             let until = change.map_or(horizon, |change| change.min(horizon));

@@ -1,4 +1,4 @@
-//! Jobs and Pods at random: mostly plausible, sometimes nonsense, always small, so that everything meets everything.
+//! Jobs and Pods at random: mostly plausible, sometimes invalid, always small, so that all combinations occur.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ use tally_core::time::{Span, Timestamp};
 
 use super::Facts;
 
-/// When it is, in all cases: not a whole second, so that truncation shows.
+/// The current time in all cases: not a whole second, so that truncation has an effect.
 pub const NOW: Timestamp = Timestamp::from_millis(1_000_000_250);
-/// Of the Job, with Pods older and newer.
+/// The revision of the Job, with Pods older and newer.
 pub const JOB_AT: u64 = 1_000;
 const JOB: &str = "3b241101-e2bb-4255-8caf-4136c566a962";
 const PODS: u128 = 10;
@@ -52,7 +52,7 @@ fn rarely(chance: f64) -> impl Strategy<Value = bool> {
 
 // ---- by hand ----
 
-/// A Job that wants three successes, one after the other.
+/// A Job that requires three successes, one after the other.
 pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
     let mut spec = JobSpec {
         parallelism: 1,
@@ -249,7 +249,7 @@ fn uncounted() -> impl Strategy<Value = Uncounted> {
     let lists = vec((1..PODS + 4, any::<bool>()), 0..5);
     (lists, rarely(0.15)).prop_map(|(mut uids, nonsense)| {
         if !nonsense {
-            // As the API demands: nobody twice.
+            // As the API requires: no UID twice.
             uids.sort();
             uids.dedup_by_key(|(number, _)| *number);
         }
@@ -311,7 +311,8 @@ pub fn job() -> impl Strategy<Value = JobView> {
     })
 }
 
-/// Makes a status such as a controller could have written: otherwise hardly any Job would be left undecided and sound.
+/// Changes a status into one that a controller could have written: otherwise hardly any Job would be undecided and
+/// valid.
 fn tidy_up(spec: &JobSpec, status: &mut JobStatus) {
     use super::text;
     let limit = spec.index_limit();
@@ -337,7 +338,7 @@ fn tidy_up(spec: &JobSpec, status: &mut JobStatus) {
     }
 }
 
-/// Takes away what would end or hold up the Job: otherwise few would ever replace a Pod.
+/// Removes what would end or delay the Job: otherwise few Jobs would ever replace a Pod.
 fn go_on(spec: &mut JobSpec, status: &mut JobStatus) {
     spec.parallelism += 3;
     spec.completions = spec.completions.map(|completions| completions + 2);
@@ -356,7 +357,7 @@ fn go_on(spec: &mut JobSpec, status: &mut JobStatus) {
 
 // ---- Pods ----
 
-/// What a Pod does in its life; the rest follows from its number.
+/// The generated properties of a Pod; the rest follows from its number.
 #[derive(Clone, Debug)]
 pub struct PodSeed {
     pub phase: Phase,
@@ -410,7 +411,7 @@ prop_compose! {
     }
 }
 
-/// The Pod of that number. Creation times differ, which makes RM-2 decide between any two.
+/// The Pod with that number. Creation times differ, so that RM-2 decides between any two.
 pub fn pod(number: u128, seed: &PodSeed, indexed: bool) -> PodView {
     let name = match seed.attempt {
         Some(attempt) => names().name(seed.index.filter(|_| indexed), attempt),
@@ -451,7 +452,7 @@ pub fn pod(number: u128, seed: &PodSeed, indexed: bool) -> PodView {
     }
 }
 
-/// A Job, its Pods, and how far one sees.
+/// A Job, its Pods, and the revisions up to which they have been observed.
 pub fn facts() -> impl Strategy<Value = Facts> {
     let limits = (
         prop_oneof![1 => 1..4usize, 2 => Just(500)],

@@ -1,4 +1,4 @@
-//! Holding a plan of the ledger against the one expected, where a choice is left open against all that are right.
+//! Compares a plan of the ledger with the expected one or, where the rules leave a choice, with all correct ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tally_core::status_rules;
 
 use super::{Expected, Facts, Write};
 
-/// A ledger that has just been told these facts.
+/// A ledger that has just observed these facts.
 pub fn fresh_ledger<S: Soundness>(facts: &Facts, soundness: S) -> Ledger<S> {
     let mut ledger = Ledger::new(Arc::new(facts.job.clone()), facts.limits, soundness);
     for pod in &facts.pods {
@@ -22,7 +22,7 @@ pub fn fresh_ledger<S: Soundness>(facts: &Facts, soundness: S) -> Ledger<S> {
     ledger
 }
 
-/// As after so many batches of creations that ended well.
+/// Widens the creation window as successful batches of creations do.
 pub fn widen<S: Soundness>(ledger: &mut Ledger<S>, window: usize) {
     for _ in 0..window.ilog2() {
         ledger.name_taken("a name that nobody asked for");
@@ -43,20 +43,20 @@ macro_rules! same {
     };
 }
 
-/// What a ledger that has been at work may know beyond the facts.
+/// What a ledger that has been running may know beyond the facts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// Names that somebody else has.
+    /// Names that are taken by other Pods.
     pub burned_names: bool,
     /// Creations that failed: the next batch is small.
     pub failed_creations: bool,
-    /// Refusals leave alarms behind, which do no harm.
+    /// Refusals leave wake-up times behind, which do no harm.
     pub early_wakes: bool,
 }
 
 pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) -> Result<(), String> {
     same!("gate closed", plan.gate_closed, expected.gate_closed);
-    // With as many releases or removals as there may be, nobody has looked at the others yet.
+    // If releases or removals fill a batch, the other Pods have not been examined yet.
     let too_many = expected.forced.len() > facts.limits.batch;
     let full = plan.releases.len().max(plan.removals.len()) >= facts.limits.batch;
     if !full && !too_many {
@@ -76,7 +76,7 @@ pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) ->
     let removals: BTreeSet<&PodUid> = plan.removals.iter().map(|pod| &pod.uid).collect();
     same!("each removed once", removals.len(), plan.removals.len());
     if too_many || expected.needs_job {
-        // Any of them may be first, and whoever can be judged may wait for those who cannot.
+        // Any of them may be first, and Pods that can be judged may wait for those that cannot.
         if !removals.iter().all(|uid| expected.going.contains(*uid)) || removals.len() > facts.limits.batch {
             return Err(format!("removals {removals:?}, expected of {:?}", expected.going));
         }
@@ -157,7 +157,7 @@ fn check_status(write: Option<&StatusWrite>, expected: Option<&Write>, facts: &F
     Ok(())
 }
 
-/// Whoever was chosen must be due, and as many as there is room for.
+/// Every recorded Pod must be due, and as many are recorded as there is room for.
 fn check_records(lists: &Uncounted, expected: &Write, write: &StatusWrite) -> Result<(), String> {
     let carried = expected.status.uncounted();
     let mut chosen = Vec::new();
@@ -187,7 +187,7 @@ fn check_records(lists: &Uncounted, expected: &Write, write: &StatusWrite) -> Re
     Ok(())
 }
 
-/// I13: the server would take this write.
+/// I13: the server would accept this write.
 pub fn check_rules(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), String> {
     let broken = status_rules::check(spec, old, new);
     if broken.is_empty() {

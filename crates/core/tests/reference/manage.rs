@@ -1,4 +1,4 @@
-//! MANAGE: which Pods go, and which come.
+//! MANAGE: which Pods are removed, and which are created.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ impl<'a> Look<'a> {
         plan.forced = self.victims(0).into_iter().map(|pod| pod.uid.clone()).collect();
         let victims = self.victims((active - wanted).max(0) as usize);
         if !victims.is_empty() {
-            // Those that cannot be judged yet hold nobody up.
+            // Pods that cannot be judged yet do not delay the others.
             let (judged, unjudged): (Vec<_>, Vec<_>) = victims.into_iter().partition(|pod| self.may_judge(pod));
             plan.needs_job = !unjudged.is_empty();
             plan.going = judged.iter().map(|pod| pod.uid.clone()).collect();
@@ -44,7 +44,7 @@ impl<'a> Look<'a> {
             return;
         }
         if self.pods().any(|pod| !self.may_judge(pod)) {
-            plan.needs_job = true; // Perhaps the Job has finished since (S04).
+            plan.needs_job = true; // The Job may have finished since (S04).
             return;
         }
         let room = (missing as usize).min(self.facts.window).min(limits.batch);
@@ -55,7 +55,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// RM-1, in the order in which they go.
+    /// RM-1, in the order of removal.
     fn victims(&self, at_least: usize) -> Vec<&'a PodView> {
         let mut rest: Vec<&PodView> = self.pods().filter(|pod| self.active(pod)).collect();
         rest.sort_by_key(|pod| removal_order(pod));
@@ -72,17 +72,17 @@ impl<'a> Look<'a> {
         victims
     }
 
-    /// The Job as we see it is at least as new as the Pod, so that what it says of the Pod holds.
+    /// Our view of the Job is at least as new as the Pod, so that it may decide about the Pod.
     pub(super) fn may_judge(&self, pod: &PodView) -> bool {
         pod.revision <= self.facts.job.revision.max(self.facts.jobs_at)
     }
 
-    /// BACKOFF-3 over all Pods there are, so that a restart changes nothing (DEFECT-13).
+    /// BACKOFF-3 over all existing Pods, so that a restart changes nothing (DEFECT-13).
     fn retry_at(&self) -> Option<Timestamp> {
         let (successes, mut failures): (Vec<_>, Vec<_>) =
             endings(self.facts).into_iter().partition(|ending| ending.outcome == Outcome::Succeeded);
         if let Some(success) = successes.iter().map(|ending| ending.at).max() {
-            // Within one second a Pod that was not there before is the later one.
+            // Within one second, a Pod that was created in that second is the later one.
             failures.retain(|ending| (ending.at, ending.created_at >= success) > (success, false));
         }
         Some(failures.iter().map(|ending| ending.at).max()? + delay(failures.len()))
@@ -93,7 +93,7 @@ impl<'a> Look<'a> {
         (pod.tracked || !pod.deleting()) && !self.misfit(pod)
     }
 
-    /// IDX-4, but an index in back-off stands aside instead of holding up the others (DEFECT-4).
+    /// IDX-4, but an index in back-off is skipped instead of delaying the others (DEFECT-4).
     fn create_indexes(&self, room: usize, plan: &mut Expected) {
         let Facts { job, now, .. } = self.facts;
         let names = PodNames::new(&job.uid, &job.name);
@@ -131,8 +131,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Names begin after all that there have been, so that two leaders with the same view mean the same Pods: those that are
-    /// there, and as many more as were counted and are there no longer.
+    /// Names start after all that have been used, so that two leaders with the same view choose the same names: used
+    /// are those of existing Pods, and as many more as Pods were counted and no longer exist.
     fn create_any(&self, room: usize, plan: &mut Expected) {
         let Facts { job, .. } = self.facts;
         let names = PodNames::new(&job.uid, &job.name);

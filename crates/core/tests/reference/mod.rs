@@ -1,8 +1,8 @@
-//! What Tally must plan for one Job, worked out from nothing: an executable summary of the rules, by their ids.
+//! What Tally must plan for one Job, computed from scratch: an executable summary of the rules, by their ids.
 //!
-//! No files, no counters, no memory. Every question is answered by looking at every Pod again, so that each rule can
-//! be read on its own beside `docs/spec`. The ledger answers the same questions from what it has kept; the tests
-//! hold the two equal. Only the names of Pods and the types of the API are shared with it.
+//! No secondary indexes, no counters, no memory. Every question is answered by examining every Pod again, so that each
+//! rule can be read on its own beside `docs/spec`. The ledger answers the same questions from the state it keeps; the
+//! tests hold the two equal. Only the names of Pods and the types of the API are shared with it.
 
 pub mod arbitrary;
 pub mod compare;
@@ -33,11 +33,11 @@ pub struct Facts {
     pub pods: Vec<PodView>,
     pub now: Timestamp,
     pub limits: Limits,
-    /// How many Pods the next batch may create: 1, then twice as many after each batch that ended well (CONST-5).
+    /// How many Pods the next batch may create: 1, then twice as many after each batch that succeeded (CONST-5).
     pub window: usize,
-    /// How far the Pods have been observed: the gate.
+    /// The revision up to which the Pods have been observed: the gate.
     pub pods_at: Revision,
-    /// How far the Jobs have been observed: the gate, the other way round.
+    /// The revision up to which the Jobs have been observed: the gate in the other direction.
     pub jobs_at: Revision,
 }
 
@@ -79,21 +79,22 @@ pub fn line(pod: &PodView) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
     pub gate_closed: bool,
-    /// A Pod that is to be removed is newer than the Job as we see it.
+    /// A Pod that must be removed is newer than our view of the Job.
     pub needs_job: bool,
-    /// And so are these, which would be let go for their index.
+    /// Pods that would be released because of their index, and are newer than our view of the Job.
     pub unjudged: BTreeSet<PodUid>,
     pub status: Option<Write>,
-    /// Pods that may lose their finalizer, unless they are deleted or removed at the same time. More than `limits.batch`
-    /// of them wait their turn, in any order.
+    /// Pods that may lose their finalizer, unless they are deleted or removed at the same time. If there are more than
+    /// `limits.batch` of them, the others wait, in any order.
     pub releases: BTreeMap<PodUid, Release>,
-    /// Pods that end with the Job, likewise so many at a time (DEFECT-12).
+    /// Pods that end with the Job, also limited to a batch at a time (DEFECT-12).
     pub deletions: BTreeSet<PodUid>,
     /// Pods that are not wanted, the first `limits.batch` of them.
     pub removals: Vec<PodUid>,
-    /// All of them that the Job as we see it may judge.
+    /// All of them about which our view of the Job may decide.
     pub going: BTreeSet<PodUid>,
-    /// RM-3: who has to go whatever is wanted. More than fit into a batch go in any order, and before all others.
+    /// RM-3: Pods that must be removed whatever number is wanted. If they exceed a batch, they are removed in any
+    /// order, and before all others.
     pub forced: BTreeSet<PodUid>,
     pub creations: Vec<NewPod>,
     pub wake_at: Option<Timestamp>,
@@ -101,20 +102,20 @@ pub struct Expected {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Counted nowhere because the failure policy says Ignore (METRIC-7).
+    /// Not counted because the failure policy says Ignore (METRIC-7).
     pub ignored: bool,
-    /// Let go uncounted for its index: only as it was at this revision.
+    /// Released uncounted: conditional on this revision.
     pub revision: Option<Revision>,
 }
 
-/// The next status, but for who is recorded: that is any `room` of those who are due.
+/// The next status, except for the Pods to record: those are any `room` of the Pods that are due.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Its uncounted lists hold what is carried over from the stored ones.
+    /// Its uncounted lists contain what is carried over from the stored ones.
     pub status: JobStatus,
     pub due: Vec<Due>,
     pub room: usize,
-    /// Several Pods may have a FailJob verdict; any one of them may give the message.
+    /// Several Pods may have a FailJob verdict; the message may come from any of them.
     pub messages: BTreeSet<String>,
 }
 
@@ -140,9 +141,9 @@ enum Fate {
     Untracked,
     /// The Pod has not ended, or is kept for its replacement.
     Stays,
-    /// The outcome goes into the uncounted lists first (TRACK-2 step 1).
+    /// The outcome must be in the uncounted lists first (TRACK-2 step 1).
     Record(Outcome),
-    /// The index goes into `completedIndexes` first.
+    /// The index must be in `completedIndexes` first.
     RecordIndex,
     /// Nothing, or nothing more, to record.
     Release,
@@ -153,7 +154,7 @@ pub fn plan(facts: &Facts) -> Expected {
     let look = Look::at(facts);
     let unknown_mode = matches!(facts.job.spec.completion_mode, CompletionMode::Unknown(_));
     if facts.job.status.is_finished() || (unknown_mode && facts.job.deleting) {
-        // SYNC-6, but leftovers are let go (S10, S12), also of a Job that nobody knows how to count for.
+        // SYNC-6, but remaining Pods are released (S10, S12), also those of a Job whose completion mode is unknown.
         let all = look.pods().filter(|pod| pod.tracked);
         let release = |pod: &PodView| (pod.uid.clone(), Release { revision: Some(pod.revision), ..look.release(pod) });
         plan.releases = all.map(release).collect();
@@ -169,7 +170,7 @@ pub fn plan(facts: &Facts) -> Expected {
     let decision = look.decide(&mut plan);
     match &decision {
         Some(decision) if decision.stored => plan.deletions = look.deletions(),
-        Some(_) => {}                    // It acts once it is stored.
+        Some(_) => {}                    // It takes effect once it is stored.
         None if facts.job.deleting => {} // MANAGE-12
         None => look.manage(&mut plan),
     }
@@ -185,7 +186,7 @@ pub fn plan(facts: &Facts) -> Expected {
     plan
 }
 
-/// The ends of Pods that say how soon to try again.
+/// The ends of Pods that determine the back-off.
 pub fn endings(facts: &Facts) -> BTreeSet<Ending> {
     let look = Look::of(facts);
     let ended = |pod: &&PodView| pod.phase == Phase::Succeeded || look.has_failed(pod);
@@ -206,7 +207,7 @@ pub struct Ending {
     created_at: Timestamp,
 }
 
-/// CONST-2, BACKOFF-4: the wait after that many failures in a row.
+/// CONST-2, BACKOFF-4: the delay after that many consecutive failures.
 pub fn delay(failures: usize) -> Span {
     let mut seconds = if failures == 0 { 0 } else { 10 };
     for _ in 1..failures.min(100) {
@@ -219,31 +220,31 @@ fn earliest(one: &mut Option<Timestamp>, other: Timestamp) {
     *one = Some(one.map_or(other, |one| one.min(other)));
 }
 
-/// Nobody is listed twice (STATUSVAL-2); the first word counts.
+/// No UID is listed twice (STATUSVAL-2); the first entry counts.
 fn listed_once(lists: &Uncounted) -> Uncounted {
     let mut seen = BTreeSet::new();
     let mut once = |uids: &[PodUid]| uids.iter().filter(|uid| seen.insert((*uid).clone())).cloned().collect();
     Uncounted { succeeded: once(&lists.succeeded), failed: once(&lists.failed) }
 }
 
-/// A counter as the API can hold it.
+/// A counter within the range of the API.
 fn counter(value: i64) -> i32 {
     value.clamp(0, i32::MAX.into()) as i32
 }
 
-/// The facts, and the few sets that many rules ask for.
+/// The facts, and the few sets that many rules use.
 struct Look<'a> {
     facts: &'a Facts,
-    /// IDX-1: stored, and now.
+    /// IDX-1: already stored, and new.
     completed: BTreeSet<CompletionIndex>,
     newly_completed: BTreeSet<CompletionIndex>,
-    /// BLPI-2: stored, and now. Disjoint from the completed ones (BLPI-9).
+    /// BLPI-2: already stored, and new. Disjoint from the completed ones (BLPI-9).
     failed: BTreeSet<CompletionIndex>,
     newly_failed: BTreeSet<CompletionIndex>,
 }
 
 impl<'a> Look<'a> {
-    /// The facts alone, for rules that ask for no set.
+    /// The facts alone, for rules that use no set.
     fn of(facts: &'a Facts) -> Self {
         let empty = BTreeSet::new;
         Self { facts, completed: empty(), newly_completed: empty(), failed: empty(), newly_failed: empty() }
@@ -255,11 +256,11 @@ impl<'a> Look<'a> {
         let status = &facts.job.status;
         let mut look = Self::of(facts);
         look.completed = text::read(&status.completed_indexes, limit);
-        // Where no index has a limit none fails, whatever is stored.
+        // If indexes have no limit, none fails, whatever is stored.
         let failed = status.failed_indexes.as_deref().filter(|_| look.index_budget().is_some());
         look.failed = text::read(failed.unwrap_or(""), limit);
         look.failed.retain(|index| !look.completed.contains(index));
-        // A stored verdict on an index stands; of two in one pass success wins (BLPI-9).
+        // A stored verdict on an index stands; of two in one pass success takes precedence (BLPI-9).
         let open = |index: &CompletionIndex| !look.completed.contains(index) && !look.failed.contains(index);
         let news = |says: &dyn Fn(&PodView) -> bool| -> BTreeSet<CompletionIndex> {
             let pods = look.pods().filter(|pod| look.unaccounted(pod) && says(pod));
@@ -297,7 +298,7 @@ impl<'a> Look<'a> {
         pod.phase == Phase::Failed || (!self.failed_only() && pod.deleting() && pod.phase != Phase::Succeeded)
     }
 
-    /// IDX-3, and within range.
+    /// IDX-3, and in range.
     fn index(&self, pod: &PodView) -> Option<CompletionIndex> {
         let spec = &self.facts.job.spec;
         pod.index.filter(|index| spec.is_indexed() && *index < spec.index_limit())
@@ -307,13 +308,13 @@ impl<'a> Look<'a> {
         self.facts.job.spec.is_indexed() && self.index(pod).is_none()
     }
 
-    /// In a stored list of uncounted Pods, whatever it shows by now: the first word counts (S18, S19).
+    /// In a stored list of uncounted Pods, whatever the Pod shows now: the first classification stands (S18, S19).
     fn recorded(&self, pod: &PodView) -> bool {
         let lists = self.facts.job.status.uncounted();
         lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid)
     }
 
-    /// COUNT-2: may still say something that nobody has written down.
+    /// COUNT-2: may still have a result that is not recorded.
     fn unaccounted(&self, pod: &PodView) -> bool {
         pod.tracked && !self.recorded(pod)
     }
@@ -327,12 +328,12 @@ impl<'a> Look<'a> {
         self.verdict(pod).is_some_and(|verdict| verdict.action == FailureAction::Ignore)
     }
 
-    /// A finish in the future is as good as one now (DEFECT-25).
+    /// A finish time in the future counts as now (DEFECT-25).
     fn finished_at(&self, pod: &PodView) -> Timestamp {
         pod.finished_at.min(self.facts.now)
     }
 
-    /// SUCC-4: ended because the Job has what it wants, which is no failure.
+    /// SUCC-4: ended because the Job has succeeded, which is not a failure.
     fn ended_by_success(&self, pod: &PodView) -> bool {
         self.facts.job.status.is_true(condition::SUCCESS_CRITERIA_MET) && pod.deleting()
     }
@@ -362,7 +363,7 @@ impl<'a> Look<'a> {
         spec.backoff_limit_per_index.filter(|_| spec.is_indexed())
     }
 
-    /// TRACK-5, TRACK-6, TRACK-7. Running Pods have failed with their Job only once that decision is stored (PFP-8).
+    /// TRACK-5, TRACK-6, TRACK-7. Running Pods fail with their Job only once that decision is stored (PFP-8).
     fn fate(&self, pod: &PodView) -> Fate {
         let status = &self.facts.job.status;
         let failing = status.is_true(condition::FAILURE_TARGET) && !status.is_true(condition::SUCCESS_CRITERIA_MET);
@@ -370,7 +371,7 @@ impl<'a> Look<'a> {
             return Fate::Untracked;
         }
         if self.recorded(pod) {
-            // Somebody may have put a Pod there that has not ended.
+            // Another writer may have listed a Pod that has not ended.
             return if self.active(pod) { Fate::Stays } else { Fate::Release };
         }
         if pod.phase == Phase::Succeeded {
@@ -384,7 +385,7 @@ impl<'a> Look<'a> {
         if self.ended_by_success(pod) {
             return Fate::Release;
         }
-        // TRACK-8: whoever is ended by the failure of the Job has failed.
+        // TRACK-8: a Pod that the failure of the Job ends has failed.
         if self.has_failed(pod) || (failing && pod.deleting()) {
             return if self.is_kept(pod) {
                 Fate::Stays
@@ -397,7 +398,7 @@ impl<'a> Look<'a> {
         if self.facts.job.deleting { Fate::Release } else { Fate::Stays } // DEL-1
     }
 
-    /// BLPI-3: the failed Pod of which the replacement of an index takes its counts. Ties go to the higher UID.
+    /// BLPI-3: the failed Pod from which the replacement of an index takes its counts. Ties go to the higher UID.
     fn kept(&self, index: CompletionIndex) -> Option<&'a PodView> {
         let job = &self.facts.job;
         let decided =
@@ -454,7 +455,7 @@ impl<'a> Look<'a> {
 
     // ---- FIN ----
 
-    /// FIN-1, cases 1 to 8; a policy comes before the number of completions (SUCC-5).
+    /// FIN-1, cases 1 to 8; a policy takes precedence over the number of completions (SUCC-5).
     fn decide(&self, plan: &mut Expected) -> Option<Decision> {
         let Facts { job, now, .. } = self.facts;
         let (spec, status) = (&job.spec, &job.status);
@@ -467,7 +468,7 @@ impl<'a> Look<'a> {
                 return Some(Decision { success, reason, message, stored: true });
             }
         }
-        // PFP-6: a Pod without the finalizer was removed on purpose and fails nobody (DEFECT-5).
+        // PFP-6: a Pod without the finalizer was removed on purpose and does not fail the Job (DEFECT-5).
         if let Some(message) = self.fail_job_messages().first() {
             return failure("PodFailurePolicy", message);
         }
@@ -475,7 +476,7 @@ impl<'a> Look<'a> {
             return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit");
         }
         if let (Some(seconds), false) = (spec.active_deadline_seconds, spec.suspend) {
-            // SYNC-14 comes first: every Job that may run has a start.
+            // SYNC-14 comes first: every Job that may run has a startTime.
             let ends_at = status.start_time.unwrap_or(*now) + Span::from_seconds(seconds);
             if *now >= ends_at {
                 return failure("DeadlineExceeded", "Job was active longer than specified deadline");
@@ -515,7 +516,7 @@ impl<'a> Look<'a> {
         spec.restart_policy_on_failure && restarts > 0 && restarts >= limit
     }
 
-    /// FIN-1 case 9, FIN-5. A Pod on its way into being is a Pod (S09).
+    /// FIN-1 case 9, FIN-5. A Pod that is being created counts as a Pod (S09).
     fn completions_reached(&self, plan: &Expected) -> Option<Decision> {
         let enough = match self.facts.job.spec.completions {
             None => self.succeeded() > 0,
@@ -545,14 +546,14 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The one write that tallies, records and tells the live counts, if there is anything to tell.
+    /// The single write that tallies, records and reports the live counts, if there is anything to report.
     fn write(&self, plan: &mut Expected, decision: Option<&Decision>) {
         let Facts { job, now, limits, .. } = self.facts;
         let old = &job.status;
         let mut status = old.clone();
         let at = now.truncated();
 
-        // TRACK-4: whoever no longer has the finalizer moves from the lists into the counters.
+        // TRACK-4: Pods that no longer have the finalizer move from the lists into the counters.
         let held = |uid: &&PodUid| self.pods().any(|pod| pod.uid == **uid && (pod.tracked || self.active(pod)));
         let carry = |uids: &[PodUid]| -> Vec<PodUid> { uids.iter().filter(held).cloned().collect() };
         let stored = &listed_once(old.uncounted());
@@ -581,7 +582,7 @@ impl<'a> Look<'a> {
         let nothing_uncounted = lists.is_empty() && due.is_empty();
         status.uncounted_terminated_pods = Some(lists);
 
-        // SYNC-18, from one and the same set of Pods (DEFECT-2).
+        // SYNC-18, from the same set of Pods (DEFECT-2).
         status.active = counter(self.count(|pod| self.active(pod)));
         status.ready = Some(counter(self.count(|pod| self.active(pod) && pod.ready)));
         status.terminating = Some(counter(self.count(|pod| self.terminating(pod))));
@@ -589,7 +590,7 @@ impl<'a> Look<'a> {
         if status.start_time.is_none() && !job.spec.suspend {
             status.start_time = Some(at); // SYNC-14
         }
-        // SUSP-8: not before those that run have been removed.
+        // SUSP-8: not before the running Pods have been removed.
         let removes = plan.needs_job || !plan.removals.is_empty();
         match decision {
             None if job.spec.suspend && removes => {}
@@ -603,10 +604,11 @@ impl<'a> Look<'a> {
             }
         }
 
-        // What is more than live counts is written at once.
+        // Changes other than live counts are written at once.
         let mut quiet = old.clone();
         (quiet.active, quiet.ready, quiet.terminating) = (status.active, status.ready, status.terminating);
-        // A counter below zero, or a UID listed twice, is mended by the way; successes of an Indexed Job at once.
+        // A negative counter, or a UID listed twice, is repaired with another write; the successes of an Indexed Job at
+        // once.
         quiet.failed = quiet.failed.max(0);
         quiet.succeeded = if indexed { quiet.succeeded } else { quiet.succeeded.max(0) };
         quiet.start_time = status.start_time;
@@ -616,7 +618,7 @@ impl<'a> Look<'a> {
             || old.uncounted_terminated_pods.is_none()
             || (old.start_time.is_none() && !job.spec.suspend);
         if !urgent && live && !plan.creations.is_empty() {
-            // The counts will change as soon as the creations are answered.
+            // The counts will change as soon as the creations have their responses.
             earliest(&mut plan.wake_at, *now + Span::from_seconds(1));
         } else if urgent || live {
             let decided_now = decision.is_some_and(|decision| !decision.stored);
@@ -625,7 +627,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// SUSP-4, SUSP-5. A condition that is neither True nor False is no suspension to come back from.
+    /// SUSP-4, SUSP-5. A condition that is neither True nor False is not a suspension that can be resumed.
     fn suspend_or_resume(&self, status: &mut JobStatus, at: Timestamp) {
         let suspend = self.facts.job.spec.suspend;
         let was_suspended = status.is_true(condition::SUSPENDED);
@@ -642,7 +644,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// FIN-6, FIN-7. No Job ends before it starts, whatever the clock does (H4).
+    /// FIN-6, FIN-7. A Job does not end before it starts, even if the clock steps back (H4).
     fn enact(&self, decision: &Decision, ends: bool, status: &mut JobStatus, at: Timestamp) {
         let at = status.start_time.map_or(at, |started_at| started_at.max(at));
         let (interim, end) = match decision.success {
@@ -650,7 +652,7 @@ impl<'a> Look<'a> {
             false => (condition::FAILURE_TARGET, condition::FAILED),
         };
         if !decision.stored {
-            // Beside a False one, which is somebody's remark (FIN-6).
+            // Next to a False one, which belongs to another writer (FIN-6).
             status.conditions.push(condition_of(interim, "True", &decision.reason, &decision.message, at));
         }
         if !ends {
@@ -667,7 +669,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// RM-2, and before it: a Pod without the finalizer goes first, for somebody has begun to remove it (H2).
+/// RM-2, and before it: a Pod without the finalizer is removed first, because its removal has begun (H2).
 pub fn removal_order(pod: &PodView) -> impl Ord + use<> {
     let phase = match pod.phase {
         Phase::Pending => 0,
@@ -698,7 +700,7 @@ fn condition_of(kind: &str, value: &str, reason: &str, message: &str, at: Timest
     }
 }
 
-/// FIN-8, for the conditions of which there is one. Says whether anything changed.
+/// FIN-8, for conditions that occur once. Returns whether anything changed.
 fn set_condition(status: &mut JobStatus, kind: &str, value: &str, reason: &str, message: &str, at: Timestamp) -> bool {
     let fresh = condition_of(kind, value, reason, message, at);
     let Some(place) = status.conditions.iter().position(|known| known.kind == kind) else {

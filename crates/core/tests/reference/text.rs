@@ -1,4 +1,4 @@
-//! Lists of indexes as text, with sets of plain numbers.
+//! Lists of indexes as text, implemented with sets of plain numbers.
 
 use std::collections::BTreeSet;
 

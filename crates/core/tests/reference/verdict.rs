@@ -1,4 +1,4 @@
-//! The two policies, word by word.
+//! The two policies, implemented literally.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::text;
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub action: FailureAction,
-    /// Of FailJob (PFP-5).
+    /// Only for FailJob (PFP-5).
     pub message: Option<String>,
 }
 

@@ -1,8 +1,8 @@
-//! A Job's life at random: what happens to it and to its Pods, what its ledger hears of that, and when.
+//! The life of a Job at random: what happens to it and to its Pods, what its ledger observes of that, and when.
 //!
-//! The world keeps the store's truth and, beside it, what the ledger must know by now: the newest view of each Pod that
-//! it was shown. From that a fresh ledger is built at the end and asked for its plan. Comparing plans uses up the ledger,
-//! so each case compares once, after a random number of events.
+//! The world keeps the true state of the store and, beside it, what the ledger must know: the newest version of each
+//! Pod that it was shown. From that the expected plan is computed at the end. Comparing plans consumes the ledger, so
+//! each case compares once, after a random number of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::arbitrary::{self, NOW, PodSeed};
 use super::compare::{self, Memory, check_rules};
 use super::{Ending, Facts, endings, text};
 
-/// What the ledger is told of a change.
+/// When the ledger observes a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     AtOnce,
@@ -36,11 +36,11 @@ pub enum Told {
 pub enum Step {
     Appear(PodSeed, Told),
     Change(usize, Change, Told),
-    /// The stream, or an answer, says that the Pod is gone.
+    /// The Pod is gone, as the stream or a response will show.
     Vanish(usize, Told),
-    /// The newest version of a Pod, or that it is gone.
+    /// Shows the newest version of a Pod, or that it is gone.
     Show(usize),
-    /// Some version of a Pod, most likely an old one.
+    /// Shows some version of a Pod, most likely an old one.
     ShowAgain(usize),
     Edit(Edit, Told),
     ShowJob,
@@ -57,7 +57,7 @@ pub enum Change {
     Schedule,
     Delete,
     Disrupt,
-    /// Somebody else takes the finalizer.
+    /// Another writer removes the finalizer.
     Strip,
 }
 
@@ -79,13 +79,13 @@ pub enum Edit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     Done,
-    /// Done, and the stream is faster than the answer.
+    /// Done, and the stream is faster than the response.
     DoneStreamFirst,
-    /// Done, but the answer is lost.
+    /// Done, but the response is lost.
     Lost,
     /// Not done.
     Refused,
-    /// The name belongs to somebody else.
+    /// The name is taken by another Pod.
     Taken,
 }
 
@@ -145,7 +145,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// A request that has not been answered.
+/// A request without a response yet.
 #[derive(Clone, Debug)]
 enum Flight {
     Status(Box<StatusWrite>),
@@ -173,22 +173,22 @@ pub struct World {
     pods: BTreeMap<PodUid, PodView>,
     versions: Vec<PodView>,
     numbers: u128,
-    // What the ledger has asked for, and what it knows.
+    // What the ledger has requested, and what it knows.
     pub ledger: Ledger,
     limits: Limits,
     flights: Vec<Flight>,
     unsettled_creations: BTreeMap<CompactString, NewPod>,
     known: BTreeMap<PodUid, PodView>,
-    /// Something was refused, and nothing heard of the Pod since.
+    /// A request was refused, and no newer version of the Pod has been observed since.
     refused: BTreeSet<PodUid>,
-    /// Gone by an answer; the stream has yet to say so.
+    /// Gone according to a response; the stream has yet to show it.
     buried: BTreeSet<PodUid>,
-    /// Gone by the stream, which never speaks of them again.
+    /// Gone according to the stream, which never shows them again.
     forgotten: BTreeSet<PodUid>,
-    // What the ledger may remember although no fresh one could know it.
-    /// Ends that fed the back-off.
+    // What the ledger may remember although a fresh one could not know it.
+    /// Ends of Pods that affected the back-off.
     endings: BTreeSet<Ending>,
-    /// Seen Succeeded, and not recorded, while their index was complete.
+    /// Observed as Succeeded, and not recorded, while their index was complete.
     booked: BTreeSet<PodUid>,
     pub memory: Memory,
 }
@@ -232,13 +232,13 @@ impl World {
         }
     }
 
-    /// Whether the ledger has no other reason to wait than what its Pods show.
+    /// Whether the ledger has no reason to wait other than what its Pods show.
     pub fn waits_are_derivable(&self) -> bool {
         self.refused.is_empty() && !self.memory.failed_creations && endings(&self.facts(self.now)) == self.endings
     }
 
-    /// Whether each success that the ledger takes for booked still is what it was. If not (the Pod flipped, the index was
-    /// dropped by a scale-down) only memory tells, and a fresh ledger would count the Pod anew.
+    /// Whether each success that the ledger considers booked is still as it was. If not (the Pod's phase changed, or a
+    /// scale-down dropped the index), only memory contains it, and a fresh ledger would count the Pod again.
     pub fn bookings_are_derivable(&self) -> bool {
         let status = &self.ledger.job().status;
         let completed = text::read(&status.completed_indexes, self.ledger.job().spec.index_limit());
@@ -310,11 +310,11 @@ impl World {
         Ok(())
     }
 
-    /// Answers everything, so that nothing is in flight: the last write did not happen, the Pods asked for exist.
+    /// Responds to everything, so that nothing is in flight: the last write did not happen, the requested Pods exist.
     pub fn settle(&mut self) {
         self.ledger.status_unwritten();
         for flight in std::mem::take(&mut self.flights) {
-            // Pods of which nothing was asked are left alone: an answer would file them anew.
+            // Pods without a request are left alone: a response would index them again.
             if let Some(uid) = flight.pod() {
                 self.ledger.pod_answered(uid);
             }
@@ -361,7 +361,7 @@ impl World {
         pod
     }
 
-    /// A name is free again once its Pod is gone, and the stream tells the two in this order.
+    /// A name is free again once its Pod is gone, and the stream shows the two events in this order.
     fn bury_namesakes(&mut self, pod: &PodView) {
         let namesakes = self.known.values().filter(|known| known.name == pod.name && known.uid != pod.uid);
         for uid in namesakes.map(|known| known.uid.clone()).collect::<Vec<_>>() {
@@ -428,7 +428,7 @@ impl World {
         self.job.revision = Revision(self.revision);
     }
 
-    // ---- what the ledger hears ----
+    // ---- what the ledger observes ----
 
     fn show(&mut self, pod: &PodView) {
         if self.forgotten.contains(&pod.uid) {
@@ -458,7 +458,7 @@ impl World {
         self.forgotten.insert(uid.clone());
     }
 
-    /// An answer says so.
+    /// A response shows it.
     fn show_vanished(&mut self, uid: &PodUid) {
         self.ledger.pod_vanished(uid);
         self.refused.remove(uid);
@@ -467,7 +467,7 @@ impl World {
         }
     }
 
-    // ---- what the ledger asks for ----
+    // ---- what the ledger requests ----
 
     fn plan(&mut self) -> Result<(), String> {
         let facts = self.facts(self.now);
@@ -567,7 +567,7 @@ impl World {
             return;
         }
         let pod = self.store(pod, Told::NotYet);
-        // Only of a Pod that the ledger still knows is an answer believed.
+        // A response is applied only to a Pod that the ledger still knows.
         if self.known.contains_key(uid) {
             self.show(&pod);
         }
@@ -613,7 +613,7 @@ impl World {
             pod.scheduled = true;
             self.store(pod, Told::AtOnce);
         }
-        // Already come and gone, by the stream? Then the answer is old news.
+        // If the stream has already shown the Pod and its deletion, the response is outdated.
         let gone = self.forgotten.contains(&made.uid);
         self.ledger.created(&made, Revision(if gone { u64::MAX } else { 0 }), self.now);
         self.unsettled_creations.remove(&made.name);

@@ -1,7 +1,7 @@
 //! The contract in `docs/spec` and everything that cites it: each cited rule is defined, once, and each rule of a
 //! contract chapter has a test, or a reason why not.
 //!
-//! This reads files of the whole repository. It lives here because this crate is the quickest to build.
+//! This reads files of the whole repository. It is in this crate because this crate is the quickest to build.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use citations::Citation;
 use repository::{File, files};
 
-/// Names of others that look like ids: encodings, standards, proposals.
+/// Prefixes that look like ids but are not ours: encodings, standards, proposals.
 const FOREIGN: [&str; 4] = ["DNS", "KEP", "SSH", "UTF"];
 
 fn spec() -> pages::Spec {

@@ -109,7 +109,7 @@ fn chapters(index: &str) -> Vec<Chapter> {
     index.lines().filter_map(row).collect()
 }
 
-/// The items `- [ID](page.md#ID): reason`; the reason may go on in further lines. Err: an item without id or reason.
+/// The items `- [ID](page.md#ID): reason`; the reason may continue on further lines. Err: an item without id or reason.
 fn untested(text: &str) -> Result<BTreeMap<String, String>, &str> {
     let item = |line: &str| {
         let (id, rest) = line.strip_prefix("- [")?.split_once("](")?;
@@ -120,7 +120,7 @@ fn untested(text: &str) -> Result<BTreeMap<String, String>, &str> {
     text.lines().filter(|line| line.starts_with("- ")).map(|line| item(line).ok_or(line)).collect()
 }
 
-/// Links to other pages of the folder, and where in them.
+/// Links to other pages of the folder, and their anchors.
 pub fn links(text: &str) -> Vec<(&str, Option<&str>)> {
     let targets =
         text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split_once(')').map(|(target, _)| target));
@@ -128,7 +128,7 @@ pub fn links(text: &str) -> Vec<(&str, Option<&str>)> {
     targets.map(|target| target.split_once('#').map_or((target, None), |(page, anchor)| (page, Some(anchor)))).collect()
 }
 
-/// The ids in the first column of tables: `| S01 | ...`. Err: one that is there twice.
+/// The ids in the first column of tables: `| S01 | ...`. Err: an id that occurs twice.
 pub fn rows(text: &str) -> Result<BTreeSet<String>, String> {
     let mut rows = BTreeSet::new();
     for line in text.lines() {

@@ -8,7 +8,7 @@ pub struct Recording {
     /// `folder/name`.
     pub name: String,
     pub rules: Vec<String>,
-    /// Whether Tally has to answer the same.
+    /// Whether Tally must give the same responses.
     pub is_held_to: bool,
 }
 
@@ -27,7 +27,7 @@ fn recording(folder: &str, line: &str, known: &str) -> Recording {
     let name = format!("{folder}/{}", case["name"].as_str().unwrap_or_default());
     let rules = case["rules"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
     let differs = known.lines().any(|line| line.split_once(": ").is_some_and(|(case, _)| case == name));
-    // Server-side apply, managedFields and OpenAPI are not there yet (`crates/tally/tests/golden/corpus.rs`).
+    // Server-side apply, managedFields and OpenAPI are not implemented yet (`crates/tally/tests/golden/corpus.rs`).
     let mut steps = case["steps"].as_array().into_iter().flatten();
     let not_yet = ["/ssa-", "/managedfields-", "/discovery-openapi-"].iter().any(|part| name.contains(part))
         || steps.any(|step| step["managedFields"] == true)

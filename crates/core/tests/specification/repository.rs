@@ -23,7 +23,7 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// The part of a file of Rust that is tests: all of it, or what follows the beginning of its module of tests.
+    /// The part of a Rust file that contains tests: all of it, or everything from the start of its test module.
     pub fn tests(&self) -> &str {
         let is_tests =
             self.path.contains("/tests/") || self.path.ends_with("/tests.rs") || self.path.starts_with("fuzz/");
@@ -50,7 +50,7 @@ pub fn file(path: &str) -> Option<File> {
     Some(File { path: path.to_owned(), text })
 }
 
-/// Every text in a folder and in those below it. What is built, and what was found by fuzzing, is left out.
+/// Every text file in a folder and its subfolders. Build output and the results of fuzzing are left out.
 pub fn files(folder: &str) -> Vec<File> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -1,5 +1,5 @@
-//! A cluster in one thread: controllers on the real registry, with a store in memory and a clock that moves only when
-//! told to. What controllers ask for is carried out at once.
+//! A cluster in one thread: controllers on the real registry, with a store in memory and a clock that advances only on
+//! request. Requests of controllers are carried out at once.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;
@@ -14,18 +14,18 @@ use tally_api::options::WatchOptions;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 use tally_embedded::{perform, resource};
-use tally_registry::{Registry, Target, WatchEvent, WatchStream, World};
+use tally_registry::{Registry, Target, WatchEvent, WatchStream, Env};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_store::{Options, Store};
 
-/// Rounds of inputs in which nothing comes to rest mean a controller that talks to itself.
+/// More rounds of input than this mean that a controller triggers itself.
 const MOST_ROUNDS: usize = 100_000;
 
 pub fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("the memory store never waits")
 }
 
-/// Every kind whose objects are kept, without Events.
+/// Every kind whose objects are stored, without Events.
 pub fn kinds() -> Vec<Kind> {
     let kept = catalog::resources().iter().filter(|row| !catalog::is_virtual(row) && row.kind != "Event");
     kept.map(|row| Kind::new(row.group, row.version, row.kind, row.plural, row.namespaced)).collect()
@@ -37,7 +37,7 @@ struct Counted {
     drawn: AtomicU32,
 }
 
-impl World for Counted {
+impl Env for Counted {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.millis.load(Ordering::Relaxed))
     }
@@ -60,7 +60,7 @@ struct Running {
 struct Followed {
     stream: Stream,
     watch: WatchStream,
-    /// The state it began with has been told in full.
+    /// The initial state has been delivered completely.
     complete: bool,
 }
 
@@ -70,9 +70,9 @@ pub struct Cluster {
     pub registry: Registry,
     millis: Arc<AtomicI64>,
     controllers: Vec<Running>,
-    /// Streams of these kinds stand still: their controllers do not learn what happens.
+    /// Streams of these kinds are paused: their controllers observe no changes.
     pub held: BTreeSet<Kind>,
-    /// Answers a request in the registry's place, where it returns something.
+    /// Responds to a request instead of the registry, if it returns something.
     pub intercept: Intercept,
     /// Every request of a controller, as `Delete pods default/a`.
     pub log: Vec<String>,
@@ -100,7 +100,7 @@ impl Cluster {
         cluster
     }
 
-    /// One more controller, which knows nothing yet.
+    /// Adds a controller, which knows nothing yet.
     pub fn start(&mut self, controller: Box<dyn Controller>) {
         let mut running = Running { streams: Vec::new(), controller, out: Outbox::default() };
         for stream in running.controller.streams() {
@@ -109,7 +109,7 @@ impl Cluster {
         self.controllers.push(running);
     }
 
-    /// Ends all controllers: a crash, as far as they are concerned.
+    /// Ends all controllers: for them this is a crash.
     pub fn stop(&mut self) {
         self.controllers.clear();
     }
@@ -128,7 +128,7 @@ impl Cluster {
         panic!("the controllers never come to rest: {:?}", self.log.iter().rev().take(20).collect::<Vec<_>>());
     }
 
-    /// Lets time pass, from one moment a controller waits for to the next.
+    /// Advances time, from one wake-up time of a controller to the next.
     pub fn pass(&mut self, seconds: i64) {
         let end = self.now().millis() + seconds * 1000;
         self.settle();
@@ -139,7 +139,7 @@ impl Cluster {
         self.millis.store(end, Ordering::Relaxed);
     }
 
-    /// Never before the moment: the clock counts milliseconds, controllers may count finer.
+    /// Never before the wake-up time: the clock counts milliseconds, controllers may use finer times.
     fn next_wake(&self) -> Option<i64> {
         let wakes = self.controllers.iter().filter_map(|running| running.out.wake_at);
         wakes
@@ -147,7 +147,7 @@ impl Cluster {
             .map(|wake| if Timestamp::from_millis(wake.millis()) < wake { wake.millis() + 1 } else { wake.millis() })
     }
 
-    /// Gives every controller what there is for it. False: nothing.
+    /// Delivers all pending input to every controller. False: there was none.
     fn round(&mut self) -> bool {
         let mut controllers = std::mem::take(&mut self.controllers);
         let mut busy = false;
@@ -223,7 +223,7 @@ impl Cluster {
         busy
     }
 
-    /// A request of a user, which is expected to succeed. Null where the answer is a Status.
+    /// A request of a user, which is expected to succeed. Null if the response is a Status.
     pub fn ask(&self, call: &Call) -> Value {
         match now(perform(&self.registry, call)) {
             Reply::Done(bytes) => serde_json::from_slice(&bytes).expect("JSON"),

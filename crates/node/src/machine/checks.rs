@@ -8,7 +8,7 @@ use super::stop::Stop;
 use super::{Effects, Event, Machine};
 use crate::options::Options;
 use crate::pod::{Container, Handler, Probe};
-use crate::port::{Check, Deed};
+use crate::port::{Check, ShimCommand};
 
 /// In practice a hook has no timeout of its own; a hook that must end is ended together with its container.
 const HOOK_TIMEOUT: Span = Span::from_seconds(24 * 3600);
@@ -155,7 +155,7 @@ impl Machine {
                 out.last_check += 1;
                 let timeout_millis = u64::try_from(timeout.millis()).unwrap_or(0);
                 let attempt = self.attempt(at, number);
-                out.deeds.push(Deed::Check { id: out.last_check, attempt, check, timeout_millis });
+                out.commands.push(ShimCommand::Check { id: out.last_check, attempt, check, timeout_millis });
                 self.checks.insert(out.last_check, Asked { at, number, what });
             }
             Err(problem) => self.found_out(&Asked { at, number, what }, Err(problem), now, out),

@@ -24,7 +24,7 @@ use tally_core::time::{Span, Timestamp};
 
 use crate::options::Options;
 use crate::pod::{self, Pod, Role};
-use crate::port::{Attempt, Deed, Failure, Report};
+use crate::port::{Attempt, ShimCommand, Failure, Report};
 use checks::Asked;
 use container::{Container, State};
 use setup::Setup;
@@ -39,7 +39,7 @@ mod tests;
 /// The output of `proceed`.
 #[derive(Debug, Default)]
 pub struct Effects {
-    pub deeds: Vec<Deed>,
+    pub commands: Vec<ShimCommand>,
     pub events: Vec<Event>,
     pub wake_at: Option<Timestamp>,
     /// The number of the last check; checks of all Pods share one sequence.
@@ -183,7 +183,7 @@ impl Machine {
         self.judge(now);
         if self.gone && self.is_still() && !self.cleaning {
             self.cleaning = true;
-            out.deeds.push(Deed::Clean { pod: self.uid().clone() });
+            out.commands.push(ShimCommand::Clean { pod: self.uid().clone() });
         }
     }
 

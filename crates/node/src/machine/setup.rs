@@ -12,7 +12,7 @@ use super::{Effects, Machine};
 use crate::env::{Environment, environment};
 use crate::options::Options;
 use crate::pod::{self, Pod, Role, quantity};
-use crate::port::{Deed, Failure, Mount, Preparation, Start, TerminationMessage, Volume};
+use crate::port::{ShimCommand, Failure, Mount, Preparation, Start, TerminationMessage, Volume};
 use crate::sources::{Source, Sources};
 use crate::volumes::{Problem, mounts, volumes};
 
@@ -162,7 +162,7 @@ impl Machine {
             Ok(volumes) if self.setup.prepared.as_ref() == Some(&volumes) => {}
             Ok(volumes) => {
                 let metadata = &self.pod.metadata;
-                out.deeds.push(Deed::Prepare(Box::new(Preparation {
+                out.commands.push(ShimCommand::Prepare(Box::new(Preparation {
                     pod: metadata.uid.clone(),
                     namespace: metadata.namespace.clone(),
                     name: metadata.name.clone(),
@@ -264,7 +264,7 @@ impl Machine {
             Ok((env, mounts)) => {
                 let number = self.containers[at].begin();
                 let Some(spec) = self.spec(at) else { return };
-                out.deeds.push(Deed::Start(Box::new(self.order(spec, number, env, mounts, node))));
+                out.commands.push(ShimCommand::Start(Box::new(self.order(spec, number, env, mounts, node))));
             }
             Err(failure) => {
                 if failure.reason == CONFIG_ERROR {

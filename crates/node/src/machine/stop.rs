@@ -7,7 +7,7 @@ use super::container::State;
 use super::{Effects, Event, Machine, Why};
 use crate::options::Options;
 use crate::pod::Role;
-use crate::port::{Deed, Signal};
+use crate::port::{ShimCommand, Signal};
 
 const SIGTERM: i32 = 15;
 
@@ -84,7 +84,7 @@ impl Machine {
         if stop.kill_at <= now {
             stop.killed = true;
             let attempt = self.attempt(at, number);
-            out.deeds.push(Deed::Signal { attempt, signal: Signal::Kill });
+            out.commands.push(ShimCommand::Signal { attempt, signal: Signal::Kill });
             return;
         }
         out.wake(stop.kill_at);
@@ -102,7 +102,7 @@ impl Machine {
         if let Some(stop) = stop.as_mut().filter(|stop| stop.hook == Hook::Done && !stop.signalled) {
             stop.signalled = true;
             let attempt = self.attempt(at, number);
-            out.deeds.push(Deed::Signal { attempt, signal: Signal::Number(signal) });
+            out.commands.push(ShimCommand::Signal { attempt, signal: Signal::Number(signal) });
         }
     }
 }

@@ -77,10 +77,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::port::{Attempt, Deed, Report, Signal};
+use crate::port::{Attempt, ShimCommand, Report, Signal};
 use journal::Journal;
 use layout::Layout;
-use wire::Word;
+use wire::Frame;
 
 /// How long a new shim waits for the directory: an old one may still be killing what it had started.
 const LOCK_FOR: Duration = Duration::from_secs(15);
@@ -156,7 +156,7 @@ fn serve(arguments: &Arguments) -> io::Result<()> {
             }
             Err(error) => {
                 let mut refusal = Vec::new();
-                wire::encode(&Word::Refused(error.to_string()), &mut refusal)?;
+                wire::encode(&Frame::Refused(error.to_string()), &mut refusal)?;
                 let _ = writer.write_all(&refusal).await;
                 Err(error)
             }
@@ -182,7 +182,7 @@ struct Shim {
     /// The number of attempts whose end is not recorded yet.
     open: Cell<usize>,
     all_done: Notify,
-    words: RefCell<VecDeque<Word>>,
+    words: RefCell<VecDeque<Frame>>,
     said: Notify,
     heard: Notify,
     discarded: Notify,
@@ -235,7 +235,7 @@ impl Shim {
             .collect::<Result<Vec<_>, _>>()?;
         let mut ended = signal(SignalKind::child())?;
         tokio::task::spawn_local(self.clone().write(writer));
-        self.say(Word::Ready);
+        self.say(Frame::Ready);
         // Let the message be sent before the recovery, which may take a while.
         tokio::task::yield_now().await;
         let found = {
@@ -261,7 +261,7 @@ impl Shim {
                 self.heard.notified().await;
             }
             match wire::read(&mut reader).await {
-                Ok(Some(deed)) => self.carry_out(deed),
+                Ok(Some(command)) => self.carry_out(command),
                 Ok(None) => break,
                 // The parent ended without reading the last messages.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
@@ -275,9 +275,9 @@ impl Shim {
         Ok(())
     }
 
-    fn carry_out(self: &Rc<Self>, deed: Deed) {
-        match deed {
-            Deed::Prepare(preparation) => {
+    fn carry_out(self: &Rc<Self>, command: ShimCommand) {
+        match command {
+            ShimCommand::Prepare(preparation) => {
                 let pod = preparation.pod.clone();
                 let name = format!("{}/{}", preparation.namespace, preparation.name);
                 self.names.borrow_mut().insert(pod.clone(), name);
@@ -286,15 +286,15 @@ impl Shim {
                     Err(failure) => Report::Unprepared { pod, failure },
                 });
             }
-            Deed::Start(start) => attempt::start(self, *start),
-            Deed::Signal { attempt, signal } => {
+            ShimCommand::Start(start) => attempt::start(self, *start),
+            ShimCommand::Signal { attempt, signal } => {
                 self.send_signal(&attempt, signal);
                 self.report(Report::Signalled { attempt });
             }
-            Deed::Check { id, attempt, check, timeout_millis } => {
+            ShimCommand::Check { id, attempt, check, timeout_millis } => {
                 check::check(self, id, attempt, check, Duration::from_millis(timeout_millis));
             }
-            Deed::Clean { pod } => {
+            ShimCommand::Clean { pod } => {
                 match volumes::discard(&self.layout, &pod) {
                     Ok(true) => self.discarded.notify_one(),
                     Ok(false) => {}
@@ -392,11 +392,11 @@ impl Shim {
     }
 
     fn report(&self, report: Report) {
-        self.say(Word::Report(Box::new(report)));
+        self.say(Frame::Report(Box::new(report)));
     }
 
     fn note(&self, note: String) {
-        self.say(Word::Note(note));
+        self.say(Frame::Note(note));
     }
 
     fn complain(&self, attempt: &Attempt, error: &io::Error) {
@@ -419,7 +419,7 @@ impl Shim {
         }
     }
 
-    fn say(&self, word: Word) {
+    fn say(&self, word: Frame) {
         // After the stop there is no receiver.
         if !self.stopping.get() {
             self.words.borrow_mut().push_back(word);

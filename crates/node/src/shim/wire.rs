@@ -10,7 +10,7 @@ use crate::port::Report;
 
 /// Messages of the shim to its parent.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Word {
+pub enum Frame {
     /// The directory is locked; what an earlier run left behind follows.
     Ready,
     /// Another start would fail in the same way.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tally_core::ids::PodUid;
 use tally_node::logs::{self, Options};
-use tally_node::port::{Attempt, Deed, Exit, Failure, Found, Preparation, Report, Start, TerminationMessage, Volume};
-use tally_node::runtime::{Config, Deeds, Reports, Runtime};
+use tally_node::port::{Attempt, ShimCommand, Exit, Failure, Found, Preparation, Report, Start, TerminationMessage, Volume};
+use tally_node::shim_client::{Config, ShimCommands, Reports, ShimClient};
 use tokio::task::JoinHandle;
 
 pub type Test = (&'static str, fn());
@@ -74,7 +74,7 @@ pub async fn until(what: &str, mut done: impl FnMut() -> bool) {
 pub struct Node {
     pub root: PathBuf,
     pub pod: PodUid,
-    pub deeds: Deeds,
+    pub commands: ShimCommands,
     pub reports: Reports,
     pub found: Vec<(PodUid, Vec<Found>)>,
     keeper: JoinHandle<()>,
@@ -88,10 +88,10 @@ impl Node {
 
     pub async fn start_with(config: Config) -> Self {
         let root = config.root.clone();
-        let (deeds, reports, keeper) = Runtime::start(config).await.unwrap().split();
+        let (commands, reports, keeper) = ShimClient::start(config).await.unwrap().split();
         let found = Vec::new();
         let pod = PodUid::from_u128(7);
-        let mut node = Self { root, pod, deeds, reports, found, keeper, next_check: 0 };
+        let mut node = Self { root, pod, commands, reports, found, keeper, next_check: 0 };
         node.recovered().await;
         node
     }
@@ -114,14 +114,14 @@ impl Node {
         report.expect("a report in time").expect("a report")
     }
 
-    pub async fn send(&self, deed: Deed) {
-        self.deeds.send(&deed).await.unwrap();
+    pub async fn send(&self, command: ShimCommand) {
+        self.commands.send(&command).await.unwrap();
     }
 
     pub async fn prepare(&mut self, volumes: Vec<Volume>) -> Report {
         let pod = self.pod.clone();
         let preparation = Preparation { pod, namespace: "default".into(), name: "pod".into(), volumes };
-        self.send(Deed::Prepare(Box::new(preparation))).await;
+        self.send(ShimCommand::Prepare(Box::new(preparation))).await;
         self.next().await
     }
 
@@ -131,7 +131,7 @@ impl Node {
 
     /// Starts an attempt and waits for the first report.
     pub async fn launch(&mut self, start: Start) -> Report {
-        self.send(Deed::Start(Box::new(start))).await;
+        self.send(ShimCommand::Start(Box::new(start))).await;
         self.next().await
     }
 
@@ -172,7 +172,7 @@ impl Node {
     pub async fn check(&mut self, attempt: Attempt, check: tally_node::port::Check, millis: u64) -> Result<(), String> {
         self.next_check += 1;
         let id = self.next_check;
-        self.send(Deed::Check { id, attempt, check, timeout_millis: millis }).await;
+        self.send(ShimCommand::Check { id, attempt, check, timeout_millis: millis }).await;
         match self.next().await {
             Report::Checked { id: answered, outcome } if answered == id => outcome,
             report => panic!("{report:?}"),
@@ -199,8 +199,8 @@ impl Node {
     }
 
     pub async fn stop(self) {
-        let Self { deeds, reports, keeper, .. } = self;
-        drop((deeds, reports));
+        let Self { commands, reports, keeper, .. } = self;
+        drop((commands, reports));
         keeper.await.unwrap();
     }
 }

@@ -9,8 +9,8 @@ use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
 use tally_core::ids::PodUid;
-use tally_node::port::{Attempt, Deed, Report};
-use tally_node::runtime::{Config, Runtime};
+use tally_node::port::{Attempt, ShimCommand, Report};
+use tally_node::shim_client::{Config, ShimClient};
 
 use crate::harness::{Node, Test, alive, block_on, kill, program, shell, shim_of, sign, until, wait_until};
 
@@ -35,7 +35,7 @@ pub fn decider(args: &[OsString]) -> ExitCode {
     let (root, dir, sign) = (PathBuf::from(&args[0]), PathBuf::from(&args[1]), args[2].to_string_lossy().into_owned());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut node = Runtime::start(Config::new(program(), root)).await.unwrap();
+        let mut node = ShimClient::start(Config::new(program(), root)).await.unwrap();
         while node.reports.next().await.unwrap() != Report::Recovered {}
         let mut next = first(&dir);
         for _ in 0..PARALLEL {
@@ -59,7 +59,7 @@ fn first(dir: &Path) -> u128 {
     life * 1_000_000 + 1
 }
 
-async fn begin(node: &Runtime, dir: &Path, sign: &str, number: u128) {
+async fn begin(node: &ShimClient, dir: &Path, sign: &str, number: u128) {
     let pod = PodUid::from_u128(number);
     let preparation = tally_node::port::Preparation {
         pod: pod.clone(),
@@ -67,7 +67,7 @@ async fn begin(node: &Runtime, dir: &Path, sign: &str, number: u128) {
         name: "pod".into(),
         volumes: Vec::new(),
     };
-    node.deeds.send(&Deed::Prepare(Box::new(preparation))).await.unwrap();
+    node.commands.send(&ShimCommand::Prepare(Box::new(preparation))).await.unwrap();
     // The script writes that it began, leaves a process behind, writes that it is done, and exits with a code of its
     // own.
     let dir = dir.display();
@@ -77,7 +77,7 @@ async fn begin(node: &Runtime, dir: &Path, sign: &str, number: u128) {
         number % 4
     );
     let attempt = Attempt { pod, container: "main".into(), number: 0 };
-    node.deeds.send(&Deed::Start(Box::new(shell(attempt, &script)))).await.unwrap();
+    node.commands.send(&ShimCommand::Start(Box::new(shell(attempt, &script)))).await.unwrap();
 }
 
 fn code_of(pod: &PodUid) -> i32 {

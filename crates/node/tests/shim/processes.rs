@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use tally_node::logs::Options;
-use tally_node::port::{Check, Deed, Report, Signal};
-use tally_node::runtime::{Config, Runtime};
+use tally_node::port::{Check, ShimCommand, Report, Signal};
+use tally_node::shim_client::{Config, ShimClient};
 use tally_node::shim::log::Limits;
 
 use crate::harness::{Node, Test, alive, block_on, plain, program, shell, shim_of, sign, until};
@@ -252,20 +252,20 @@ fn signals_reach_the_whole_group() {
         node.launch(shell(attempt.clone(), script)).await;
         let root = node.root.join(format!("pods/{}/main.0.0.log", node.pod));
         until("it is ready", || std::fs::read_to_string(&root).is_ok_and(|log| log.contains("ready"))).await;
-        node.send(Deed::Signal { attempt: attempt.clone(), signal: Signal::Number(15) }).await;
+        node.send(ShimCommand::Signal { attempt: attempt.clone(), signal: Signal::Number(15) }).await;
         assert_eq!(node.next().await, Report::Signalled { attempt: attempt.clone() });
         assert_eq!(node.ended().await.code, 5);
         let log = node.log("main").await;
         assert!(log.contains("parent\n") && log.contains("child\n"), "{log}");
         // A signal to an attempt that has ended does nothing.
-        node.send(Deed::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
+        node.send(ShimCommand::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
         assert_eq!(node.next().await, Report::Signalled { attempt });
         let stubborn = node.attempt("stubborn", 0);
         node.launch(shell(stubborn.clone(), "trap '' TERM; echo ready; while :; do sleep 0.02; done")).await;
         let log = node.root.join(format!("pods/{}/stubborn.0.0.log", node.pod));
         until("it is stubborn", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("ready"))).await;
         for signal in [Signal::Number(15), Signal::Kill] {
-            node.send(Deed::Signal { attempt: stubborn.clone(), signal }).await;
+            node.send(ShimCommand::Signal { attempt: stubborn.clone(), signal }).await;
             assert!(matches!(node.next().await, Report::Signalled { .. }));
         }
         assert_eq!(node.ended().await.signal, Some(9));
@@ -305,7 +305,7 @@ fn others_are_left_alone() {
         node.script("mine", &format!("setsid sleep {mine} & exit")).await;
         assert_eq!(alive(&mine), [0; 0]);
         assert_eq!(alive(&format!("sleep\0{other}")).len(), 2);
-        node.send(Deed::Signal { attempt: node.attempt("other", 0), signal: Signal::Kill }).await;
+        node.send(ShimCommand::Signal { attempt: node.attempt("other", 0), signal: Signal::Kill }).await;
         node.next().await;
         node.ended().await;
         assert_eq!(alive(&other), [0; 0]);
@@ -383,7 +383,7 @@ fn probes_end_with_their_container() {
         let attempt = node.attempt("main", 0);
         node.launch(shell(attempt.clone(), "sleep 1000")).await;
         let argv = ["sh", "-c", &format!("setsid sleep {sign} & sleep {sign}")].map(str::to_owned).to_vec();
-        node.send(Deed::Check {
+        node.send(ShimCommand::Check {
             id: 1,
             attempt: attempt.clone(),
             check: Check::Exec { argv },
@@ -391,7 +391,7 @@ fn probes_end_with_their_container() {
         })
         .await;
         until("it runs", || alive(&format!("sleep\0{sign}")).len() == 2).await;
-        node.send(Deed::Signal { attempt, signal: Signal::Kill }).await;
+        node.send(ShimCommand::Signal { attempt, signal: Signal::Kill }).await;
         let mut reports = [node.next().await, node.next().await, node.next().await];
         reports.sort_by_key(|report| format!("{report:?}"));
         assert!(matches!(&reports[0], Report::Checked { outcome: Err(_), .. }), "{reports:?}");
@@ -410,13 +410,13 @@ fn no_probe_begins_in_what_is_over() {
             node.launch(shell(attempt.clone(), crowd)).await;
             let log = node.root.join(format!("pods/{}/main.{round}.0.log", node.pod));
             until("all are there", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("all"))).await;
-            node.send(Deed::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
+            node.send(ShimCommand::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
             let (mut asked, mut answered, mut over) = (0, 0, false);
             while answered < asked || !over {
                 if !over && asked < 200 {
                     let check = Check::Exec { argv: vec!["sleep".into(), sign.clone()] };
                     let attempt = attempt.clone();
-                    node.send(Deed::Check { id: asked, attempt, check, timeout_millis: 20_000 }).await;
+                    node.send(ShimCommand::Check { id: asked, attempt, check, timeout_millis: 20_000 }).await;
                     asked += 1;
                 }
                 match tokio::time::timeout(Duration::from_micros(200), node.next()).await {
@@ -437,7 +437,7 @@ fn a_cleaned_pod_leaves_nothing() {
         node.script("main", "echo hello").await;
         let pod = node.pod.clone();
         for _ in 0..2 {
-            node.send(Deed::Clean { pod: pod.clone() }).await;
+            node.send(ShimCommand::Clean { pod: pod.clone() }).await;
             assert_eq!(node.next().await, Report::Cleaned { pod: pod.clone() });
             assert_eq!(std::fs::read_dir(node.root.join("pods")).unwrap().count(), 0);
             until("the trash is empty", || std::fs::read_dir(node.root.join("trash")).unwrap().count() == 0).await;
@@ -477,13 +477,13 @@ fn limits_are_applied_where_they_can_be() {
 
 fn a_second_node_on_one_directory_is_refused() {
     with_node(async |node| {
-        let second = Runtime::start(Config::new(program(), node.root.clone())).await;
+        let second = ShimClient::start(Config::new(program(), node.root.clone())).await;
         let message = second.err().unwrap().to_string();
         assert!(message.contains("another tally uses it"), "{message}");
         assert_eq!(node.script("main", "exit 0").await.code, 0);
     });
     let blocked = tempfile::NamedTempFile::new().unwrap();
-    let outcome = block_on(Runtime::start(Config::new(program(), blocked.path().join("root"))));
+    let outcome = block_on(ShimClient::start(Config::new(program(), blocked.path().join("root"))));
     let message = outcome.err().unwrap().to_string();
     assert!(message.contains("cannot be used: Not a directory"), "{message}");
 }
@@ -498,7 +498,7 @@ fn a_shim_that_dies_is_replaced() {
         crate::harness::kill(old);
         // Decided before the first report of the new shim was read: never carried out.
         for _ in 0..10 {
-            node.send(Deed::Start(Box::new(shell(node.attempt("late", 0), "exit 0")))).await;
+            node.send(ShimCommand::Start(Box::new(shell(node.attempt("late", 0), "exit 0")))).await;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         node.recovered().await;

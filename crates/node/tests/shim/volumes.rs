@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tally_node::mailbox::{Sent, Sink};
-use tally_node::port::{Check, Content, Deed, File, Mount, Preparation, Report, Signal, Start, Volume};
+use tally_node::port::{Check, Content, ShimCommand, File, Mount, Preparation, Report, Signal, Start, Volume};
 
 use crate::harness::{Node, Test, block_on, kill, shell, shim_of, until};
 
@@ -66,7 +66,7 @@ fn with_volumes(volumes: Vec<Volume>, test: impl AsyncFnOnce(&mut Node)) {
         assert!(matches!(report, Report::Prepared { .. }), "{report:?}");
         test(&mut node).await;
         let pod = node.pod.clone();
-        node.send(Deed::Clean { pod: pod.clone() }).await;
+        node.send(ShimCommand::Clean { pod: pod.clone() }).await;
         assert_eq!(node.next().await, Report::Cleaned { pod });
         node.stop().await;
     });
@@ -258,7 +258,7 @@ fn probes_see_what_the_container_sees() {
         assert!(said.contains("/config/b"), "{said}");
         let absent = node.check(attempt.clone(), Check::Exec { argv: vec!["/config/no".into()] }, 10_000).await;
         assert!(absent.unwrap_err().contains("/config/no does not exist"));
-        node.send(Deed::Signal { attempt, signal: Signal::Kill }).await;
+        node.send(ShimCommand::Signal { attempt, signal: Signal::Kill }).await;
         node.next().await;
         node.ended().await;
     });
@@ -336,7 +336,7 @@ fn too_much_for_one_deed_is_said() {
         let volumes = vec![Volume { name: "v".into(), content: Content::Files(vec![file]) }];
         let (namespace, name) = ("default".into(), "pod".into());
         let large = Preparation { pod: node.pod.clone(), namespace, name, volumes };
-        let sent = Sink::send(&node.deeds, &Deed::Prepare(Box::new(large))).await;
+        let sent = Sink::send(&node.commands, &ShimCommand::Prepare(Box::new(large))).await;
         assert!(matches!(&sent, Sent::Unfit(why) if why.contains("are too many")), "{sent:?}");
         assert!(matches!(node.prepare(Vec::new()).await, Report::Prepared { .. }), "the others go on");
         node.stop().await;

@@ -20,8 +20,8 @@ use tally_embedded::{perform, resource};
 use tally_node::mailbox::Mailbox;
 use tally_node::node::Node;
 use tally_node::options::Options;
-use tally_node::port::{Attempt, Deed, Exit, Failure, Found, Report, Signal};
-use tally_registry::{Registry, Target, WatchEvent, WatchStream, World as Surroundings};
+use tally_node::port::{Attempt, ShimCommand, Exit, Failure, Found, Report, Signal};
+use tally_registry::{Registry, Target, WatchEvent, WatchStream, Env as Surroundings};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 use tally_store::{Options as StoreOptions, Store};
 
@@ -65,7 +65,7 @@ struct Life {
     streams: Vec<Followed>,
     out: Outbox,
     requests: Vec<Request>,
-    deeds: VecDeque<Deed>,
+    commands: VecDeque<ShimCommand>,
     reports: VecDeque<Report>,
     /// Pods that this node has observed as being deleted or as ended.
     done_for: BTreeSet<PodUid>,
@@ -187,12 +187,12 @@ impl World {
         life.node.handle(input, now, &mut life.out);
         life.requests.append(&mut life.out.requests);
         life.out.events.clear();
-        for deed in life.mailbox.take_deeds() {
-            trace(&format!("{deed:?}"));
-            if let Deed::Start(start) = &deed {
+        for command in life.mailbox.take_deeds() {
+            trace(&format!("{command:?}"));
+            if let ShimCommand::Start(start) = &command {
                 assert!(!life.done_for.contains(&start.attempt.pod), "started though it is over: {:?}", start.attempt);
             }
-            life.deeds.push_back(deed);
+            life.commands.push_back(command);
         }
     }
 
@@ -260,14 +260,14 @@ impl World {
     }
 
     /// Carries out one command.
-    fn deed(&mut self) -> bool {
+    fn command(&mut self) -> bool {
         if self.life.reports.contains(&Report::Recovered) {
             return false;
         }
-        let Some(deed) = self.life.deeds.pop_front() else { return false };
+        let Some(command) = self.life.commands.pop_front() else { return false };
         let now = self.now();
-        let report = match deed {
-            Deed::Prepare(order) => {
+        let report = match command {
+            ShimCommand::Prepare(order) => {
                 self.directories.insert(order.pod.clone());
                 if !self.calm && self.chance(10) {
                     let failure =
@@ -277,7 +277,7 @@ impl World {
                     Report::Prepared { pod: order.pod }
                 }
             }
-            Deed::Start(order) => {
+            ShimCommand::Start(order) => {
                 let attempt = order.attempt;
                 assert!(self.directories.contains(&attempt.pod), "not prepared: {attempt:?}");
                 assert!(!self.record.contains_key(&attempt), "started twice: {attempt:?}");
@@ -293,16 +293,16 @@ impl World {
                     Report::Started { attempt, at: now }
                 }
             }
-            Deed::Signal { attempt, signal } => {
+            ShimCommand::Signal { attempt, signal } => {
                 let run = self.record.get_mut(&attempt).expect("only what was started is signalled");
                 run.signalled = Some(signal);
                 Report::Signalled { attempt }
             }
-            Deed::Check { id, .. } => {
+            ShimCommand::Check { id, .. } => {
                 let outcome = if self.chance(70) { Ok(()) } else { Err("not well".to_owned()) };
                 Report::Checked { id, outcome }
             }
-            Deed::Clean { pod } => {
+            ShimCommand::Clean { pod } => {
                 let runs = self.record.iter().filter(|(attempt, _)| attempt.pod == pod);
                 assert!(runs.clone().all(|(_, run)| run.exit.is_some()), "cleaned while it runs: {pod}");
                 self.record.retain(|attempt, _| attempt.pod != pod);
@@ -352,7 +352,7 @@ impl World {
         reports.iter().for_each(|report| trace(&format!("{report:?}")));
         if reports.contains(&Report::Recovered) {
             // As the shim guarantees.
-            self.life.deeds.clear();
+            self.life.commands.clear();
         }
         self.life.mailbox.report(reports);
         self.tell(Input::Tick);
@@ -401,7 +401,7 @@ impl World {
         if self.chance(60) {
             self.life = Life::begin(&self.registry, self.release_lost);
         } else {
-            self.life.deeds.clear();
+            self.life.commands.clear();
             self.life.reports.clear();
         }
         let mut found: BTreeMap<PodUid, Vec<Found>> = BTreeMap::new();
@@ -561,7 +561,7 @@ impl World {
         match self.rng.u32(0..100) {
             0..25 => drop(self.news()),
             25..45 => drop(self.request()),
-            45..60 => drop(self.deed()),
+            45..60 => drop(self.command()),
             60..75 => drop(self.report()),
             75..82 => drop(self.exit()),
             82..90 => drop(self.tick()),
@@ -580,7 +580,7 @@ impl World {
         self.calm = true;
         for _ in 0..20_000 {
             let stubborn = self.rng.u32(0..3) == 0;
-            let busy = self.news() || self.request() || self.deed() || self.report() || (stubborn && self.exit());
+            let busy = self.news() || self.request() || self.command() || self.report() || (stubborn && self.exit());
             self.check();
             if busy {
                 continue;
@@ -621,7 +621,7 @@ impl Life {
             streams,
             out,
             requests: Vec::new(),
-            deeds: VecDeque::new(),
+            commands: VecDeque::new(),
             reports: VecDeque::new(),
             done_for: BTreeSet::new(),
         }

@@ -74,17 +74,17 @@ fn the_node_object_is_made_and_kept_and_otherwise_left_alone() {
 fn a_pod_that_has_ended_is_not_taken_on_again_by_an_older_view_of_it() {
     let mut world = World::new(4);
     world.calm = true;
-    while world.news() || world.request() || world.deed() || world.report() {}
+    while world.news() || world.request() || world.command() || world.report() {}
     let command = json!([{"name": "c", "image": "process", "command": ["work"]}]);
     let pod = json!({
         "metadata": {"name": "p", "finalizers": ["example.com/held"]},
         "spec": {"nodeName": NODE, "restartPolicy": "Never", "containers": command},
     });
     world.ask(&Call::new(Verb::Create, Kind::POD, "default", "").body(&pod));
-    while world.news() || world.deed() || world.report() || world.request() {}
+    while world.news() || world.command() || world.report() || world.request() {}
     let pod = world.pods().remove(0);
     world.delete(&pod, 30);
-    while world.news() || world.deed() || world.report() || world.request() {}
+    while world.news() || world.command() || world.report() || world.request() {}
     // The Pod is reported as running, reported as ended, and removed, while the watch stays before all of that.
     world.tick();
     while world.request() {}
@@ -92,7 +92,7 @@ fn a_pod_that_has_ended_is_not_taken_on_again_by_an_older_view_of_it() {
     while world.report() || world.request() {}
     let writes = world.writes;
     assert_eq!(writes, 2);
-    while world.news() || world.deed() || world.report() || world.request() {}
+    while world.news() || world.command() || world.report() || world.request() {}
     assert_eq!((world.runs, world.writes), (1, writes));
     assert_eq!(world.pods()[0]["metadata"]["deletionGracePeriodSeconds"], 0);
     world.check();
@@ -103,16 +103,16 @@ fn a_pod_that_has_ended_is_not_taken_on_again_by_an_older_view_of_it() {
 fn a_short_pod_costs_one_write() {
     let mut world = World::new(1);
     world.calm = true;
-    while world.news() || world.request() || world.deed() || world.report() {}
+    while world.news() || world.request() || world.command() || world.report() {}
     let command = json!([{"name": "c", "image": "process", "command": ["work"]}]);
     let pod = json!({
         "metadata": {"name": "p"}, "spec": {"nodeName": NODE, "restartPolicy": "Never", "containers": command},
     });
     world.ask(&Call::new(Verb::Create, Kind::POD, "default", "").body(&pod));
-    while world.news() || world.deed() || world.report() || world.request() {}
+    while world.news() || world.command() || world.report() || world.request() {}
     assert_eq!(world.writes, 0, "it runs, and nobody has been told yet");
     world.exit();
-    while world.news() || world.deed() || world.report() || world.request() {}
+    while world.news() || world.command() || world.report() || world.request() {}
     assert_eq!(world.writes, 1);
     assert!(matches!(world.pods()[0]["status"]["phase"].as_str(), Some("Failed" | "Succeeded")));
 }
@@ -125,14 +125,14 @@ fn a_node_that_stops_ends_everything_and_tells() {
     for _ in 0..4 {
         world.create();
     }
-    while world.news() || world.deed() || world.report() || world.request() {}
+    while world.news() || world.command() || world.report() || world.request() {}
     world.life.mailbox.drain(Span::from_seconds(5));
     world.tell(Input::Tick);
     for _ in 0..10_000 {
         if world.life.mailbox.is_drained() {
             break;
         }
-        if !(world.news() || world.deed() || world.report() || world.request() || world.exit()) {
+        if !(world.news() || world.command() || world.report() || world.request() || world.exit()) {
             world.tick();
         }
         world.check();
@@ -172,10 +172,10 @@ fn what_is_on_record_of_a_pod_stays_as_long_as_the_pod_does() {
         } else {
             while world.news() {}
         }
-        while world.news() || world.request() || world.report() || world.deed() {}
+        while world.news() || world.request() || world.report() || world.command() {}
         assert_eq!(world.directories.len(), 1, "one is gone, the other exists");
         world.delete(&pod, 0);
-        while world.news() || world.request() || world.report() || world.deed() {}
+        while world.news() || world.request() || world.report() || world.command() {}
         assert!(world.directories.is_empty(), "nothing is left behind");
     }
 }
@@ -215,7 +215,7 @@ fn an_attempt_that_survives_no_restart_has_failed_after_three_whatever_else_happ
             match world.rng.u32(0..100) {
                 0..30 => drop(world.news()),
                 30..55 => drop(world.request()),
-                55..70 => drop(world.deed()),
+                55..70 => drop(world.command()),
                 70..90 => drop(world.report()),
                 90..97 => drop(world.tick()),
                 _ => world.crash_unseen(100),
@@ -238,7 +238,7 @@ fn an_attempt_that_survives_no_restart_has_failed_after_three_whatever_else_happ
         world.calm = true;
         let begun_at = world.now();
         while world.now() < begun_at + Span::from_seconds(2 * 3600) {
-            while world.news() || world.request() || world.deed() || world.report() {}
+            while world.news() || world.request() || world.command() || world.report() {}
             world.tick();
         }
         while world.request() {}

@@ -10,7 +10,7 @@ use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_core::time::Timestamp;
-use tally_registry::{Registry, Target, World, Written};
+use tally_registry::{Registry, Target, Env, Written};
 use tally_store::{Options, Store};
 
 pub fn now<T>(future: impl Future<Output = T>) -> T {
@@ -22,7 +22,7 @@ struct Still {
     drawn: AtomicU32,
 }
 
-impl World for Still {
+impl Env for Still {
     fn now(&self) -> Timestamp {
         Timestamp::from_seconds(1_700_000_000)
     }

@@ -1,5 +1,5 @@
 //! Events as users see them: repeated ones become a count, many similar ones become one line, and no object can flood
-//! the server. They are told on a best effort: a recorder that cannot keep up drops them and says how many.
+//! the server. Delivery is best effort: a recorder that cannot keep up drops Events, and the drops are counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -13,22 +13,22 @@ use tokio::sync::Notify;
 use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Stream, Verb};
 use crate::kit::Asked;
 
-/// Events waiting to be sent.
+/// The maximum number of Events waiting to be sent.
 const WAITING: usize = 1024;
 
-/// Events under way at once: they must not crowd out the work they tell of.
+/// The maximum number of Events in flight: they must not displace the work that they report.
 pub const IN_FLIGHT: usize = 4;
 
-/// An object may have this many events of a kind at once, and then one every five minutes. Of a kind: a Job that told of
-/// many Pods must still be able to tell how it ended.
+/// An object may have this many Events with the same reason at once, and then one every five minutes. For each reason:
+/// a Job that reported many Pods must still be able to report how it ended.
 const BURST: f64 = 25.0;
 const REFILL_MILLIS: f64 = 300_000.0;
 
-/// So many events with the same reason, but different messages, within ten minutes are told as one.
+/// This many Events with the same reason, but different messages, within ten minutes are combined into one.
 const SIMILAR: usize = 10;
 const SIMILAR_WITHIN: Span = Span::from_seconds(600);
 
-/// Objects and events remembered. What is forgotten is told as if new.
+/// The maximum number of objects and Events that are remembered. Forgotten ones are reported as new.
 const REMEMBERED: usize = 4096;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -39,12 +39,12 @@ struct Group {
     reason: CompactString,
 }
 
-/// Decides what becomes of an event. Pure.
+/// Decides what happens to an Event. Pure.
 pub struct Correlator {
     buckets: Bounded<Group, Bucket>,
     groups: Bounded<Group, Similar>,
     told: Bounded<(Group, Line), Told>,
-    /// Part of the names of events, so that two processes choose different ones.
+    /// Part of the names of Events, so that two processes choose different ones.
     instance: u32,
     created: u64,
 }
@@ -64,11 +64,11 @@ struct Told {
     count: u32,
 }
 
-/// What events of a group are counted together.
+/// Which Events of a group are counted together.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Line {
     Message(String),
-    /// All that are too many to be told one by one.
+    /// All Events that are too many to be reported one by one.
     Combined,
 }
 
@@ -77,7 +77,7 @@ impl Correlator {
         Self { buckets: Bounded::default(), groups: Bounded::default(), told: Bounded::default(), instance, created: 0 }
     }
 
-    /// The request that tells of the event; None: it is one too many.
+    /// The request that records the Event; None: the Event exceeds the limit.
     pub fn correlate(&mut self, controller: &'static str, event: &Event, now: Timestamp) -> Option<Call> {
         let group = Group::of(controller, event);
         if !self.may_tell(&group, now) {
@@ -94,7 +94,7 @@ impl Correlator {
         Some(self.create(group, line, &event.message, now))
     }
 
-    /// The event that was to be counted up is gone, as events go after a while: it is told anew.
+    /// The Event whose count was to be increased is gone, because Events expire: it is created again.
     pub fn tell_anew(&mut self, controller: &'static str, event: &Event, now: Timestamp) -> Call {
         let group = Group::of(controller, event);
         let line = self.line(&group, &event.message, now);
@@ -164,11 +164,11 @@ fn shown(line: &Line, message: &str) -> String {
 }
 
 fn namespace(about: &Reference) -> &str {
-    // Events about objects without a namespace are kept in this one.
+    // Events about objects without a namespace are stored in this namespace.
     if about.namespace.is_empty() { "default" } else { &about.namespace }
 }
 
-/// A map that forgets what came first.
+/// A map that forgets its oldest entries.
 struct Bounded<K, V> {
     map: HashMap<K, V, foldhash::fast::FixedState>,
     order: VecDeque<K>,
@@ -211,7 +211,7 @@ impl<K: Clone + Eq + Hash, V> Bounded<K, V> {
 
 // ---- sending ----
 
-/// Where controllers put their events until the recorder takes them.
+/// Where controllers put their Events until the recorder takes them.
 #[derive(Clone, Default)]
 pub struct Mailbox {
     waiting: Arc<Mutex<VecDeque<(&'static str, Event)>>>,
@@ -235,25 +235,25 @@ impl Mailbox {
     }
 }
 
-/// Writes events. A controller like the others, but for what it hears of: it follows nothing.
+/// Writes Events. A controller like the others, except that it follows no stream.
 pub struct Recorder {
     mailbox: Mailbox,
     correlator: Correlator,
     creating: usize,
-    /// A count to write once the creations in flight have ended: one of them may be of the event it counts up.
+    /// A count to write once the creations in flight have ended: one of them may be for the Event that it counts.
     count: Option<(Call, Telling)>,
     counting: bool,
     asked: Asked<Option<Telling>>,
 }
 
-/// The event that a count is about.
+/// The Event that a count is about.
 struct Telling {
     controller: &'static str,
     event: Event,
 }
 
 impl Recorder {
-    /// `instance` is part of the names of events, so that two processes choose different ones.
+    /// `instance` is part of the names of Events, so that two processes choose different ones.
     pub fn new(instance: u32) -> Self {
         Self {
             mailbox: Mailbox::default(),

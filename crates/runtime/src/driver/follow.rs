@@ -1,4 +1,4 @@
-//! One stream, followed for as long as the driver runs. What a stream means is decided in `Reflector`.
+//! Follows one stream as long as the driver runs. `Reflector` decides what its events mean.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::reflector::{Next, Reflector, Word};
 use super::{Caller, jittered};
 use crate::controller::{Input, Stream};
 
-/// Ends when nobody listens any more.
+/// Ends when the controller has dropped its receiver.
 pub(super) async fn follow<A: Api>(
     caller: Arc<Caller<A>>,
     controller: &'static str,
@@ -42,7 +42,7 @@ pub(super) async fn follow<A: Api>(
 enum End {
     Over,
     Broken(Trouble),
-    /// The controller is gone.
+    /// The controller has ended.
     Unheard,
 }
 

@@ -1,11 +1,11 @@
-//! A token bucket: so many requests a second, and a burst at once. Shared by all controllers of a process.
+//! A token bucket: a number of requests per second, and a burst. Shared by all controllers of a process.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 #[derive(Debug)]
 pub struct Limit {
-    /// Tokens a second; 0: no limit.
+    /// Tokens per second; 0: no limit.
     rate: f64,
     burst: f64,
     state: Mutex<State>,
@@ -13,7 +13,7 @@ pub struct Limit {
 
 #[derive(Debug)]
 struct State {
-    /// Below zero: that many have been promised to those who wait.
+    /// Below zero: that many tokens are promised to requests that wait.
     tokens: f64,
     at: Duration,
 }
@@ -24,7 +24,8 @@ impl Limit {
         Self { rate, burst, state: Mutex::new(State { tokens: burst, at: Duration::ZERO }) }
     }
 
-    /// Takes a turn, in the order of asking, and says how far off it is. `now` is the time since the driver began.
+    /// Takes a token, in the order of the calls, and returns how long to wait for it. `now` is the time since the
+    /// driver started.
     pub fn take(&self, now: Duration) -> Duration {
         if self.rate <= 0.0 {
             return Duration::ZERO;

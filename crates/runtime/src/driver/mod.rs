@@ -1,7 +1,6 @@
-//! The one driver that connects controllers to an API: streams in, requests out. It knows nothing of Jobs.
+//! The one driver that connects controllers to an API: streams in, requests out. It knows nothing about Jobs.
 //!
-//! Each controller is a task of its own with streams of its own; what they share is the API, the limits and the
-//! recorder of events.
+//! Each controller is a separate task with its own streams; they share the API, the limits and the recorder of Events.
 
 pub mod api;
 pub mod events;
@@ -32,28 +31,28 @@ use requests::Requests;
 pub use events::Correlator;
 pub use observer::{Observer, Silent};
 
-/// Inputs taken in before the requests they lead to are sent: a burst is answered as a whole.
+/// The number of inputs processed before the resulting requests are sent: a burst is processed as a whole.
 const BATCH: usize = 256;
 
-/// Inputs waiting to be taken in, per controller. A stream that is faster waits at its source.
+/// The capacity of the input queue, per controller. A stream that is faster waits at its source.
 const NEWS: usize = 1024;
 
-/// A timer is looked at again at least this often: a wall clock that jumps is noticed this late.
+/// The maximum time between two checks of a timer: a jump of the wall clock is noticed this late.
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 
-/// How long requests under way may take to end once the driver is stopped. Then they are let go: what they did shows
-/// after the next start.
+/// The shutdown grace: how long requests in flight may take to end once the driver is stopped. Then they are abandoned:
+/// their effects show after the next start.
 const LAST_ORDERS: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Requests under way at once, per controller.
+    /// The maximum number of requests in flight, per controller.
     pub in_flight: usize,
-    /// Requests per second, all controllers together; 0: as many as the server takes.
+    /// Requests per second, for all controllers together; 0: as many as the server accepts.
     pub qps: f64,
-    /// Requests that may be sent at once before `qps` is felt.
+    /// The number of requests that may be sent at once before `qps` takes effect.
     pub burst: u32,
-    /// Events are written. Not where nobody could read them.
+    /// Whether Events are written. Not where no client can read them.
     pub events: bool,
 }
 
@@ -63,8 +62,9 @@ impl Default for Options {
     }
 }
 
-/// Runs controllers until `stop` is ready, then finishes or lets go what is under way. Where one of them panics the others
-/// are stopped, too, and the panic goes on from here: a cluster without one of its controllers is not at work.
+/// Runs controllers until `stop` is ready, then drains or abandons the requests in flight. If one of the controllers
+/// panics, the others are stopped too, and the panic is resumed here: a cluster without one of its controllers does not
+/// work.
 pub async fn run<A: Api>(
     api: Arc<A>,
     controllers: Vec<Box<dyn Controller>>,
@@ -87,7 +87,7 @@ pub async fn run<A: Api>(
     }
     let broken = tokio::select! {
         () = stop => None,
-        // None of them should end before it is told to.
+        // No controller should end before it is stopped.
         Some(ended) = tasks.join_next() => ended.err(),
     };
     let _ = stopping.send(true);
@@ -105,7 +105,7 @@ pub fn wall_clock() -> Timestamp {
     Timestamp::from_millis(since.as_millis() as i64)
 }
 
-/// What all requests go through.
+/// Shared by all requests.
 struct Caller<A> {
     api: Arc<A>,
     limit: Limit,
@@ -122,7 +122,7 @@ impl<A: Api> Caller<A> {
     }
 }
 
-/// Up to a fifth more, so that what failed together does not come again together.
+/// Adds up to a fifth, so that what failed together is not retried together.
 fn jittered(wait: Duration) -> Duration {
     wait.mul_f64(1.0 + fastrand::f64() / 5.0)
 }
@@ -130,12 +130,12 @@ fn jittered(wait: Duration) -> Duration {
 struct Task<A> {
     caller: Arc<Caller<A>>,
     controller: Box<dyn Controller>,
-    /// None: nobody would read them.
+    /// None: no client could read Events.
     mailbox: Option<Mailbox>,
     out: Outbox,
     requests: Requests,
     calls: JoinSet<(RequestId, Response)>,
-    /// Never notified where the controller hears of nothing but the API.
+    /// Never notified if the controller receives input only from the API.
     pokes: Arc<Notify>,
 }
 
@@ -151,15 +151,15 @@ impl<A: Api> Task<A> {
         Self { caller, controller, mailbox, out, requests, calls, pokes }
     }
 
-    /// `to_the_end`: what is left when it is stopped is still sent.
+    /// `to_the_end`: requests that remain when the task is stopped are still sent.
     async fn run(mut self, mut stopped: watch::Receiver<bool>, to_the_end: bool) {
         let (told, mut news) = mpsc::channel(NEWS);
-        // Dropped at the end of the function, and with it the streams.
+        // Dropped at the end of the function, which ends the streams.
         let mut streams = JoinSet::new();
         for stream in self.controller.streams() {
             streams.spawn(follow(self.caller.clone(), self.controller.name(), stream, told.clone()));
         }
-        // Where there are no streams the channel stays open, and silent.
+        // Without streams the channel stays open and empty.
         let _open = streams.is_empty().then(|| told.clone());
         drop(told);
         while self.turn(&mut stopped, &mut news).await {}
@@ -187,7 +187,7 @@ impl<A: Api> Task<A> {
         }
     }
 
-    /// Takes in what there is, and sends what it leads to. Returns whether there may be more.
+    /// Processes the available input, and sends the resulting requests. Returns whether there may be more.
     async fn turn(&mut self, stopped: &mut watch::Receiver<bool>, news: &mut mpsc::Receiver<Input>) -> bool {
         let mut batch = Vec::new();
         let nap = self.until_wake();
@@ -195,11 +195,11 @@ impl<A: Api> Task<A> {
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return false,
-            // Answers first: they are what new decisions should know of, and they make room.
+            // Responses first: new decisions should take them into account, and they make room for requests.
             Some(done) = self.calls.join_next() => self.answered(done),
             () = pokes.notified() => {
                 self.tell(Input::Tick);
-                // Pokes may come without end, and news behind them would never have their turn.
+                // Notifications may arrive without end, and the input behind them would never be processed.
                 for _ in 0..BATCH {
                     let Ok(item) = news.try_recv() else { break };
                     self.tell(item);
@@ -218,7 +218,7 @@ impl<A: Api> Task<A> {
         while let Some(done) = self.calls.try_join_next() {
             self.answered(done);
         }
-        // On a busy cluster there always are news. A timer that is due must not wait for them to end.
+        // On a busy cluster there is always input. A timer that is due must not wait until there is none.
         if self.until_wake().is_zero() {
             self.tell(Input::Tick);
         }
@@ -240,7 +240,7 @@ impl<A: Api> Task<A> {
                     self.tell(input);
                 }
             }
-            // A call that panicked would leave its controller waiting for ever.
+            // A call that panicked would leave its controller waiting forever.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }

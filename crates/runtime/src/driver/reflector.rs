@@ -1,8 +1,8 @@
-//! What one stream of objects tells its controller, and where it begins again after it broke. Pure: `follow` asks the
-//! API, the simulator asks its own network.
+//! What one stream of objects delivers to its controller, and where it starts again after it broke. Pure: `follow`
+//! calls the API, the simulator calls its own network.
 //!
 //! The view of a process never goes back: a state older than one that was complete before is refused, because a Pod
-//! whose release was seen must not show its finalizer again.
+//! whose release was observed must not show its finalizer again.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::api::{Heard, Start, Trouble};
 use crate::controller::{Input, Stream};
 use crate::kit::Meta;
 
-/// After so many failures in a row: 50 ms, 100 ms, 200 ms ... 25.6 s.
+/// The delay after consecutive failures: 50 ms, 100 ms, 200 ms ... 25.6 s.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const DOUBLINGS: u32 = 9;
 
@@ -23,33 +23,33 @@ pub struct Reflector<S = Sound> {
     soundness: S,
     stream: Stream,
     revision: Revision,
-    /// The newest object stands for its revision, which is read only when it is wanted.
+    /// The newest object; its revision is decoded only when it is needed.
     newest: Option<Bytes>,
-    /// The state has been heard to its end.
+    /// The state has been received completely.
     complete: bool,
     /// No state older than this is accepted.
     seen: Revision,
-    /// Something was heard since the stream was opened.
+    /// Something was received since the stream was opened.
     useful: bool,
     failures: u32,
 }
 
-/// What a stream has to say.
+/// The effect of an event of the stream.
 #[derive(Debug)]
 pub enum Word {
     Tell(Input),
-    /// The state is complete: the controller knows all there is.
+    /// The state is complete: the controller knows all objects.
     Synced(Input),
-    /// The stream is of no use any more.
+    /// The stream cannot be used any more.
     Broken(Trouble),
 }
 
-/// What follows from the end of a stream.
+/// What to do after the end of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Streams end now and then; that is no trouble if this one was of use.
+    /// Streams end regularly; that is no failure if this one delivered something.
     Again,
-    /// Also no trouble of the network: the server has forgotten, and is asked for its state at once.
+    /// Not a failure of the network either: the server no longer has the revision, and is asked for its state at once.
     Relist,
     After(Duration),
 }
@@ -114,7 +114,7 @@ impl<S: Soundness> Reflector<S> {
         word
     }
 
-    /// The stream has ended, or could not be opened. None: it just ended.
+    /// The stream has ended, or could not be opened. None: it ended without an error.
     pub fn ends(&mut self, trouble: Option<&Trouble>) -> Next {
         if self.useful {
             self.failures = 0;

@@ -1,5 +1,5 @@
-//! The requests of one controller: how many are in flight at once, how fast they go out, and which are sent again. Pure:
-//! time is an argument, and somebody else does the sending.
+//! The requests of one controller: how many are in flight at once, how fast they are sent, and which are sent again.
+//! Pure: time is an argument, and the caller sends the requests.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -8,16 +8,17 @@ use super::api::Response;
 use super::limit::Limit;
 use crate::controller::{Call, Input, Refusal, Reply, Request, RequestId};
 
-/// How often a request is sent again because the server said "not now, but then". After that the controller decides.
+/// How often a request is sent again because the server refused it and gave a time for the retry. After that the
+/// controller decides.
 pub const RETRIES: u32 = 5;
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Requests {
     most_in_flight: usize,
-    /// Asked for and not begun. As long as what the controller has asked for, which is bounded by its own rules.
+    /// Requested and not started. Its length is bounded by the rules of the controller.
     queue: VecDeque<Request>,
-    /// Begun and not answered: sent, or waiting for their turn to be sent.
+    /// Started and without a response: sent, or waiting to be sent.
     in_flight: HashMap<RequestId, InFlight, foldhash::fast::FixedState>,
     /// When those of them that wait are to be sent.
     waiting: BTreeMap<(Duration, RequestId), Turn>,
@@ -31,9 +32,9 @@ struct InFlight {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Its turn by the limit is the time it waits for.
+    /// It has a token of the limit, which is valid at the time it waits for.
     Taken,
-    /// It takes its turn at that time.
+    /// It takes a token at that time.
     Due,
 }
 
@@ -51,7 +52,7 @@ impl Requests {
         self.queue.extend(requests);
     }
 
-    /// The next request to send now. `now` is the time since the driver began.
+    /// The next request to send now. `now` is the time since the driver started.
     pub fn next(&mut self, limit: &Limit, now: Duration) -> Option<Request> {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
             let ((_, id), turn) = first.remove_entry();
@@ -75,11 +76,11 @@ impl Requests {
         None
     }
 
-    /// A request was answered. None: it will be sent again. `spread`, from 0 to 1, keeps those that failed together from
-    /// coming again together.
+    /// A request received its response. None: it will be sent again. `spread`, from 0 to 1, prevents requests that
+    /// failed together from being retried together.
     pub fn answered(&mut self, id: RequestId, response: Response, now: Duration, spread: f64) -> Option<Input> {
         let in_flight = self.in_flight.get_mut(&id)?;
-        // The server has not looked at it: asking again is not doing it twice.
+        // The server has not processed the request: a retry does not apply it twice.
         let again = response.retry_after.filter(|_| {
             in_flight.retries < RETRIES && matches!(&response.reply, Reply::Refused(Refusal { code: 429 | 503, .. }))
         });
@@ -94,12 +95,12 @@ impl Requests {
         Some(Input::Answered { request: id, reply, served_at })
     }
 
-    /// When the next of those that wait is to be sent.
+    /// When the next waiting request is to be sent.
     pub fn wake_at(&self) -> Option<Duration> {
         self.waiting.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Asked for and not begun.
+    /// Requested and not started.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
@@ -108,7 +109,7 @@ impl Requests {
         self.in_flight.len()
     }
 
-    /// Lets go what was not sent.
+    /// Drops the requests that were not sent.
     pub fn close(&mut self) {
         self.queue.clear();
         for (_, id) in std::mem::take(&mut self.waiting).into_keys() {

@@ -1,4 +1,4 @@
-//! The driver against an API that does as it is told.
+//! The driver with a scripted API.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ use crate::controller::{
     Call, Controller, Event, Input, Kind, Outbox, Reference, Refusal, Reply, Request, RequestId, Stream, Verb,
 };
 
-/// Streams are played from `streams` in order; when there are no more, the next one says nothing for ever.
+/// Streams are played from `streams` in order; when there are no more, the next one stays silent forever.
 #[derive(Default)]
 struct Script {
     streams: Mutex<VecDeque<Result<Vec<Heard>, Trouble>>>,
     starts: Mutex<Vec<Start>>,
     replies: Mutex<VecDeque<Response>>,
     calls: Mutex<Vec<Call>>,
-    /// How long an answer takes.
+    /// How long a response takes.
     takes: Duration,
     under_way: AtomicUsize,
     most_under_way: AtomicUsize,
@@ -64,7 +64,7 @@ impl Events for Played {
     }
 }
 
-/// Writes down what it is told, and asks for `asks` at the first input.
+/// Records its inputs, and sends the requests `asks` at the first one.
 struct Scribe {
     told: Arc<Mutex<Vec<String>>>,
     asks: Vec<Call>,
@@ -127,7 +127,7 @@ fn changes(after: u64) -> Start {
     Start::Changes { after: Revision(after) }
 }
 
-/// Runs until so many lines are told, then stops. With a paused clock, waiting takes no time.
+/// Runs until this many lines are recorded, then stops. With a paused clock, waiting takes no time.
 async fn told(script: &Arc<Script>, asks: Vec<Call>, options: Options, lines: usize) -> Vec<String> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let (stop, stopped) = oneshot::channel::<()>();
@@ -190,7 +190,7 @@ async fn what_breaks_is_tried_again() {
     .await;
 }
 
-/// The list that was not heard to its end said nothing about what is gone: only the next one does.
+/// A list that broke off shows nothing about what is gone: only the next one does.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_breaks_off_begins_anew() {
     check(
@@ -232,7 +232,7 @@ async fn a_server_that_says_when_is_asked_again_then() {
         (vec![refusal(429, Some(2)), refusal(503, Some(1))], "done", 3),
         (vec![refusal(429, None)], "refused 429", 1),
         (vec![refusal(409, Some(1))], "refused 409", 1),
-        // It may have been done: that is for the controller to find out.
+        // The request may have been applied: the controller must find out.
         (vec![unknown], "unknown", 1),
         (vec![refusal(429, Some(1)); 20], "refused 429", 1 + requests::RETRIES as usize),
     ] {
@@ -275,7 +275,7 @@ async fn what_is_under_way_when_it_stops_is_finished() {
     assert_eq!(script.under_way.load(Ordering::SeqCst), 0, "what had begun has ended");
 }
 
-/// Wants to be woken at once, whenever it sees something.
+/// Requests to be woken at once after every input other than a tick.
 struct Sleeper(Arc<Mutex<Vec<&'static str>>>);
 
 impl Controller for Sleeper {
@@ -294,7 +294,7 @@ impl Controller for Sleeper {
     }
 }
 
-/// A task with more news before it than a few turns take in.
+/// A task with more pending input than a few turns process.
 fn flooded(told: &Arc<Mutex<Vec<&'static str>>>) -> (Task<Script>, mpsc::Receiver<Input>) {
     let limit = Limit::new(0.0, 0);
     let caller = Arc::new(Caller {
@@ -349,7 +349,7 @@ async fn a_controller_that_breaks_stops_the_others_and_is_heard_of() {
     assert!(ended.unwrap_err().is_panic());
 }
 
-/// Tells everybody of everything.
+/// Records an Event for every input.
 struct Crier;
 
 impl Controller for Crier {

@@ -18,8 +18,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use serde_json::Value;
 use tally_api::options::{Format, WriteOptions};
-use tally_registry::{Registry, World};
-use tally_server::{Machine, Pki, Server};
+use tally_registry::{Registry, Env};
+use tally_server::{SystemEnv, Pki, Server};
 use tally_store::{Options, Store};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -64,10 +64,10 @@ impl Running {
     }
 
     pub async fn with(options: Options) -> Running {
-        Running::in_world(options, Box::new(Machine)).await
+        Running::in_world(options, Box::new(SystemEnv)).await
     }
 
-    pub async fn in_world(options: Options, world: Box<dyn World>) -> Running {
+    pub async fn in_world(options: Options, world: Box<dyn Env>) -> Running {
         let directory = tempfile::tempdir().unwrap();
         let pki = Pki::open(&directory.path().join("pki"), Ipv4Addr::LOCALHOST.into()).unwrap();
         let registry = Arc::new(Registry::new(Store::memory(options), world));

@@ -1,4 +1,4 @@
-//! What an API server does in a second, with Pods as clients of Jobs make them.
+//! Measures how many requests per second an API server handles, with Pods like those that Jobs create.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -16,19 +16,19 @@ use super::server::{Api, Client, Server};
 
 #[derive(ClapArgs)]
 pub struct Args {
-    /// Measure the server of this kubeconfig instead of one of its own
+    /// Measure the server of this kubeconfig instead of starting one
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Requests under way at the same time, each on a connection of its own
+    /// Number of concurrent requests, each on its own connection
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     clients: u16,
-    /// Pods to create
+    /// Number of Pods to create
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pods: u32,
-    /// Streams that watch while Pods are changed
+    /// Number of watch streams that are open while Pods are changed
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     watchers: u16,
-    /// Where the server of its own keeps its data: the disk that is measured
+    /// Data directory of the server that is started; its disk is part of the measurement
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
@@ -57,7 +57,7 @@ async fn measure(args: &Args) -> Result<()> {
     let namespace = serde_json::json!({"metadata": {"name": "bench"}});
     let made = api.connection()?.call(&Call::new(Verb::Create, Kind::NAMESPACE, "", "").body(&namespace)).await?;
     if !matches!(made.code, 201 | 409) {
-        bail!("cannot make the namespace bench: {} {}", made.code, String::from_utf8_lossy(&made.body));
+        bail!("cannot create the namespace bench: {} {}", made.code, String::from_utf8_lossy(&made.body));
     }
     let load = Load { api: &api, clients, server: own.as_ref() };
     println!("{clients} clients, {pods} Pods, {} watchers, HTTP/2 over TLS", args.watchers);
@@ -80,7 +80,7 @@ async fn measure(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The kind of Pod a Job makes: small, with an owner and a finalizer's worth of metadata.
+/// A small Pod with the labels of a Job and one container, similar to the Pods that a Job creates.
 fn pod(number: usize) -> serde_json::Value {
     serde_json::json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -112,7 +112,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Sends `count` requests, as many at a time as there are clients, and prints how that went.
+    /// Sends `count` requests, one in flight per client, and prints rate and latency.
     async fn run(&self, name: &str, count: usize, expected: u16, call: impl Fn(usize) -> Call + Sync) -> Result<f64> {
         let next = AtomicUsize::new(0);
         let cpu = self.server.and_then(Server::cpu);
@@ -138,16 +138,16 @@ impl Load<'_> {
         took.sort_unstable();
         let at = |percent: usize| took.get(took.len() * percent / 100).map_or(0.0, |took| took.as_secs_f64() * 1e3);
         let rate = count as f64 / elapsed.as_secs_f64();
-        print!("{name:<9} {rate:.0}/s, half within {:.2} ms, 99 of 100 within {:.2} ms", at(50), at(99));
+        print!("{name:<9} {rate:.0}/s, p50 {:.2} ms, p99 {:.2} ms", at(50), at(99));
         if let (Some(before), Some(after)) = (cpu, self.server.and_then(Server::cpu)) {
-            print!(", {:.0} us of the server's processor each", (after - before) / count as f64 * 1e6);
+            print!(", {:.0} us of server CPU per request", (after - before) / count as f64 * 1e6);
         }
         println!();
         Ok(rate)
     }
 }
 
-/// Runs all of them in this task: requests wait on sockets, not on each other.
+/// Runs all futures concurrently in this task: requests wait for sockets, not for each other.
 async fn all<T, F: Future<Output = Result<T>>>(futures: impl Iterator<Item = F>) -> Result<Vec<T>> {
     futures_util::future::try_join_all(futures).await
 }
@@ -167,17 +167,17 @@ async fn list(api: &Api, pods: usize) -> Result<()> {
     }
     took.sort_unstable();
     let middle = took[took.len() / 2].as_secs_f64();
-    println!("list      {:.1} ms for {pods} Pods ({:.1} MB), the middle of five", middle * 1e3, size as f64 / 1e6);
+    println!("list      {:.1} ms for {pods} Pods ({:.1} MB), median of 5", middle * 1e3, size as f64 / 1e6);
     Ok(())
 }
 
-/// How fast changes reach everybody who watches.
+/// Measures how fast changes are delivered to all watch streams.
 async fn watch(load: &Load<'_>, watchers: usize, changes: usize) -> Result<()> {
     let mut streams = Vec::new();
     for _ in 0..watchers {
         let connection = load.api.connection()?;
         let newest = connection.get(&format!("{COLLECTION}?limit=1")).await?.body;
-        let newest: serde_json::Value = serde_json::from_slice(&newest).context("a list that is not JSON")?;
+        let newest: serde_json::Value = serde_json::from_slice(&newest).context("the list is not JSON")?;
         let at = newest["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         streams.push((connection, format!("{COLLECTION}?watch=true&resourceVersion={at}")));
     }
@@ -190,7 +190,7 @@ async fn watch(load: &Load<'_>, watchers: usize, changes: usize) -> Result<()> {
     let began = Instant::now();
     load.run("change", changes, 200, |number| status(number, "Succeeded")).await?;
     for reader in readers {
-        reader.await.context("a reader stopped")??;
+        reader.await.context("a watch reader failed")??;
     }
     let elapsed = began.elapsed().as_secs_f64();
     let count = delivered.load(Ordering::Relaxed);
@@ -202,7 +202,7 @@ async fn read(connection: &Client, path: &str, changes: usize, delivered: &Atomi
     let mut body = connection.watch(path).await?;
     let mut seen = 0;
     while seen < changes {
-        let frame = body.frame().await.context("the stream ended early")??;
+        let frame = body.frame().await.context("the watch ended early")??;
         let lines = frame.data_ref().map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
         seen += lines;
         delivered.fetch_add(lines, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! How fast Jobs run on hollow nodes, and what that costs: time from creation to completion, requests per Pod, and the
-//! processor time and memory of `tally controller` as Jobs grow.
+//! Measures how fast Jobs run on hollow nodes and what they cost: time from creation to completion, requests per Pod,
+//! and the CPU time and memory of `tally controller` as Jobs grow.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ use super::server::{Api, Process, Server};
 
 #[derive(ClapArgs)]
 pub struct Args {
-    /// One-Pod Jobs to run, one after the other, on an idle cluster
+    /// Number of one-Pod Jobs to run one after the other on an idle cluster
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     latency: u32,
-    /// Completions of the Jobs that are run as a whole; each an Indexed and a NonIndexed one
+    /// Completions of the Jobs whose total run time is measured; each number runs once Indexed and once NonIndexed
     #[arg(long, value_delimiter = ',', default_value = "1000,10000")]
     completions: Vec<u32>,
-    /// Pods of a Job at the same time
+    /// Parallelism of these Jobs
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     parallelism: u32,
-    /// Where the server keeps its data: the disk that is part of what is measured
+    /// Data directory of the server; its disk is part of the measurement
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
 
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
-/// Everything but the controllers that are measured.
+/// The controllers that run in the server process. The measured ones run in a process of their own.
 const OTHERS: &str = "scheduler";
 
 pub fn run(args: &Args) -> Result<bool> {
@@ -65,13 +65,14 @@ fn job(name: &str, completions: u32, parallelism: u32, indexed: bool) -> Value {
     })
 }
 
-/// Creates a Job and waits, on a watch that was open before, until it is finished. Its last state.
+/// Creates a Job and waits until it is finished, on a watch that was opened before. Returns the time it took and the
+/// final state of the Job.
 async fn finish(api: &Api, body: &Value) -> Result<(Duration, Value)> {
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     let watch = format!("{JOBS}?watch=true&fieldSelector=metadata.name%3D{name}");
     let mut stream = api.connection()?.watch(&watch).await?;
     let connection = api.connection()?;
-    // The connection stands before the clock runs.
+    // The connection is established before the measurement starts.
     connection.get("/readyz").await?;
     let began = Instant::now();
     let made = connection.call(&Call::new(Verb::Create, Kind::JOB, "default", "").body(body)).await?;
@@ -80,11 +81,11 @@ async fn finish(api: &Api, body: &Value) -> Result<(Duration, Value)> {
     }
     let mut text = Vec::new();
     loop {
-        let frame = stream.frame().await.context("the stream of Jobs ended early")??;
+        let frame = stream.frame().await.context("the watch of Jobs ended early")??;
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = text.drain(..=end).collect();
-            let event: Value = serde_json::from_slice(&line).context("an event that is not JSON")?;
+            let event: Value = serde_json::from_slice(&line).context("a watch event is not JSON")?;
             let conditions = event["object"]["status"]["conditions"].as_array();
             let finished = conditions.into_iter().flatten().find(|condition| {
                 condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
@@ -101,7 +102,7 @@ async fn finish(api: &Api, body: &Value) -> Result<(Duration, Value)> {
 
 async fn latency(args: &Args, directory: &std::path::Path) -> Result<()> {
     let server = Server::start(directory, &["--hollow", "1"]).await?;
-    // The node has to be there first.
+    // The first Job waits until the node is ready, so that the measured ones do not have to.
     finish(&server.api, &job("first", 1, 1, false)).await?;
     let mut took = Vec::new();
     for number in 0..args.latency {
@@ -110,7 +111,7 @@ async fn latency(args: &Args, directory: &std::path::Path) -> Result<()> {
     took.sort_unstable();
     let at = |percent: usize| took.get(took.len() * percent / 100).map_or(0.0, |took| took.as_secs_f64() * 1e3);
     println!(
-        "latency   {} Jobs of one Pod, from create to Complete: half within {:.1} ms, 99 of 100 within {:.1} ms",
+        "latency   {} Jobs of one Pod, from creation to Complete: p50 {:.1} ms, p99 {:.1} ms",
         args.latency,
         at(50),
         at(99)
@@ -121,7 +122,7 @@ async fn latency(args: &Args, directory: &std::path::Path) -> Result<()> {
 async fn whole(args: &Args, directory: &std::path::Path, completions: u32, indexed: bool) -> Result<()> {
     let server = Server::start(directory, &["--hollow", "4", "--controllers", OTHERS]).await?;
     let mut controller = Process::controller(server.kubeconfig())?;
-    // It knows the cluster, and the nodes are there.
+    // The first Job waits until the controller has synced and the nodes are ready.
     let first = job("first", 1, 1, indexed);
     tokio::select! {
         first = finish(&server.api, &first) => first.map(drop)?,
@@ -130,13 +131,13 @@ async fn whole(args: &Args, directory: &std::path::Path, completions: u32, index
     let (asked, cpu) = (requests(&server.api).await?, controller.cpu());
     let (took, finished) = finish(&server.api, &job("whole", completions, args.parallelism, indexed)).await?;
     if finished["status"]["succeeded"] != completions {
-        bail!("{} succeeded, and should be {completions}", finished["status"]["succeeded"]);
+        bail!("{} Pods succeeded, expected {completions}", finished["status"]["succeeded"]);
     }
     let (asked_after, cpu_after) = (requests(&server.api).await?, controller.cpu());
     let mut all = 0;
     let mut parts: Vec<(u64, String)> = Vec::new();
     for (what, count) in &asked_after {
-        // The Job itself, and the question for the figures, are ours.
+        // The benchmark itself sends the creation of the Job and the request for the metrics.
         let ours = u64::from(what == "create jobs") + u64::from(what.ends_with("/metrics") || what == "get ");
         let count = count.saturating_sub(asked.get(what).copied().unwrap_or(0)).saturating_sub(ours);
         if count > 0 {
@@ -148,16 +149,16 @@ async fn whole(args: &Args, directory: &std::path::Path, completions: u32, index
     let seconds = took.as_secs_f64();
     let pods = f64::from(completions);
     print!(
-        "{:<10} {completions} Pods in {seconds:.2} s, {:.0} a minute; {:.3} requests per Pod",
+        "{:<10} {completions} Pods in {seconds:.2} s, {:.0}/min; {:.3} requests per Pod",
         if indexed { "Indexed" } else { "NonIndexed" },
         pods / seconds * 60.0,
         all as f64 / pods,
     );
     if let (Some(before), Some(after)) = (cpu, cpu_after) {
-        print!("; controller: {:.0} us of processor per Pod", (after - before) / pods * 1e6);
+        print!("; controller: {:.0} us of CPU per Pod", (after - before) / pods * 1e6);
     }
     if let Some(peak) = controller.peak_memory() {
-        print!(", {} MB at most", peak / 1_000_000);
+        print!(", {} MB peak memory", peak / 1_000_000);
     }
     println!();
     let parts: Vec<String> = parts.iter().take(6).map(|(count, what)| format!("{what} {count}")).collect();
@@ -165,13 +166,14 @@ async fn whole(args: &Args, directory: &std::path::Path, completions: u32, index
     Ok(())
 }
 
-/// How often the server was asked for what, watches aside: only requests over HTTP, so not those of its own controllers.
+/// Counts the requests to the server by verb and resource, without watches. The server counts only requests over HTTP,
+/// so the requests of its own controllers are not included.
 async fn requests(api: &Api) -> Result<BTreeMap<String, u64>> {
     let page = api.connection()?.get("/metrics").await?.body;
     let page = String::from_utf8_lossy(&page);
     let mut counts = BTreeMap::new();
     for line in page.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
-        let (labels, count) = line.rsplit_once("} ").context("a figure without a value")?;
+        let (labels, count) = line.rsplit_once("} ").context("a metric without a value")?;
         let label = |name: &str| {
             let (_, rest) = labels.split_once(&format!("{name}=\""))?;
             rest.split_once('"').map(|(value, _)| value)
@@ -184,7 +186,7 @@ async fn requests(api: &Api) -> Result<BTreeMap<String, u64>> {
         if let Some(subresource) = label("subresource").filter(|name| !name.is_empty()) {
             what += &format!("/{subresource}");
         }
-        *counts.entry(what).or_default() += count.parse::<u64>().context("a figure that is not a number")?;
+        *counts.entry(what).or_default() += count.parse::<u64>().context("a metric value that is not a number")?;
     }
     Ok(counts)
 }

@@ -1,4 +1,4 @@
-//! `tally bench`: load an API server and print what it does, one line of figures a case.
+//! `tally bench`: load-tests an API server and prints one line of results per case.
 
 mod api;
 mod jobs;
@@ -9,10 +9,10 @@ use clap::{Args as ClapArgs, Subcommand};
 
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
-  tally bench api                                  start a server on a temporary directory and measure it
+  tally bench api                                  start a server in a temporary directory and measure it
   tally bench api --clients 16 --pods 2000
   tally bench jobs --completions 1000,100000
-  tally bench api --kubeconfig ~/.kube/config      measure a server that runs already")]
+  tally bench api --kubeconfig ~/.kube/config      measure a server that is already running")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -20,9 +20,9 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Durable creates, updates, lists, watch deliveries and deletes a second over HTTPS; memory per Pod
+    /// Measure durable creates, updates, lists, watch deliveries and deletes per second over HTTPS, and memory per Pod
     Api(api::Args),
-    /// Jobs on hollow nodes: latency, requests per Pod, processor time and memory of the controller
+    /// Measure Jobs on hollow nodes: latency, requests per Pod, CPU time and memory of the controller
     Jobs(jobs::Args),
 }
 

@@ -1,4 +1,4 @@
-//! What is under load: this very binary in processes of its own, the server on a temporary directory.
+//! The processes under load: this binary, started again as a server on a temporary directory and as a controller.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Api(kube::Config);
 
-/// A client with connections of its own.
+/// A client with its own connections.
 pub struct Client(Remote);
 
 impl Api {
@@ -51,7 +51,7 @@ fn answered<T>(outcome: Result<T, tally_remote::Failure>) -> Result<T> {
     outcome.map_err(|failure| anyhow::Error::msg(failure.why))
 }
 
-/// Ends, and takes its directory along, when dropped.
+/// When dropped, the process is killed and its directory is removed.
 pub struct Server {
     process: Process,
     directory: PathBuf,
@@ -61,9 +61,9 @@ pub struct Server {
 impl Server {
     pub async fn start(parent: &Path, arguments: &[&str]) -> Result<Server> {
         let directory = parent.join(format!("tally-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        std::fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let kubeconfig = directory.join("kubeconfig");
-        // One that is left from before would be believed.
+        // A kubeconfig left by an earlier run would be taken for that of the new server.
         let _ = std::fs::remove_file(&kubeconfig);
         let mut command = own_command()?;
         command.args(["up", "--no-node", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory.join("data"));
@@ -78,7 +78,7 @@ impl Server {
                 return Ok(Server { process, directory, api });
             }
             if let Some(status) = process.0.try_wait()? {
-                bail!("the server ended with {status}");
+                bail!("the server exited with {status}");
             }
             if Instant::now() > until {
                 bail!("the server is not ready after {} s", READY_WITHIN.as_secs());
@@ -108,10 +108,10 @@ impl Drop for Server {
 }
 
 fn own_command() -> Result<Command> {
-    Ok(Command::new(std::env::current_exe().context("cannot find this program's own file")?))
+    Ok(Command::new(std::env::current_exe().context("cannot find the path of this executable")?))
 }
 
-/// Ends when dropped.
+/// The process is killed when this is dropped.
 pub struct Process(Child);
 
 impl Process {
@@ -120,14 +120,14 @@ impl Process {
         Ok(Process(child))
     }
 
-    /// The Job and TTL controllers, on the server of this kubeconfig.
+    /// Starts the Job and TTL controllers against the server of this kubeconfig.
     pub fn controller(kubeconfig: PathBuf) -> Result<Process> {
         let mut command = own_command()?;
         command.args(["controller", "--leader-elect", "false", "--kubeconfig"]).arg(kubeconfig);
         Process::start(command)
     }
 
-    /// Ready when it has ended by itself.
+    /// Resolves when the process exits by itself.
     pub async fn ends(&mut self) -> String {
         loop {
             match self.0.try_wait() {
@@ -138,12 +138,12 @@ impl Process {
         }
     }
 
-    /// Bytes of memory that are really there (RSS), where the system tells.
+    /// Resident memory (RSS) in bytes, if the system reports it.
     pub fn memory(&self) -> Option<u64> {
         self.kilobytes("VmRSS:")
     }
 
-    /// The most there have been.
+    /// Peak resident memory in bytes.
     pub fn peak_memory(&self) -> Option<u64> {
         self.kilobytes("VmHWM:")
     }
@@ -154,12 +154,12 @@ impl Process {
         line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
     }
 
-    /// Seconds of processor time used so far, where the system tells.
+    /// CPU time used so far in seconds, if the system reports it.
     pub fn cpu(&self) -> Option<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).ok()?;
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-        // A hundred ticks a second on every Linux.
+        // Linux reports 100 ticks per second (USER_HZ).
         Some(ticks / 100.0)
     }
 

@@ -1,4 +1,4 @@
-//! Before it starts: is that an API server, does it have what is needed, and may we?
+//! Startup checks: is this an API server, does it serve what the controllers need, and are their requests permitted?
 
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
@@ -12,27 +12,27 @@ use super::flags::Name;
 use super::revisions::{self, RevisionError};
 use tally_remote::{Answer, Remote, request};
 
-/// Older ones lack fields of the Job's status that are written.
+/// Older versions lack fields of the Job status that Tally writes.
 const OLDEST_MINOR: u32 = 30;
-/// What Tally is tested with, and newer.
+/// Tally is tested with this version and newer ones.
 const TESTED_MINOR: u32 = 34;
 
-/// Questions under way at once.
+/// Access reviews in flight at the same time.
 const QUESTIONS: usize = 8;
 
-/// Something that must be allowed.
+/// One permission that the controllers need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     verb: &'static str,
     group: &'static str,
-    /// With the subresource: `jobs/status`.
+    /// Includes the subresource: `jobs/status`.
     resource: &'static str,
-    /// "" for all.
+    /// "" means all namespaces.
     namespace: String,
     name: String,
 }
 
-/// What the controllers do, and no more.
+/// The permissions that the controllers use, and no others.
 pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Right> {
     let everywhere = |verb, kind: Kind, resource| Right {
         verb,
@@ -57,7 +57,7 @@ pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Right> {
     if let Some((namespace, name)) = lease {
         rights.extend(["get", "create", "update"].map(|verb| Right {
             namespace: namespace.to_owned(),
-            // What is to be created has no name to be allowed for.
+            // A permission to create cannot be restricted to a name.
             name: if verb == "create" { String::new() } else { name.to_owned() },
             ..everywhere(verb, Kind::LEASE, "leases")
         }));
@@ -101,7 +101,7 @@ fn named(rights: &[Right]) -> String {
     lines.join("; ")
 }
 
-/// The server's version, if everything is as it must be.
+/// Runs all checks. Returns the server's version.
 pub async fn run(remote: &Remote, server: &str, names: &[Name], rights: &[Right]) -> Result<String> {
     let version = version(remote, server).await?;
     batch(remote, server).await?;
@@ -116,9 +116,11 @@ async fn comparable_revisions(remote: &Remote) -> Result<()> {
     match revisions::check(remote).await {
         Ok(()) => Ok(()),
         Err(RevisionError::Separate(why)) => Err(anyhow!(why)),
-        // It is looked at again while running.
+        // The check is repeated while the controllers run.
         Err(RevisionError::Unread(why)) => {
-            tracing::warn!("cannot find out whether Jobs and Pods are in the same etcd, and goes on as if: {why}");
+            tracing::warn!(
+                "cannot determine whether Jobs and Pods are in the same etcd; assuming that they are: {why}"
+            );
             Ok(())
         }
     }
@@ -126,12 +128,12 @@ async fn comparable_revisions(remote: &Remote) -> Result<()> {
 
 async fn ask(remote: &Remote, server: &str, method: Method, path: &str, body: &Value) -> Result<Answer> {
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let request = request::plain(method, path, body).context("the request cannot be written")?;
+    let request = request::plain(method, path, body).context("cannot build the request")?;
     remote.ask(request).await.map_err(|failure| {
         let hint = if failure.why.contains("certificate") {
-            "is certificate-authority-data in the kubeconfig that of this server?"
+            "does certificate-authority-data in the kubeconfig belong to this server?"
         } else {
-            "is it running, and is its address in the kubeconfig right?"
+            "is it running, and is its address in the kubeconfig correct?"
         };
         anyhow!("cannot reach the API server at {server}: {}; {hint}", failure.why)
     })
@@ -149,16 +151,19 @@ async fn version(remote: &Remote, server: &str) -> Result<String> {
     match answer.code {
         200 => {}
         401 => bail!("the API server at {server} does not accept the credentials of the kubeconfig; are they expired?"),
-        // Versions can be kept from those who are not known; the rest is asked for all the same.
+        // A server may hide its version from unknown users; the other checks run all the same.
         403 => return Ok("unknown".to_owned()),
         code => bail!("{server} answers {code} to GET /version: is it a Kubernetes API server?"),
     }
     let version: Version = serde_json::from_slice(&answer.body)
-        .map_err(|_| anyhow!("{server} answers, but not as a Kubernetes API server does: is its address right?"))?;
+        .map_err(|_| anyhow!("{server} responds, but not like a Kubernetes API server: is its address correct?"))?;
     let minor: u32 = version.minor.trim_end_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0);
     let (text, tested) = (&version.git_version, TESTED_MINOR);
     if version.major == "1" && minor < OLDEST_MINOR {
-        bail!("the API server is Kubernetes {text}, which is too old: Tally needs 1.{OLDEST_MINOR}, better 1.{tested}");
+        bail!(
+            "the API server is Kubernetes {text}, which is too old: Tally needs 1.{OLDEST_MINOR} or newer, \
+             1.{tested} or newer is recommended"
+        );
     }
     if version.major == "1" && minor < TESTED_MINOR {
         tracing::warn!("the API server is Kubernetes {text}; Tally is tested with 1.{tested} and newer");
@@ -180,10 +185,10 @@ async fn batch(remote: &Remote, server: &str) -> Result<()> {
         200 => {}
         401 => bail!("the API server at {server} does not accept the credentials of the kubeconfig; are they expired?"),
         403 => return Ok(()),
-        404 => bail!("the API server at {server} does not serve batch/v1: Jobs are switched off, or it is no cluster"),
-        code => bail!("the API server at {server} answers {code} when asked for batch/v1; try again later"),
+        404 => bail!("the API server at {server} does not serve batch/v1: Jobs are disabled, or this is no cluster"),
+        code => bail!("the API server at {server} answers {code} to GET /apis/batch/v1; try again later"),
     }
-    let list: List = serde_json::from_slice(&answer.body).context("the list of batch/v1 cannot be read")?;
+    let list: List = serde_json::from_slice(&answer.body).context("cannot decode the resource list of batch/v1")?;
     for needed in ["jobs", "jobs/status"] {
         if !list.resources.iter().any(|resource| resource.name == needed) {
             bail!("the API server at {server} serves batch/v1 without {needed}");
@@ -201,7 +206,7 @@ async fn permissions(remote: &Remote, rights: &[Right]) -> Result<()> {
             Ok(true) => {}
             Ok(false) => missing.push(right.clone()),
             Err(error) => {
-                tracing::warn!("cannot find out what is allowed, and goes on as if everything were: {error:#}");
+                tracing::warn!("cannot determine the permissions; assuming that all are granted: {error:#}");
                 return Ok(());
             }
         }
@@ -211,7 +216,8 @@ async fn permissions(remote: &Remote, rights: &[Right]) -> Result<()> {
     }
     let who = whoami(remote).await;
     bail!(
-        "{who} lacks permissions: {}; the ClusterRole and Role in deploy/kustomize/base/role.yaml have all that is needed",
+        "{who} lacks permissions: {}; the roles in deploy/kustomize/base/role.yaml, and for ttl in \
+         deploy/kustomize/components/ttl/role.yaml, grant all that is needed",
         named(&missing)
     )
 }
@@ -220,13 +226,13 @@ async fn allowed(remote: &Remote, right: &Right) -> Result<bool> {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let answer = ask(remote, "", Method::POST, path, &right.review()).await?;
     if !(200..300).contains(&answer.code) {
-        bail!("the server answers {} to a SelfSubjectAccessReview", answer.code);
+        bail!("the API server answers {} to a SelfSubjectAccessReview", answer.code);
     }
-    let review: Value = serde_json::from_slice(&answer.body).context("the review cannot be read")?;
+    let review: Value = serde_json::from_slice(&answer.body).context("cannot decode the SelfSubjectAccessReview")?;
     Ok(review["status"]["allowed"] == true)
 }
 
-/// As the server sees us, for the message.
+/// The user name that the server has for this client, for the error message.
 async fn whoami(remote: &Remote) -> String {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

@@ -1,4 +1,4 @@
-//! What the command line may say.
+//! Parsers for the values of the command-line flags.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 use tally_runtime::controller::Controller;
 
-/// What `tally controller` runs. The rest of a cluster's controllers are part of its own controller manager.
+/// The controllers that `tally controller` can run. All others are part of the cluster's own controller manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     Job,
@@ -32,16 +32,16 @@ pub fn controllers(text: &str) -> Result<Names, String> {
             "ttl" => names.push(Name::Ttl),
             _ if ELSEWHERE.contains(&word) => {
                 return Err(format!(
-                    "{word} is left to the cluster's own controller manager; there are job and ttl here (all of them \
-                     run in `tally up`)"
+                    "{word} runs in the cluster's own controller manager; available controllers: job, ttl (`tally up` \
+                     runs all of them)"
                 ));
             }
-            _ => return Err(format!("no controller is called {word:?}; there are job and ttl")),
+            _ => return Err(format!("unknown controller {word:?}; available controllers: job, ttl")),
         }
     }
     names.sort();
     names.dedup();
-    if names.is_empty() { Err("name at least one: job, ttl".to_owned()) } else { Ok(Names(names)) }
+    if names.is_empty() { Err("at least one controller is required: job, ttl".to_owned()) } else { Ok(Names(names)) }
 }
 
 impl Names {
@@ -59,14 +59,14 @@ impl Names {
     }
 }
 
-/// As the API checks `spec.managedBy`: a domain, a slash, a path.
+/// Validates like the API validates `spec.managedBy`: a domain, a slash, a path.
 pub fn manager(text: &str) -> Result<String, String> {
     if text == RESERVED {
-        return Err(format!("{RESERVED} is served without --managed-by"));
+        return Err(format!("Jobs with {RESERVED} are served without --managed-by"));
     }
-    let wrong = || format!("{text:?} cannot be the value of a Job's managedBy; it is like example.com/tally");
+    let wrong = || format!("{text:?} is not a valid spec.managedBy; expected a value like example.com/tally");
     if text.len() > LONGEST_MANAGER {
-        return Err(format!("{}, and of at most {LONGEST_MANAGER} letters", wrong()));
+        return Err(format!("{} of at most {LONGEST_MANAGER} characters", wrong()));
     }
     let (domain, path) = text.split_once('/').ok_or_else(wrong)?;
     let is_label = |label: &str| {
@@ -110,18 +110,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse::<f64>().ok().filter(|rate| (0.0..=1e6).contains(rate));
-    rate.ok_or_else(|| format!("{text:?} is not a number of requests per second; 0 leaves it to the server"))
+    rate.ok_or_else(|| format!("{text:?} is not a number of requests per second; 0 sets no limit"))
 }
 
-/// None: nothing is to be served.
+/// `None`: metrics and health are not served.
 pub fn address(text: &str) -> Result<Option<SocketAddr>, String> {
     use std::net::ToSocketAddrs;
     if text.is_empty() || text == "off" {
         return Ok(None);
     }
     let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
-    let wrong = |_| format!("{text:?} is not an address such as 127.0.0.1:8080; '' for none");
-    full.to_socket_addrs().map_err(wrong)?.next().map(Some).ok_or_else(|| format!("{text:?} is the name of no address"))
+    let wrong = |_| format!("{text:?} is not an address such as 127.0.0.1:8080; '' disables it");
+    full.to_socket_addrs().map_err(wrong)?.next().map(Some).ok_or_else(|| format!("{text:?} resolves to no address"))
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
             ("job", Ok(vec![Name::Job])),
             ("", Err("at least one")),
             ("podgc", Err("cluster's own controller manager")),
-            ("jobs", Err("\"jobs\"; there are job and ttl")),
+            ("jobs", Err("\"jobs\"; available controllers: job, ttl")),
         ] {
             match (controllers(text), expected) {
                 (Ok(Names(names)), Ok(expected)) => assert_eq!(names, expected, "{text}"),

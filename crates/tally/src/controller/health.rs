@@ -1,4 +1,4 @@
-//! Whether it is well, and who may ask: /livez, /readyz and /metrics over plain HTTP.
+//! Health and metrics: /livez, /readyz and /metrics over plain HTTP.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -22,24 +22,24 @@ use tokio::sync::Semaphore;
 use crate::metrics::Metrics;
 use tally_remote::Remote;
 
-/// Those who ask at once; others wait.
+/// Connections served at the same time; further ones wait to be accepted.
 const CONNECTIONS: usize = 64;
-/// Somebody who connects and says nothing holds one of them for no longer than this.
+/// A client that connects and sends no request keeps its connection no longer than this.
 const SAY_SOMETHING_WITHIN: Duration = Duration::from_secs(10);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Watches the driver at work.
+/// Observes the driver for health and metrics.
 pub struct Health {
     metrics: Metrics,
     remote: Remote,
     lease: String,
     leads: AtomicBool,
-    /// What has not been seen as a whole yet.
+    /// Controllers and resources whose initial list is not complete yet.
     incomplete: Mutex<BTreeSet<(&'static str, &'static str)>>,
-    /// Streams whose trouble has been told. It is told again only after they were well.
+    /// Streams whose trouble has been logged. It is logged again only after the stream has synced in between.
     told: Mutex<BTreeSet<(&'static str, &'static str)>>,
 }
 
@@ -57,7 +57,7 @@ impl Health {
         }
     }
 
-    /// The controllers begin.
+    /// This process leads: its controllers start.
     pub fn leads(&self, controllers: &[Box<dyn Controller>]) {
         let streams = controllers.iter().flat_map(|controller| {
             controller.streams().into_iter().map(|stream| (controller.name(), stream.kind.plural))
@@ -72,20 +72,20 @@ impl Health {
         self.metrics.leads(&self.lease, false);
     }
 
-    /// Why it is not ready. One that waits for the lease is: it is what a standby should do.
+    /// Why this process is not ready. A process that waits for the lease is ready: waiting is what a standby should do.
     fn unready(&self) -> Option<String> {
         if !self.remote.is_reachable() {
             return Some("the API server cannot be reached".to_owned());
         }
         let incomplete = self.incomplete.lock().unwrap_or_else(PoisonError::into_inner);
         let (controller, resource) = incomplete.first().filter(|_| self.leads.load(Ordering::Relaxed))?;
-        Some(format!("{controller} has not seen all {resource} yet"))
+        Some(format!("{controller} has not synced {resource} yet"))
     }
 
-    /// `accept`: what the one who asks can read.
+    /// `accept`: the formats that the client accepts.
     fn answer(&self, method: &Method, path: &str, accept: &str) -> (u16, &'static str, String) {
         if *method != Method::GET && *method != Method::HEAD {
-            return (405, PLAIN, "only GET\n".to_owned());
+            return (405, PLAIN, "only GET and HEAD are allowed\n".to_owned());
         }
         match path {
             "/livez" | "/healthz" => (200, PLAIN, "ok\n".to_owned()),
@@ -101,7 +101,7 @@ impl Health {
                     (200, CLASSIC, self.metrics.classic())
                 }
             }
-            _ => (404, PLAIN, "there are /livez, /readyz and /metrics\n".to_owned()),
+            _ => (404, PLAIN, "not found; available paths: /livez, /readyz, /metrics\n".to_owned()),
         }
     }
 }
@@ -110,13 +110,13 @@ impl Observer for Health {
     fn metric(&self, controller: &'static str, metric: &Metric, decided_in: Duration) {
         self.metrics.metric(controller, metric, decided_in);
         if matches!(metric, Metric::InvalidStatus) {
-            tracing::error!("a status that breaks the rules of the API was not sent: please report this bug");
+            tracing::error!("a Job status that violates the rules of the API was not sent: please report this bug");
         }
     }
 
     fn request(&self, call: &Call, reply: &Reply, took: Duration) {
         self.metrics.request(call, reply, took);
-        // The others are ordinary: objects change and go, servers are busy.
+        // Other codes are part of normal operation: objects change or are deleted, and servers are busy.
         if let Reply::Refused(refusal) = reply
             && matches!(refusal.code, 400 | 401 | 403 | 405 | 415 | 422)
         {
@@ -134,7 +134,7 @@ impl Observer for Health {
         self.metrics.synced(controller, stream);
         self.incomplete.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        tracing::info!(controller, "all {} are known", stream.kind.plural);
+        tracing::info!(controller, "{} are synced", stream.kind.plural);
     }
 
     fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &Trouble) {
@@ -144,20 +144,20 @@ impl Observer for Health {
             Trouble::TooOld => {
                 tracing::info!(
                     controller,
-                    "the server no longer remembers what {resource} were: they are listed again"
+                    "the server no longer has the revision of the watch: listing {resource} again"
                 );
                 return;
             }
-            // That nobody answers has been told for all streams at once.
+            // That the API server is unreachable has been logged once for all streams.
             Trouble::Broken(_) if !self.remote.is_reachable() => return,
             Trouble::Broken(why) => why.clone(),
             Trouble::Refused(refusal) => format!("{} {}", refusal.code, refusal.message),
         };
         let first = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert((controller, resource));
         if first && matches!(trouble, Trouble::Refused(_)) {
-            tracing::warn!(controller, "{resource} cannot be followed, and it is tried again: {why}");
+            tracing::warn!(controller, "cannot watch {resource}, will retry: {why}");
         } else {
-            tracing::debug!(controller, "the stream of {resource} broke: {why}");
+            tracing::debug!(controller, "the watch of {resource} broke: {why}");
         }
     }
 
@@ -166,15 +166,15 @@ impl Observer for Health {
     }
 }
 
-/// Binds now, so that a bad address is told before anything else happens.
+/// Binds now, so that a bad address is reported before anything else happens.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     use anyhow::Context;
     TcpListener::bind(address).await.with_context(|| {
-        format!("cannot serve metrics at {address}; choose another address with --metrics, or '' for none")
+        format!("cannot serve metrics at {address}; choose another address with --metrics, or disable it with ''")
     })
 }
 
-/// Serves until it is dropped.
+/// Serves until this future is dropped.
 pub async fn serve(listener: TcpListener, health: Arc<Health>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -182,7 +182,7 @@ pub async fn serve(listener: TcpListener, health: Arc<Health>) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Too many open files, for example: others must finish first.
+                // For example, too many open files: other connections must close first.
                 tracing::debug!("cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -202,7 +202,7 @@ pub async fn serve(listener: TcpListener, health: Arc<Health>) {
                 .timer(TokioTimer::new())
                 .header_read_timeout(SAY_SOMETHING_WITHIN)
                 .serve_connection(TokioIo::new(stream), answer);
-            // Whoever hangs up has heard enough.
+            // The client may close the connection at any time; that is not an error.
             let _ = connection.await;
             drop(place);
         });

@@ -1,4 +1,4 @@
-//! The election as it happens: the machine decides, this sends and waits.
+//! Leader election: `Elector` decides, this module sends the requests and waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tally_runtime::driver::{Observer, wall_clock};
 use tally_runtime::lease::{Change, Config, Elector, Step};
 use tokio::sync::watch;
 
-/// A request about the lease that takes longer than this is given up: by then another one is due.
+/// A request for the lease is abandoned after this time: by then the next one is due.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct Candidate<A> {
@@ -18,7 +18,7 @@ pub struct Candidate<A> {
     config: Config,
     elector: Elector,
     begun: Instant,
-    /// What was last said about it, so that it is said once.
+    /// The last message logged about the lease, so that each message is logged once.
     said: String,
 }
 
@@ -41,7 +41,7 @@ impl<A: Api> Candidate<A> {
         }
     }
 
-    /// Waits to lead.
+    /// Waits until this process leads.
     pub async fn run(&mut self, stop: &mut watch::Receiver<bool>) -> Outcome {
         loop {
             match self.step(stop).await {
@@ -52,7 +52,7 @@ impl<A: Api> Candidate<A> {
         }
     }
 
-    /// Goes on leading. Ends when that is no longer certain.
+    /// Keeps renewing the lease. Returns when leadership is no longer certain.
     pub async fn hold(&mut self, stop: &mut watch::Receiver<bool>) -> Outcome {
         loop {
             let left = self.elector.leads_until().map_or(Duration::ZERO, |until| until.saturating_sub(self.clock()));
@@ -67,12 +67,12 @@ impl<A: Api> Candidate<A> {
         }
     }
 
-    /// So that others need not wait for the lease to run out.
+    /// Releases the lease, so that other instances need not wait for it to expire.
     pub async fn give_back(mut self) {
         let Some(call) = self.elector.give_back(wall_clock(), self.clock()) else { return };
         match self.send(&call, ANSWER_WITHIN).await {
-            reply if reply.is_done() => tracing::info!(lease = self.config.name, "the lease was given back"),
-            reply => tracing::warn!(lease = self.config.name, "the lease could not be given back: {}", why(&reply)),
+            reply if reply.is_done() => tracing::info!(lease = self.config.name, "the lease was released"),
+            reply => tracing::warn!(lease = self.config.name, "the lease could not be released: {}", why(&reply)),
         }
     }
 
@@ -80,15 +80,15 @@ impl<A: Api> Candidate<A> {
         self.begun.elapsed()
     }
 
-    /// None: stopped. Only waiting is cut short: a renewal whose answer nobody hears would leave a lease behind that
-    /// cannot be given back.
+    /// `None`: stopped. Only a wait is interrupted, never a request: a renewal whose response is not read would leave a
+    /// lease behind that cannot be released.
     async fn step(&mut self, stop: &mut watch::Receiver<bool>) -> Option<Change> {
         let at = self.clock();
         let leads_until = self.elector.leads_until();
         match self.elector.next(wall_clock(), at) {
             Step::Wait(until) => {
                 let until = leads_until.map_or(until, |end| until.min(end));
-                // Those who wait do not all come at the same time.
+                // Jitter, so that waiting instances do not all send their requests at the same time.
                 let jitter = if leads_until.is_some() { 1.0 } else { 1.0 + fastrand::f64() / 5.0 };
                 tokio::select! {
                     () = tokio::time::sleep(until.saturating_sub(at).mul_f64(jitter)) => Some(Change::None),
@@ -99,7 +99,7 @@ impl<A: Api> Candidate<A> {
                 if *stop.borrow() {
                     return None;
                 }
-                // One request that is never answered must leave time for others.
+                // A request that is never answered must leave time for another attempt.
                 let patience = ANSWER_WITHIN.min(self.config.renew_deadline / 2);
                 let within = leads_until.map_or(patience, |end| end.saturating_sub(at).min(patience));
                 let reply = self.send(&call, within).await;
@@ -134,11 +134,11 @@ impl<A: Api> Candidate<A> {
 
     fn tell_trouble(&mut self, reply: &Reply) {
         let ordinary = reply.is_done() || reply.is_not_found() || reply.is_conflict();
-        // That the server cannot be reached is told elsewhere.
+        // That the API server cannot be reached is logged elsewhere.
         let unreachable =
             matches!(reply, Reply::Unknown) || matches!(reply, Reply::Refused(refusal) if refusal.code >= 500);
         if !ordinary && !unreachable {
-            let text = format!("the lease cannot be used: {}", why(reply));
+            let text = format!("the request for the lease was refused: {}", why(reply));
             self.say(text);
         }
     }
@@ -154,7 +154,7 @@ impl<A: Api> Candidate<A> {
 fn why(reply: &Reply) -> String {
     match reply {
         Reply::Refused(refusal) => format!("{} {}", refusal.code, refusal.message),
-        _ => "no answer".to_owned(),
+        _ => "no response".to_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `tally controller`: the Job controllers against any Kubernetes API server.
 //!
-//! What can go wrong for a reason outside is looked for first and told in a sentence; after that it runs until it is
-//! stopped, whatever becomes of the server.
+//! Errors with an external cause are detected first and reported in one sentence. After that the controllers run until
+//! they are stopped, also while the API server is unavailable.
 
 mod checks;
 mod flags;
@@ -29,81 +29,82 @@ use tally_remote::{Remote, connect};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   tally controller --managed-by example.com/tally    serve the Jobs with spec.managedBy: example.com/tally,
-                                                     beside the cluster's own controller
-  tally controller --controllers job                 serve all other Jobs, in place of the cluster's own
+                                                     beside the built-in controller
+  tally controller --controllers job                 serve all other Jobs, in place of the built-in
                                                      controller (kube-controller-manager --controllers=*,-job-controller)
   tally controller --kubeconfig ./k --context test --leader-elect=false
-                                                     one process, for a look
-  curl 127.0.0.1:8080/metrics                        with --metrics 127.0.0.1:8080
+                                                     a single process without leader election
+  curl 127.0.0.1:8080/metrics                        read the metrics, with --metrics 127.0.0.1:8080
 
-Exit code 0: stopped by SIGINT or SIGTERM; 1: it could not start, lost the lease, or cannot count
-on this cluster; 2: bad usage.")]
+Exit code 0: stopped by SIGINT or SIGTERM; 1: startup failed, the lease was lost, or Jobs and Pods are
+stored in different etcd clusters; 2: bad usage.")]
 pub struct Args {
-    /// The kubeconfig to use [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod it runs in]
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use [default: its current one]
+    /// Context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Controllers to run, separated by commas: job, ttl
     #[arg(long, value_name = "LIST", default_value = "job,ttl", value_parser = flags::controllers)]
     controllers: Names,
-    /// Serve the Jobs whose spec.managedBy is this, and no others [default: those without the field, or with
+    /// Serve only the Jobs whose spec.managedBy is NAME [default: Jobs without the field, or with
     /// kubernetes.io/job-controller]
     #[arg(long, value_name = "NAME", value_parser = flags::manager)]
     managed_by: Option<String>,
-    /// Requests per second; 0 leaves it to the server, which knows best how much it can take
+    /// Maximum number of requests per second; 0 sets no client-side limit and relies on the flow control of the API
+    /// server
     #[arg(long, value_name = "N", default_value = "0", value_parser = flags::rate)]
     qps: f64,
-    /// Requests at once before --qps is felt [default: one and a half times --qps]
+    /// Number of requests that may exceed --qps in a burst [default: 1.5 times --qps]
     #[arg(long, value_name = "N")]
     burst: Option<u32>,
-    /// Requests under way at once, for each controller
+    /// Maximum number of in-flight requests per controller
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
     in_flight: u16,
-    /// Take turns with other instances: only the one that holds a Lease works
+    /// Enable leader election: only the instance that holds the Lease runs its controllers
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     leader_elect: bool,
-    /// How long others wait for a leader that is not heard of
+    /// How long other instances wait after the last renewal before they take over the Lease
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = flags::duration)]
     leader_elect_lease_duration: Duration,
-    /// How long a leader that cannot renew its lease goes on
+    /// How long a leader keeps working while it cannot renew the Lease
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = flags::duration)]
     leader_elect_renew_deadline: Duration,
-    /// How often the lease is renewed, or asked for
+    /// Interval between attempts to acquire or renew the Lease
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = flags::duration)]
     leader_elect_retry_period: Duration,
-    /// The name of the Lease
+    /// Name of the Lease
     #[arg(long, value_name = "NAME", default_value = "tally-job-controller")]
     leader_elect_resource_name: String,
-    /// The namespace of the Lease
+    /// Namespace of the Lease
     #[arg(long, value_name = "NAME", default_value = "kube-system")]
     leader_elect_resource_namespace: String,
-    /// Where to serve /metrics, /livez and /readyz, over plain HTTP; '' for nowhere
+    /// Address on which to serve /metrics, /livez and /readyz over plain HTTP; '' disables them
     #[arg(long, value_name = "ADDR:PORT", default_value = "", hide_default_value = true, value_parser = flags::address)]
     metrics: Address,
-    /// The form of messages on standard error
+    /// Format of log messages on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: log::Format,
-    /// Say more; twice for still more
+    /// Log more; may be repeated
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
-/// An alias, because a flag whose type is spelled as an option need not be given a value.
+/// An alias, because clap treats a field whose type is spelled `Option` as a flag without a required value.
 type Address = Option<SocketAddr>;
 
-/// Whether it was stopped as it should be. An error is one of usage.
+/// Returns whether the process was stopped in order. An error means bad usage.
 pub fn run(args: &Args) -> Result<bool> {
     let lease = lease_of(args)?;
     if args.burst.is_some() && args.qps == 0.0 {
-        return Err(anyhow!("--burst means nothing without --qps: with --qps 0 the server decides"));
+        return Err(anyhow!("--burst has no effect without --qps: with --qps 0 there is no limit"));
     }
     log::begin(args.log_format, args.verbose);
     match start(args, lease) {
         Ok(well) => Ok(well),
         Err(error) => {
-            // Exit code 2 is for bad usage; this is not the command line's fault.
+            // Exit code 2 means bad usage; the command line is not the cause of this error.
             eprintln!("tally: {error:#}");
             Ok(false)
         }
@@ -125,14 +126,14 @@ fn lease_of(args: &Args) -> Result<Option<lease::Config>> {
     if config.name.is_empty() || config.namespace.is_empty() {
         return Err(anyhow!("the Lease needs a name and a namespace (--leader-elect-resource-name, -namespace)"));
     }
-    config.check().map_err(|why| anyhow!("the --leader-elect flags do not fit together: {why}"))?;
+    config.check().map_err(|why| anyhow!("invalid --leader-elect flags: {why}"))?;
     Ok(Some(config))
 }
 
 fn start(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let well = runtime.block_on(serve(args, lease))?;
-    // Nothing that is left has anything to lose.
+    // The remaining tasks hold no state that could be lost.
     runtime.shutdown_background();
     Ok(well)
 }
@@ -145,7 +146,7 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
         None => None,
     };
     let remote = Remote::new(connect::service(&config)?);
-    let mut stop = stop_signals().context("cannot wait for signals")?;
+    let mut stop = stop_signals().context("cannot install signal handlers")?;
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let lease_name = lease.as_ref().map(|lease| (lease.namespace.as_str(), lease.name.as_str()));
     let rights = checks::rights(&args.controllers.0, lease_name);
@@ -155,7 +156,7 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
     };
     let health = Arc::new(Health::new(remote.clone(), &args.leader_elect_resource_name));
     let served = args.managed_by.as_deref().unwrap_or("none, or kubernetes.io/job-controller");
-    tracing::info!(server, version, managed_by = served, "tally {} is at work", env!("CARGO_PKG_VERSION"));
+    tracing::info!(server, version, managed_by = served, "tally {} has started", env!("CARGO_PKG_VERSION"));
     if let Some(listener) = listener {
         tracing::info!("metrics are at http://{}/metrics", listener.local_addr()?);
         tokio::spawn(health::serve(listener, health.clone()));
@@ -170,7 +171,7 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
     lead(args, remote, health, lease, stop).await
 }
 
-/// Waits for the lease, works as long as it has it, and gives it back.
+/// Waits for the lease, runs the controllers while it holds the lease, and then releases it.
 async fn lead(
     args: &Args,
     remote: Remote,
@@ -184,7 +185,7 @@ async fn lead(
         return Ok(true);
     }
     tracing::info!(lease = name, identity, "this process leads");
-    // The lease is held until the controllers have ended, and they end when it is lost.
+    // The lease is held until the controllers have stopped, and the controllers stop when it is lost.
     let (ended, mut has_ended) = watch::channel(false);
     let (lost, mut is_lost) = watch::channel(false);
     let holding = async {
@@ -208,14 +209,14 @@ async fn lead(
     let (outcome, worked) = tokio::join!(holding, working);
     health.follows();
     if outcome == Outcome::Lost {
-        tracing::error!(lease = name, "the lease is lost: another process may lead, and this one ends");
+        tracing::error!(lease = name, "the lease is lost: another process may lead, so this one exits");
         return Ok(false);
     }
     candidate.give_back().await;
     worked.map(|()| true)
 }
 
-/// Until it is stopped, or must not go on.
+/// Runs the controllers until `stop` resolves or the revisions turn out not to be comparable.
 async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) -> Result<()> {
     let controllers = args.controllers.make(args.managed_by.as_deref());
     health.leads(&controllers);
@@ -237,7 +238,7 @@ async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Futur
     }
 }
 
-/// True from the first SIGINT or SIGTERM on. The second ends the process on the spot.
+/// `true` from the first SIGINT or SIGTERM on. The second signal exits the process immediately.
 fn stop_signals() -> std::io::Result<watch::Receiver<bool>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let (stop, stopped) = watch::channel(false);

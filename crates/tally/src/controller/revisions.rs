@@ -1,10 +1,10 @@
 //! Whether the revisions of Jobs and of Pods can be compared.
 //!
-//! Accounting compares them: Pods known up to the revision of a Job are what there was when the Job was written. That holds
-//! if both are kept in the same etcd. An API server can be told to keep a resource in another one
+//! Accounting compares them: Pods known up to the revision of a Job are the Pods that existed when the Job was written.
+//! This holds if both are stored in the same etcd. An API server can be configured to store a resource in another etcd
 //! (`--etcd-servers-overrides`), whose revisions are counted from its own beginning; then a Job would get no Pods, or a
-//! Pod would be counted twice. Nothing in the API tells, but the revisions of consistent lists do: in one etcd, of three
-//! lists one after the other none is older than the one before.
+//! Pod would be counted twice. No field of the API shows this, but the revisions of consistent lists do: with one etcd,
+//! of three lists read one after the other none is older than the one before.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use tally_runtime::controller::Kind;
 
 use tally_remote::{Remote, request};
 
-/// While running. The servers may be told to keep Pods elsewhere at any time.
+/// Interval of the check while running. The API servers may be reconfigured to store Pods elsewhere at any time.
 const EVERY: Duration = Duration::from_secs(180);
-/// After an attempt that came to nothing.
+/// Interval after a check whose lists could not be read.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// An etcd that is restored from a backup in between looks the same once, but not again.
+/// An etcd that is restored from a backup between two lists also shows a step back, but only once.
 const LOOKS: u32 = 3;
 
-/// Of three consistent lists, in this order.
+/// The revisions of three consistent lists, read in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lists {
     jobs: Revision,
@@ -29,7 +29,8 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// A Pod revision between the two of Jobs may be chance, but not each time: both go on counting.
+    /// With two stores, a Pod revision between the two Job revisions may be a coincidence, but not in every check: both
+    /// stores keep counting.
     fn are_comparable(&self) -> bool {
         self.jobs <= self.pods && self.pods <= self.jobs_again
     }
@@ -47,12 +48,12 @@ fn separate(lists: Lists) -> RevisionError {
     let Lists { jobs, pods, jobs_again } = lists;
     RevisionError::Separate(format!(
         "Jobs and Pods have revisions of different etcd clusters (Jobs {jobs}, then Pods {pods}, then Jobs {jobs_again}), \
-         and without comparing them Pods cannot be counted exactly: start kube-apiserver with both in the same etcd, that \
-         is without --etcd-servers-overrides for batch/jobs and /pods, or leave the Jobs to the built-in controller"
+         but exact counting has to compare them: start kube-apiserver with both in the same etcd, without \
+         --etcd-servers-overrides for batch/jobs and /pods, or leave the Jobs to the built-in controller"
     ))
 }
 
-/// One check.
+/// One check of up to `LOOKS` attempts.
 pub async fn check(remote: &Remote) -> Result<(), RevisionError> {
     let mut last = None;
     for _ in 0..LOOKS {
@@ -69,7 +70,7 @@ pub async fn check(remote: &Remote) -> Result<(), RevisionError> {
     last.map_or(Ok(()), Err)
 }
 
-/// Ready when revisions turn out not to be comparable, with what to say about it.
+/// Resolves when the revisions turn out not to be comparable, with the message to report.
 pub async fn watch(remote: &Remote) -> String {
     watch_every(remote, EVERY, RETRY_AFTER).await
 }
@@ -86,13 +87,16 @@ async fn watch_every(remote: &Remote, every: Duration, retry_after: Duration) ->
     }
 }
 
-/// The revision of a consistent list: without a revision in the request it is read from the store, not from a cache that may
-/// be behind.
+/// The revision of a consistent list: a list request without a revision is answered from the store, not from a cache
+/// that may be stale.
 async fn newest(remote: &Remote, kind: Kind) -> Result<Revision, RevisionError> {
     let request = request::one(kind).map_err(|error| RevisionError::Unread(error.to_string()))?;
     let answer = remote.ask(request).await.map_err(|failure| RevisionError::Unread(failure.why))?;
     if answer.code != 200 {
-        return Err(RevisionError::Unread(format!("the server answers {} to a list of {}", answer.code, kind.plural)));
+        return Err(RevisionError::Unread(format!(
+            "the API server answers {} to a list of {}",
+            answer.code, kind.plural
+        )));
     }
     tally_remote::list_revision(&answer.body).map_err(RevisionError::Unread)
 }
@@ -107,7 +111,7 @@ mod tests {
         for (jobs, pods, jobs_again, comparable) in [
             (5, 5, 5, true),
             (5, 6, 9, true),
-            // Pods in an etcd that is behind, ahead, and Jobs in one that went back.
+            // Pods in an etcd that is behind or ahead, and Jobs in an etcd that went back.
             (1_000_000, 5_000, 1_000_000, false),
             (5_000, 1_000_000, 5_001, false),
             (5, 4, 5, false),
@@ -148,7 +152,7 @@ mod tests {
         assert!(matches!(check(&proxy).await, Err(RevisionError::Unread(_))));
     }
 
-    /// As when an etcd is restored from a backup: not comparable once, and then again.
+    /// As when an etcd is restored from a backup: not comparable once, and comparable after that.
     #[tokio::test]
     async fn one_step_back_is_not_enough() {
         let asked = std::sync::atomic::AtomicU64::new(0);

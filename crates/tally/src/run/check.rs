@@ -1,7 +1,7 @@
-//! Whether everything that is wanted can be had, found out before anything is made.
+//! Checks that all requested objects are valid, before anything is created.
 //!
-//! All objects are created in a registry of their own that is thrown away: it refuses what the real one would, in the
-//! same words, and shows each object with everything filled in. A complaint names the file, the line and the field.
+//! All objects are created in a scratch registry that is discarded: it rejects what the real one would reject, with the
+//! same messages, and shows each object with all defaults. An error names the file, the line and the field.
 
 use std::collections::BTreeMap;
 
@@ -17,27 +17,27 @@ use super::programs;
 use super::submit::JOB_CONTROLLER;
 use crate::place;
 
-/// An object that will be taken, as the server would have it.
+/// A valid object, and the form in which the server would store it.
 pub struct Checked {
     pub document: Document,
     pub made: Value,
 }
 
-/// In the order in which they are to be made: Jobs last.
+/// All objects in the order in which they are to be created: Jobs last.
 pub struct Everything {
     pub objects: Vec<Checked>,
-    /// What the server would say besides.
+    /// The warnings of the server.
     pub warnings: Vec<String>,
 }
 
 pub fn write_options() -> WriteOptions {
-    // A field that is not known is a slip of the pen, and a Job that runs without it is not what was meant.
+    // An unknown field is a typing error, and a Job that runs without it is not what the user meant.
     WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() }
 }
 
-/// Every complaint there is, or everything. `here`: the programs are to run on this machine, so they must be on it.
+/// Returns all objects, or all errors. `here`: the programs run on this machine, so they must exist on it.
 pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<Everything, String> {
-    // Stable: otherwise the order is that of the files.
+    // The sort is stable: objects of the same rank stay in file order.
     documents.sort_by_key(|document| (document.is_job(), document.resource.kind != "Namespace"));
     let mut complaints = twice(&documents);
     let scratch = place::begin(Store::memory(Options::default())).await.map_err(|error| format!("{error:#}"))?;
@@ -45,7 +45,7 @@ pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<Everythin
     let (mut objects, mut warnings) = (Vec::new(), Vec::new());
     for document in documents {
         let mut wanted = runnable(&document);
-        // Flags have been looked at already, in their own words.
+        // Commands given by flags have been checked already, with messages that name the flag.
         if here && document.is_job() && matches!(document.origin, Origin::File { .. }) {
             wanted.extend(absent_programs(&document.object));
         }
@@ -60,7 +60,7 @@ pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<Everythin
                 warnings.extend(written.warnings.iter().map(|text| format!("{}: {text}", document.title())));
                 objects.push(Checked { made: written.object.parse(), document });
             }
-            // That has been said.
+            // `twice` has reported it.
             Err(failure) if failure.reason == "AlreadyExists" => {}
             Err(failure) => complaints.push(complaint(&document, &failure)),
         }
@@ -68,7 +68,7 @@ pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<Everythin
     if complaints.is_empty() { Ok(Everything { objects, warnings }) } else { Err(complaints.join("\n")) }
 }
 
-/// Whether those that the files do not bring are there is asked later, where they would be.
+/// Creates the namespaces that the files do not define. Whether they exist is checked later, in the real registry.
 async fn make_namespaces(scratch: &Registry, documents: &[Document]) {
     let Some(namespaces) = catalog::find("", "v1", "namespaces") else { return };
     for document in documents.iter().filter(|document| document.resource.namespaced) {
@@ -78,7 +78,7 @@ async fn make_namespaces(scratch: &Registry, documents: &[Document]) {
         }
         let body = json!({"metadata": {"name": name}}).to_string();
         let target = Target::new(namespaces, "", "");
-        // A name that cannot be one is complained about with the object that has it.
+        // An invalid name is reported with the object that uses it.
         let _ = scratch.create(target, body.as_bytes(), Format::Json, &WriteOptions::default()).await;
     }
 }
@@ -91,7 +91,7 @@ fn twice(documents: &[Document]) -> Vec<String> {
         match first.get(&key) {
             None => drop(first.insert(key, document)),
             Some(other) => complaints.push(format!(
-                "{}{} is there twice, first at {}; give one of them another name",
+                "{}{} is defined twice, first at {}; rename one of them",
                 document.origin.whole(),
                 document.title(),
                 other.origin.at("metadata.name").trim_end_matches(": ")
@@ -101,7 +101,7 @@ fn twice(documents: &[Document]) -> Vec<String> {
     complaints
 }
 
-/// What a Job lacks to come to its end here, as fields and what is wrong with them.
+/// Reasons why a Job cannot finish here: fields, and what is wrong with them.
 fn runnable(document: &Document) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     if !document.is_job() {
@@ -109,10 +109,11 @@ fn runnable(document: &Document) -> Vec<(String, String)> {
     }
     let spec = &document.object["spec"];
     if spec["suspend"] == true {
-        wrong.push(("spec.suspend".to_owned(), "a suspended Job would never end; leave it out".to_owned()));
+        wrong.push(("spec.suspend".to_owned(), "a suspended Job never finishes; remove the field".to_owned()));
     }
-    if spec["managedBy"].as_str().is_some_and(|manager| manager != JOB_CONTROLLER) {
-        wrong.push(("spec.managedBy".to_owned(), "whoever that is, it is not here; leave it out".to_owned()));
+    if let Some(manager) = spec["managedBy"].as_str().filter(|manager| *manager != JOB_CONTROLLER) {
+        let why = format!("no controller named {manager:?} runs here; remove the field to run the Job locally");
+        wrong.push(("spec.managedBy".to_owned(), why));
     }
     for list in ["initContainers", "containers"] {
         let containers = spec.pointer(&format!("/template/spec/{list}")).and_then(Value::as_array);
@@ -120,7 +121,7 @@ fn runnable(document: &Document) -> Vec<(String, String)> {
             let given = container["command"].as_array().is_some_and(|command| !command.is_empty());
             if container.is_object() && !given {
                 let field = format!("spec.template.spec.{list}[{index}].command");
-                let why = "Required value: Pods run as plain processes and images are not looked into, so every \
+                let why = "Required value: Pods run as plain processes and images are not used, so every \
                            container needs a command";
                 wrong.push((field, why.to_owned()));
             }
@@ -137,7 +138,7 @@ fn absent_programs(job: &Value) -> Vec<(String, String)> {
     programs::missing(job, &path, &here)
 }
 
-/// What is wrong with an object, one line a field.
+/// Formats what is wrong with an object, one line per field.
 pub fn complain(document: &Document, wrong: &[(String, String)]) -> String {
     let mut text = format!("{}{} cannot be run:", document.origin.whole(), document.title());
     for (field, why) in wrong {
@@ -146,7 +147,7 @@ pub fn complain(document: &Document, wrong: &[(String, String)]) -> String {
     text
 }
 
-/// A refusal of the server, in its words.
+/// Formats a status error of the server, with its message.
 pub fn complaint(document: &Document, failure: &Failure) -> String {
     let causes = failure.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     let fields: Vec<(String, String)> =
@@ -161,14 +162,14 @@ pub fn complaint(document: &Document, failure: &Failure) -> String {
     complain(document, &fields)
 }
 
-/// Fields that a refusal names in its text: those that are not known, and one whose value has the wrong type.
+/// Fields that a status error names in its message: unknown and duplicate ones, or one whose value has the wrong type.
 fn named_fields(message: &str) -> Vec<(String, String)> {
     if let Some((_, told)) = message.split_once("strict decoding error: ") {
         let fields = told.split(", ").filter_map(|one| {
             let (what, field) = one.split_once(" field \"")?;
             let why = match what {
-                "unknown" => "there is no such field",
-                _ => "it is there twice",
+                "unknown" => "unknown field",
+                _ => "duplicate field",
             };
             Some((field.trim_end_matches('"').to_owned(), why.to_owned()))
         });
@@ -178,18 +179,18 @@ fn named_fields(message: &str) -> Vec<(String, String)> {
         && let Some((field, wanted)) = rest.split_once(" of type ")
         && let Some((_, given)) = what.rsplit_once("cannot unmarshal ")
     {
-        // The name of the structure is in front.
+        // The message puts the name of the Go struct in front of the field.
         let field = field.split_once('.').map_or(field, |(_, field)| field);
-        return vec![(field.to_owned(), format!("it should be {}, and is {given}", plain_type(wanted)))];
+        return vec![(field.to_owned(), format!("expected {}, got {given}", plain_type(wanted)))];
     }
     Vec::new()
 }
 
 fn plain_type(wanted: &str) -> &str {
     match wanted.rsplit('.').next().unwrap_or(wanted) {
-        "int32" | "int64" | "int" => "a whole number",
+        "int32" | "int64" | "int" => "an integer",
         "bool" => "true or false",
-        "string" => "a text",
+        "string" => "a string",
         wanted if wanted.starts_with("[]") => "a list",
         wanted if wanted.starts_with("map[") => "an object",
         wanted => wanted,
@@ -230,12 +231,9 @@ mod tests {
         let broken = |from: &str, to: &str| job("j", "").replace(from, to);
         for (text, told) in [
             (job("j", "  completions: -1\n"), "f.yaml:10:16: spec.completions: Invalid value: -1"),
-            (job("j", "  compeltions: 1\n"), "f.yaml:10:16: spec.compeltions: there is no such field"),
-            (
-                job("j", "  completions: many\n"),
-                "f.yaml:10:16: spec.completions: it should be a whole number, and is string",
-            ),
-            (job("j", "  suspend: true\n"), "f.yaml:10:12: spec.suspend: a suspended Job would never end"),
+            (job("j", "  compeltions: 1\n"), "f.yaml:10:16: spec.compeltions: unknown field"),
+            (job("j", "  completions: many\n"), "f.yaml:10:16: spec.completions: expected an integer, got string"),
+            (job("j", "  suspend: true\n"), "f.yaml:10:12: spec.suspend: a suspended Job never finishes"),
             (broken("Never", "Always"), "f.yaml:7:22: spec.template.spec.restartPolicy: Required value: valid values"),
             (
                 broken(", command: [x]", ""),
@@ -244,7 +242,7 @@ mod tests {
             (job("No_Name", ""), "f.yaml:3:18: metadata.name: Invalid value: \"No_Name\""),
             (
                 format!("{}---\n{}", job("j", ""), job("j", "")),
-                "f.yaml:11:1: document 2, Job \"j\" is there twice, first at f.yaml:3:18",
+                "f.yaml:11:1: document 2, Job \"j\" is defined twice, first at f.yaml:3:18",
             ),
         ] {
             let said = checked(&text).unwrap_err();

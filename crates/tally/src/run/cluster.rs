@@ -1,6 +1,6 @@
 //! The cluster of one run: a store, the controllers and a node, in this process. No server, no certificates.
 //!
-//! The node is chosen in one place, [`Node::start`]. What else is here works with any.
+//! The kind of node is chosen in one place, [`Node::start`]. Everything else works with any node.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use crate::node::ThisNode;
 use crate::place::{self, Made, Temporary};
 use crate::up::controllers::{self, Running};
 
-/// Those a Job needs to come to its end.
+/// The controllers that a Job needs to finish.
 const NEEDED: &str = "job,podgc,scheduler";
-/// And those that clear away what is kept longer than the run.
+/// The same, and the controllers that clean up state that is kept longer than the run.
 const KEEPING: &str = "gc,job,podgc,scheduler,ttl";
 
-/// Every Pod has its own grace period to end in; nobody means a longer one than this.
+/// Every Pod has its own grace period; this is the upper limit for all of them.
 const LONGEST_GRACE: Span = Span::from_seconds(24 * 3600);
 
 pub struct Cluster {
     pub registry: Arc<Registry>,
-    /// What the node keeps goes here.
+    /// Where the node stores its files.
     pub directory: PathBuf,
-    /// Somebody may want to know of it after this run.
+    /// The state is kept after this run.
     kept: bool,
-    /// What has been made for it so far. Gone with the cluster, unless it is kept.
+    /// What has been created for it so far. It is removed with the cluster, unless it is kept.
     made: Made,
 }
 
 impl Cluster {
-    /// `data_dir`: where everything is kept. None: in memory, and in a directory that is the caller's to hold.
+    /// `data_dir`: where the state is stored. `None`: in memory, and in a temporary directory that the caller owns.
     pub async fn open(data_dir: Option<&Path>, temporary: &mut Option<Temporary>) -> Result<Self> {
         let mut made = Made::default();
         let Some(data) = data_dir else {
@@ -51,12 +51,12 @@ impl Cluster {
         Ok(Self { registry, directory: data.to_owned(), kept: true, made })
     }
 
-    /// There is something in it now that is to stay.
+    /// From now on the data directory contains state that must stay.
     pub fn keep(&mut self) {
         self.made.keep();
     }
 
-    /// From here on Jobs are at work: those that are in the store, too.
+    /// Starts the node and the controllers. From here on Jobs run, also those that are already in the store.
     pub async fn start(&self, hollow: u32) -> Result<Working> {
         let node = Node::start(self, hollow).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
@@ -65,18 +65,18 @@ impl Cluster {
         Ok(Working { controllers, node })
     }
 
-    /// Nobody can read the events of a run that keeps nothing.
+    /// The Events of a run that keeps no state cannot be read, so they are not recorded.
     fn driven(&self) -> driver::Options {
         driver::Options { events: self.kept, ..driver::Options::default() }
     }
 
-    /// Waits for the disk.
+    /// Waits until everything is on disk.
     pub fn close(self) {
         self.registry.store.close();
     }
 }
 
-/// Controllers and node at work.
+/// Running controllers and node.
 pub struct Working {
     controllers: Running,
     node: Node,
@@ -87,7 +87,7 @@ impl Working {
         self.node.logs()
     }
 
-    /// What a person should know of the node.
+    /// Notices about the node for the user.
     pub fn notes(&self) -> Arc<Notes> {
         match &self.node {
             Node::This(node) => node.notes(),
@@ -95,22 +95,24 @@ impl Working {
         }
     }
 
-    /// Somebody who should be at work is not any more.
+    /// Whether the controllers or the node have stopped unexpectedly.
     pub fn has_ended(&self) -> bool {
         self.controllers.has_ended() || self.node.has_ended()
     }
 
-    /// All Jobs are finished, and nothing is running; or nothing can be told any more, and what runs is killed.
+    /// Called when all Jobs are finished and nothing runs, or when results can no longer be recorded; what still runs
+    /// is killed.
     pub async fn finish(self) -> Result<()> {
         self.controllers.finish().await?;
         self.node.finish().await
     }
 
-    /// Ends everything in order, whatever is running.
+    /// Stops everything gracefully, whatever is running.
     pub async fn end(self) -> Result<()> {
-        // First those who would put a new Pod in the place of every one that ends.
+        // The controllers stop first: they would replace every Pod that ends.
         let finished = self.controllers.finish().await;
-        // It knows what it has ended itself, also when it is killed before it is done. Hollow Pods go on another time.
+        // The node records which Pods it ended itself, also if it is killed before the drain is complete. Hollow Pods
+        // continue in a later run.
         let ended = match self.node {
             Node::This(node) => node.end(LONGEST_GRACE).await,
             node @ Node::Hollow(_) => node.finish().await,
@@ -119,7 +121,7 @@ impl Working {
     }
 }
 
-/// Whoever runs the Pods.
+/// What runs the Pods.
 enum Node {
     This(ThisNode),
     Hollow(Running),
@@ -149,7 +151,7 @@ impl Node {
         }
     }
 
-    /// Nothing of a Job should be running any more.
+    /// Stops the node. No process of a Job should be running any more.
     async fn finish(self) -> Result<()> {
         match self {
             Self::This(node) => node.end(Span::ZERO).await,

@@ -1,4 +1,4 @@
-//! From files to objects: which documents there are, what each of them is, and what `tally run` does with it.
+//! Reads files into objects: the documents in a file, the kind of each, and whether `tally run` accepts it.
 
 use std::io::Read;
 
@@ -9,10 +9,10 @@ use tally_api::kinds::Resource;
 
 use super::tree::{Place, Tree, Unreadable};
 
-/// More than this is not a file that somebody wrote.
+/// Larger files are rejected: no manifest is this large.
 const LARGEST_FILE: u64 = 64 * 1024 * 1024;
 
-/// Kinds that nothing here works on: they are there for the Jobs, or to be there.
+/// Kinds that no controller here acts on: Jobs use them, or they are only stored.
 const BESIDE: [&str; 12] = [
     "ConfigMap",
     "LimitRange",
@@ -35,7 +35,7 @@ pub struct Document {
     pub object: Value,
 }
 
-/// What a complaint about an object points at.
+/// The location that an error about an object points at.
 pub enum Origin {
     File {
         file: String,
@@ -61,7 +61,7 @@ impl Document {
         }
     }
 
-    /// Empty: it is to be made up.
+    /// Empty: the server generates the name.
     pub fn name(&self) -> &str {
         self.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
     }
@@ -78,7 +78,7 @@ impl Document {
 }
 
 impl Origin {
-    /// `jobs.yaml:12:3: `, as compilers put it, for a field; nothing where there is no file.
+    /// `jobs.yaml:12:3: `, in the format of compilers, for a field; empty if there is no file.
     pub fn at(&self, field: &str) -> String {
         match self {
             Self::File { file, tree, .. } => located(file, tree.place_of(field)),
@@ -102,7 +102,7 @@ fn located(file: &str, place: Place) -> String {
     }
 }
 
-/// Reads files, `-` is standard input, and says what is wrong with the first that cannot be used.
+/// Reads files; `-` is standard input. The error describes the first file that cannot be used.
 pub fn read(files: &[String]) -> Result<Vec<Document>, String> {
     let mut documents = Vec::new();
     for file in files {
@@ -116,7 +116,7 @@ pub fn read(files: &[String]) -> Result<Vec<Document>, String> {
         };
         let names: Vec<_> = files.iter().map(|file| shown(file)).collect();
         return Err(format!(
-            "there is no Job in {}, only {there}; a Job begins with `apiVersion: batch/v1` and `kind: Job`",
+            "no Job found in {} (found {there}); a Job begins with `apiVersion: batch/v1` and `kind: Job`",
             names.join(", ")
         ));
     }
@@ -135,19 +135,19 @@ fn load(file: &str) -> Result<(String, String), String> {
     } else {
         std::fs::File::open(file).and_then(|open| open.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
     };
-    taken.map_err(|error| format!("cannot read {name}: {error}; give -f a file, or - for standard input"))?;
+    taken.map_err(|error| format!("cannot read {name}: {error}; -f takes a file, or - for standard input"))?;
     if bytes.len() as u64 > LARGEST_FILE {
-        return Err(format!("{name} is larger than {} MiB: that is not a file of Jobs", LARGEST_FILE >> 20));
+        return Err(format!("{name} is larger than the limit of {} MiB", LARGEST_FILE >> 20));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("{name}:{line}: this is not text in UTF-8; a file of Jobs is YAML or JSON")
+        format!("{name}:{line}: invalid UTF-8; the file must be YAML or JSON")
     })?;
     Ok((name.to_owned(), text))
 }
 
-/// The objects of a text. Lists are taken apart.
+/// The objects in a text. Lists are split into their items.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut documents = Vec::new();
@@ -176,7 +176,7 @@ fn take(file: &str, number: usize, tree: Tree, documents: &mut Vec<Document>) ->
     if (kind == "List" && api_version == "v1") || kind.strip_suffix("List").is_some_and(list_of) {
         let of = kind.strip_suffix("List").filter(|of| !of.is_empty()).map(str::to_owned);
         for item in tree.into_items("items") {
-            // The items of a list of Jobs need not say that they are.
+            // The items of a JobList may omit `kind` and `apiVersion`.
             let item = match &of {
                 Some(of) if item.get("kind").is_none() => item.with("kind", of).with("apiVersion", &api_version),
                 _ => item,
@@ -192,15 +192,15 @@ fn take(file: &str, number: usize, tree: Tree, documents: &mut Vec<Document>) ->
             None => BEGINS.to_owned(),
         };
         return Err(format!(
-            "{} is a {kind} of {api_version}, which is not known here; {hint}",
+            "{}: no matches for kind {kind:?} in version {api_version:?}; {hint}",
             here(tree.place_of("kind"))
         ));
     };
     let is_job = (group, kind.as_str()) == ("batch", "Job");
     if !is_job && !BESIDE.contains(&kind.as_str()) {
         return Err(format!(
-            "{} is a {kind}; tally run runs Jobs to their end and takes what they need beside them ({}). For a {kind} \
-             use `tally up` and kubectl",
+            "{} is a {kind}; tally run accepts Jobs and the objects that they use ({}). For a {kind}, use \
+             `tally up` and kubectl",
             here(tree.place_of("kind")),
             BESIDE[..6].join(", ")
         ));
@@ -210,10 +210,10 @@ fn take(file: &str, number: usize, tree: Tree, documents: &mut Vec<Document>) ->
     Ok(())
 }
 
-/// One tree a document.
+/// One tree per document.
 fn trees(text: &str) -> Result<Vec<Tree>, Unreadable> {
     if text.trim_start().starts_with('{') {
-        // JSON, perhaps several objects one after the other. Read as YAML, if it can be, its fields have places.
+        // JSON, possibly several objects in sequence. If it can be read as YAML, its fields have positions.
         let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text)
             .into_iter::<serde::de::IgnoredAny>()
             .map(|value| value.map(|_| Value::Null))
@@ -254,7 +254,7 @@ fn yaml(text: &str) -> Result<Vec<Tree>, Unreadable> {
 }
 
 /// The documents of a YAML text, each with the number of lines above it. No value can contain a line that begins with
-/// the marker, so lines are all there is to look at.
+/// the marker, so it is sufficient to look at lines.
 fn split(text: &str) -> Vec<(usize, String)> {
     let mut parts: Vec<(usize, String)> = vec![(0, String::new())];
     for (number, line) in text.split_inclusive('\n').enumerate() {
@@ -263,12 +263,12 @@ fn split(text: &str) -> Vec<(usize, String)> {
             line.strip_prefix(marker).is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
         };
         if marks("---") {
-            // What follows the marker on its line belongs to the document, in its column.
+            // Text after the marker on the same line belongs to the document and keeps its column.
             parts.push((number, format!("   {}\n", &bare[3..])));
         } else if marks("...") {
             parts.push((number + 1, String::new()));
         } else if let Some((_, part)) = parts.last_mut() {
-            // Directives stand before the marker and say nothing about objects.
+            // Directives precede the marker and do not affect objects.
             part.push_str(if line.starts_with('%') && part.trim().is_empty() { "\n" } else { line });
         }
     }
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn what_is_no_object_is_told() {
         for (text, told) in [
-            ("just a word", "f:1:1: document 1 is a text, not an object; a Job begins with"),
+            ("just a word", "f:1:1: document 1 is a string, not an object; a Job begins with"),
             ("- 1\n- 2\n", "f:1:1: document 1 is a list"),
             ("a: [1,\nb: 2\n", "f:1:4: unclosed bracket"),
             ("{\"a\": ]", "f:1:7: expected value"),
@@ -336,10 +336,10 @@ mod tests {
             ("kind: Job\n", "document 1 has no apiVersion"),
             (
                 "apiVersion: v1\nkind: Job\n",
-                "f:2:7: document 1 is a Job of v1, which is not known here; Job is in batch/v1",
+                "f:2:7: document 1: no matches for kind \"Job\" in version \"v1\"; Job is in batch/v1",
             ),
-            ("apiVersion: x.io/v2\nkind: Frob\n", "a Frob of x.io/v2"),
-            ("apiVersion: v1\nkind: Pod\n", "f:2:7: document 1 is a Pod; tally run runs Jobs"),
+            ("apiVersion: x.io/v2\nkind: Frob\n", "no matches for kind \"Frob\" in version \"x.io/v2\""),
+            ("apiVersion: v1\nkind: Pod\n", "f:2:7: document 1 is a Pod; tally run accepts Jobs"),
             ("apiVersion: batch/v1\nkind: CronJob\n", "use `tally up`"),
         ] {
             let said = titles(text).unwrap_err();

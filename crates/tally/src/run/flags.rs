@@ -1,4 +1,4 @@
-//! The Job that the flags describe. Pure: what the caller's shell has to do with it comes in as a value.
+//! The Job that the flags describe. Pure: the environment of the caller is passed in as a value.
 
 use std::collections::BTreeMap;
 
@@ -7,54 +7,54 @@ use serde_json::{Map, Value, json};
 use tally_core::schedule;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a process needs of the caller's shell to feel at home: taken over if set, unless `--env` says otherwise.
+/// Environment variables that programs usually need: copied from the caller if set, unless `--env` overrides them.
 pub const TAKEN_OVER: [&str; 10] =
     ["HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
 
-/// Longer names of programs are cut, so that with index and suffix a Pod's name is still one of a host.
+/// Longer program names are truncated, so that a Pod name with index and suffix is still a valid host name.
 const LONGEST_STEM: usize = 40;
 const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Flags {
-    /// Name of the Job [default: made of the command, the same for the same command]
+    /// Name of the Job [default: derived from the command; the same command gets the same name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// How many times the command has to succeed [default: 1]
+    /// Number of successful runs required [default: 1]
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub completions: Option<i32>,
-    /// How many run at the same time [default: as many as there are processors, and no more than completions]
+    /// Maximum number of concurrent runs [default: the number of CPUs, at most the number of completions]
     #[arg(long, short = 'p', value_name = "P", value_parser = clap::value_parser!(i32).range(1..))]
     pub parallelism: Option<i32>,
-    /// Give every run a number of its own in $JOB_COMPLETION_INDEX, from 0; each has to succeed
+    /// Give every run its own index, from 0, in $JOB_COMPLETION_INDEX; every index has to succeed
     #[arg(long, short = 'i')]
     pub indexed: bool,
-    /// How many failures are made good by another try before the Job fails [default: 6]
+    /// Number of retries before the Job fails [default: 6]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(i32).range(0..))]
     pub backoff_limit: Option<i32>,
-    /// The same for each index by itself: one that fails too often does not end the others
+    /// Number of retries per index; an index that exceeds it does not stop the others
     #[arg(long, value_name = "R", requires = "indexed", value_parser = clap::value_parser!(i32).range(0..))]
     pub backoff_limit_per_index: Option<i32>,
-    /// How many indexes may fail before the Job is ended
+    /// Number of indexes that may fail before the Job is stopped
     #[arg(long, value_name = "N", requires = "backoff_limit_per_index", value_parser = clap::value_parser!(i32).range(0..))]
     pub max_failed_indexes: Option<i32>,
-    /// How long the whole may take, such as 90s, 10m or 1h30m: then everything is ended and the Job fails
+    /// Time limit for the whole Job, such as 90s, 10m or 1h30m; after that all Pods are stopped and the Job fails
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     pub deadline: Option<i64>,
-    /// Set a variable, or with a name alone take it over from here; may be repeated
+    /// Set an environment variable; NAME alone copies it from the current environment; may be repeated
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// Where the command runs [default: here]
+    /// Working directory of the command [default: the current directory]
     #[arg(long, short = 'C', value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Processors that each run asks for, such as 2 or 500m: what does not fit waits
+    /// CPU request of each run, such as 2 or 500m; runs that do not fit wait
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<String>,
-    /// Memory that each run asks for, such as 512Mi: what does not fit waits
+    /// Memory request of each run, such as 512Mi; runs that do not fit wait
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<String>,
-    /// What becomes of a run that fails: a new Pod takes its place, or the same one starts again
+    /// Whether a failed run is replaced by a new Pod (Never) or restarted in the same Pod (OnFailure)
     #[arg(long, value_name = "POLICY", value_enum, ignore_case = true)]
     pub restart: Option<Restart>,
     /// How long a finished Job is kept in the data directory, such as 1h
@@ -70,7 +70,7 @@ pub enum Restart {
     OnFailure,
 }
 
-/// What the flags mean depends on where they are said.
+/// The environment of the caller, on which the meaning of the flags depends.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     pub directory: String,
@@ -78,21 +78,22 @@ pub struct Caller {
     pub processors: i32,
 }
 
-/// Whole seconds of `90`, `90s`, `1h30m`.
+/// Parses `90`, `90s` or `1h30m` into whole seconds.
 pub fn seconds(text: &str) -> Result<i64, String> {
     let nanoseconds = match text.parse::<i64>() {
         Ok(seconds) => seconds.saturating_mul(1_000_000_000),
         Err(_) => schedule::duration(text).map_err(|_| format!("{text:?} is not a duration such as 90s or 1h30m"))?,
     };
     if nanoseconds < 0 {
-        return Err(format!("{text:?} is less than nothing"));
+        return Err(format!("{text:?} must not be negative"));
     }
-    // Rounded up: the API knows whole seconds, and nobody means none by a little.
+    // Rounded up: the API has only whole seconds, and a short duration does not mean zero.
     Ok(nanoseconds.saturating_add(999_999_999) / 1_000_000_000)
 }
 
 impl Flags {
-    /// The first flag that says something about the Job itself: files say that, too.
+    /// The first given flag that describes the Job itself. Such flags cannot be combined with files, which describe it,
+    /// too.
     pub fn first(&self) -> Option<&'static str> {
         let given = [
             ("--name", self.name.is_some()),
@@ -150,15 +151,15 @@ impl Flags {
                 spec[field] = value.into();
             }
         }
-        // What the name is made of: all that makes it this work and no other. Not how many run at a time, nor what the
-        // shell happens to have set.
+        // The name is derived from everything that identifies the work. It does not depend on the parallelism or on the
+        // variables that the shell happens to have set.
         let said = json!([spec, self.env]).to_string();
         let name = self.name.clone().unwrap_or_else(|| name(command, said.as_bytes()));
         spec["parallelism"] = self.parallelism.unwrap_or(caller.processors.min(completions).max(1)).into();
         spec["template"]["spec"]["containers"][0]["env"] = env;
         if restart == "Never" {
-            // A Pod that ends because Tally was stopped or killed has not failed by itself: no try is spent on it.
-            // The API allows such a policy only where Pods are not started again in place.
+            // A Pod that ends because Tally was stopped or killed has not failed by itself: it does not count against
+            // backoffLimit. The API allows this policy only with restartPolicy Never.
             let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
             spec["podFailurePolicy"] = json!({"rules": [{"action": "Ignore", "onPodConditions": disrupted}]});
         }
@@ -180,13 +181,15 @@ impl Flags {
                 Some((name, value)) => (name, value.to_owned()),
                 None => match caller.env.get(given) {
                     Some(value) => (given.as_str(), value.clone()),
-                    None => return Err(format!("--env {given}: it is not set here; give it a value with {given}=...")),
+                    None => {
+                        return Err(format!("--env {given}: not set in the current environment; use {given}=VALUE"));
+                    }
                 },
             };
             if name.is_empty() {
-                return Err(format!("--env {given}: there is no name before the ="));
+                return Err(format!("--env {given}: the name before = is empty"));
             }
-            // Said twice, the last one counts.
+            // If a variable is given twice, the last value counts.
             order.retain(|known| known != name);
             order.push(name.to_owned());
             env.insert(name.to_owned(), value);
@@ -196,12 +199,12 @@ impl Flags {
     }
 }
 
-/// Kubernetes makes one dollar of two. A shell does something else with them.
+/// Doubles `$$`, because Kubernetes replaces it by one dollar. In a shell it means something else.
 fn literal(word: &str) -> String {
     word.replace("$$", "$$$$")
 }
 
-/// The program's name, fit for an object and a host, and something that makes it this very Job's.
+/// The name of the program, converted to a valid object and host name, with a suffix that identifies this Job.
 fn name(command: &[String], said: &[u8]) -> String {
     let program = command.first().map_or("", String::as_str);
     let program = program.rsplit('/').next().unwrap_or_default().to_lowercase();
@@ -312,7 +315,7 @@ mod tests {
 
     #[test]
     fn variables_must_be_there_to_be_taken_over() {
-        for (given, told) in [("NOPE", "it is not set here"), ("=x", "no name before")] {
+        for (given, told) in [("NOPE", "not set in the current environment"), ("=x", "the name before = is empty")] {
             let flags = Flags { env: vec![given.to_owned()], ..Flags::default() };
             assert!(flags.job(&["x".to_owned()], &caller()).unwrap_err().contains(told));
         }

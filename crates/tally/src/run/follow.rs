@@ -1,4 +1,4 @@
-//! The loop of a run: what is seen goes into the model, and from there to whoever looks.
+//! The main loop of a run: watch events update the model, and the model is shown to the user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,13 +22,13 @@ use super::submit::Refused;
 use super::view::{JobText, PodText};
 use crate::signals::Stop;
 
-/// How often is drawn, logs are looked at, and plain lines are considered.
+/// Interval for drawing, reading logs and printing plain lines.
 const BEAT: Duration = Duration::from_millis(100);
 
-/// Lines read of one Pod in one go: one that writes without end does not keep the others waiting.
+/// Maximum number of lines read from one Pod at a time: a Pod that writes endlessly does not delay the others.
 const LINES_AT_ONCE: usize = 256;
 
-/// How it came to its end.
+/// How the run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
     Finished,
@@ -40,9 +40,9 @@ pub struct Follow<'a> {
     pub model: &'a mut Model,
     pub output: &'a mut Output,
     pub logs: Arc<dyn Logs>,
-    /// What Pods write is wanted.
+    /// The output of Pods is printed.
     pub wants_logs: bool,
-    /// There are Pods that start again what fails in them, so that running ones are of interest, too.
+    /// Some Pods restart failed containers in place, so running Pods must be watched, too.
     pub restarts: bool,
     pub began: Instant,
     pub readers: Readers,
@@ -52,7 +52,7 @@ impl Follow<'_> {
     pub async fn run(&mut self, working: Working, mut stop: watch::Receiver<Stop>) -> Result<End, Refused> {
         let jobs = resource("batch", "jobs")?;
         let pods = resource("", "pods")?;
-        // Otherwise only failures are of interest, which is little to read even of a large Job.
+        // Otherwise only failures are needed, which are few even for a large Job.
         let all = self.wants_logs || self.restarts;
         let field_selector = if all { "" } else { "status.phase!=Succeeded,status.phase!=Running" };
         let mut job_news = self.watch(jobs, "")?;
@@ -61,7 +61,8 @@ impl Follow<'_> {
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let notes = working.notes();
         let working = Shared::new(working);
-        // Not by the loop below: it may wait for somebody who does not read what is written, and then nothing would end.
+        // Not in the loop below: it may block on a reader that does not read its output, and then nothing would be
+        // stopped.
         let mut ending = tokio::spawn(working.clone().end_when(stop.clone()));
         loop {
             tokio::select! {
@@ -69,7 +70,7 @@ impl Follow<'_> {
                     Some(WatchEvent::Failed(_)) | None => job_news = self.watch(jobs, "")?,
                     Some(event) => self.job_news(&event),
                 },
-                // Failures can wait for the next beat: to be woken for every Pod costs more than to look at it.
+                // Failures can wait for the next beat: waking up for every Pod costs more than looking at it.
                 event = pod_news.next(), if all => match event {
                     Some(WatchEvent::Failed(_)) | None => pod_news = self.watch(pods, field_selector)?,
                     Some(event) => self.pod_news(&event),
@@ -100,7 +101,7 @@ impl Follow<'_> {
                     return Ok(End::Interrupted);
                 }
             }
-            // Unless somebody has just asked for an end: then it is on its way.
+            // Unless a stop was just requested: then the shutdown is already under way.
             if self.model.is_finished()
                 && !self.model.stopping
                 && let Some(working) = working.take()
@@ -145,7 +146,7 @@ impl Follow<'_> {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
                 if self.wants_logs && pod.metadata.job().is_some_and(|uid| self.model.job(uid).is_some()) {
-                    // At once: when a Pod goes, its log goes, and only what is open can be read then.
+                    // Immediately: the log is removed with the Pod, and after that only an open file can be read.
                     if self.readers.saw(&pod) {
                         self.write_log(&pod.metadata.uid);
                     }
@@ -176,7 +177,7 @@ impl Follow<'_> {
         }
     }
 
-    /// What was there to see when the last Job came to its end.
+    /// Handles the events that were pending when the last Job ended.
     fn last_news(&mut self, jobs: &mut WatchStream, pods: &mut WatchStream) {
         while let Some(event) = jobs.try_next() {
             self.job_news(&event);
@@ -188,7 +189,7 @@ impl Follow<'_> {
         self.write_logs();
     }
 
-    /// What the node has to say that is of no Pod alone.
+    /// Prints the notices of the node that do not belong to a single Pod.
     fn tell(&mut self, notes: &Notes) {
         notes.take().iter().for_each(|note| self.output.note(note));
     }
@@ -210,12 +211,12 @@ impl Follow<'_> {
         self.readers.read_one(uid, self.logs.as_ref(), |reader, line| write_line(model, output, reader, line));
     }
 
-    /// Why it cannot go on.
+    /// Why the run cannot continue.
     fn trouble(&self, working: &Shared) -> Option<String> {
         if let Some(reason) = self.registry.store.poisoned() {
-            return Some(format!("nothing can be written any more: {reason}"));
+            return Some(format!("the store no longer accepts writes: {reason}"));
         }
-        working.has_ended().then(|| "the controllers or the node ended in an unexpected way".to_owned())
+        working.has_ended().then(|| "the controllers or the node stopped unexpectedly".to_owned())
     }
 }
 
@@ -239,7 +240,7 @@ fn look_at_log(logs: &dyn Logs, failure: &mut Failure) {
     failure.log = Some(logs.tail(&pod, &failure.container, failure.crash, LOG_LINES));
 }
 
-/// Those at work, until somebody takes them to end them.
+/// The running controllers and node, until one task takes them to stop them.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Option<Working>>>);
 
@@ -262,19 +263,19 @@ impl Shared {
 
     async fn end_when(self, mut stop: watch::Receiver<Stop>) -> anyhow::Result<()> {
         if stop.wait_for(|stop| *stop != Stop::No).await.is_err() {
-            // Nobody can ask any more.
+            // The sender is gone: no stop can be requested any more.
             return std::future::pending().await;
         }
         match self.take() {
             Some(working) => working.end().await,
-            // They are being let go already.
+            // They are being stopped already.
             None => std::future::pending().await,
         }
     }
 }
 
-/// Pods that had ended before this run began: what they wrote, and how they failed, was told then. To be asked before
-/// anybody is at work.
+/// The UIDs of Pods that had ended before this run began: their output and their failures were reported then. Must be
+/// called before the controllers and the node start.
 pub fn over(registry: &Registry) -> Result<Vec<String>, Refused> {
     let pods = registry.list(Target::new(resource("", "pods")?, "", ""), &ListOptions::default());
     let pods = pods.map_err(|failure| Refused::Machine(failure.message))?;
@@ -282,11 +283,11 @@ pub fn over(registry: &Registry) -> Result<Vec<String>, Refused> {
     Ok(ended.map(|pod| pod.metadata.uid).collect())
 }
 
-/// Those who read what Pods write: one a Pod that is running, or has ended and is not read to its end.
+/// The log readers: one per Pod that is running, or has ended and is not read to its end.
 #[derive(Debug, Default)]
 pub struct Readers {
     reading: BTreeMap<String, Reader>,
-    /// Read to the end. Forgotten with the Pod.
+    /// Pods whose logs are read to the end. Forgotten when the Pod is deleted.
     read: BTreeSet<String>,
 }
 
@@ -298,12 +299,12 @@ pub struct Reader {
     pub several: bool,
     cursor: Cursor,
     ended: bool,
-    /// The Pod is no more: nobody has to remember that it was read.
+    /// The Pod is deleted: that its log was read need not be remembered.
     gone: bool,
 }
 
 impl Reader {
-    /// What there is for now, and if it has ended all there is. Returns whether that was its end.
+    /// Reads the available lines, or all lines if the Pod has ended. Returns whether the log is read to its end.
     fn read(&mut self, logs: &dyn Logs, tell: &mut impl FnMut(&Self, &Line)) -> bool {
         let mut cursor = std::mem::take(&mut self.cursor);
         loop {
@@ -319,12 +320,12 @@ impl Reader {
 }
 
 impl Readers {
-    /// Nobody reads these.
+    /// Readers that skip these Pods.
     pub fn without(over: Vec<String>) -> Self {
         Self { reading: BTreeMap::new(), read: over.into_iter().collect() }
     }
 
-    /// Returns whether it has begun or ended, so that it is time to look.
+    /// Returns whether the Pod has just started or has ended, so that its log should be read now.
     fn saw(&mut self, text: &PodText) -> bool {
         let metadata = &text.metadata;
         let (Some(job), false) = (metadata.job(), self.read.contains(&metadata.uid)) else { return false };
@@ -357,12 +358,12 @@ impl Readers {
         }
     }
 
-    /// Nobody writes any more.
+    /// No Pod writes any more.
     fn end(&mut self) {
         self.reading.values_mut().for_each(|reader| reader.ended = true);
     }
 
-    /// All of them.
+    /// Reads the logs of all Pods.
     fn read(&mut self, logs: &dyn Logs, mut tell: impl FnMut(&Reader, &Line)) {
         let read = &mut self.read;
         self.reading.retain(|uid, reader| {
@@ -374,7 +375,7 @@ impl Readers {
         });
     }
 
-    /// One Pod's.
+    /// Reads the log of one Pod.
     fn read_one(&mut self, uid: &str, logs: &dyn Logs, mut tell: impl FnMut(&Reader, &Line)) {
         let Some(reader) = self.reading.get_mut(uid) else { return };
         if reader.read(logs, &mut tell) {
@@ -394,7 +395,7 @@ mod tests {
 
     use super::*;
 
-    /// Every Pod has written so many lines.
+    /// Logs in which every Pod has written this many lines.
     struct Written(u64);
 
     impl Logs for Written {

@@ -1,4 +1,4 @@
-//! What Pods write. Where it is kept is the node's business; this is all that `tally run` needs of it.
+//! The output of Pods. The node decides where it is stored; this is all that `tally run` needs to know.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tally_core::ids::PodUid;
 use tally_node::logs::{self, Options, Reader};
 use tally_node::port::Attempt;
 
-/// One Pod, as the node knows it.
+/// The identity of a Pod, as the node uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodId {
     pub namespace: String,
@@ -19,38 +19,38 @@ pub struct PodId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub container: String,
-    /// Without the end of the line.
+    /// Without the line terminator.
     pub text: String,
 }
 
-/// How far somebody has read: a place in each of the logs of a Pod, by whatever name they have. A container that
-/// starts again has a new log, which is read from its beginning.
+/// How far a reader has read: a position in each log of a Pod, by an arbitrary name of the log. A container that
+/// restarts has a new log, which is read from its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(pub std::collections::BTreeMap<String, u64>);
 
 pub trait Logs: Send + Sync {
-    /// The last lines of a container, or of all of them where none is named; of one of its runs, or the last. Nothing
-    /// where there is no log any more.
+    /// The last lines of a container, or of all containers if the name is empty; of the given run, or of the last one.
+    /// Empty if there is no log any more.
     fn tail(&self, pod: &PodId, container: &str, number: Option<u32>, most: usize) -> Vec<String>;
 
-    /// Whole lines after the cursor, at most `most`, and moves it. `ended`: nothing more will be written,
-    /// so that half a line is one, too. Nothing: there is no more for now.
+    /// Returns complete lines after the cursor, at most `most`, and advances it. `ended`: nothing more will be written,
+    /// so an incomplete last line is returned, too. Empty: there is no more for now.
     fn read(&self, pod: &PodId, cursor: &mut Cursor, ended: bool, most: usize) -> Vec<Line>;
 }
 
-/// A line is given up as one when it is this long: whoever prints a gigabyte without an end of line gets several.
+/// A line longer than this is split: a process that prints a gigabyte without a line break writes several lines.
 const LONGEST_LINE: usize = 64 * 1024;
 
 /// The logs of the processes of this machine.
 pub struct ProcessLogs {
     root: PathBuf,
-    /// Those that are being read.
+    /// Logs that are being read.
     open: Mutex<BTreeMap<Attempt, Reading>>,
 }
 
 struct Reading {
     reader: Reader,
-    /// Whole lines.
+    /// Complete lines that are not returned yet.
     lines: VecDeque<String>,
     half: Vec<u8>,
 }
@@ -92,7 +92,7 @@ impl Logs for ProcessLogs {
         let mut lines = Vec::new();
         let uid = PodUid::new(&pod.uid);
         let mut attempts: BTreeSet<Attempt> = logs::attempts(&self.root, &uid).into_iter().collect();
-        // The directory goes with the Pod. What is open can be read to its end all the same.
+        // The directory is removed with the Pod, but an open file can still be read to its end.
         let first = Attempt { pod: uid.clone(), container: Default::default(), number: 0 };
         attempts.extend(open.range(first..).map(|(attempt, _)| attempt).take_while(|it| it.pod == uid).cloned());
         let attempts: Vec<Attempt> = attempts.into_iter().collect();
@@ -101,7 +101,7 @@ impl Logs for ProcessLogs {
             if cursor.0.get(&key) == Some(&READ) {
                 continue;
             }
-            // A container that was started again writes no more here.
+            // A container that was restarted no longer writes to this log.
             let over = ended || attempts.get(at + 1).is_some_and(|next| next.container == attempt.container);
             if !open.contains_key(attempt) {
                 let Ok(reader) = logs::open(&self.root, attempt, Options::default()) else { continue };
@@ -126,13 +126,13 @@ impl Logs for ProcessLogs {
 }
 
 impl Reading {
-    /// The next whole line; with `over`, also a last one without an end.
+    /// The next complete line; with `over`, also a last line without a terminator.
     fn line(&mut self, over: bool) -> Option<String> {
         loop {
             if let Some(line) = self.lines.pop_front() {
                 return Some(line);
             }
-            // A log that cannot be read any further ends there.
+            // If reading fails, the log ends here.
             let Some(chunk) = self.reader.read().ok().flatten() else { break };
             self.half.extend_from_slice(&chunk);
             while let Some(end) = memchr::memchr(b'\n', &self.half) {
@@ -148,7 +148,7 @@ impl Reading {
     }
 }
 
-/// Hollow nodes run nothing. Their Pods say that, so that what is done with logs can be seen.
+/// Hollow nodes run no processes. The logs of their Pods say so, which makes the handling of logs visible.
 pub struct HollowLogs;
 
 impl HollowLogs {

@@ -1,8 +1,8 @@
-//! `tally run`: Jobs from flags or files, run to their end on this machine.
+//! `tally run`: Jobs from flags or files, run to completion on this machine.
 //!
-//! First everything is read and checked (`documents`, `flags`, `check`), then made or found again (`submit`, `resume`)
-//! in a cluster of one process (`cluster`), then followed (`follow`) in a model of what is to be shown (`model`),
-//! which is drawn (`render`, `screen`) or told in lines (`report`, `output`).
+//! All input is read and checked first (`documents`, `flags`, `check`), then created or resumed (`submit`, `resume`) in
+//! a cluster of one process (`cluster`), then followed (`follow`) in a model of what is shown (`model`), which is drawn
+//! (`render`, `screen`) or printed as lines (`report`, `output`).
 
 mod check;
 mod cluster;
@@ -48,47 +48,49 @@ use crate::signals::{self, Stop};
     override_usage = "tally run [OPTIONS] -- COMMAND [ARG]...\n       tally run [OPTIONS] -f FILE [-f FILE]...\n       \
                       tally run [OPTIONS] -",
     after_help = "Examples:
-  tally run -- make test                                  one run, tried again if it fails
+  tally run -- make test                                  one run, retried if it fails
   tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
-                                                          twenty runs, four at a time, each with its number
-  tally run -n 8 -i -- ./part.sh '$(JOB_COMPLETION_INDEX)'  the number as an argument, without a shell
+                                                          20 runs, 4 at a time, each with its own index
+  tally run -n 8 -i -- ./part.sh '$(JOB_COMPLETION_INDEX)'  the index as an argument, without a shell
   tally run -n 100 -i --backoff-limit-per-index 2 -- ./flaky.sh
-                                                          every index for itself: some may fail
-  tally run --deadline 10m --logs -- ./build.sh           what it writes is shown; ended after ten minutes
-  tally run -f jobs.yaml                                  Jobs from a file, with ConfigMaps and Secrets beside them
+                                                          retries per index: some indexes may fail
+  tally run --deadline 10m --logs -- ./build.sh           print its output; stop it after ten minutes
+  tally run -f jobs.yaml                                  the Jobs in a file, with their ConfigMaps and Secrets
   kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
-  tally run --data-dir ./d -n 1000 -i -- ./work.sh        kept: after a crash or Ctrl-C the same command goes on
-  tally run --output json -f jobs.yaml | jq .             an object a line: progress, failure, log, summary
+  tally run --data-dir ./d -n 1000 -i -- ./work.sh        keep state: the same command resumes after a crash or Ctrl-C
+  tally run --output json -f jobs.yaml | jq .             one object per line: progress, failure, log, summary
 
-The first Ctrl-C ends everything in order: SIGTERM, then SIGKILL after the grace period. The second ends it at once.
-Standard output has the summary, or with --logs what the Pods write, or JSON; everything else is on standard error.
-In a command and in --env values $(NAME) is replaced where a variable of that name is given; $$ stays as it is.
+The first Ctrl-C stops all Pods: SIGTERM, then SIGKILL after the grace period. The second kills them at once.
+Pods ended by a stop do not count against backoffLimit.
+Standard output has the summary, or the output of the Pods with --logs, or JSON; standard error has everything else.
+In the command and in --env values, $(NAME) is replaced by the variable NAME if the Job sets it; $$ is not changed.
 
-Exit code 0: all Jobs are Complete; 1: a Job has Failed; 2: bad usage or bad input, and nothing was run; 3: the machine
-is in the way (the data directory cannot be used, the disk is full); 130: interrupted."
+Exit code 0: all Jobs are Complete; 1: a Job has Failed; 2: bad usage or bad input, nothing was run; 3: environment
+error: the data directory cannot be used or the disk is full; 130: interrupted."
 )]
 pub struct Args {
-    /// Run the Jobs of a file, YAML or JSON, with several documents if you like; - is standard input; may be repeated
+    /// Run the Jobs in a YAML or JSON file, which may have several documents; - is standard input; may be repeated
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<String>,
     #[command(flatten)]
     flags: Flags,
-    /// Keep everything here: a second run goes on where the first was stopped [default: nothing is kept]
+    /// Keep all state in this directory: a second run resumes where the first one stopped [default: nothing is kept]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Delete a Job of the same name in the data directory and run it once more
+    /// Delete a Job of the same name in the data directory and run it again
     #[arg(long, requires = "data_dir")]
     again: bool,
-    /// Show what the Pods write, each line with the Job and the index, or the Pod, in front
+    /// Print the output of the Pods, each line prefixed with the Job and the index, or with the Pod
     #[arg(long, short = 'l')]
     logs: bool,
-    /// What is printed: text for people, or one JSON object a line
+    /// Output format: human-readable text, or one JSON object per line
     #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = Form::Text)]
     output: Form,
-    /// Say nothing about progress and results: the exit code tells
+    /// Print no progress and no results: only the exit code reports the result
     #[arg(long, short = 'q')]
     quiet: bool,
-    /// So many nodes whose Pods succeed at once without running, or do as their annotations say; for tests
+    /// Number of hollow nodes: their Pods succeed at once without running, or behave as their annotations request; for
+    /// tests
     #[arg(long, value_name = "N", default_value_t = 0, hide = true, value_parser = clap::value_parser!(u32).range(0..=1000))]
     hollow: u32,
     /// - to read Jobs from standard input
@@ -110,10 +112,10 @@ const BAD_INPUT: u8 = 2;
 const MACHINE: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
-/// For tasks to be dropped. They do not wait for anything but each other.
+/// Time for tasks to be dropped at the end. They wait only for each other.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs to the end, and says with its exit code how that went.
+/// Runs to the end. The exit code reports the result.
 pub fn run(args: &Args) -> ExitCode {
     match start(args) {
         Ok(code) => ExitCode::from(code),
@@ -131,26 +133,26 @@ pub fn run(args: &Args) -> ExitCode {
 fn start(args: &Args) -> Result<u8, Refused> {
     let documents = wanted(args).map_err(Refused::Input)?;
     let machine = |error: std::io::Error| Refused::Machine(format!("cannot start threads: {error}"));
-    // Few: the machine is for the processes.
+    // Few threads: the CPUs are for the processes of the Jobs.
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(machine)?;
-    // Held to the very end: whoever works in it must be gone first.
+    // Held to the end: all processes that use the directory must have exited first.
     let mut temporary = None;
     let ended = runtime.block_on(work(args, documents, &mut temporary));
-    // The node's processes are let go with the last task, and then ended if they have not been.
+    // The shim is released with the last task, and ends the remaining processes of the node.
     runtime.shutdown_timeout(LET_GO_WITHIN);
     args.data_dir.iter().for_each(|directory| wait_for_shim(directory));
     drop(temporary);
     ended
 }
 
-/// The second signal ends it wherever it is: the node sees to it that none of its processes outlives it, and the store
-/// is made to survive worse.
+/// The second signal aborts the run at any point: the node ensures that none of its processes outlives it, and the
+/// store survives a crash at any point.
 async fn work(args: &Args, documents: Vec<Document>, temporary: &mut Option<Temporary>) -> Result<u8, Refused> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let stop = signals::stop(&kinds, INTERRUPTED.into());
-    let stop = stop.map_err(|error| Refused::Machine(format!("cannot wait for signals: {error}")))?;
+    let stop = stop.map_err(|error| Refused::Machine(format!("cannot install signal handlers: {error}")))?;
     let mut at_once = stop.clone();
     tokio::select! {
         biased;
@@ -159,7 +161,7 @@ async fn work(args: &Args, documents: Vec<Document>, temporary: &mut Option<Temp
     }
 }
 
-/// Everything that is to be made. Nothing at all: go on with what is in the data directory.
+/// The objects to create. Empty: resume what is in the data directory.
 fn wanted(args: &Args) -> Result<Vec<Document>, String> {
     let mut files = args.files.clone();
     match args.stdin.as_deref() {
@@ -167,28 +169,26 @@ fn wanted(args: &Args) -> Result<Vec<Document>, String> {
         Some("-") => files.push("-".to_owned()),
         Some(other) => {
             return Err(format!(
-                "{other:?} is neither a flag nor -; put a command after --, as in `tally run -- {other}`, and a file \
+                "unexpected argument {other:?}; put a command after --, as in `tally run -- {other}`, and a file \
                  after -f"
             ));
         }
     }
     if files.iter().filter(|file| *file == "-").count() > 1 {
-        return Err("standard input can be read only once; give - once".to_owned());
+        return Err("standard input can be read only once; specify - once".to_owned());
     }
     match (files.is_empty(), args.command.is_empty()) {
-        (false, false) => Err("there are files and a command; give one of them".to_owned()),
+        (false, false) => Err("-f FILE cannot be combined with a command after --".to_owned()),
         (false, true) => match args.flags.first() {
-            Some(flag) => {
-                Err(format!("{flag} is for a command; a file says such things itself, edit the file instead"))
-            }
+            Some(flag) => Err(format!("{flag} applies only to a command; with -f FILE, set it in the file")),
             None => documents::read(&files),
         },
         (true, false) => of_flags(args).map(|document| vec![document]),
         (true, true) => match (&args.data_dir, args.flags.first()) {
-            (_, Some(flag)) => Err(format!("{flag} is for a command, and there is none; put it after --")),
+            (_, Some(flag)) => Err(format!("{flag} applies only to a command; put the command after --")),
             (Some(_), None) => Ok(Vec::new()),
             (None, None) => {
-                Err("there is nothing to run; put a command after --, or name a file with -f; see --help".to_owned())
+                Err("nothing to run: put a command after --, or specify a file with -f; see --help".to_owned())
             }
         },
     }
@@ -200,7 +200,8 @@ fn of_flags(args: &Args) -> Result<Document, String> {
     let directory = directory.into_os_string().into_string();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let caller = Caller {
-        directory: directory.map_err(|path| format!("the current directory {path:?} has no name in UTF-8"))?,
+        directory: directory
+            .map_err(|path| format!("the path of the current directory is not valid UTF-8: {path:?}"))?,
         env: std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
@@ -210,7 +211,7 @@ fn of_flags(args: &Args) -> Result<Document, String> {
     let container = &object["spec"]["template"]["spec"]["containers"][0];
     let workdir = container["workingDir"].as_str().unwrap_or_default();
     if !Path::new(workdir).is_dir() {
-        return Err(format!("--workdir {workdir}: there is no such directory"));
+        return Err(format!("--workdir {workdir}: no such directory"));
     }
     let path = container["env"].as_array().into_iter().flatten().find(|row| row["name"] == "PATH");
     let path = path.and_then(|row| row["value"].as_str()).unwrap_or(programs::USUAL_PATH);
@@ -248,7 +249,7 @@ async fn to_the_end(
         if job.how == How::SomebodyElses {
             let name = &job.name;
             output
-                .note(&format!("Job {name:?} is unfinished, but its managedBy names somebody else: it is left alone"));
+                .note(&format!("Job {name:?} is unfinished but not run: its spec.managedBy names another controller"));
             continue;
         }
         model.follow(&job.namespace, &job.name, &job.uid);
@@ -277,8 +278,8 @@ async fn to_the_end(
     })?;
     output.end(&model, now, shown.as_deref());
     if let Some(directory) = &data_dir {
-        let goes_on = if ended == End::Interrupted { "; the same command goes on from here" } else { "" };
-        output.note(&format!("everything is kept in {}{goes_on}", quoted(directory)));
+        let goes_on = if ended == End::Interrupted { "; run the same command to resume" } else { "" };
+        output.note(&format!("all state is kept in {}{goes_on}", quoted(directory)));
     }
     cluster.close();
     Ok(exit_code(&model, &ended))
@@ -293,13 +294,13 @@ async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everythi
     let placed = placed.map_err(|refused| located(refused, args.data_dir.as_deref()))?;
     if placed.iter().all(|job| job.how == How::SomebodyElses) {
         return Err(Refused::Input(format!(
-            "there is no unfinished Job in {place}, and no command; put one after --, or name a file with -f"
+            "no unfinished Job in {place} and no command; put a command after --, or specify a file with -f"
         )));
     }
     Ok(placed)
 }
 
-/// Where the machine is in the way, and what to do about a disk that is full.
+/// Adds the data directory to an environment error, and what to do if the disk is full.
 fn located(refused: Refused, data_dir: Option<&Path>) -> Refused {
     let (Refused::Machine(why), Some(directory)) = (&refused, data_dir) else { return refused };
     let directory = directory.display();
@@ -307,9 +308,10 @@ fn located(refused: Refused, data_dir: Option<&Path>) -> Refused {
         [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT].map(|errno| std::io::Error::from(errno).to_string());
     Refused::Machine(match full.iter().any(|full| why.contains(full.as_str())) {
         true => format!(
-            "{why}; that was in {directory}. Nothing is lost that was on disk: when there is room, the same command goes on"
+            "{why} (data directory {directory}). Nothing on disk is lost: free some space, then run the same \
+             command to resume"
         ),
-        false => format!("{why}; that was in {directory}"),
+        false => format!("{why} (data directory {directory})"),
     })
 }
 
@@ -319,11 +321,11 @@ fn tell(output: &mut Output, model: &mut Model, job: &Placed, data_dir: Option<&
     let name = &job.name;
     match job.how {
         How::Created | How::SomebodyElses => {}
-        How::GoesOn => output.note(&format!("Job {name:?} goes on from what is in {directory}")),
-        How::GoesOnToo => output.note(&format!("Job {name:?} was left unfinished in {directory} and goes on, too")),
+        How::GoesOn => output.note(&format!("Job {name:?} resumes from the state in {directory}")),
+        How::GoesOnToo => output.note(&format!("Job {name:?} was left unfinished in {directory} and resumes, too")),
         How::Finished => {
             model.was_finished(&job.uid);
-            output.note(&format!("Job {name:?} in {directory} is finished; --again runs it once more"));
+            output.note(&format!("Job {name:?} in {directory} is already finished; use --again to run it again"));
         }
     }
 }
@@ -352,8 +354,8 @@ mod tests {
             let Refused::Machine(said) = located(Refused::Machine(why.to_owned()), Some(Path::new("/d"))) else {
                 unreachable!()
             };
-            assert!(said.starts_with(why) && said.contains("that was in /d"), "{said}");
-            assert_eq!(said.contains("when there is room"), told, "{said}");
+            assert!(said.starts_with(why) && said.contains("(data directory /d)"), "{said}");
+            assert_eq!(said.contains("free some space"), told, "{said}");
         }
     }
 }

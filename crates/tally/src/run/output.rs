@@ -1,5 +1,5 @@
-//! Where the words go. Standard output has results: the summary, or what Pods write (`--logs`), or JSON lines; standard
-//! error has everything else.
+//! Where output goes. Standard output has the results: the summary, or the output of Pods (`--logs`), or JSON lines;
+//! standard error has everything else.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,27 +14,27 @@ use super::screen::{Screen, Terminal, say, size};
 use super::words::tame;
 use super::{Form, render};
 
-/// Plain lines about a Job come no faster than this.
+/// Minimum interval between plain lines about a Job.
 const PACE: Duration = Duration::from_secs(1);
 
-/// Failures told between two such lines; the others are only counted.
+/// Failures printed between two such lines; further ones are only counted.
 const FAILURES_AT_ONCE: usize = 3;
 
 pub struct Output {
     form: Form,
     quiet: bool,
-    /// What Pods write goes to standard output.
+    /// The output of Pods goes to standard output.
     logs: bool,
     terminal: Terminal,
     screen: Screen,
     /// Standard output is the terminal that is drawn on.
     same: bool,
     told: BTreeMap<String, Told>,
-    /// Nobody reads standard output any more.
+    /// The reader has closed standard output.
     deaf: bool,
 }
 
-/// What was said last of a Job.
+/// What was last printed about a Job.
 #[derive(Default)]
 struct Told {
     at: Option<Duration>,
@@ -62,7 +62,7 @@ impl Output {
         self.terminal.live && !self.quiet && self.form == Form::Text
     }
 
-    /// Tells how it goes, if there is something new and it is time.
+    /// Shows progress, if it has changed and the interval has passed.
     pub fn beat(&mut self, model: &Model, now: Duration) {
         if self.is_live() {
             let size = size();
@@ -78,7 +78,7 @@ impl Output {
 
     fn tell(&mut self, job: &Job, now: Duration) {
         let told = self.told.entry(job.uid.clone()).or_default();
-        // One that has just been made need not be said to wait.
+        // A Job that was just created need not be reported as waiting.
         let begins = job.state == State::Waiting && now < PACE;
         if begins || told.at.is_some_and(|at| now.saturating_sub(at) < PACE) || job.state.is_finished() {
             return;
@@ -94,7 +94,7 @@ impl Output {
             }
             told.stuck.clone_from(&job.stuck);
         }
-        // The rate and the time left change with the clock: they are no reason to speak.
+        // The rate and the time left change with the clock alone: they are no reason to print a line.
         let counts = format!("{:?}", (job.active, job.succeeded, job.failed, &job.state));
         if counts != told.progress {
             told.progress = counts;
@@ -113,7 +113,7 @@ impl Output {
         }
     }
 
-    /// A Pod has failed.
+    /// Reports a failed Pod.
     pub fn failed(&mut self, job: &Job, failure: &Failure) {
         match self.form {
             Form::Json if !self.quiet => self.print(&report::failure_json(job, failure, &now_text()).to_string()),
@@ -129,7 +129,7 @@ impl Output {
         }
     }
 
-    /// A line that a Pod wrote.
+    /// Prints a line that a Pod wrote.
     pub fn wrote(&mut self, job: &Job, pod: &str, index: Option<u32>, container: &str, several: bool, line: &str) {
         let text = match self.form {
             Form::Json => report::log_json(job, pod, index, container, line, &now_text()).to_string(),
@@ -139,7 +139,8 @@ impl Output {
                     prefix += &format!("/{container}");
                 }
                 let coloured = self.same && self.terminal.style.colour;
-                // A file or a pipe gets what was written; a terminal would do what it is told.
+                // A file or a pipe gets the line unchanged; on a terminal, control sequences other than colours are
+                // removed.
                 let line = if self.same { Cow::Owned(tame(line, coloured)) } else { Cow::Borrowed(line) };
                 if coloured { format!("\u{1b}[36m{prefix}\u{1b}[0m {line}") } else { format!("{prefix} {line}") }
             }
@@ -147,7 +148,7 @@ impl Output {
         self.print(&text);
     }
 
-    /// Something that a person should know, above what is drawn.
+    /// Prints a notice for the user above the live display.
     pub fn note(&mut self, text: &str) {
         if !self.quiet {
             let clear = self.screen.clear(size());
@@ -155,17 +156,17 @@ impl Output {
         }
     }
 
-    /// Leaves what is drawn as it is, and goes below it.
+    /// Leaves the live display in place and moves the cursor below it.
     pub fn leave(&mut self) {
         if !std::mem::take(&mut self.screen).is_empty() {
             say("\r\n");
         }
     }
 
-    /// The last words.
+    /// Prints the last display and the summaries.
     pub fn end(&mut self, model: &Model, now: Duration, data_dir: Option<&str>) {
         if self.is_live() {
-            // What was drawn last stays, with the failures; the summary goes below.
+            // The last display stays, with the failures; the summary goes below it.
             let size = size();
             let mut last = render::lines(model, size, self.terminal.style, now);
             last.retain(|line| !line.is_empty());
@@ -202,7 +203,7 @@ impl Output {
             say(&clear);
         }
         let mut out = std::io::stdout().lock();
-        // The work goes on: its results are not only these words.
+        // If the reader is gone, the run continues: printed lines are not its only result.
         self.deaf = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).is_err();
     }
 }

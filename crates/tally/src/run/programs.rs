@@ -1,19 +1,20 @@
-//! Whether the programs of a Job are on this machine. One that is not is better known before a Job tries it seven times.
+//! Checks whether the programs of a Job exist on this machine. A missing program should be reported before the Job
+//! attempts to run it seven times.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Where processes look if nobody says.
+/// The search path of processes if none is set.
 pub const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Looks where it will be looked for; what is wrong, in words.
+/// Searches for the program where the process will search for it. The error says what is wrong.
 pub fn find(program: &str, path: &str, workdir: &str) -> Result<(), String> {
     let is_file = |path: &Path| path.metadata().is_ok_and(|found| found.is_file());
     let runs =
         |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
-    // An index in the path is known only to the Pod.
+    // Only the Pod knows its index, so a path that contains it cannot be checked here.
     if program.contains("$(") {
         return Ok(());
     }
@@ -22,17 +23,17 @@ pub fn find(program: &str, path: &str, workdir: &str) -> Result<(), String> {
         return match (is_file(&file), runs(&file)) {
             (_, true) => Ok(()),
             (true, false) => Err(format!("{program} cannot be run: it is not executable; try `chmod +x {program}`")),
-            (false, false) if program.starts_with('/') => Err(format!("{program}: there is no such program")),
-            (false, false) => Err(format!("{program}: there is no such program in {workdir}")),
+            (false, false) if program.starts_with('/') => Err(format!("{program}: no such program")),
+            (false, false) => Err(format!("{program}: no such program in {workdir}")),
         };
     }
     let mut places = path.split(':').filter(|place| !place.is_empty());
     let found = places.any(|directory| runs(&Path::new(workdir).join(directory).join(program)));
-    if found { Ok(()) } else { Err(format!("{program}: there is no such program in PATH ({path})")) }
+    if found { Ok(()) } else { Err(format!("{program}: no such program in PATH ({path})")) }
 }
 
-/// Fields of a Job that name programs which are not there. `path` and `workdir` are those of this process. Only what
-/// can be known beforehand: what a volume brings, or a container that runs earlier, nobody knows yet.
+/// Fields of a Job that name missing programs. `path` and `workdir` are those of this process. Only what can be known
+/// beforehand is checked: the contents of a volume, and the files that an earlier container creates, are not known yet.
 pub fn missing(job: &Value, path: &str, workdir: &str) -> Vec<(String, String)> {
     let spec = &job["spec"]["template"]["spec"];
     let lists =
@@ -50,20 +51,20 @@ pub fn missing(job: &Value, path: &str, workdir: &str) -> Vec<(String, String)> 
         };
         let here = container["workingDir"].as_str().filter(|given| !given.is_empty());
         if let Some(given) = here.filter(|given| !Path::new(workdir).join(given).is_dir()) {
-            wrong.push((field("workingDir"), format!("there is no directory {given}; make it, or choose another")));
+            wrong
+                .push((field("workingDir"), format!("directory {given} does not exist; create it, or choose another")));
             continue;
         }
         let path = if program.contains('/') { Some("") } else { path_of(container, path) };
         if let Some(Err(why)) = path.map(|path| find(program, path, here.unwrap_or(workdir))) {
-            let advice =
-                "commands are those of this machine, images are not looked into: install it, or correct the command";
+            let advice = "commands run on this machine and images are not used: install it, or correct the command";
             wrong.push((field("command[0]"), format!("{why}; {advice}")));
         }
     }
     wrong
 }
 
-/// Where a container looks for programs. None: that is not known yet.
+/// The search path of a container. `None`: not known yet.
 fn path_of<'a>(container: &'a Value, usual: &'a str) -> Option<&'a str> {
     let rows = container["env"].as_array().into_iter().flatten();
     match rows.rev().find(|row| row["name"] == "PATH") {
@@ -117,7 +118,7 @@ mod tests {
             (with(json!({"envFrom": [{}]})), ""),
             (with(json!({"volumeMounts": [{}]})), ""),
             (main(json!({"command": ["/opt/$(X)"]})), ""),
-            // Who knows what the first of them makes?
+            // The first container may create the program.
             (json!({"initContainers": [{"command": ["sh"]}], "containers": [{"command": ["/no/such"]}]}), ""),
             (
                 json!({"initContainers": [{"command": ["/no/such"]}], "containers": [{"command": ["sh"]}]}),

@@ -1,7 +1,7 @@
 //! The live display: a pure function from the model and the terminal's size to lines.
 //!
-//! A line for every Job, then the last failures. Whatever the size, no line is longer than the terminal is wide and
-//! there are no more lines than it has rows; what matters most is left out last.
+//! A line for every Job, then the last failures. For every size, no line is longer than the terminal is wide and there
+//! are no more lines than it has rows; the most important parts are left out last.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct Size {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,
-    /// Letters beyond ASCII can be shown.
+    /// The terminal can show characters beyond ASCII.
     pub unicode: bool,
 }
 
@@ -41,7 +41,7 @@ const SHORTEST_BAR: usize = 8;
 type Line = Vec<(Paint, String)>;
 
 pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<String> {
-    // The last row stays free: a terminal that scrolls would take the first line away.
+    // The last row stays free: if the terminal scrolled, the first line would be lost.
     let rows = size.rows.saturating_sub(1).max(1);
     let mut shown: Vec<Line> = Vec::new();
     let jobs = model.jobs();
@@ -50,7 +50,7 @@ pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<Stri
     if jobs.len() <= room {
         shown.extend(jobs.iter().map(|job| job_line(job, names, size.columns, style, now)));
     } else {
-        // Those at work first.
+        // Running Jobs first.
         let mut order: Vec<&Job> = jobs.iter().collect();
         order.sort_by_key(|job| (job.state.is_finished(), job.state == State::Waiting));
         let hidden = jobs.len() - (room - 1);
@@ -61,12 +61,12 @@ pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<Stri
     }
     if model.stopping && rows > 1 {
         let active: u32 = jobs.iter().map(|job| job.active + job.terminating).sum();
-        let text = format!("  stopping: waiting for {active} to end; Ctrl-C again kills them at once");
+        let text = format!("  stopping: waiting for {active} Pods to end; Ctrl-C again kills them at once");
         shown.push(vec![(Paint::Strong, text)]);
     }
     for job in jobs {
         let Some(stuck) = &job.stuck else { continue };
-        // In several lines if need be: at its end it says what to do.
+        // Wrapped to several lines if needed: the advice is at the end of the text.
         let lines = broken(&stuck_text(stuck), size.columns.saturating_sub(5));
         add(&mut shown, rows, lines.into_iter().map(|line| vec![(Paint::Bad, format!("  {line}"))]).collect());
     }
@@ -77,7 +77,7 @@ pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<Stri
     shown.into_iter().map(|line| finish(line, size.columns, style)).collect()
 }
 
-/// As much of a block as there is room for.
+/// Adds as much of a block as fits.
 fn add(shown: &mut Vec<Line>, rows: usize, block: Vec<Line>) {
     let room = rows.saturating_sub(shown.len());
     shown.extend(block.into_iter().take(room));
@@ -108,7 +108,7 @@ fn job_line(job: &Job, names: usize, columns: usize, style: Style, now: Duration
         line.extend(counts);
         line.push((
             Paint::Faint,
-            if job.was_finished { "  before".to_owned() } else { format!("  in {}", duration(took)) },
+            if job.was_finished { "  before this run".to_owned() } else { format!("  in {}", duration(took)) },
         ));
         return line;
     }
@@ -125,7 +125,7 @@ fn job_line(job: &Job, names: usize, columns: usize, style: Style, now: Duration
     };
     let percent = job.share_done().map(|share| (Paint::Plain, format!(" {:>3.0}%  ", (share * 100.0).floor())));
     let long = |parts: &[(Paint, String)]| parts.iter().map(|(_, text)| width(text)).sum::<usize>();
-    // What is least missed goes first.
+    // The least important parts are left out first.
     for extras in [vec![fast, left.clone()], vec![left], vec![]] {
         let extras: Line = extras.into_iter().flatten().collect();
         let used = long(&line) + percent.as_ref().map_or(0, |(_, text)| width(text)) + long(&counts) + long(&extras);
@@ -156,12 +156,12 @@ fn mark(job: &Job, style: Style) -> (Paint, String) {
     (paint, format!("{} ", if style.unicode { fancy } else { plain }))
 }
 
-/// How it ended, if it has.
+/// The verdict, if the Job is finished.
 fn verdict(job: &Job) -> Option<(Paint, String)> {
     match &job.state {
         State::Complete { .. } => Some((Paint::Good, "Complete".to_owned())),
         State::Failed { reason, .. } => Some((Paint::Bad, format!("Failed: {reason}"))),
-        State::Deleted => Some((Paint::Bad, "deleted by somebody".to_owned())),
+        State::Deleted => Some((Paint::Bad, "deleted before it finished".to_owned())),
         _ => None,
     }
 }
@@ -198,10 +198,10 @@ pub fn failure_title(failure: &Failure) -> String {
         (None, reason) => text += reason,
     }
     text += &format!(", Pod {}", failure.pod);
-    if failure.crash.is_some() { text + ", which starts it again" } else { text }
+    if failure.crash.is_some() { text + ", restarts in place" } else { text }
 }
 
-/// What it wrote last, or else what is said about it.
+/// The last lines of its log, or else the message of the failure.
 pub fn failure_log(failure: &Failure) -> Vec<String> {
     let written = failure.log.as_deref().unwrap_or_default();
     let lines: Vec<String> = if written.iter().any(|line| !line.trim().is_empty()) {
@@ -221,7 +221,7 @@ fn failure_lines(job: &Job, failure: &Failure, several: bool, style: Style) -> V
     lines
 }
 
-/// One column is left free: some terminals begin a new line when the last is filled.
+/// One column is left free: some terminals begin a new line when the last column is filled.
 fn finish(line: Line, columns: usize, style: Style) -> String {
     let mut room = columns.saturating_sub(1);
     let mut text = String::new();
@@ -259,7 +259,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Ten a second, up to the last of these.
+    /// Ten successes per second, up to the given status.
     fn running(completions: Option<u32>, status: Value) -> Model {
         let mut model = model();
         let succeeded = status["succeeded"].as_u64().unwrap_or(0);

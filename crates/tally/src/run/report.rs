@@ -1,4 +1,4 @@
-//! What is told where nothing can be drawn: plain lines, JSON lines, and the summary at the end. Pure.
+//! Text for output without a live display: plain lines, JSON lines, and the final summary. Pure.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub fn progress(job: &Job) -> String {
         }
         State::Complete { .. } => parts.push("Complete".to_owned()),
         State::Failed { reason, .. } => parts.push(format!("Failed: {reason}")),
-        State::Deleted => parts.push("deleted by somebody".to_owned()),
+        State::Deleted => parts.push("deleted before it finished".to_owned()),
         State::Running => {
             parts.push(format!("{} active", job.active));
             parts.extend(job.rate().map(rate));
@@ -48,7 +48,7 @@ pub fn stuck(job: &Job, stuck: &Stuck) -> String {
     format!("{}: {}", job.name, stuck_text(stuck))
 }
 
-/// What is in the way, and what to do about it.
+/// Why a Pod cannot start, and what to do about it.
 pub fn stuck_text(stuck: &Stuck) -> String {
     let told = format!("{} cannot start: {}: {}", stuck.pod, stuck.reason, harmless(&stuck.message));
     match advice(&stuck.reason) {
@@ -57,20 +57,20 @@ pub fn stuck_text(stuck: &Stuck) -> String {
     }
 }
 
-/// Nothing, where the message says it already.
+/// Empty if the message already says what to do.
 fn advice(reason: &str) -> &'static str {
     match reason {
         "Unschedulable" => {
-            "this machine does not have what it asks for: ask for less (--cpu, --memory, resources.requests, nodeSelector)"
+            "this machine cannot satisfy its requests: request less (--cpu, --memory, resources.requests, nodeSelector)"
         }
         "ContainerCreating" | "PodInitializing" | "CreateContainerConfigError" => {
-            "it starts when that is there; give it in the same file, or mark it optional"
+            "it starts when this is available; add it to the same file, or mark it optional"
         }
         _ => "",
     }
 }
 
-/// How it ended: one word.
+/// The result in one word.
 pub fn result(job: &Job) -> &'static str {
     match &job.state {
         State::Complete { .. } => "Complete",
@@ -80,7 +80,7 @@ pub fn result(job: &Job) -> &'static str {
     }
 }
 
-/// What is said of a Job at the end.
+/// The final summary of a Job.
 pub fn summary(job: &Job, now: Duration) -> Vec<String> {
     let took = duration(job.finished_after.unwrap_or(now));
     let how = match (&job.state, job.was_finished) {
@@ -89,7 +89,7 @@ pub fn summary(job: &Job, now: Duration) -> Vec<String> {
         (State::Complete { .. }, false) => format!("Complete in {took}"),
         (State::Failed { reason, message }, false) if message.is_empty() => format!("Failed in {took}: {reason}"),
         (State::Failed { reason, message }, false) => format!("Failed in {took}: {reason}: {}", harmless(message)),
-        (State::Deleted, _) => format!("deleted by somebody after {took}"),
+        (State::Deleted, _) => format!("deleted after {took}, before it finished"),
         _ => format!("interrupted after {took}"),
     };
     let mut lines = vec![format!("{}: {how}; {}", job.name, counts(job).replace(" ok", " succeeded"))];
@@ -165,7 +165,7 @@ pub fn summary_json(job: &Job, now: Duration, data_dir: Option<&str>, at: &str) 
     with(with(event("summary", job, at), counts_json(job)), more)
 }
 
-/// To the thousandth.
+/// Rounds to three decimals.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }
@@ -237,17 +237,14 @@ mod tests {
         let event = failure_json(&model.jobs()[0], &failed, "now");
         assert_eq!((&event["event"], &event["index"], &event["exitCode"]), (&json!("failure"), &json!(4), &json!(3)));
         let crash = Failure { crash: Some(0), ..failed };
-        assert_eq!(
-            failure(&model.jobs()[0], &crash)[0],
-            "sum: index 4: exit code 3, Pod sum-4-xyz, which starts it again"
-        );
+        assert_eq!(failure(&model.jobs()[0], &crash)[0], "sum: index 4: exit code 3, Pod sum-4-xyz, restarts in place");
         let event = failure_json(&model.jobs()[0], &crash, "now");
         assert_eq!((&event["event"], &event["restarts"]), (&json!("restart"), &json!(1)));
     }
 
     #[test]
     fn whoever_is_stuck_is_told_what_to_do() {
-        for (reason, told) in [("Unschedulable", "; this machine does not have"), ("StartError", ": m")] {
+        for (reason, told) in [("Unschedulable", "; this machine cannot satisfy"), ("StartError", ": m")] {
             let stuck = Stuck { pod: "p".to_owned(), reason: reason.to_owned(), message: "m".to_owned() };
             assert!(stuck_text(&stuck).contains(told), "{}", stuck_text(&stuck));
         }

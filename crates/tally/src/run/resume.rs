@@ -1,26 +1,26 @@
-//! A Job that is wanted and one of the same name that is there: is it the same work? Pure.
+//! Compares a requested Job with an existing one of the same name: is it the same work? Pure.
 
 use serde_json::Value;
 
-/// Labels that the server makes of the Job's identity.
+/// Labels that the server generates from the Job's identity.
 const GENERATED: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 
-/// Differences named in a message.
+/// Maximum number of differences named in a message.
 const NAMED: usize = 3;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The same work: it goes on, with another number of Pods at a time if that is wanted.
+    /// The same work: it is resumed, with another `parallelism` if requested.
     GoOn { parallelism: Option<i64> },
-    /// It has been done.
+    /// The same work, and it is finished.
     Finished,
     /// Other work: these fields differ.
     Other(Vec<String>),
 }
 
-/// Both as the server has them, with everything filled in. `loose`: variables that may differ, because nobody gave
-/// them on purpose.
+/// Both Jobs are in the form that the server stores, with all defaults. `loose`: environment variables that may differ,
+/// because the user did not set them explicitly.
 pub fn decide(there: &Value, wanted: &Value, loose: &[&str]) -> Decision {
     let [old, new] = [there, wanted].map(|job| essence(job, loose));
     let mut differences = Vec::new();
@@ -44,8 +44,7 @@ pub fn is_finished(job: &Value) -> bool {
     conditions.is_some_and(|conditions| conditions.iter().any(finished))
 }
 
-/// What makes the Job this work: its specification without what the server made up, and without how many run at a
-/// time.
+/// What identifies the work of a Job: its specification without generated fields and without `parallelism`.
 fn essence(job: &Value, loose: &[&str]) -> Value {
     let mut spec = job.get("spec").cloned().unwrap_or_default();
     let own_selector = spec["manualSelector"] == true;

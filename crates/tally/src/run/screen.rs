@@ -1,11 +1,11 @@
-//! The part of a terminal that is drawn again and again.
+//! The part of the terminal that is redrawn.
 
 use std::io::{IsTerminal, Write};
 
 use super::render::{Size, Style};
 use super::words::width;
 
-/// Where a terminal does not say how large it is.
+/// Used if the terminal does not report its size.
 const USUAL: Size = Size { columns: 80, rows: 24 };
 
 /// Lines that are on the terminal now, the cursor at the end of the last.
@@ -16,7 +16,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// What to write so that these lines are shown in the place of the last ones. Nothing, if they are there already.
+    /// The text to write so that these lines replace the previous ones. Empty if nothing has changed.
     pub fn draw(&mut self, lines: Vec<String>, size: Size) -> String {
         if lines == self.drawn && self.size == Some(size) {
             return String::new();
@@ -26,7 +26,7 @@ impl Screen {
             if index > 0 {
                 text += "\r\n";
             }
-            // What is left of the line before goes after the new text is there: nothing flickers.
+            // The rest of the old line is erased after the new text is written, which avoids flicker.
             text += line;
             text += "\u{1b}[K";
         }
@@ -35,7 +35,7 @@ impl Screen {
         text
     }
 
-    /// What to write to take the lines away, and to begin where they began.
+    /// The text to write to erase the lines and to move the cursor to where they began.
     pub fn clear(&mut self, size: Size) -> String {
         if self.drawn.is_empty() {
             return String::new();
@@ -49,7 +49,7 @@ impl Screen {
         self.drawn.is_empty()
     }
 
-    /// Back to the beginning of the first line. In a terminal that was made narrower the lines have been broken.
+    /// Moves the cursor to the beginning of the first line. A terminal that became narrower has wrapped the lines.
     fn back(&self, size: Size) -> String {
         let columns = size.columns.max(1);
         let rows: usize =
@@ -61,7 +61,7 @@ impl Screen {
     }
 }
 
-/// How large the terminal at standard error is now.
+/// The current size of the terminal at standard error.
 pub fn size() -> Size {
     let Ok(found) = rustix::termios::tcgetwinsize(std::io::stderr()) else { return USUAL };
     match (found.ws_col, found.ws_row) {
@@ -70,10 +70,10 @@ pub fn size() -> Size {
     }
 }
 
-/// What the environment says about terminals.
+/// What the terminal can do, according to the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminal {
-    /// Lines can be drawn over.
+    /// Lines can be redrawn.
     pub live: bool,
     pub style: Style,
 }
@@ -95,7 +95,7 @@ pub fn this_terminal() -> Terminal {
     terminal(std::io::stderr().is_terminal(), |name| std::env::var(name).ok())
 }
 
-/// Writes to standard error. Whoever closed it does not want to know.
+/// Writes to standard error. The reader may have closed it; that is not an error.
 pub fn say(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -127,7 +127,7 @@ mod tests {
     fn lines_that_a_narrow_terminal_broke_are_found_again() {
         let mut screen = Screen::default();
         screen.draw(lines(&["\u{1b}[31mtwenty-four columns wide\u{1b}[0m", "short"]), sized(80));
-        // Three rows and one: the cursor is in the fourth.
+        // The lines take three rows and one row: the cursor is in the fourth.
         assert!(screen.draw(lines(&["x"]), sized(10)).starts_with("\r\u{1b}[3Ax"));
         let again = screen.draw(lines(&["x"]), sized(11));
         assert!(again.starts_with("\rx"), "another size is another drawing: {again:?}");

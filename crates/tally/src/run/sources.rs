@@ -1,25 +1,25 @@
-//! The ConfigMaps and Secrets that a Job's Pods cannot do without: a Pod that names one that is not there would wait for
-//! ever. Pure.
+//! The ConfigMaps and Secrets that a Job's Pods require: a Pod that references a missing one would wait forever. Pure.
 
 use serde_json::Value;
 
-/// One place in a Job that names a ConfigMap or a Secret.
+/// One reference to a ConfigMap or a Secret in a Job.
 struct Named<'a> {
     field: String,
     kind: &'static str,
     name: &'a str,
-    /// Those it needs of what is in there, each with its field; only those that are text can be variables.
+    /// The required keys, each with its field. Only text values can be environment variables (`of_text`).
     keys: Vec<(String, &'a str)>,
     of_text: bool,
 }
 
-/// Fields that name what is not there, and what is wrong with them. `find`: the object of a kind and name.
+/// Fields that reference missing objects or keys, and what is wrong with them. `find` returns the object of a kind and
+/// name.
 pub fn missing(job: &Value, find: impl Fn(&str, &str) -> Option<Value>) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     for named in named(job) {
         let (kind, name) = (named.kind, named.name);
         let Some(there) = find(kind, name) else {
-            let why = format!("there is no {kind} {name:?}; give it in the same file, or mark it optional");
+            let why = format!("{kind} {name:?} not found; add it to the same file, or mark it optional");
             wrong.push((named.field, why));
             continue;
         };
@@ -27,7 +27,7 @@ pub fn missing(job: &Value, find: impl Fn(&str, &str) -> Option<Value>) -> Vec<(
             let parts: &[&str] =
                 if named.of_text { &["data", "stringData"] } else { &["data", "stringData", "binaryData"] };
             if !parts.iter().any(|part| there[part].get(key).is_some()) {
-                wrong.push((field, format!("{kind} {name:?} has no key {key:?}; add it there, or mark it optional")));
+                wrong.push((field, format!("{kind} {name:?} has no key {key:?}; add the key, or mark it optional")));
             }
         }
     }
@@ -76,13 +76,13 @@ fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
     list.as_array().into_iter().flatten().enumerate()
 }
 
-/// Nothing, if it is not there or need not be.
+/// `None` if there is no reference, or if it is optional.
 fn whole<'a>(source: &'a Value, kind: &'static str, name: &str, field: String) -> Option<Named<'a>> {
     let found = source[name].as_str().filter(|_| source["optional"] != true)?;
     Some(Named { field: format!("{field}.{name}"), kind, name: found, keys: Vec::new(), of_text: false })
 }
 
-/// The same for a volume, which may want only some of its keys.
+/// The same for a volume, which may require only some of the keys.
 fn files<'a>(source: &'a Value, kind: &'static str, name: &str, field: String) -> Option<Named<'a>> {
     let keys = items(&source["items"])
         .filter_map(|(at, item)| Some((format!("{field}.items[{at}].key"), item["key"].as_str()?)));
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Only the ConfigMap `c` and the Secret `s` are there.
+    /// Only the ConfigMap `c` and the Secret `s` exist.
     fn find(kind: &str, name: &str) -> Option<Value> {
         match (kind, name) {
             ("ConfigMap", "c") => Some(json!({"data": {"k": "1"}, "binaryData": {"b": "eA=="}})),

@@ -1,4 +1,4 @@
-//! From objects that are wanted to objects that are there: made, found again, or refused - all of them or none.
+//! Submits the requested objects: each is created, resumed or refused - all of them or none.
 
 use serde_json::{Value, json};
 use tally_api::catalog;
@@ -17,7 +17,7 @@ pub struct Placed {
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    /// Its Pods start again what fails in them.
+    /// Its Pods restart failed containers in place.
     pub restarts: bool,
     pub how: How,
 }
@@ -25,40 +25,40 @@ pub struct Placed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     Created,
-    /// It was there, and goes on.
+    /// The Job existed and is resumed.
     GoesOn,
-    /// Nobody asked for it, but it is there and not finished: it goes on, too.
+    /// The Job was not requested, but it exists and is not finished: it is resumed, too.
     GoesOnToo,
-    /// It is there and not finished, but its `managedBy` says that it is for somebody else to work on.
+    /// The Job exists and is not finished, but its `managedBy` names another controller.
     SomebodyElses,
     Finished,
 }
 
-/// Why nothing was made.
+/// Why a run was refused or aborted.
 #[derive(Debug)]
 pub enum Refused {
-    /// What is wanted cannot be.
+    /// The input is invalid.
     Input(String),
-    /// The machine is in the way.
+    /// Environment error: the data directory cannot be used or the disk is full, for example.
     Machine(String),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Manner<'a> {
-    /// Variables that may differ from those of a Job that is there.
+    /// Environment variables that may differ from those of the existing Job.
     pub loose: &'a [&'a str],
-    /// A Job of that name that is there is deleted first.
+    /// An existing Job of the same name is deleted first.
     pub again: bool,
-    /// How to call the place in messages.
+    /// The directory of the cluster, for messages.
     pub place: &'a str,
 }
 
-/// Who works on Jobs that do not name anybody.
+/// The controller that manages Jobs without `spec.managedBy`.
 pub const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
 enum Step {
     Make,
-    /// A ConfigMap or a Secret of that name is there: it becomes what the file says.
+    /// A ConfigMap or a Secret of that name exists: it is updated to what the file says.
     Renew {
         revision: String,
     },
@@ -91,7 +91,7 @@ pub async fn submit(registry: &Registry, wanted: &Everything, manner: Manner<'_>
     Ok(placed)
 }
 
-/// What was in order a moment ago: only the machine can have come in between.
+/// The object was valid a moment ago, so only the environment can be the cause.
 fn late(checked: &Checked, failure: &Failure) -> Refused {
     Refused::Machine(format!("cannot create {}: {}", checked.document.title(), failure.message))
 }
@@ -101,7 +101,7 @@ fn target<'a>(checked: &'a Checked) -> Target<'a> {
     Target::new(document.resource, document.namespace(), document.name())
 }
 
-/// What has to be done for one object. Nothing is changed yet.
+/// Plans what to do for one object. Nothing is changed yet.
 async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: Manner<'_>) -> Result<Step, Refused> {
     let document = &checked.document;
     let there = match document.name() {
@@ -112,7 +112,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
         let comes = |other: &Checked| {
             other.document.resource.kind == "Namespace" && other.document.name() == document.namespace()
         };
-        // In a namespace that is yet to be made there is nothing in the way.
+        // In a namespace that does not exist yet, nothing can conflict.
         if !all.objects.iter().any(comes) {
             let collection = Target { name: "", ..target(checked) };
             let options = WriteOptions { dry_run: true, ..write_options() };
@@ -132,7 +132,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
     let decision = decide(&there, &checked.made, manner.loose);
     match decision {
         Decision::Other(fields) if !manner.again => Err(Refused::Input(format!(
-            "{}{} is in {} already, with another specification ({} differs); choose another name or another \
+            "{}{} already exists in {} with a different specification ({} differs); choose another name or another \
              --data-dir, or delete that Job with --again",
             document.origin.whole(),
             document.title(),
@@ -147,7 +147,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
     }
 }
 
-/// What a Job's Pods need is there already, or comes along.
+/// Checks that the ConfigMaps and Secrets of a Job's Pods exist, or are created in this run.
 fn has_its_sources(registry: &Registry, all: &Everything, checked: &Checked) -> Result<(), Refused> {
     let document = &checked.document;
     if !document.is_job() {
@@ -230,12 +230,12 @@ pub fn jobs() -> Result<&'static Resource, Refused> {
     catalog::find("batch", "v1", "jobs").ok_or_else(|| Refused::Machine("no Jobs are served".to_owned()))
 }
 
-/// Jobs that an earlier run left unfinished. The controllers do not ask who wants them.
+/// Jobs that an earlier run left unfinished. The controllers work on all Jobs in the store, requested or not.
 pub fn unfinished(registry: &Registry, known: &[Placed]) -> Result<Vec<Placed>, Refused> {
     let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
     let listing = listing.map_err(|failure| Refused::Machine(failure.message))?;
     let unfinished = listing.items.iter().map(Object::parse).filter(|job| {
-        // One that is suspended waits for somebody to say otherwise, and that cannot happen here.
+        // A suspended Job waits until a user resumes it, which cannot happen here.
         !is_finished(job) && job["spec"]["suspend"] != true
     });
     let how = |job: &Value| match job["spec"]["managedBy"].as_str() {

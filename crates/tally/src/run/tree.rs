@@ -1,4 +1,4 @@
-//! YAML and JSON as a tree that knows where everything stands, so that a complaint about a field can name its line.
+//! YAML and JSON as a tree with source positions, so that an error about a field can name its line.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Error, Options, Spanned};
 
-/// How deep a document may nest: as deep as the API reads.
+/// Maximum nesting depth of a document: the same as the API accepts.
 const MAX_DEPTH: usize = 50;
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Tree {
     node: Node,
 }
 
-/// Both count from 1; 0: not known.
+/// Both start at 1; 0 means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub line: usize,
@@ -30,7 +30,7 @@ enum Node {
     Map(Vec<(String, Tree)>),
 }
 
-/// Text that cannot be read.
+/// Text that cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unreadable {
     pub place: Place,
@@ -43,7 +43,7 @@ impl Tree {
         serde_saphyr::from_str_with_options::<Self>(text, options()).map_err(|error| unreadable(&error))
     }
 
-    /// JSON that was read elsewhere: nothing in it has a place.
+    /// JSON that was parsed elsewhere: it has no positions.
     pub fn of(value: Value) -> Self {
         let node = match value {
             Value::Array(items) => Node::List(items.into_iter().map(Self::of).collect()),
@@ -69,11 +69,11 @@ impl Tree {
         matches!(self.node, Node::Map(_))
     }
 
-    /// What it is, in words.
+    /// The type of the node, for messages.
     pub fn described(&self) -> &'static str {
         match &self.node {
-            Node::Leaf(Value::String(_)) => "a text",
-            Node::Leaf(_) => "a single value",
+            Node::Leaf(Value::String(_)) => "a string",
+            Node::Leaf(_) => "a scalar",
             Node::List(_) => "a list",
             Node::Map(_) => "an object",
         }
@@ -93,7 +93,7 @@ impl Tree {
         }
     }
 
-    /// With a text in front that is not there yet.
+    /// Adds a string field in front that does not exist yet.
     pub fn with(mut self, key: &str, text: &str) -> Self {
         if let Node::Map(entries) = &mut self.node {
             entries.insert(0, (key.to_owned(), Self { place: self.place, node: Node::Leaf(text.into()) }));
@@ -110,7 +110,7 @@ impl Tree {
         }
     }
 
-    /// Where a field such as `spec.containers[0].name` stands, or what is nearest to it on the way there.
+    /// The position of a field such as `spec.containers[0].name`, or of the nearest existing part of its path.
     pub fn place_of(&self, field: &str) -> Place {
         let mut tree = self;
         let mut nearest = self.place;
@@ -128,7 +128,7 @@ impl Tree {
         nearest
     }
 
-    /// The same, with `lines` more above it.
+    /// The same tree, moved down by `lines` lines.
     pub fn lowered(mut self, lines: usize) -> Self {
         self.lower(lines);
         self
@@ -150,7 +150,7 @@ fn options() -> Options {
     let mut options = Options::default();
     options.duplicate_keys = DuplicateKeyPolicy::Error;
     options.with_snippet = false;
-    // File modes: 0644 is what it looks like to whoever writes one.
+    // File modes: 0644 is octal, as users expect.
     options.legacy_octal_numbers = true;
     if let Some(budget) = &mut options.budget {
         budget.max_depth = MAX_DEPTH;
@@ -162,13 +162,13 @@ fn unreadable(error: &Error) -> Unreadable {
     let error = error.without_snippet();
     let (at, why) = match error {
         Error::DuplicateMappingKey { key, location } => {
-            (Some(*location), format!("the key {:?} is there twice", key.as_deref().unwrap_or_default()))
+            (Some(*location), format!("duplicate key {:?}", key.as_deref().unwrap_or_default()))
         }
         Error::ExternalMessage { msg, .. } | Error::Message { msg, .. } => (error.location(), msg.clone()),
         other => (other.location(), other.to_string()),
     };
     let place = at.map_or(Place::default(), |at| Place { line: at.line() as usize, column: at.column() as usize });
-    // The place is told in front.
+    // The position is printed in front of the message.
     let why = why.split(" at line ").next().unwrap_or_default().to_owned();
     Unreadable { place, why }
 }
@@ -192,7 +192,7 @@ impl<'de> Visitor<'de> for Build {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("YAML that has a JSON form")
+        f.write_str("YAML that can be represented as JSON")
     }
 
     fn visit_unit<E>(self) -> Result<Node, E> {
@@ -216,7 +216,7 @@ impl<'de> Visitor<'de> for Build {
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Node, E> {
-        // A whole number is one, however it is written.
+        // A whole number is an integer, however it is written.
         let whole = number.fract() == 0.0 && number.abs() < 9e15;
         Ok(Node::Leaf(if whole { (number as i64).into() } else { number.into() }))
     }
@@ -239,7 +239,7 @@ impl<'de> Visitor<'de> for Build {
             let key = match key {
                 Node::Leaf(Value::String(text)) => text,
                 Node::Leaf(other) => other.to_string(),
-                Node::List(_) | Node::Map(_) => return Err(serde::de::Error::custom("a key must be a single value")),
+                Node::List(_) | Node::Map(_) => return Err(serde::de::Error::custom("a key must be a scalar")),
             };
             entries.push((key, access.next_value()?));
         }
@@ -285,7 +285,7 @@ mod tests {
     fn what_cannot_be_read_is_told_with_its_place() {
         for (text, line, told) in [
             ("a: 1\nb: [1, 2\n", 3, ""),
-            ("a: 1\na: 2\n", 2, "\"a\" is there twice"),
+            ("a: 1\na: 2\n", 2, "duplicate key \"a\""),
             ("a: 1\n\tb: 2\n", 2, ""),
             ("a: *b\n", 1, "anchor"),
         ] {

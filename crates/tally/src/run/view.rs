@@ -1,4 +1,4 @@
-//! The little of a Job and of a Pod that is shown. Everything else in their text is skipped.
+//! The fields of a Job and of a Pod that are shown. All other fields are skipped.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ impl Metadata {
         self.annotations.as_ref()?.get(INDEX)?.parse().ok()
     }
 
-    /// The UID of the Job that it is a Pod of.
+    /// The UID of the Job that controls this Pod.
     pub fn job(&self) -> Option<&str> {
         let owners = self.owner_references.as_ref()?;
         let mut jobs = owners.iter().filter(|owner| owner.kind == "Job" && owner.controller == Some(true));
@@ -128,7 +128,7 @@ impl PodStatus {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Something of it may have written.
+    /// Whether a container may have written output.
     pub fn has_started(&self) -> bool {
         let started = |status: &ContainerStatus| status.state.running.is_some() || status.state.terminated.is_some();
         self.phase == "Running" || self.has_ended() || self.containers().any(started)
@@ -142,18 +142,19 @@ impl PodStatus {
         self.init_container_statuses.iter().chain(&self.container_statuses).flatten()
     }
 
-    /// The container that ended badly: which one and how. The first, because what follows may be its doing.
+    /// The container that failed, and how. The first one, because later failures may be its consequence.
     pub fn culprit(&self) -> Option<(&str, &Terminated)> {
         let mut ended =
             self.containers().filter_map(|status| Some((status.name.as_str(), status.state.terminated.as_ref()?)));
         ended.find(|(_, terminated)| terminated.exit_code != 0)
     }
 
-    /// Containers that ended badly and are started again in their Pod: which, which run of it, counted from 0, and how.
+    /// Containers that failed and that their Pod restarts: the name, the number of the run, counted from 0, and how it
+    /// ended.
     pub fn crashes(&self) -> impl Iterator<Item = (&str, u32, &Terminated)> {
         self.containers().filter_map(|status| {
             let how = status.last_state.terminated.as_ref().filter(|how| how.exit_code != 0)?;
-            // While it waits to be started again the count is still that of the run that ended.
+            // While a container waits for its restart, the count is still that of the run that ended.
             let number = match status.state.running {
                 Some(_) => status.restart_count.checked_sub(1)?,
                 None => status.state.waiting.as_ref().map(|_| status.restart_count)?,
@@ -162,18 +163,19 @@ impl PodStatus {
         })
     }
 
-    /// Why a container does not start, where that will not change by itself.
+    /// Why a container cannot start, if this does not change by itself.
     pub fn stuck(&self) -> Option<&Waiting> {
         let mut waiting = self.containers().filter_map(|status| status.state.waiting.as_ref());
         waiting.find(|waiting| match waiting.reason.as_str() {
             "" | "CrashLoopBackOff" => false,
-            // It has only just begun, unless there is something to say: a volume that cannot be had.
+            // The container is only starting, unless there is a message: about a volume that cannot be mounted, for
+            // example.
             "ContainerCreating" | "PodInitializing" => !waiting.message.is_empty(),
             _ => true,
         })
     }
 
-    /// Why no node takes it, if that is so.
+    /// Why the Pod is unschedulable, if it is.
     pub fn unscheduled(&self) -> Option<&str> {
         let refused = |condition: &&Condition| {
             (condition.r#type.as_str(), condition.status.as_str(), condition.reason.as_str())

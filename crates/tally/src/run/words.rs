@@ -1,4 +1,4 @@
-//! Numbers, times and foreign text as people read them.
+//! Formats numbers, durations and untrusted text for people.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// Columns that a text takes.
+/// The number of terminal columns of a text.
 pub fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }
 
-/// At most so many columns of a text; what was cut shows as `~`.
+/// Truncates a text to this many columns; `~` marks the cut.
 pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -51,7 +51,7 @@ pub fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
-/// Lines of at most so many columns, broken between words. A word that is longer stays whole.
+/// Wraps a text to lines of at most this many columns. A longer word stays whole.
 pub fn broken(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -66,7 +66,7 @@ pub fn broken(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Text of somebody else without what a terminal would take for an order.
+/// Untrusted text without terminal control sequences.
 pub fn harmless(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut letters = text.chars();
@@ -82,12 +82,12 @@ pub fn harmless(text: &str) -> String {
 }
 
 fn is_order(letter: char) -> bool {
-    // The last ones turn the order of what follows around.
+    // The last ones are bidirectional controls, which reorder the text that follows.
     letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A line of somebody else's for a terminal: it may have colours, if they are wanted, but it cannot move the cursor or
-/// change anything that lasts.
+/// Cleans an untrusted line for a terminal: colours are kept if wanted, but the line cannot move the cursor or change
+/// anything that lasts.
 pub fn tame(line: &str, colours: bool) -> String {
     let mut clean = String::with_capacity(line.len());
     let mut coloured = false;
@@ -95,7 +95,7 @@ pub fn tame(line: &str, colours: bool) -> String {
     while let Some(letter) = letters.next() {
         match letter {
             '\t' => clean.push(letter),
-            // A counter that overwrites itself: all it has shown, one after the other.
+            // A counter that overwrites itself: all its values are shown one after the other.
             '\r' => clean.push(' '),
             '\u{1b}' => {
                 let rest = letters.as_str();
@@ -128,7 +128,7 @@ fn is_colour(sequence: &str) -> bool {
 fn after_sequence(text: &str) -> &str {
     match text.chars().next() {
         Some('[') => {
-            // Parameters, up to a letter that ends it.
+            // Parameters, up to the final byte.
             let rest = text[1..].trim_start_matches(|letter| ('\u{20}'..='\u{3f}').contains(&letter));
             rest.strip_prefix(|letter| ('\u{40}'..='\u{7e}').contains(&letter)).unwrap_or(rest)
         }

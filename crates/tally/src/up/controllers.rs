@@ -19,14 +19,14 @@ use tally_runtime::driver;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// What `--controllers` takes.
+/// The names that `--controllers` accepts.
 const NAMES: [&str; 9] =
     ["cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     names: Vec<&'static str>,
-    /// All of them, whatever there is.
+    /// `*` was given.
     all: bool,
 }
 
@@ -40,7 +40,7 @@ pub fn parse(text: &str) -> Result<Chosen, String> {
         NAMES
             .into_iter()
             .find(|known| *known == name)
-            .ok_or_else(|| format!("no controller is called {name:?}; there are {}", NAMES.join(", ")))
+            .ok_or_else(|| format!("unknown controller {name:?}; available controllers: {}", NAMES.join(", ")))
     };
     Ok(Chosen { names: names.map(known).collect::<Result<_, _>>()?, all: false })
 }
@@ -52,19 +52,19 @@ impl Chosen {
 
     fn make(&self, cluster: &Cluster) -> Vec<Box<dyn Controller>> {
         let hollow = (cluster.hollow > 0).then(|| Box::new(Hollow::new(cluster.hollow)) as Box<dyn Controller>);
-        // Without nodes a scheduler could only tell each Pod that there are none.
+        // Without nodes, a scheduler could only mark each Pod as unschedulable.
         let nodes = cluster.runs_pods || cluster.hollow > 0;
         let wanted = |name: &&&str| **name != "scheduler" || !self.all || nodes;
         self.names.iter().filter(wanted).filter_map(|name| make(name, cluster)).chain(hollow).collect()
     }
 }
 
-/// What controllers are told of the cluster they work in.
+/// What controllers need to know about their cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     /// The certificate that Pods trust, as PEM.
     pub root_ca: String,
-    /// Nodes that run nothing.
+    /// The number of hollow nodes.
     pub hollow: u32,
     /// This machine is a node.
     pub runs_pods: bool,
@@ -73,7 +73,7 @@ pub struct Cluster {
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
     Some(match name {
         "cronjob" => Box::new(CronJobs::default()),
-        // Events about things that are gone go by themselves; nothing owns them.
+        // Events have no owners and expire by themselves, so they are not garbage-collected.
         "gc" => {
             let kinds = tally_embedded::kinds().into_iter().filter(|kind| kind.plural != "events").collect();
             Box::new(GarbageCollector::new(kinds))
@@ -89,7 +89,7 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
     })
 }
 
-/// Controllers at work.
+/// Running controllers.
 pub struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -106,7 +106,7 @@ impl Running {
         Self::drive(chosen.make(cluster), registry, metrics, options)
     }
 
-    /// Any controllers at all.
+    /// Runs any controllers.
     pub fn drive(
         controllers: Vec<Box<dyn Controller>>,
         registry: Arc<Registry>,
@@ -122,16 +122,16 @@ impl Running {
         Self { stop, task: tokio::spawn(driver) }
     }
 
-    /// They should not, before they are told to.
+    /// Whether the controllers have ended. They should not end before `finish`.
     pub fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Lets them finish what is under way.
+    /// Stops the controllers and waits for their in-flight requests.
     pub async fn finish(self) -> Result<()> {
-        // Nobody to tell is as good as told.
+        // If the receiver is gone, the driver has already ended.
         let _ = self.stop.send(());
-        self.task.await.map_err(|error| anyhow!("the controllers ended in an unexpected way: {error}"))
+        self.task.await.map_err(|error| anyhow!("the controllers stopped unexpectedly: {error}"))
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(names(""), Ok(vec![]));
         assert_eq!(names("job, ttl"), Ok(vec!["job", "ttl"]));
         assert_eq!(names("*").unwrap().len(), NAMES.len());
-        assert!(names("job,bob").unwrap_err().contains("\"bob\"; there are cronjob, gc, job"));
+        assert!(names("job,bob").unwrap_err().contains("\"bob\"; available controllers: cronjob, gc, job"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `tally up`: the embedded cluster, on this machine.
 //!
-//! Everything that can fail for a reason outside is tried before anything is made: the address first, then the data
-//! directory. What was made for a start that fails is taken away again.
+//! Everything that can fail for an external reason is tried before anything is created: the address first, then the
+//! data directory. What a failed start has created is removed again.
 
 pub mod controllers;
 
@@ -27,47 +27,48 @@ use crate::node::ThisNode;
 use crate::place::{self, Made, Temporary, quoted, wait_for_shim};
 use crate::signals::{self, Stop};
 
-/// How long Pods may take to end when the cluster is stopped; less if their own grace period is less.
+/// How long Pods may take to end when the cluster is stopped; shorter if their own grace period is shorter.
 const DRAIN_WITHIN: Span = Span::from_seconds(30);
 
-/// For tasks to be dropped at the end. They do not wait for anything but each other.
+/// Time for tasks to be dropped at the end. They wait only for each other.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often is looked whether all are still at work.
+/// How often to check whether the controllers and the node are still running.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  tally up                                  serve on 127.0.0.1:6443, keep everything in ~/.local/share/tally
-  tally up --listen 127.0.0.1:0             on any free port
-  tally up --ephemeral                      keep nothing: everything is gone when it stops
-  tally up --data-dir ./t --kubeconfig ./k  everything in one place
+  tally up                                  serve on 127.0.0.1:6443, store data in ~/.local/share/tally
+  tally up --listen 127.0.0.1:0             serve on any free port
+  tally up --ephemeral                      store nothing: all data is lost when it stops
+  tally up --data-dir ./t --kubeconfig ./k  choose where data and kubeconfig are stored
   kubectl --kubeconfig ~/.local/share/tally/kubeconfig create job hello --image=process -- echo hi
   kubectl --kubeconfig ~/.local/share/tally/kubeconfig logs -f job/hello
 
-This machine is the one node: it runs the containers of Pods as plain processes, with their command, variables and
-volumes. Images are not fetched: a container needs a command, and finds the programs of this machine. --no-node runs
-nothing. When tally stops, processes get SIGTERM and up to 30 seconds; the Jobs go on at the next start.
+This machine is the only node: it runs the containers of Pods as plain processes, with their command, variables and
+volumes. Images are not fetched: a container needs a command, and uses the programs of this machine. With --no-node no
+Pods run. When tally stops, processes get SIGTERM and up to 30 seconds to exit; the Jobs resume at the next start.
 
-Exit code 0: stopped by SIGINT or SIGTERM; 1: it could not start; 2: bad usage. A second signal stops it at once.")]
+Exit code 0: stopped by SIGINT or SIGTERM; 1: startup failed, the cluster stopped unexpectedly, or a second signal
+stopped it at once; 2: bad usage.")]
 pub struct Args {
-    /// Where objects and keys are kept [default: $XDG_DATA_HOME/tally, or ~/.local/share/tally]
+    /// Directory for objects and keys [default: $XDG_DATA_HOME/tally, or ~/.local/share/tally]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Keep everything in memory and forget it at the end
+    /// Keep objects in memory and delete all data at the end
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
-    /// Address and port to listen at; port 0 takes a free one
+    /// Address and port to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443", value_parser = parse_address)]
     listen: SocketAddr,
-    /// Where to write the kubeconfig [default: kubeconfig in the data directory]
+    /// Path of the kubeconfig to write [default: kubeconfig in the data directory]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Run no node: Pods are stored and nothing starts them
+    /// Run no node: Pods are stored but not started
     #[arg(long)]
     no_node: bool,
-    /// Instead of this machine, so many nodes whose Pods succeed at once without running, or do as their annotations say;
-    /// for tests and measurements
+    /// Use N hollow nodes instead of this machine: their Pods succeed at once without running, or behave as their
+    /// annotations request; for tests and measurements
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     hollow: u32,
     /// Controllers to run, separated by commas; '' for none, '*' for all
@@ -85,34 +86,34 @@ impl Args {
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let full = if text.starts_with(':') { format!("127.0.0.1{text}") } else { text.to_owned() };
     let wrong = |_| format!("{text:?} is not an address such as 127.0.0.1:6443");
-    full.to_socket_addrs().map_err(wrong)?.next().ok_or_else(|| format!("{text:?} is the name of no address"))
+    full.to_socket_addrs().map_err(wrong)?.next().ok_or_else(|| format!("{text:?} resolves to no address"))
 }
 
-/// Whether it was stopped as it should be.
+/// Returns whether the server was stopped gracefully.
 pub fn run(args: &Args) -> Result<bool> {
     match start(args) {
         Ok(in_order) => Ok(in_order),
         Err(error) => {
-            // Exit code 2 is for bad usage; this is the machine's fault, not the command line's.
+            // Exit code 2 means bad usage; this is an environment error.
             eprintln!("tally: {error:#}");
             Ok(false)
         }
     }
 }
 
-/// Whether it was stopped in order.
+/// Returns whether the server was stopped gracefully.
 fn start(args: &Args) -> Result<bool> {
-    // The server and the store's writer have something to do at the same time even on one core.
+    // At least two threads: the server and the writer of the store work at the same time even on one core.
     let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .enable_all()
         .build()
-        .context("cannot start the threads of the server")?;
-    // Before anything is made: what a signal interrupts is taken away.
-    let stop =
-        signals::stop(&[SignalKind::interrupt(), SignalKind::terminate()], 1).context("cannot wait for signals")?;
-    // Held to the very end: whoever works in it must be gone before it is.
+        .context("cannot start threads")?;
+    // Before anything is created, so that what an interrupted start has created is removed.
+    let stop = signals::stop(&[SignalKind::interrupt(), SignalKind::terminate()], 1)
+        .context("cannot install signal handlers")?;
+    // Held to the end: all processes that use the directory must have exited first.
     let ephemeral = if args.ephemeral { Some(Temporary::new()?) } else { None };
     let data = match (&ephemeral, &args.data_dir) {
         (Some(directory), _) => directory.path().to_owned(),
@@ -128,12 +129,12 @@ fn start(args: &Args) -> Result<bool> {
     let ended = runtime.block_on(async {
         tokio::select! {
             biased;
-            // Somebody is in a hurry, and the store is made to survive worse.
+            // The user requested an immediate stop; the store survives a crash at any point.
             Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => Ok(false),
             ended = serve(args, &data, &kubeconfig, listener, stop) => ended.map(|()| true),
         }
     });
-    // The node's processes are let go with the last task, and then ended if they have not been.
+    // The shim is released with the last task, and ends the remaining processes of the node.
     runtime.shutdown_timeout(LET_GO_WITHIN);
     wait_for_shim(&data);
     drop(ephemeral);
@@ -161,30 +162,30 @@ async fn serve(
     let broken = AtomicBool::new(false);
     let stopped = async {
         tokio::select! {
-            // An error would say that nobody can ask any more.
+            // An error means that the sender is gone and no stop can be requested any more.
             _ = stop.wait_for(|stop| *stop != Stop::No) => {}
             () = until_broken(&controllers, ready.node.as_ref()) => broken.store(true, Ordering::Relaxed),
         }
     };
     ready.server.serve(listener, stopped).await;
-    // First those who would put a new Pod in the place of every one that ends. What succeeds meanwhile is counted at the
-    // next start.
+    // The controllers stop first: they would replace every Pod that ends. Pods that succeed meanwhile are counted at
+    // the next start.
     let finished = controllers.finish().await;
     let ended = match ready.node {
         Some(node) => node.end(DRAIN_WITHIN).await,
         None => Ok(()),
     };
     let finished = finished.and(ended);
-    // Waits for the disk, with nothing else left to do.
+    // Waits until the store is on disk; nothing else is left to do.
     ready.registry.store.close();
     if broken.into_inner() {
         finished?;
-        bail!("this machine's node ended in an unexpected way; start tally again");
+        bail!("the controllers or the node stopped unexpectedly; restart tally");
     }
     finished
 }
 
-/// A server whose controllers or node are gone would look alive, and nothing would ever happen.
+/// Resolves when the controllers or the node have ended: a server without them would look alive, but no Pod would run.
 async fn until_broken(controllers: &controllers::Running, node: Option<&ThisNode>) {
     while !controllers.has_ended() && !node.is_some_and(ThisNode::has_ended) {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -203,7 +204,7 @@ struct Ready {
     node: Option<ThisNode>,
 }
 
-/// Makes everything there must be, the kubeconfig last: whoever finds it can use the server.
+/// Creates everything that is needed, the kubeconfig last: a client that finds it can use the server.
 async fn prepare(
     args: &Args,
     data: &Path,
@@ -240,8 +241,7 @@ async fn prepare(
 }
 
 fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
-    let place =
-        if args.ephemeral { "nowhere: everything is gone at the end".into() } else { data.display().to_string() };
+    let place = if args.ephemeral { "temporary: deleted when tally stops".into() } else { data.display().to_string() };
     let mut text = format!(
         "tally is ready at {url}
 
@@ -265,7 +265,7 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
             .to_owned(),
     };
     let mut out = io::stdout();
-    // Whoever closed the pipe does not want to know.
+    // The reader may have closed the pipe; that is not an error.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -274,21 +274,21 @@ fn default_data_dir() -> Result<PathBuf> {
     match (from("XDG_DATA_HOME"), from("HOME")) {
         (Some(data), _) => Ok(data.join("tally")),
         (None, Some(home)) => Ok(home.join(".local/share/tally")),
-        (None, None) => bail!("there is no home directory to keep data in; choose a directory with --data-dir"),
+        (None, None) => bail!("no home directory for the data; choose a directory with --data-dir"),
     }
 }
 
 fn address_error(address: SocketAddr, error: io::Error) -> anyhow::Error {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another tally, or another program, listens there; stop it, or choose another address with --listen \
-             (127.0.0.1:0 takes a free port)"
+            "another process listens on this address; stop it, or choose another address with --listen (127.0.0.1:0 \
+             selects a free port)"
         }
-        io::ErrorKind::PermissionDenied => "ports below 1024 need special rights; choose another with --listen",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need special privileges; choose another with --listen",
         io::ErrorKind::AddrNotAvailable => "this machine does not have that address; choose another with --listen",
         _ => "choose another address with --listen",
     };
-    anyhow!("cannot listen at {address}: {error}; {hint}")
+    anyhow!("cannot listen on {address}: {error}; {hint}")
 }
 
 #[cfg(test)]

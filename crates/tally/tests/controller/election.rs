@@ -7,7 +7,7 @@ use crate::support::client::{Api, Call};
 use crate::support::server::{Server, directory};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tally-job-controller";
-/// Short, so that a leader that was killed is soon succeeded; but no shorter than a busy machine may stand still.
+/// Short, so that a killed leader is soon replaced, but longer than a busy machine may stall.
 const QUICK: [&str; 3] =
     ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=300ms"];
 
@@ -34,7 +34,7 @@ async fn the_lease_is_handed_over_by_those_who_stop_and_taken_from_those_who_die
 
     first.signal("TERM");
     assert_eq!(first.ended(), Some(0), "{}", first.said());
-    assert!(first.said().contains("the lease was given back"), "{}", first.said());
+    assert!(first.said().contains("the lease was released"), "{}", first.said());
     second.until_it_says("this process leads");
     assert!(second.get("/metrics").1.contains("leader_election_master_status{name=\"tally-job-controller\"} 1"));
     let taken = lease(&server.api).await;
@@ -55,7 +55,7 @@ async fn who_loses_the_lease_stops_and_says_so() {
     let server = Server::start(directory.path()).await;
     let mut controller = Controller::start(&server.kubeconfig(), "loser", &QUICK);
     controller.until_it_says("this process leads");
-    // Somebody takes it by force; a renewal in between makes it necessary to try again.
+    // Another client overwrites the holder. If a renewal comes in between, the write conflicts and is repeated.
     loop {
         let mut stolen = lease(&server.api).await;
         stolen["spec"]["holderIdentity"] = "somebody-else".into();

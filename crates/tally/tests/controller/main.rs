@@ -1,4 +1,4 @@
-//! `tally controller` as a person meets it: started against a server, stopped, handed over, and told nonsense.
+//! `tally controller` as a user runs it: started against a server, stopped, replaced by a standby, and given bad flags.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

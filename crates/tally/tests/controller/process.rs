@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ends a test that would hang; nothing is asserted by it.
+/// Ends a test that would otherwise hang; it asserts nothing.
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
 pub struct Controller {
@@ -16,7 +16,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// `name` tells instances of one test apart. Metrics are at a port of its own choice.
+    /// `name` distinguishes the instances of one test. Metrics are served on a free port.
     pub fn start(kubeconfig: &Path, name: &str, arguments: &[&str]) -> Controller {
         let log = kubeconfig.with_file_name(format!("{name}.log"));
         let file = File::create(&log).unwrap();
@@ -36,7 +36,7 @@ impl Controller {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until it has said this.
+    /// Waits until the log contains this text.
     pub fn until_it_says(&mut self, text: &str) {
         self.until(text, |controller| controller.said().contains(text));
     }
@@ -51,7 +51,7 @@ impl Controller {
         }
     }
 
-    /// GET of its own server: the code and everything it said.
+    /// Sends a GET to its own server. Returns the code and the whole response.
     pub fn get(&self, path: &str) -> (u16, String) {
         let said = self.said();
         let at =
@@ -79,7 +79,7 @@ impl Controller {
         self.child.wait().unwrap();
     }
 
-    /// The exit code, once it has ended.
+    /// The exit code, once the process has ended.
     pub fn ended(&mut self) -> Option<i32> {
         let until = Instant::now() + GIVE_UP_AFTER;
         loop {
@@ -99,14 +99,14 @@ impl Drop for Controller {
     }
 }
 
-/// Where the server of a kubeconfig is: `127.0.0.1:12345`.
+/// The address of the server in a kubeconfig: `127.0.0.1:12345`.
 pub fn address(kubeconfig: &Path) -> String {
     let text = std::fs::read_to_string(kubeconfig).unwrap();
     let server = text.split("https://").nth(1).expect("a server");
     server.chars().take_while(|letter| !letter.is_whitespace() && *letter != '"').collect()
 }
 
-/// A `tally up` of a test's own making.
+/// A `tally up` with arguments chosen by the test.
 pub struct Up(Child);
 
 impl Up {

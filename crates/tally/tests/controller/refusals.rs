@@ -1,4 +1,4 @@
-//! What it says when it cannot start.
+//! The error messages when it cannot start.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -35,7 +35,7 @@ fn check(arguments: &[&str], environment: &[(&str, &str)], code: i32, hints: &[&
 fn bad_usage_says_what_to_do() {
     for (arguments, hint) in [
         (&["--controllers", "podgc"][..], "cluster's own controller manager"),
-        (&["--controllers", "jbo"], "there are job and ttl"),
+        (&["--controllers", "jbo"], "available controllers: job, ttl"),
         (&["--controllers", ""], "at least one"),
         (&["--managed-by", "tally"], "example.com/tally"),
         (&["--managed-by", "kubernetes.io/job-controller"], "without --managed-by"),
@@ -105,12 +105,12 @@ async fn addresses_and_certificates_that_do_not_fit_are_told() {
     let metrics = taken.local_addr().unwrap().to_string();
     let arguments = ["--kubeconfig", text(&kubeconfig_of_server), "--metrics", &metrics];
     check(&arguments, &[], 1, &["cannot serve metrics at", &metrics, "--metrics"]);
-    // The right server, but nobody vouches for it.
+    // The right server, but the kubeconfig has no certificate authority for it.
     let file = kubeconfig(directory.path(), &format!("https://{}", address(&server.kubeconfig())));
     check(&["--kubeconfig", text(&file)], &[], 1, &["cannot reach the API server", "certificate-authority-data"]);
 }
 
-/// Answers each request with what `answer` says about its path.
+/// A server that answers each request with what `answer` returns for its path and body.
 fn fake(answer: impl Fn(&str, &Value) -> (u16, Value) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -182,7 +182,7 @@ fn servers_that_will_not_do_are_told_apart() {
         (instead("/apis/batch/v1", 404, json!({})), &["does not serve batch/v1"][..]),
         (instead("/apis/batch/v1", 200, json!({"resources": [{"name": "jobs"}]})), &["without jobs/status"]),
         (instead("/version", 200, old), &["v1.24.0, which is too old"]),
-        (instead("/version", 200, json!("<html>hello</html>")), &["not as a Kubernetes API server does"]),
+        (instead("/version", 200, json!("<html>hello</html>")), &["not like a Kubernetes API server"]),
         (instead("/version", 401, json!({})), &["does not accept the credentials"]),
         (instead("/version", 404, json!({})), &["is it a Kubernetes API server?"]),
         (

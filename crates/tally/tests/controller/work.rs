@@ -1,4 +1,4 @@
-//! Jobs from create to finish, over the wire.
+//! Jobs from creation to finish, over HTTP.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ async fn make(api: &Api, path: &str, body: &Value) {
     assert_eq!(answer.code, 201, "{}", answer.text);
 }
 
-/// Stands in for a node: whatever Pods there are succeed. Returns once `is` holds of the Job.
+/// Acts as a node: all Pods succeed. Returns once `is` holds for the Job.
 async fn until(api: &Api, controller: &Controller, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     let finished = async {
         loop {
@@ -80,14 +80,14 @@ async fn a_job_runs_to_its_end_and_can_be_watched_doing_so() {
         assert_eq!(controller.get(path).0, 200, "{path}");
     }
     assert_eq!(controller.get("/nonsense").0, 404);
-    // The checks of the start went through, and every response was the server's own.
-    for doubt in ["cannot find out", "what became of a request"] {
+    // The startup checks got their answers, and every response came from the API server itself.
+    for doubt in ["cannot determine", "what became of a request"] {
         assert!(!controller.said().contains(doubt), "{}", controller.said());
     }
-    // Told after the write they tell of.
+    // The metric is updated after the write that it counts.
     let finished = r#"job_controller_jobs_finished_total{completion_mode="Indexed",result="succeeded",reason="CompletionsReached"} 1"#;
     controller.until(finished, |controller| controller.get("/metrics").1.contains(finished));
-    // And this when the stream, or an answer, has shown the release.
+    // This metric is updated when the watch or a response has shown the release.
     controller.until("none", |controller| controller.get("/metrics").1.contains("tally_uncounted_pods 0"));
     let metrics = controller.get("/metrics").1;
     for line in [
@@ -153,13 +153,13 @@ async fn finished_jobs_are_deleted_in_time() {
     until(&server.api, &controller, "short", gone).await;
 }
 
-/// The server goes away and comes back: that is told once each way, seen at /readyz, and Jobs go on.
+/// The server stops and comes back: both are logged once and are visible at /readyz, and Jobs continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_gone_is_waited_for() {
     let directory = directory();
     let server = Server::start(directory.path()).await;
     let (api, address) = (server.api.clone(), address(&server.kubeconfig()));
-    // The lease would be lost in the meantime, and rightly so.
+    // With leader election, the lease would rightly be lost in the meantime.
     let mut controller = Controller::start(&server.kubeconfig(), "controller", &["--leader-elect=false"]);
     let ready =
         |controller: &Controller| controller.said().contains("metrics are at") && controller.get("/readyz").0 == 200;

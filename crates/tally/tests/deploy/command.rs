@@ -1,5 +1,5 @@
-//! The command line of the Deployment, run: it leads, serves its probes, runs a Job to its end, asks for nothing beyond
-//! its role, and goes when told to.
+//! Runs the command line of the Deployment: it leads, serves its probes, runs a Job to completion, sends no request
+//! beyond its role, and stops on SIGTERM.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -46,14 +46,14 @@ impl Controller {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Where it serves probes and metrics, once it has said so.
+    /// The address of probes and metrics, once it is logged.
     fn address(&self) -> Option<String> {
         let said = self.said();
         let (_, after) = said.split_once("metrics are at http://")?;
         after.split_once('/').map(|(address, _)| address.to_owned())
     }
 
-    /// The answer, and its body.
+    /// Whether the response is 200, and its body.
     fn get(&self, path: &str) -> Option<(bool, String)> {
         let mut stream = TcpStream::connect(self.address()?).ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n");
@@ -72,7 +72,7 @@ impl Drop for Controller {
     }
 }
 
-/// Asks again until there is an answer.
+/// Calls `ask` until it returns a value.
 async fn eventually<T>(
     controller: &mut Controller,
     what: &str,
@@ -101,7 +101,7 @@ async fn write(api: &mut Connection, call: Call) {
 
 #[tokio::test]
 async fn the_pods_command_runs_a_job_with_the_rights_it_has() {
-    // As it is installed, without what is optional: nothing of that changes the command.
+    // As it is installed, without the optional components: none of them changes the command.
     for rendering in [&renderings::kustomized()[0], &renderings::kustomized()[2]] {
         let directory = server::directory();
         let server = Server::start(directory.path()).await;
@@ -170,7 +170,7 @@ fn asked(metrics: &str) -> BTreeSet<(String, String)> {
     lines.map(|line| (label(line, "verb"), label(line, "resource"))).collect()
 }
 
-/// Whatever the chart is told, the binary understands what becomes of it: bad usage would be exit code 2.
+/// The binary accepts every command line that the chart renders: bad usage would be exit code 2.
 #[test]
 fn every_command_line_is_understood() {
     for rendering in renderings::all() {

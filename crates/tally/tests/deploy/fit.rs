@@ -1,4 +1,5 @@
-//! The parts name each other: labels, ports, accounts, the lease; and the image and the binary are what they say.
+//! The objects reference each other correctly: labels, ports, accounts, the lease; and they agree with the image and
+//! the binary.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ fn labels(value: &Value) -> BTreeMap<&str, &str> {
     fields.iter().map(|(name, value)| (name.as_str(), value.as_str().expect("a label"))).collect()
 }
 
-/// Whether a selector finds something with these labels; an empty one would find everything.
+/// Whether a selector matches these labels; an empty one would match everything.
 fn finds(selector: &Value, labels_of: &Value) -> bool {
     let (selector, labels) = (labels(selector), labels(labels_of));
     !selector.is_empty() && selector.iter().all(|wanted| labels.iter().any(|has| has == wanted))
@@ -78,7 +79,7 @@ fn the_pods_serve_the_jobs_they_are_meant_to() {
     }
 }
 
-/// The restricted Pod security standard, and a file system nobody can write to.
+/// The restricted Pod security standard, and a root file system that cannot be written.
 #[test]
 fn the_pods_may_do_nothing_they_need_not() {
     for rendering in renderings::all() {

@@ -1,7 +1,7 @@
-//! What `deploy/` has, rendered by the tools people use, and held against the server, the binary and the controllers.
+//! `deploy/`, rendered by kustomize and Helm and compared with the server, the binary and the controllers.
 //!
-//! The server takes every kind it serves, strictly: a field it does not know is an error. The few kinds it does not
-//! serve are held to the fields they have, and the rules in them are evaluated.
+//! The server accepts every kind that it serves, with strict validation: an unknown field is an error. For the few
+//! kinds that it does not serve, the tests check the fields and evaluate the rules in them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,5 +1,5 @@
-//! Least privilege, both ways: the roles have what the controllers can ask of an API server, and the controllers ask
-//! for all that the roles have.
+//! Least privilege in both directions: the roles grant what the controllers can request from an API server, and the
+//! controllers request everything that the roles grant.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use tally_runtime::lease::{self, Elector, Step};
 
 use super::renderings;
 
-/// A group, a resource and a verb, as roles say them.
+/// A group, a resource and a verb, as in a role.
 type Right = (String, String, String);
 
 fn right(group: &str, resource: &str, verb: &str) -> Right {
     (group.to_owned(), resource.to_owned(), verb.to_owned())
 }
 
-/// Every action there is, one after the other. A new one does not compile until it has its place here.
+/// Enumerates all actions. A new action does not compile until it is added here.
 fn after(action: Option<&Action>) -> Option<Action> {
     let (namespace, name) = (|| "ns".into(), || "name".into());
     let uid = || JobUid::new("uid");
@@ -52,7 +52,7 @@ fn after(action: Option<&Action>) -> Option<Action> {
     })
 }
 
-/// Which controllers ask for it.
+/// The controllers that request this action.
 fn askers(action: &Action) -> &'static [&'static str] {
     match action {
         Action::CreatePod { .. }
@@ -66,7 +66,7 @@ fn askers(action: &Action) -> &'static [&'static str] {
     }
 }
 
-/// What an API server wants to see in a role before it carries out a request.
+/// The rights that an API server requires in a role for this request.
 fn needed(call: &Call) -> BTreeSet<Right> {
     let verb = match call.verb {
         Verb::Create => "create",
@@ -82,7 +82,7 @@ fn needed(call: &Call) -> BTreeSet<Right> {
         subresource => format!("{}/{subresource}", call.kind.plural),
     };
     let mut rights = BTreeSet::from([right(call.kind.group, &resource, verb)]);
-    // An owner that is held up by what it owns: who may say so must be able to set its finalizers.
+    // blockOwnerDeletion: the writer must be allowed to set the finalizers of the owner.
     let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     let owners = body["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     for owner in owners.iter().filter(|owner| owner["blockOwnerDeletion"] == true) {
@@ -106,13 +106,13 @@ fn asked_by(controller: &str) -> BTreeSet<Right> {
     for action in actions.filter(|action| askers(action).contains(&controller)) {
         rights.extend(needed(&wire::call(&action)));
     }
-    // The TTL controller has nothing to tell.
+    // The TTL controller records no Events.
     if controller == "job" {
         let about = Reference { kind: Kind::JOB, namespace: "ns".into(), name: "j".into(), uid: "u".into() };
         let event = Event { about, warning: false, reason: "Completed".into(), message: "Job completed".to_owned() };
         let mut correlator = Correlator::new(1);
         let now = Timestamp::from_millis(0);
-        // Told once, then counted.
+        // The first Event is created, the repetition is counted.
         let calls = [(); 2].map(|()| correlator.correlate("job", &event, now).expect("a call"));
         assert_ne!(calls[0].verb, calls[1].verb);
         rights.extend(calls.iter().flat_map(needed));
@@ -120,7 +120,7 @@ fn asked_by(controller: &str) -> BTreeSet<Right> {
     rights
 }
 
-/// A life with a lease: it is looked for, made, renewed and given back.
+/// The requests of a leader: the lease is read, created, renewed and released.
 fn asked_by_leaders() -> BTreeSet<Right> {
     let second = Duration::from_secs(1);
     let mut elector = Elector::new(lease::Config {
@@ -153,7 +153,7 @@ fn asked_by_leaders() -> BTreeSet<Right> {
     calls.iter().flat_map(needed).collect()
 }
 
-/// What a role gives. Names narrow it further and do not matter here.
+/// The rights that roles grant. Resource names restrict them further and do not matter here.
 pub fn given<'a>(roles: impl Iterator<Item = &'a Value>) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
@@ -175,7 +175,7 @@ fn the_roles_give_what_the_controllers_ask_and_nothing_else() {
     for rendering in renderings::all() {
         let asked: BTreeSet<_> = rendering.controllers.iter().flat_map(|name| asked_by(name)).collect();
         assert_eq!(given(rendering.of_kind("ClusterRole")), asked, "{}", rendering.title);
-        // In the own namespace only.
+        // Only in the namespace of the controller.
         assert_eq!(given(rendering.of_kind("Role")), asked_by_leaders(), "{}", rendering.title);
         assert_eq!(rendering.the("Role")["metadata"]["namespace"], rendering.namespace, "{}", rendering.title);
     }

@@ -1,4 +1,4 @@
-//! The policy that protects the status of Jobs (KEP-2307 counts on nobody else writing it), evaluated.
+//! Evaluates the policy that protects the status of Jobs (KEP-2307 relies on a single writer).
 
 use cel::{Context, Program, Value as Cel};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn passes(policy: &Value, user: &str, managed_by: Option<&str>) -> bool {
     let spec = managed_by.map_or(json!({"parallelism": 1}), |name| json!({"managedBy": name}));
     let mut context = Context::default();
     context.add_variable("oldObject", json!({"spec": spec})).unwrap();
-    // What the writer says about the Job must not matter.
+    // What the request says about the Job must not matter.
     context.add_variable("object", json!({"spec": {"managedBy": "example.com/lie"}})).unwrap();
     context.add_variable("request", json!({"userInfo": {"username": user}})).unwrap();
     let holds = |rule: &Value| {

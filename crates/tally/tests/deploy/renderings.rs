@@ -1,4 +1,4 @@
-//! The manifests as they come out of kustomize and Helm.
+//! The manifests as kustomize and Helm render them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// What somebody would install, and how it was made.
+/// What a user would install, and how it was rendered.
 pub struct Rendering {
     pub title: String,
     pub namespace: &'static str,
-    /// Which controllers it is to run.
+    /// The controllers that it runs.
     pub controllers: &'static [&'static str],
-    /// The Jobs it serves; None: those without the field.
+    /// The Jobs it serves; `None`: those without the field.
     pub managed_by: Option<&'static str>,
     pub objects: Vec<Value>,
 }
@@ -47,7 +47,7 @@ pub fn all() -> impl Iterator<Item = &'static Rendering> {
     kustomized().iter().chain(charts())
 }
 
-/// The overlays, each with and without what is optional.
+/// The overlays, each with and without the optional components.
 pub fn kustomized() -> &'static [Rendering] {
     static ONCE: OnceLock<Vec<Rendering>> = OnceLock::new();
     ONCE.get_or_init(render_overlays)
@@ -70,7 +70,7 @@ fn render_overlays() -> Vec<Rendering> {
     rows.map(render).into()
 }
 
-/// The chart with the values people set. Release and namespace as in the overlays first.
+/// The chart with the values that users set. The first rows have the release and namespace of the overlays.
 pub fn charts() -> &'static [Rendering] {
     static ONCE: OnceLock<Vec<Rendering>> = OnceLock::new();
     ONCE.get_or_init(render_charts)
@@ -103,7 +103,7 @@ fn render_charts() -> Vec<Rendering> {
 }
 
 fn kustomize(overlay: &str, components: &[&str]) -> Vec<Value> {
-    // A layer on top, as somebody who installs it would write one.
+    // A layer on top, as a user who installs it would write one.
     let directory = super::support::server::directory();
     let copied = Command::new("cp").arg("-r").arg(deploy().join("kustomize")).arg(directory.path()).status();
     assert!(copied.expect("cp").success());
@@ -131,7 +131,7 @@ pub fn succeeds(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().expect("it starts");
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{command:?}: {out}{err}");
-    // A deprecated field, for example.
+    // For example, a warning about a deprecated field.
     assert!(!err.to_lowercase().contains("warning"), "{command:?}: {err}");
     out.into_owned()
 }
@@ -144,13 +144,13 @@ pub fn chart() -> PathBuf {
     deploy().join("helm/tally")
 }
 
-/// A kubectl that knows components; the one in the PATH may be older.
+/// A kubectl that supports components; the one in the PATH may be older.
 pub fn kubectl() -> PathBuf {
     tool("KUBECTL", "kubectl", "tools/bin")
         .expect("these tests need kubectl 1.21 or newer: run `make tools`, or set KUBECTL to one")
 }
 
-/// Helm is to be had by package name for this machine's kind only; elsewhere whoever has one can set HELM.
+/// The helm package exists only for x86-64; on other machines the user can set HELM.
 pub fn helm() -> Option<PathBuf> {
     let found = tool("HELM", "helm", "tools/helm/bin");
     assert!(found.is_some() || !cfg!(target_arch = "x86_64"), "these tests need helm: run `make tools`, or set HELM");

@@ -1,4 +1,4 @@
-//! The server takes what is rendered.
+//! The server accepts the rendered objects.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::renderings::{self, Rendering, deploy, succeeds};
 use super::support::client::{Call, Connection};
 use super::support::server::{self, Server};
 
-/// What the embedded server does not serve, and this file checks otherwise.
+/// Kinds that the embedded server does not serve; this file checks them by their fields.
 const NOT_SERVED: [&str; 3] = ["ServiceMonitor", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn create(api: &mut Connection, place: &str, object: &Value, title: &str) 
     assert!(answer.warnings.is_empty(), "{title}: {object}: {:?}", answer.warnings);
 }
 
-/// Where objects of this kind are created; None if the server has no such kind.
+/// Where objects of this kind are created; `None` if the server has no such kind.
 async fn place(api: &mut Connection, object: &Value) -> Option<String> {
     let version = object["apiVersion"].as_str().unwrap();
     let group = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
@@ -60,7 +60,7 @@ async fn place(api: &mut Connection, object: &Value) -> Option<String> {
     }
 }
 
-/// Nothing but these fields, which the kinds have; what is said in them is tested elsewhere.
+/// The object has exactly these fields, which its kind defines; their values are tested elsewhere.
 fn by_its_fields(object: &Value) {
     let kind = object["kind"].as_str().unwrap();
     let (version, fields): (_, &[&str]) = match kind {
@@ -92,7 +92,7 @@ fn by_its_fields(object: &Value) {
     assert_eq!(found, fields.iter().map(|&field| field.to_owned()).collect(), "{object}");
 }
 
-/// The ways to all values but objects and lists of them; labels are values.
+/// The paths of all values except objects and lists of objects; labels are values.
 fn paths(value: &Value, way: &str, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) if !way.ends_with(".matchLabels") => {
@@ -120,7 +120,7 @@ async fn kubectl_applies_the_overlays_and_finds_nothing_to_change_afterwards() {
         let first = apply();
         assert!(first.lines().count() > 5 && first.lines().all(|line| line.ends_with(" created")), "{first}");
         let made = kubectl("get", &["-o", "yaml"]);
-        // Budgets are "configured" every time: kubectl always sends the selector. Nothing comes of it.
+        // Budgets are "configured" every time: kubectl always sends the selector. Nothing changes.
         let again = apply();
         let quiet = |line: &str| line.ends_with(" unchanged") || line.contains("poddisruptionbudget");
         assert!(again.lines().all(quiet), "{again}");
@@ -128,7 +128,7 @@ async fn kubectl_applies_the_overlays_and_finds_nothing_to_change_afterwards() {
     }
 }
 
-/// Kustomize or Helm is a matter of taste: what they install is the same, but for the labels Helm puts on it.
+/// Kustomize and Helm install the same objects, except for the labels that Helm adds.
 #[test]
 fn the_chart_installs_what_the_overlays_install() {
     let (overlays, charts) = (renderings::kustomized(), renderings::charts());

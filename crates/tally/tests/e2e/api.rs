@@ -1,4 +1,4 @@
-//! One client of the cluster, with whatever credentials its kubeconfig has.
+//! One client of the cluster, with the credentials of a kubeconfig.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use serde_json::Value;
-// All of kubeconfig works, as for the controller, and nothing is sent twice.
+// All of kubeconfig works, as for the controller, and no request is sent twice.
 use tally_remote::connect;
 use tower::ServiceExt;
 
 const MERGE: &str = "application/merge-patch+json";
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// How often a request is sent again because the server has too much to do, or a read because nothing came back.
+/// Maximum number of attempts: a request is repeated after 429, a read also without a response.
 const ATTEMPTS: u32 = 30;
 
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The object, if it is there.
+    /// The object, if it exists.
     pub fn found(self) -> Option<Value> {
         (self.code != 404).then(|| self.ok())
     }
@@ -82,7 +82,7 @@ impl Api {
         Ok(Answer { code, body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()) })
     }
 
-    /// The head of an answer: of a watch, say.
+    /// The head of a response, for example of a watch.
     pub async fn open(
         &self,
         method: &Method,

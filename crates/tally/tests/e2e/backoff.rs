@@ -1,4 +1,4 @@
-//! Pods that fail are replaced after a while, and not for ever.
+//! Failed Pods are replaced after a back-off, and only up to the limit.
 
 use crate::expect::{complete, failed};
 use crate::job::{job, waiting_job};

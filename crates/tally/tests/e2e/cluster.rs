@@ -1,4 +1,4 @@
-//! The cluster all cases share: one started here, or one that is there.
+//! The cluster that all cases share: one started here, or an existing one.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -12,20 +12,20 @@ use crate::space::until;
 use crate::support::server::{self, Server};
 
 const NODES: u32 = 4;
-/// A node to which Pods come only if they tolerate this, so that it can be lost without anybody else noticing.
+/// A node that runs only Pods that tolerate `SPARE_TAINT`, so that its loss does not affect other cases.
 pub const SPARE: &str = "hollow-3";
 pub const SPARE_TAINT: &str = "e2e.tally.dev/spare";
 const HOLLOW_NODES: &str = "/api/v1/nodes?labelSelector=hollow.tally.dev%2Fnode";
 
 pub struct Cluster {
     pub kubeconfig: PathBuf,
-    /// There before us and after us.
+    /// The cluster exists before and after the test.
     pub foreign: bool,
     pub managed_by: Option<String>,
     server: Option<Server>,
-    /// Those of the cases.
+    /// The namespaces of the cases.
     namespaces: Mutex<Vec<String>>,
-    /// What runs the nodes of a foreign cluster.
+    /// The process that runs the hollow nodes of a foreign cluster.
     hollow: Mutex<Option<Child>>,
     _directory: tempfile::TempDir,
 }
@@ -51,7 +51,7 @@ impl Cluster {
                 }
             }
             Some(kubeconfig) => {
-                // Tests run in the directory of their crate; people mean the one they are in.
+                // Tests run in the directory of their crate, which a relative path is resolved against.
                 let kubeconfig = std::path::absolute(kubeconfig).expect("a path");
                 let nodes = Api::to(&kubeconfig).await.get(HOLLOW_NODES).await.ok();
                 let there = nodes["items"].as_array().is_some_and(|nodes| !nodes.is_empty());
@@ -86,7 +86,7 @@ impl Cluster {
         self.namespaces.lock().expect("nobody panics with it").push(namespace.to_owned());
     }
 
-    /// Leaves a foreign cluster as it was found.
+    /// Restores a foreign cluster to its state before the test.
     pub async fn finish(&self) {
         if !self.foreign {
             return;
@@ -97,7 +97,7 @@ impl Cluster {
             api.delete(&format!("/api/v1/namespaces/{namespace}"), &json!({})).await;
         }
         for namespace in &namespaces {
-            // With the nodes nobody would be there to end their Pods.
+            // Before the nodes are removed: without nodes, no process would end the Pods.
             until("the namespaces are gone", Duration::from_secs(120), async || {
                 api.get(&format!("/api/v1/namespaces/{namespace}")).await.found().is_none().then_some(())
             })
@@ -113,7 +113,7 @@ impl Cluster {
         }
     }
 
-    /// What the server had to say.
+    /// The log of the server.
     pub fn said(&self) -> String {
         self.server.as_ref().map(|server| format!("\n{}", server.said())).unwrap_or_default()
     }

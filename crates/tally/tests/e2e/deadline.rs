@@ -19,7 +19,7 @@ pub async fn running_pods_are_ended(space: &Space<'_>) {
 pub async fn it_stands_still_while_suspended(space: &Space<'_>) {
     let a = space.create(&waiting_job("a").set("suspend", true).set("activeDeadlineSeconds", 6)).await;
     space.job_until("a", "it is suspended", |job| holds(job, "Suspended").is_some()).await;
-    // Nothing tells that something does not happen but time.
+    // Only waiting can show that something does not happen.
     tokio::time::sleep(Duration::from_secs(8)).await;
     let waits = space.job("a").await.expect("the Job stays");
     assert!(holds(&waits, "FailureTarget").is_none() && waits["status"]["startTime"].is_null(), "{waits:#}");

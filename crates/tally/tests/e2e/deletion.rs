@@ -1,4 +1,4 @@
-//! Jobs that are deleted while their Pods run: whatever becomes of the Pods, nothing holds them any more.
+//! Jobs that are deleted while their Pods run: in every case the Pods lose the tracking finalizer.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ fn two_pods() -> Job {
     waiting_job("a").set("completions", 2).set("parallelism", 2)
 }
 
-/// Their Pods do not end until they are told to a second time.
+/// A Job whose Pods end only after a second instruction.
 fn two_slow_pods() -> Job {
     two_pods().pod("terminationGracePeriodSeconds", 3600).does("terminate-after", "30m")
 }

@@ -1,4 +1,4 @@
-//! Pods taken away by others: a user in a hurry, the collector of Pods, a node that is lost.
+//! Pods that others remove: a user by force, the Pod garbage collector, a lost node.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::job::waiting_job;
 use crate::space::{Space, holds, name, uid};
 use crate::truth::controller;
 
-/// The label that says where Pods of a namespace may go.
+/// The label that selects the node for the Pods of a namespace.
 const PLACE: &str = "e2e.tally.dev/place";
 
 async fn first_pod(space: &Space<'_>, job: &Value, not: &str) -> Value {
@@ -33,7 +33,7 @@ pub async fn a_pod_that_never_had_a_node(space: &Space<'_>) {
     let a = space.create(&gated.set("backoffLimit", 0)).await;
     let pod = first_pod(space, &a, "").await;
     space.delete_pod(&pod, None).await;
-    // No node says that it has ended; the collector does.
+    // No node reports that it has ended; the Pod garbage collector does.
     space.ends(&a, failed("BackoffLimitExceeded", 1)).await;
     space.pod_gone(&pod).await;
     assert_eq!(space.lives(&a).await[0].phase(), "Failed");
@@ -66,7 +66,7 @@ pub async fn a_lost_node(space: &Space<'_>) {
     let why = holds(&lost.last, "DisruptionTarget").expect("a disruption");
     assert_eq!(why["reason"], "DeletionByPodGC");
 
-    // As it was, for whoever comes next.
+    // Restores the node for the next case.
     let labels = json!({"kubernetes.io/hostname": SPARE, "hollow.tally.dev/node": "true"});
     space.api.post("/api/v1/nodes", &json!({"metadata": {"name": SPARE, "labels": labels}})).await;
     space.api.patch("/api/v1/nodes/hollow-0", &json!({"metadata": {"labels": {PLACE: null}}})).await.ok();
@@ -77,7 +77,7 @@ async fn place_at(space: &Space<'_>, node: &str) {
     space.api.patch(&format!("/api/v1/nodes/{node}"), &labels).await.ok();
 }
 
-/// What a scheduler does, for a foreign cluster that has none.
+/// Binds a Pod as a scheduler does, for a foreign cluster that has none.
 async fn bind(space: &Space<'_>, pod: &Value, node: &str) {
     if !space.cluster.foreign {
         return;

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 pub struct Expected {
     pub status: Value,
-    /// Pods it ever had.
+    /// The number of Pods it ever had.
     pub pods: usize,
-    /// Of these, those that somebody else created.
+    /// Of these, the Pods that the Job adopted.
     pub adopted: usize,
     /// Its last event: type, reason, message.
     pub event: (&'static str, String, String),
@@ -37,7 +37,7 @@ fn ended(conditions: &[&str; 2], reason: &str, message: &str) -> Value {
     })
 }
 
-/// Completed with so many Pods, all of which succeeded.
+/// Complete, with this many Pods, all of which succeeded.
 pub fn complete(succeeded: usize) -> Expected {
     complete_by("CompletionsReached", message("CompletionsReached"), succeeded)
 }
@@ -49,7 +49,7 @@ pub fn complete_by(reason: &str, message: &str, succeeded: usize) -> Expected {
     Expected { status, pods: 0, adopted: 0, event }.counts("succeeded", succeeded)
 }
 
-/// Failed with so many Pods, all of which failed.
+/// Failed, with this many Pods, all of which failed.
 pub fn failed(reason: &str, failed: usize) -> Expected {
     failed_with(reason, message(reason), failed)
 }
@@ -61,7 +61,7 @@ pub fn failed_with(reason: &str, message: &str, failed: usize) -> Expected {
 }
 
 impl Expected {
-    /// A counter that is not there if nothing was counted. So many more Pods are expected.
+    /// Expects a counter, which is absent if it is zero, and as many additional Pods.
     pub fn counts(mut self, counter: &str, count: usize) -> Self {
         if count > 0 {
             self.status[counter] = count.into();
@@ -75,13 +75,13 @@ impl Expected {
         self
     }
 
-    /// A condition before the others.
+    /// Expects a condition before the others.
     pub fn after(mut self, condition: Value) -> Self {
         self.status["conditions"].as_array_mut().expect("conditions").insert(0, condition);
         self
     }
 
-    /// Pods that were counted nowhere.
+    /// Expects additional Pods that are counted nowhere.
     pub fn and_uncounted(mut self, pods: usize) -> Self {
         self.pods += pods;
         self
@@ -93,7 +93,7 @@ impl Expected {
     }
 }
 
-/// Times do not matter, except that they are times, and in order.
+/// The values of times do not matter, but they must be times and in order.
 pub fn without_times(status: &Value) -> Value {
     let mut status = status.clone();
     let (started, completed) = (status["startTime"].to_string(), status["completionTime"].to_string());

@@ -1,4 +1,4 @@
-//! What is owned goes with its owners, and not before.
+//! Dependents are deleted with their last owner, and not before.
 
 use serde_json::{Value, json};
 

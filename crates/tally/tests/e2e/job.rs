@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
-/// So long that nobody sees the end of it: until the case says otherwise.
+/// Longer than any case: the Pods run until the case ends them.
 pub const FOR_EVER: &str = "1h";
 
 pub struct Job(pub Value);
@@ -20,7 +20,7 @@ pub fn job(name: &str) -> Job {
     }))
 }
 
-/// One whose Pods run until they are told to end.
+/// A Job whose Pods run until the case ends them.
 pub fn waiting_job(name: &str) -> Job {
     job(name).does("run-for", FOR_EVER)
 }
@@ -48,13 +48,13 @@ impl Job {
         self
     }
 
-    /// What its Pods do.
+    /// What its Pods do, as an annotation.
     pub fn does(mut self, what: &str, how: &str) -> Self {
         self.0["spec"]["template"]["metadata"]["annotations"][format!("hollow.tally.dev/{what}")] = how.into();
         self
     }
 
-    /// As it is created in this cluster: what others run must not be asked to run hollow Pods.
+    /// The Job as it is created in this cluster: the real nodes of a foreign cluster must not run hollow Pods.
     pub fn in_cluster(&self, cluster: &Cluster) -> Value {
         let mut job = self.0.clone();
         let pod = &mut job["spec"]["template"]["spec"];

@@ -1,22 +1,23 @@
 //! Every area of the Job's behaviour, end to end: the real binary with all its controllers, and Pods on hollow nodes
 //! that end as their annotations say (`crates/controllers/src/hollow`).
 //!
-//! Most of a case's length is waiting for back-offs and grace periods, so all of them run at once, each in a namespace
-//! of its own. `E2E=substring` runs only those with that in their name. Beside what a case says itself, every one of
-//! them ends with: no Pod keeps the tracking finalizer, no Pod that had ended became something else.
+//! A case mostly waits for back-offs and grace periods, so all cases run at the same time, each in a namespace of its
+//! own. `E2E=substring` runs only the cases with this substring in their name. In addition to its own assertions, every
+//! case ends with two checks: no Pod keeps the tracking finalizer, and no finished Pod has changed its phase.
 //!
-//! What is expected is said in full, status and number of Pods ever created; how many Pods there were and how they ended
-//! is known from a watch that begins before the first of them (`truth`).
+//! Each case states the full expected result, the status and the number of Pods ever created. A watch that starts
+//! before the first Pod records how many Pods there were and how they ended (`truth`).
 //!
 //! The same cases run against any cluster:
 //!
 //! | variable | |
 //! |---|---|
-//! | `TALLY_E2E_KUBECONFIG` | The cluster. Nothing of it is started here but hollow nodes (`tally hollow`), if there are none; they are removed at the end, and so are the namespaces. |
-//! | `TALLY_E2E_MANAGED_BY` | What the Jobs have as `managedBy`, for a `tally controller` that runs beside the cluster's own. |
+//! | `TALLY_E2E_KUBECONFIG` | The cluster. The test starts only hollow nodes (`tally hollow`), if there are none; they are removed at the end, and so are the namespaces. |
+//! | `TALLY_E2E_MANAGED_BY` | The `managedBy` of the Jobs, for a `tally controller` that runs beside the cluster's own controller. |
 //!
-//! The cluster needs its controllers, whoever runs those of Jobs; Pods are bound to hollow nodes by their templates. Where
-//! Tally is better than the built-in controller on purpose, a cluster with the built-in one fails the case.
+//! The cluster needs its controllers; any implementation may serve its Jobs. Pods are bound to hollow nodes by their
+//! templates. Where Tally is deliberately better than the built-in controller, a cluster with the built-in one fails
+//! the case.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -110,7 +111,7 @@ fn every_area_end_to_end() {
         .map(|case| {
             let cluster = cluster.clone();
             let name = case.name;
-            // A thread each, so that what is printed by a case that fails begins with its name.
+            // One thread per case, so that the output of a failed case begins with its name.
             let thread = std::thread::Builder::new().name(name.to_owned());
             (name, thread.spawn(move || blocking(run(case, &cluster))).expect("a thread"))
         })

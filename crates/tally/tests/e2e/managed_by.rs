@@ -1,4 +1,4 @@
-//! `managedBy`: whoever is named there, and nobody else.
+//! `managedBy`: only the named controller acts on the Job.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::space::{FINALIZER, Space, has_finalizer, name, uid};
 
 pub async fn the_job_of_another_stays_untouched(space: &Space<'_>) {
     let theirs = space.create(&job("theirs").set("managedBy", "example.com/another")).await;
-    // As the other controller would have made it.
+    // As the other controller would have created it.
     let mut pod = json!({"metadata": {}, "spec": theirs["spec"]["template"]["spec"].clone()});
     pod["metadata"] = json!({
         "generateName": "theirs-", "labels": theirs["spec"]["template"]["metadata"]["labels"],
@@ -22,7 +22,7 @@ pub async fn the_job_of_another_stays_untouched(space: &Space<'_>) {
     let pod = space.pod_until(&pod, "it has succeeded", |pod| pod["status"]["phase"] == "Succeeded").await;
     space.delete_pod(&pod, None).await;
 
-    // Whoever serves this one has seen the other.
+    // The controller that serves this Job has observed the other one.
     let ours = space.create(&job("ours").set("completions", 2)).await;
     space.ends(&ours, complete(2)).await;
     let after = space.job("theirs").await.expect("it stays");

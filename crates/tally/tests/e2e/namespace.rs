@@ -1,4 +1,4 @@
-//! A namespace that is deleted takes everything along.
+//! The deletion of a namespace deletes everything in it.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Pods come to a Job and leave it by their labels.
+//! A Job adopts and releases Pods by their labels.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ pub async fn pods_are_adopted(space: &Space<'_>) {
     });
     let theirs = stray(space, Some(owner)).await;
     let ours = stray(space, None).await;
-    // Whoever has counted this one has seen the Pods before it.
+    // A controller that has counted this Job has observed the Pods before it.
     let witness = space.create(&job("witness")).await;
     space.ends(&witness, complete(1)).await;
 

@@ -1,4 +1,4 @@
-//! `podReplacementPolicy`, with Pods that take their time to end.
+//! `podReplacementPolicy`, with Pods that end slowly.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::expect::{complete, failed};
 use crate::job::{Job, waiting_job};
 use crate::space::{Space, ended_at, holds, name, seconds};
 
-/// Pods that do not end until they are told to a second time.
+/// A Job whose Pods end only after a second instruction.
 fn slow_job(policy: &str) -> Job {
     let job = waiting_job("a").set("podReplacementPolicy", policy);
     job.pod("terminationGracePeriodSeconds", 3600).does("terminate-after", "30m")

@@ -1,4 +1,4 @@
-//! What a case works with: a namespace of its own, and the truth about its Pods.
+//! What a case works with: a namespace of its own, and the recorded history of its Pods.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,16 @@ use crate::truth::{Life, Truth};
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// How long something may take that waits for nothing but the machine, or for one back-off. Only ends a case that would
-/// otherwise hang.
+/// Limit for a step that waits only for the machine or for one back-off. It only ends a case that would otherwise hang.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Longest pause between two looks.
+/// Longest pause between two polls.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// From this many events of a kind on they may be combined.
+/// From this many similar Events on, they may be combined.
 const COMBINED: usize = 10;
 
-/// Looks until there is something.
+/// Polls until `look` returns a value.
 pub async fn until<T>(what: &str, within: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let (end, mut pause) = (Instant::now() + within, Duration::from_millis(10));
     loop {
@@ -69,7 +68,7 @@ pub fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|it| it == finalizer))
 }
 
-/// The condition of that type, if it holds.
+/// The condition of that type, if it is True.
 pub fn holds<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     let conditions = object["status"]["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == kind && condition["status"] == "True")
@@ -81,7 +80,7 @@ pub fn seconds(time: &Value) -> i64 {
     Timestamp::parse(time).unwrap_or_else(|problem| panic!("{time:?}: {problem}")).seconds()
 }
 
-/// When its containers ended.
+/// When its first container ended, in seconds since 1970.
 pub fn ended_at(pod: &Value) -> i64 {
     seconds(&pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"])
 }
@@ -95,7 +94,7 @@ impl<'a> Space<'a> {
         let namespace = name(&api.post("/api/v1/namespaces", &made).await).to_owned();
         cluster.has_namespace(&namespace);
         let space = Self { cluster, api, namespace, truth: Truth::default() };
-        // Without it no Pod can be created, and Jobs would have events about that.
+        // Without it no Pod can be created, and Jobs would get Events about that.
         let account = space.core("serviceaccounts/default");
         space.until("there is a default service account", async || space.api.get(&account).await.found()).await;
         space.truth.follow(space.api.clone(), space.core("pods")).await;
@@ -106,7 +105,7 @@ impl<'a> Space<'a> {
         until(what, PATIENCE, look).await
     }
 
-    /// The path of something in the namespace.
+    /// The path of a core resource in the namespace.
     pub fn core(&self, what: &str) -> String {
         format!("/api/v1/namespaces/{}/{what}", self.namespace)
     }
@@ -182,7 +181,8 @@ impl<'a> Space<'a> {
         self.until("there are no Pods", async || self.pods().await.is_empty().then_some(())).await;
     }
 
-    /// Waits until exactly so many Pods of the Job run, and nobody has deleted them. By completion index and name.
+    /// Waits until exactly this many Pods of the Job run and are not being deleted. Sorted by completion index and
+    /// name.
     pub async fn running(&self, job: &Value, count: usize) -> Vec<Value> {
         self.until(&format!("{count} Pods of Job {} run", name(job)), async || {
             let mut pods = self.pods().await;
@@ -197,13 +197,13 @@ impl<'a> Space<'a> {
         .await
     }
 
-    /// Waits until a Pod is as it should be.
+    /// Waits until `is` holds for a Pod.
     pub async fn pod_until(&self, pod: &Value, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let what = format!("Pod {}: {what}", name(pod));
         self.until(&what, async || self.pod(name(pod)).await.filter(|now| uid(now) == uid(pod) && is(now))).await
     }
 
-    /// Tells a Pod to do otherwise.
+    /// Changes what a Pod does, by its annotations.
     pub async fn steer(&self, pod: &Value, does: &[(&str, &str)]) {
         let annotations: serde_json::Map<_, _> =
             does.iter().map(|(what, how)| (format!("hollow.tally.dev/{what}"), json!(how))).collect();
@@ -211,7 +211,7 @@ impl<'a> Space<'a> {
         self.api.patch(&path, &json!({"metadata": {"uid": uid(pod), "annotations": annotations}})).await.ok();
     }
 
-    /// Tells a Pod that runs to end with this code, and waits until it has.
+    /// Lets a running Pod end with this code, and waits until it has ended.
     pub async fn end(&self, pod: &Value, exit_code: i32) {
         self.steer(pod, &[("run-for", "0s"), ("exit-code", &exit_code.to_string())]).await;
         self.pod_until(pod, "it ends", |pod| ["Succeeded", "Failed"].contains(&phase(pod))).await;
@@ -254,9 +254,9 @@ impl<'a> Space<'a> {
         .await;
     }
 
-    /// Waits until the watch of Pods has seen all there was up to now.
+    /// Waits until the watch of Pods has caught up with all events so far.
     async fn catch_up(&self) {
-        // A Pod nobody runs: once it is seen, so is everything before it.
+        // A Pod that no node runs: once the watch shows it, it has shown everything before it.
         let pod = json!({
             "metadata": {"generateName": "marker-"},
             "spec": {
@@ -275,7 +275,8 @@ impl<'a> Space<'a> {
         self.truth.of(uid(job))
     }
 
-    /// Waits for the end of a Job, which must be as expected: the whole status, the Pods there were, the events.
+    /// Waits for the end of a Job and compares it with the expected one: the whole status, the Pods there were, the
+    /// Events.
     pub async fn ends(&self, job: &Value, expected: Expected) -> Value {
         let is_finished = |job: &Value| holds(job, "Complete").or(holds(job, "Failed")).is_some();
         let ended = self.job_until(name(job), "it ends", is_finished).await;
@@ -311,7 +312,7 @@ impl<'a> Space<'a> {
         ended
     }
 
-    /// After the case: nothing is left to do about any Pod.
+    /// After the case: no Pod may need any further work.
     pub async fn leave(self) {
         self.until("no Pod keeps the tracking finalizer", async || {
             let pods = self.pods().await;
@@ -323,7 +324,7 @@ impl<'a> Space<'a> {
     }
 }
 
-/// As a status lists indexes.
+/// Formats indexes as in a status.
 fn listed(mut indexes: Vec<usize>) -> String {
     indexes.sort_unstable();
     indexes.dedup();

@@ -1,4 +1,4 @@
-//! `successPolicy`: done before all indexes are.
+//! `successPolicy`: the Job is complete before all indexes are.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ pub async fn an_index_decides(space: &Space<'_>) {
     let pods = space.running(&a, 3).await;
     space.end(&pods[0], 0).await;
     let expected = complete_by("SuccessPolicy", "Matched rules at index 0", 1);
-    // The others are ended, and nobody holds that against them.
+    // The other Pods are ended and do not count as failures.
     space.ends(&a, expected.and_uncounted(2).with("completedIndexes", "0")).await;
 }
 

@@ -1,4 +1,4 @@
-//! Jobs that wait, and what may be changed meanwhile.
+//! Suspended Jobs, and what may be changed while they are suspended.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Counting: every Pod once, whatever is deleted meanwhile.
+//! Counting: every Pod once, also if Pods are deleted meanwhile.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub async fn pods_deleted_as_they_end_are_counted_once(space: &Space<'_>) {
     let a = space.create(&job("a").set("completions", 12).set("parallelism", 3).does("run-for", "100ms")).await;
     let delete_those_that_ended = async || {
         for pod in space.pods().await.iter().filter(|pod| phase(pod) == "Succeeded") {
-            // Perhaps it is gone already.
+            // The Pod may be deleted already.
             space.api.delete(&space.core(&format!("pods/{}", name(pod))), &json!({})).await;
         }
     };
@@ -53,7 +53,7 @@ pub async fn a_work_queue_ends_with_its_pods(space: &Space<'_>) {
     let pods = space.running(&a, 3).await;
     space.end(&pods[0], 0).await;
     space.job_until("a", "a Pod has succeeded", |job| job["status"]["succeeded"] == 1).await;
-    // Nobody replaces it: the work is done, and the others only finish theirs.
+    // The Pod is not replaced: the Job has succeeded, and the other Pods only finish their work.
     space.end(&pods[1], 1).await;
     let is_counted = |job: &serde_json::Value| job["status"]["failed"] == 1 && job["status"]["active"] == 1;
     space.job_until("a", "a Pod has failed", is_counted).await;

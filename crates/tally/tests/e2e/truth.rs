@@ -1,5 +1,5 @@
-//! What became of every Pod of a namespace, from a watch that began before the first of them: what counters are
-//! compared with.
+//! The history of every Pod of a namespace, recorded by a watch that started before the first of them. The counters are
+//! compared with it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,16 +18,16 @@ pub struct Truth(Arc<Mutex<Book>>);
 pub struct Book {
     /// By UID.
     lives: BTreeMap<String, Life>,
-    /// What must never happen, and did.
+    /// Violations: what must never happen, but did.
     problems: Vec<String>,
 }
 
-/// One Pod, as it was first and last seen.
+/// One Pod, as it was first and last observed.
 #[derive(Clone)]
 pub struct Life {
     pub first: Value,
     pub last: Value,
-    /// It is no longer there.
+    /// The Pod is deleted.
     pub gone: bool,
 }
 
@@ -40,7 +40,7 @@ impl Life {
         ["Succeeded", "Failed"].contains(&self.phase())
     }
 
-    /// The UID of the Job it was first seen with.
+    /// Whether the Job with this UID controlled the Pod when it was first or last observed.
     fn is_of(&self, uid: &str) -> bool {
         let is = |pod: &Value| controller(pod).is_some_and(|owner| owner["uid"] == uid);
         is(&self.first) || is(&self.last)
@@ -56,7 +56,7 @@ impl Truth {
         self.0.lock().expect("nobody panics with it")
     }
 
-    /// Every Pod that the Job with this UID ever had, by age and name.
+    /// Every Pod that the Job with this UID ever had, sorted by age and name.
     pub fn of(&self, uid: &str) -> Vec<Life> {
         let mut lives: Vec<Life> = self.book().lives.values().filter(|life| life.is_of(uid)).cloned().collect();
         let age = |life: &Life| {
@@ -93,7 +93,7 @@ impl Truth {
         }
     }
 
-    /// Follows the Pods of a namespace, for as long as the runtime there is now.
+    /// Follows the Pods of a namespace for as long as the current runtime exists.
     pub async fn follow(&self, api: Api, pods: String) {
         let list = api.get(&pods).await.ok();
         let mut revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
@@ -107,7 +107,7 @@ impl Truth {
         });
     }
 
-    /// Until the server ends it.
+    /// Watches until the server ends the stream.
     async fn watch(&self, api: &Api, pods: &str, revision: &mut String) {
         let path = format!("{pods}?watch=true&resourceVersion={revision}");
         let Ok(response) = api.open(&Method::GET, &path, "", &Value::Null).await else { return };

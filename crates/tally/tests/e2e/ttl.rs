@@ -39,7 +39,7 @@ pub async fn removed_after_the_finish(space: &Space<'_>) {
     let ended = space.ends(&a, complete(1)).await;
     let finished = seconds(&holds(&ended, "Complete").expect("it did")["lastTransitionTime"]);
     let over = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(finished + 18).expect("a time"));
-    // Nothing tells that something does not happen but time.
+    // Only waiting can show that something does not happen.
     tokio::time::sleep(over.duration_since(SystemTime::now()).unwrap_or_default()).await;
     let stays = space.job("a").await.expect("a Job without a time to live stays");
     assert!(!is_deleted(&stays), "{:#}", stays["metadata"]);

@@ -1,8 +1,8 @@
-//! Every file in `examples/` is run, with real processes, and does what its first lines say.
+//! Runs every file in `examples/` with real processes and checks that it does what its first lines say.
 //!
-//! Those lines are for people, and are read here: how it ends ("It ends Failed with the reason X"), what is counted
-//! ("failedIndexes is X"), what is printed ("print: TEXT", up to the end of the paragraph) and the commands to try, which
-//! are what is run. An example without them is no example.
+//! These lines are for people, and are parsed here: how it ends ("It ends Failed with the reason X"), what is counted
+//! ("failedIndexes is X"), what is printed ("print: TEXT", up to the end of the paragraph) and the commands to try,
+//! which the test runs. An example without them fails the test.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,21 +18,21 @@ use std::sync::Mutex;
 use serde_json::Value;
 use support::kubectl::{Kubectl, with_node};
 
-/// Runs at a time. Most of them wait most of the time.
+/// Number of concurrent runs. Most of them wait most of the time.
 const AT_ONCE: usize = 6;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// What an example says of itself.
+/// What the first lines of an example say.
 #[derive(Debug)]
 struct Example {
     name: String,
-    /// Complete or Failed; with kubectl the commands tell.
+    /// Complete or Failed; `None` for kubectl, whose commands check it.
     ends: Option<String>,
     reason: Option<String>,
-    /// Fields of the summary, and what they are.
+    /// Fields of the summary and their expected values.
     counts: Vec<(&'static str, String)>,
     prints: String,
     commands: Vec<String>,
@@ -72,7 +72,7 @@ impl Example {
         self.commands.iter().any(|command| command.starts_with("tally run "))
     }
 
-    /// With `tally run`: its one command, as it is, but for how the results are printed.
+    /// With `tally run`: runs its one command, unchanged except for how the results are printed.
     fn run(&self) -> Result<(), String> {
         let [line] = &self.commands[..] else { return Err(format!("one command, not {:?}", self.commands)) };
         let plain = format!("tally run -f examples/{}", self.name);
@@ -112,7 +112,7 @@ impl Example {
         }
     }
 
-    /// With `tally up`: all its commands, one after the other.
+    /// With `tally up`: runs all its commands, one after the other.
     fn run_with(&self, kubectl: &Kubectl) -> Result<(), String> {
         if self.commands.is_empty() {
             return Err("it has no commands to try".to_owned());
@@ -130,7 +130,7 @@ impl Example {
     }
 }
 
-/// Does something with all of them, a few at a time, and tells all that went wrong.
+/// Applies `act` to all examples, a few at a time, and reports everything that went wrong.
 fn with_all(examples: &[Example], act: impl Fn(&Example) -> Result<(), String> + Sync) {
     let (next, wrong) = (Mutex::new(examples.iter()), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ async fn examples_for_a_cluster_do_what_they_say() {
     with_all(&examples, |example| example.run_with(&kubectl));
 }
 
-/// The features of Jobs, each by the field that asks for it.
+/// The features of Jobs, each identified by its field.
 #[test]
 fn every_feature_has_an_example() {
     let files = fs::read_dir(root().join("examples")).unwrap();

@@ -14,7 +14,7 @@ const CONTROLLERS: &str = "cronjob,gc,namespace,podgc,root-ca,scheduler,servicea
 pub const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Ends with the test.
+/// Killed when dropped.
 pub struct Cluster {
     child: Child,
     directory: tempfile::TempDir,
@@ -37,7 +37,7 @@ impl Cluster {
             .unwrap();
         let until = Instant::now() + GIVE_UP_AFTER;
         loop {
-            // Written last: whoever finds it can use the server.
+            // The kubeconfig is written last: a client that finds it can use the server.
             if let Some(api) = Api::from_kubeconfig(&kubeconfig) {
                 return Cluster { child, directory, api };
             }
@@ -71,7 +71,7 @@ impl Drop for Cluster {
     }
 }
 
-/// What a person does: past the proxy, and answered.
+/// Sends a request as a user does: directly to the server, past the proxy.
 pub async fn ask(api: &Api, call: &Call) -> Answer {
     api.connection().call(call).await.unwrap()
 }

@@ -62,14 +62,14 @@ async fn what_two_leaders_make_is_made_and_counted_once() {
                 wrongs.push(format!("{name}: {ever} Pods succeeded; of the same index: {indexed:#?}"));
             }
         }
-        // Room for the next run.
+        // Deletes the Jobs to make room for the next run.
         for name in &names {
             let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"});
             ask(&cluster.api, &Call::new("DELETE", format!("{JOBS}/{name}")).body(&options)).await;
         }
     }
     assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
-    // Otherwise this says nothing.
+    // Otherwise the test proves nothing.
     for leader in &leaders {
         let metrics = leader.get("/metrics").1;
         assert!(
@@ -79,7 +79,7 @@ async fn what_two_leaders_make_is_made_and_counted_once() {
     }
 }
 
-/// Polls until it holds of every Job, and no Pod of a finished one is held.
+/// Polls until `is` holds for every Job that still exists and no Pod has the tracking finalizer.
 pub async fn wait(cluster: &Cluster, truth: &Truth, what: &str, is: impl Fn(&crate::truth::JobStory) -> bool) {
     let until = Instant::now() + 4 * GIVE_UP_AFTER;
     loop {

@@ -1,4 +1,4 @@
-//! Leaders that die, stop or sleep in the middle of Jobs, and those who take over.
+//! Leaders that are killed, stopped or paused while Jobs run, and the instances that take over.
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,10 @@ use crate::proxy::{Proxy, Weather};
 use crate::truth::Truth;
 use crate::verdict::{Terms, judge};
 
-/// Short, so that a leader that died is soon succeeded.
+/// Short, so that a leader that died is soon replaced.
 pub const QUICK: [&str; 3] =
     ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=200ms"];
-/// A lease that no test waits for: only one that is given back can be taken.
+/// A lease that does not expire during a test: it can be acquired only after it is released.
 const ENDLESS: [&str; 3] =
     ["--leader-elect-lease-duration=2h", "--leader-elect-renew-deadline=1h", "--leader-elect-retry-period=200ms"];
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tally-job-controller";
@@ -34,7 +34,7 @@ async fn jobs(cluster: &Cluster) {
     }
 }
 
-/// Some Pods have ended, and not all of them.
+/// Waits until some Pods have ended, but not all Jobs.
 async fn until_under_way(truth: &Truth) {
     let until = tokio::time::Instant::now() + GIVE_UP_AFTER;
     while truth.told().pods.values().filter(|pod| pod.ended()).count() < 10 {
@@ -57,7 +57,7 @@ async fn finish(cluster: &Cluster, truth: &Truth, instances: usize) {
     }
 }
 
-/// The leader first.
+/// Starts two controllers; the first one leads.
 async fn pair(cluster: &Cluster, arguments: &[&str]) -> [Controller; 2] {
     let mut leader = Controller::start(&cluster.kubeconfig(), "leader", arguments);
     leader.until_it_says("this process leads");
@@ -97,7 +97,7 @@ async fn a_leader_that_stops_hands_over_without_a_wait() {
     assert_eq!(lease(&cluster).await["leaseTransitions"], 1);
 }
 
-/// It wakes up in the belief that it leads, and finds that it does not.
+/// The process resumes in the belief that it leads, and finds that it does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_slept_gives_way() {
     let cluster = Cluster::start().await;
@@ -113,7 +113,7 @@ async fn a_leader_that_slept_gives_way() {
     finish(&cluster, &truth, 2).await;
 }
 
-/// A request that is never answered is given up while there is time for another.
+/// A request that is never answered is abandoned while there is time for another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_renewal_without_an_answer_does_not_end_a_leadership() {
     let cluster = Cluster::start().await;
@@ -121,7 +121,7 @@ async fn one_renewal_without_an_answer_does_not_end_a_leadership() {
     proxy.calm();
     let kubeconfig = cluster.directory().join("proxy");
     std::fs::write(&kubeconfig, proxy.kubeconfig(0)).unwrap();
-    // Shorter than a request would be waited for otherwise.
+    // Short, so that half of the renew deadline is less than the usual timeout of a request.
     let deadlines = ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s"];
     let mut leader =
         Controller::start(&kubeconfig, "leader", &[&deadlines[..], &["--leader-elect-retry-period=200ms"]].concat());

@@ -1,18 +1,18 @@
-//! `tally controller` on a bad day: a network that delays, drops, resets and lies, processes that are killed, two that
-//! both believe they lead.
+//! `tally controller` under faults: a network that delays, drops, resets and falsifies responses, processes that are
+//! killed, and two processes that both believe they lead.
 //!
 //! | | |
 //! |---|---|
-//! | `storm` | Jobs of every kind behind a proxy that breaks what it can (`proxy`), while controllers are killed, paused and started again. |
-//! | `leaders` | Two leaders side by side, nothing else in the way: nothing is made or counted twice. |
-//! | `lease` | A leader that dies, one that is asked to stop, and one that was asleep. |
+//! | `storm` | Jobs of every kind behind a proxy that injects faults (`proxy`), while controllers are killed, paused and restarted. |
+//! | `leaders` | Two leaders side by side without other faults: nothing is created or counted twice. |
+//! | `lease` | A leader that is killed, one that is asked to stop, and one that was paused. |
 //!
-//! The truth is kept outside (`truth`): a watch of the server, past the proxy, that follows every Pod from its creation
-//! to its end. At the end every Job must say what the truth says (`verdict`).
+//! The ground truth is recorded independently (`truth`): a watch of the server, past the proxy, follows every Pod from
+//! its creation to its end. At the end the status of every Job must agree with it (`verdict`).
 //!
 //! | variable | |
 //! |---|---|
-//! | `TALLY_FAULT_SEED` | What a failed run printed: the same decisions, though not the same interleaving. |
+//! | `TALLY_FAULT_SEED` | The seed that a failed run printed: the same decisions, though not the same interleaving. |
 //! | `TALLY_FAULT_KILLS` | Kills in each of the three storms. |
 //! | `TALLY_FAULT_RUNS` | Runs of two leaders, at full size. |
 //!

@@ -1,4 +1,4 @@
-//! Users: they make Jobs, change their minds about them, and delete Pods.
+//! Simulated users: they create Jobs, change and delete them, and delete Pods.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,9 @@ use crate::support::client::{Api, Call};
 use crate::truth::Truth;
 use crate::workload::{KINDS, Kind, Made, WIDEST, heir_of, job};
 
-/// Jobs that are not finished, kept up as long as there are kills to come.
+/// Number of unfinished Jobs to maintain as long as there are kills to come.
 const AT_WORK: usize = 20;
-/// Of those that wait for back-offs.
+/// Maximum number of these that wait for back-offs.
 const SLOW_AT_WORK: usize = 3;
 
 pub struct Monkey {
@@ -21,7 +21,7 @@ pub struct Monkey {
     truth: Arc<Truth>,
     made: Mutex<Vec<Made>>,
     rng: Mutex<fastrand::Rng>,
-    /// Deletions of Pods for each Job: many in a row make the Job wait long before it tries again.
+    /// Maximum number of Pods deleted per Job: many deletions in a row lead to long back-offs.
     blows: u32,
 }
 
@@ -39,7 +39,7 @@ impl Monkey {
         self.rng.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until it is told to stop.
+    /// Runs until `stop` is true.
     pub async fn work(self: Arc<Self>, mut stop: tokio::sync::watch::Receiver<bool>) {
         let mut kinds: Vec<Kind> = KINDS.to_vec();
         self.rng().shuffle(&mut kinds);
@@ -51,12 +51,12 @@ impl Monkey {
             let pause = Duration::from_millis(self.rng().u64(20..150));
             let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
         }
-        // What a person left undone stays undone; suspended Jobs would never end.
+        // At the end suspended Jobs are resumed: they would never finish.
         let suspended: Vec<Made> = self.made().iter().filter(|made| made.kind.is_suspended()).cloned().collect();
         for made in suspended {
             patch(&self.api, &made.name, &json!({"spec": {"suspend": false}})).await;
         }
-        // And those that were to be deleted are.
+        // Jobs that were to be deleted are deleted now.
         let left: Vec<usize> = self.undeleted();
         for at in left {
             self.delete(at).await;
@@ -87,7 +87,7 @@ impl Monkey {
         let unfinished = self.unfinished();
         let slow = unfinished.iter().filter(|at| self.made()[**at].kind.is_slow()).count();
         for _ in unfinished.len()..AT_WORK {
-            // Each kind once, and then what comes.
+            // Every kind once, and then random kinds.
             let kind = first.pop().unwrap_or_else(|| KINDS[self.rng().usize(0..KINDS.len())]);
             if kind.is_slow() && slow >= SLOW_AT_WORK {
                 continue;
@@ -100,7 +100,7 @@ impl Monkey {
     async fn make(&self, kind: Kind, name: String) {
         let body = job(kind, &name, &mut self.rng());
         let answer = ask(&self.api, &Call::new("POST", JOBS).body(&body)).await;
-        // One that is being deleted may still have the name.
+        // A Job that is being deleted may still have the name.
         if answer.code == 409 {
             return;
         }
@@ -109,7 +109,7 @@ impl Monkey {
         self.made().push(made);
     }
 
-    /// Does something to one Job, if it is one to which something is done.
+    /// Changes one random unfinished Job, if its kind is one that is changed.
     async fn meddle(&self) {
         let unfinished = self.unfinished();
         if unfinished.is_empty() {
@@ -132,7 +132,7 @@ impl Monkey {
                 let spec = json!({"parallelism": size, "completions": size});
                 patch(&self.api, &made.name, &json!({"spec": spec})).await;
             }
-            // Not before there are Pods to hand over.
+            // Not before there are Pods to orphan.
             Kind::Orphaning if self.has_live_pods(&made) && self.rng().u32(0..3) == 0 => {
                 self.delete_as(at, "Orphan").await;
                 // One command right after the other, or with a pause between them.
@@ -143,7 +143,7 @@ impl Monkey {
             Kind::Deleted if self.rng().u32(0..4) == 0 => {
                 self.delete(at).await;
                 if self.rng().bool() {
-                    // Another of the same name.
+                    // Another Job of the same name.
                     self.make(Kind::Plain, made.name).await;
                 }
             }

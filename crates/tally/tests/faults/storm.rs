@@ -1,9 +1,9 @@
-//! Everything goes wrong at once; then nothing does, and what is left must be right.
+//! All faults at the same time; then none, and the resulting state must be correct.
 //!
-//! The bound on Pods, stated: one controller never has more than `parallelism` of a Job's Pods alive, however often it is
-//! killed. Two that both believe they lead never have more than twice that, and never let more than `parallelism` Pods
-//! succeed beyond `completions`. A Job that adopts Pods may have as many more as it adopts, because it may be at work before
-//! they are without an owner.
+//! The bound on Pods: one controller never has more than `parallelism` of a Job's Pods alive, however often it is
+//! killed. Two controllers that both believe they lead never have more than twice that, and never let more than
+//! `parallelism` Pods succeed beyond `completions`. A Job that adopts Pods may have as many more as it adopts, because
+//! it may create Pods before the orphans have lost their owner.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,16 +22,16 @@ use crate::truth::{Told, Truth};
 use crate::verdict::{Verdict, judge};
 use crate::workload::Made;
 
-/// In each of the three, unless said otherwise.
+/// Kills in each of the three storms, unless TALLY_FAULT_KILLS is set.
 const KILLS: u64 = 5;
-/// Ends a test that would hang. The longest back-offs of the Jobs are within.
+/// Ends a test that would otherwise hang. It is longer than the longest back-offs of the Jobs.
 const SETTLED_WITHIN: Duration = Duration::from_secs(240);
 
 struct Storm {
     name: &'static str,
     instances: usize,
     elected: bool,
-    /// Processes are also stopped and woken, so that two lead for a while.
+    /// Processes are also paused and resumed, so that two lead for a while.
     pauses: bool,
 }
 
@@ -57,7 +57,7 @@ async fn storm(storm: Storm) {
     let cluster = Cluster::start().await;
     let truth = Arc::new(Truth::begin(&cluster.api).await);
     let proxy = Proxy::start(&cluster.api, storm.instances, seed, Weather { zombies: storm.instances > 1 }).await;
-    // More blows make more failures in a row, and those long waits.
+    // More deleted Pods mean more failures in a row, and these mean long back-offs.
     let blows = if kills > KILLS { 4 } else { 2 };
     let monkey = Arc::new(Monkey::new(&cluster.api, truth.clone(), seed ^ 1, blows));
     let (stop, stopped) = watch::channel(false);
@@ -96,7 +96,7 @@ fn listed(thrown: &BTreeMap<String, usize>) -> String {
     thrown.iter().map(|(what, times)| format!("{what}: {times}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The controllers, and what befalls them.
+/// The controllers, and what is done to them.
 struct Fleet {
     running: Vec<Option<Controller>>,
     kubeconfigs: Vec<PathBuf>,
@@ -131,11 +131,11 @@ impl Fleet {
         }
     }
 
-    /// Starts what does not run.
+    /// Starts the controllers that do not run.
     fn revive(&mut self) {
         for at in 0..self.running.len() {
             if self.running[at].as_mut().is_some_and(Controller::has_ended) {
-                // It lost its lease, or was not let in.
+                // It lost its lease, or its startup checks failed.
                 self.ended += 1;
                 self.running[at] = None;
             }
@@ -161,14 +161,14 @@ impl Fleet {
                 self.kills += 1;
             }
             if self.running.len() == 1 {
-                // With one controller nothing of its last life may be under way: that is what one means.
+                // With one controller, no request of the killed process may be in flight: otherwise there would be two.
                 self.proxy.quiet(at).await;
             }
             tokio::time::sleep(Duration::from_millis(self.rng.u64(0..150))).await;
         }
     }
 
-    /// Who is to be killed now: mostly whoever is in the middle of something.
+    /// Chooses the controller to kill now: mostly one that is in the middle of writes.
     async fn victim(&mut self) -> usize {
         let any = self.rng.usize(0..self.running.len());
         let (writes, within) = match self.rng.u32(0..8) {
@@ -180,7 +180,7 @@ impl Fleet {
         busy.unwrap_or(any)
     }
 
-    /// One sleeps, and wakes up believing what it believed.
+    /// One controller is paused and resumes with what it knew before.
     async fn pause(&mut self) {
         let at = self.rng.usize(0..self.running.len());
         let Some(controller) = &mut self.running[at] else { return };
@@ -210,7 +210,7 @@ impl Fleet {
 async fn settle(cluster: &Cluster, truth: &Truth, made: &[Made], fleet: &mut Fleet) -> bool {
     let until = Instant::now() + SETTLED_WITHIN;
     while Instant::now() < until {
-        // One that has lost its lease in the storm ends when it notices.
+        // A controller that lost its lease in the storm exits when it notices.
         fleet.revive();
         let left = unsettled(&truth.told(), made).len();
         if left == 0 && truth.is_current(&cluster.api).await && unsettled(&truth.told(), made).is_empty() {
@@ -221,7 +221,7 @@ async fn settle(cluster: &Cluster, truth: &Truth, made: &[Made], fleet: &mut Fle
     false
 }
 
-/// What is still to happen.
+/// What has not settled yet.
 fn unsettled(told: &Told, made: &[Made]) -> Vec<String> {
     let mut waits = Vec::new();
     for made in made {
@@ -247,7 +247,7 @@ fn unsettled(told: &Told, made: &[Made]) -> Vec<String> {
     waits
 }
 
-/// All verdicts together, and everything that is wrong.
+/// The sum of all verdicts, and everything that is wrong.
 fn sum(told: &Told, made: &[Made], instances: usize) -> (Verdict, Vec<String>) {
     let mut sum = Verdict::default();
     let mut wrongs = Vec::new();
@@ -257,7 +257,7 @@ fn sum(told: &Told, made: &[Made], instances: usize) -> (Verdict, Vec<String>) {
         sum.created += verdict.created;
         sum.excess = sum.excess.max(verdict.excess);
         if made.deleted.is_some() {
-            // What it counted went with it; that no Pod is held is asked for elsewhere.
+            // Its counters were deleted with it; `unsettled` checks that no Pod keeps its finalizer.
             continue;
         }
         sum.succeeded += verdict.succeeded;
@@ -268,7 +268,7 @@ fn sum(told: &Told, made: &[Made], instances: usize) -> (Verdict, Vec<String>) {
         sum.late += verdict.late;
         sum.adopted += verdict.adopted;
         if !verdict.wrongs.is_empty() {
-            // Whose fault it is shows in what became of those that changed hands.
+            // The releases of the adopted Pods show the cause.
             let met_at = job.criteria_met_at;
             wrongs.extend(told.pods_of(&made.uid).filter(|pod| pod.adopted).map(|pod| {
                 format!("{}: adopted {}, criteria met at {met_at:?}: {:?}", made.name, pod.name, pod.released)

@@ -1,4 +1,5 @@
-//! What really happened to every Pod and Job: two watches of the server, past the proxy, from before the first Job on.
+//! The history of every Pod and Job, recorded by two watches of the server, past the proxy, that start before the first
+//! Job.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,16 +17,16 @@ const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 #[derive(Clone, Debug, Default)]
 pub struct PodStory {
     pub name: String,
-    /// UID of the Job: the one that controls it, or did so last.
+    /// UID of the Job that controls it, or controlled it last.
     pub job: String,
-    /// It was another Job's before.
+    /// Another Job controlled it before.
     pub adopted: bool,
     pub index: Option<u32>,
     /// Earlier failures of its index, as the controller wrote them into it.
     pub failures_before: u32,
     pub phase: String,
     pub deleting: bool,
-    /// Was being deleted before it had ended: a failure, even if it succeeds after all.
+    /// It was being deleted before it had ended: it may count as a failure, even if it succeeds after all.
     pub deleted_alive: bool,
     pub exit_codes: Vec<i64>,
     pub tracked: bool,
@@ -35,7 +36,7 @@ pub struct PodStory {
     pub revision: u64,
 }
 
-/// What a Pod was when its finalizer went.
+/// The state of a Pod when its finalizer was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     pub at: u64,
@@ -60,20 +61,20 @@ pub fn is_terminal(phase: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct JobStory {
     pub name: String,
-    /// As it last was.
+    /// The last observed state.
     pub object: Value,
     pub gone: bool,
     pub criteria_met_at: Option<u64>,
-    /// The smallest `completions` since it was found that there are enough.
+    /// The smallest `completions` since the Job has SuccessCriteriaMet.
     pub enough: Option<u64>,
     pub finished_at: Option<u64>,
-    /// The most Pods alive at once: not being deleted, and all together.
+    /// The most live Pods at the same time: without those being deleted, and all together.
     pub most_active: usize,
     pub most_alive: usize,
     pub active: usize,
     pub alive: usize,
     pub revision: u64,
-    /// What a status must never do and did.
+    /// Violations: what a status must never do, but did.
     pub wrongs: Vec<String>,
 }
 
@@ -125,7 +126,7 @@ impl Truth {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether everything the server has now has been told of.
+    /// Whether the watches have shown everything that the server has now.
     pub async fn is_current(&self, api: &Api) -> bool {
         let (pods, jobs) = (get(api, ALL_PODS).await, get(api, ALL_JOBS).await);
         let (pods, jobs) = (revisions(&pods), revisions(&jobs));
@@ -203,7 +204,7 @@ impl Told {
         }
         if let Some(owner) = owner.filter(|owner| *owner != pod.job) {
             pod.adopted = pod.revision > 0;
-            // What its former Job did to it does not count here.
+            // A release by its former Job does not count here.
             pod.released = None;
             pod.job = owner;
         }

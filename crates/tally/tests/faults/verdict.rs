@@ -1,9 +1,9 @@
-//! Compares what a Job says with what its Pods went through. Pure.
+//! Compares the status of a Job with the history of its Pods. Pure.
 //!
-//! A Pod counts by what it was when its finalizer went: ended, or on its way out, it is a success or a failure. One that
-//! still ran and was not being deleted was let go on purpose (suspension, a smaller `parallelism`) and counts as
-//! nothing. Where a Pod may rightly count as either of two things the counters may be either; how many such there are is
-//! part of the verdict, for it says how sharp the comparison was.
+//! A Pod counts by its state when its finalizer was removed: if it had ended or was being deleted, it is a success or a
+//! failure. A Pod that was running and was not being deleted was released on purpose (suspension, a smaller
+//! `parallelism`) and counts as nothing. If a Pod may correctly count as either of two things, the counters may be
+//! either; the number of such Pods is part of the verdict, because it shows how precise the comparison was.
 
 use std::collections::BTreeSet;
 
@@ -11,36 +11,36 @@ use serde_json::Value;
 
 use crate::truth::{JobStory, PodStory, is_terminal};
 
-/// What is known of a Job beside its object.
+/// What is known about a Job in addition to its object.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     /// The largest `parallelism` it ever had.
     pub parallelism: usize,
-    /// How many controllers may have been at work at once.
+    /// Maximum number of controllers that may have run at the same time.
     pub instances: usize,
     /// Exit codes its failure policy ignores.
     pub ignores: Vec<i64>,
-    /// It was never scaled below what it had: its indexes are what they were.
+    /// `completions` was never changed, so its indexes are fixed.
     pub fixed_indexes: bool,
-    /// It takes over Pods of another Job.
+    /// It adopts Pods of another Job.
     pub adopts: bool,
 }
 
-/// What a Job came to. The numbers are summed up over many.
+/// The result for one Job. The numbers are summed over many Jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub wrongs: Vec<String>,
     pub created: usize,
     pub succeeded: usize,
     pub failed: usize,
-    /// Let go while they ran.
+    /// Released while they ran.
     pub removed: usize,
     pub ignored: usize,
-    /// May count as one thing or another.
+    /// May count as either of two things.
     pub unsure: usize,
-    /// Let go after the finish: some controller made them that did not know of it.
+    /// Released after the finish: a controller that had not observed the finish created them.
     pub late: usize,
-    /// Alive beyond `parallelism`, at the worst moment.
+    /// The most live Pods beyond `parallelism` at the same time.
     pub excess: usize,
     pub adopted: usize,
 }
@@ -69,7 +69,7 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
     for pod in pods {
         verdict.created += usize::from(!pod.adopted);
         verdict.adopted += usize::from(pod.adopted);
-        // A Job that has room for all its Pods lets none of them go, unless it was about to be deleted.
+        // A Job that has room for all its Pods releases none of them while they run, unless the Pod was being deleted.
         let crowded = job.most_active > terms.parallelism;
         let let_go = pod.released.as_ref().is_some_and(|release| !is_terminal(&release.phase) && !release.deleting);
         if terms.adopts && let_go && !crowded && pod.ended() && !pod.deleted_alive {
@@ -120,7 +120,7 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
                 indexes.is_subset(&said) && said.iter().all(|index| indexes.contains(index) || perhaps.contains(index));
             require(right, say("completedIndexes", format!("{indexes:?}")));
         } else {
-            // Those out of range were forgotten at some time, and perhaps done again.
+            // Indexes out of range were dropped at some time, and perhaps repeated.
             indexes.append(&mut perhaps);
             require(said.is_subset(&indexes), say("completedIndexes", format!("within {indexes:?}")));
         }
@@ -144,14 +144,14 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
         }
     }
     if job.condition("Complete") {
-        // With a success policy some may be enough.
+        // With a success policy, fewer successes may be enough.
         let enough = job.enough.filter(|_| spec["successPolicy"].is_null()).unwrap_or(1);
         require(count("succeeded") as u64 >= enough, format!("complete without {enough} successes: {status}"));
     }
-    // The bound: every controller that is at work may fill `parallelism` once, and no more.
+    // The bound: every running controller may fill `parallelism` once, and no more.
     let waits = spec["podReplacementPolicy"] == "Failed";
     let most = if waits { job.most_alive } else { job.most_active };
-    // Pods that were there before the Job come on top: the Job may be seen before they are without an owner.
+    // Pods that existed before the Job come on top: the Job may be observed before they have lost their owner.
     let bound = terms.parallelism * terms.instances + adopted;
     require(most <= bound, format!("{most} Pods were alive at once, with parallelism {}", terms.parallelism));
     verdict.excess = most.saturating_sub(terms.parallelism);
@@ -171,7 +171,7 @@ pub fn judge<'a>(job: &JobStory, pods: impl Iterator<Item = &'a PodStory>, terms
 fn worth(job: &JobStory, pod: &PodStory, terms: &Terms, verdict: &mut Verdict) -> Counts {
     let Some(release) = &pod.released else { return Counts::Nothing };
     if job.finished_at.is_some_and(|finished| release.at > finished) {
-        // An adoption whose answer was lost may come after the finish.
+        // An adoption whose response was lost may be applied after the finish.
         verdict.late += usize::from(!pod.adopted);
         return Counts::Nothing;
     }
@@ -186,7 +186,7 @@ fn worth(job: &JobStory, pod: &PodStory, terms: &Terms, verdict: &mut Verdict) -
         verdict.ignored += 1;
         return Counts::Nothing;
     }
-    // A Job that has succeeded does not count those it ends.
+    // A Job that has met its success criteria need not count the Pods that it ends.
     if release.deleting && job.criteria_met_at.is_some_and(|met| release.at > met) {
         return Counts::FailureOrNothing;
     }
@@ -312,7 +312,7 @@ mod tests {
         assert_ne!(wrongs(&job(json!({"completions": 1}), json!({"succeeded": 1, "failed": 1})), &pods, 1), [""; 0]);
     }
 
-    /// What a release that comes after the adoption does.
+    /// The effect of a release that is applied after the adoption.
     #[test]
     fn an_adopted_pod_that_loses_its_finalizer_while_it_runs_is_seen() {
         let release = Some(Release { at: 1, phase: "Running".to_owned(), deleting: false });

@@ -1,4 +1,4 @@
-//! Jobs of every kind that can go wrong in a way of its own.
+//! Jobs of every kind that can fail in its own way.
 
 use serde_json::{Value, json};
 
@@ -8,18 +8,18 @@ use crate::verdict::Terms;
 pub enum Kind {
     Plain,
     Indexed,
-    /// Two indexes fail for good.
+    /// Two indexes fail permanently.
     PerIndex,
     /// Each index fails once.
     FailsOnce,
     /// Fails too often.
     Failing,
-    /// Somebody deletes its Pods.
+    /// The test deletes its Pods.
     Pounded,
     PoundedIndexed,
-    /// The same, and its failure policy does not mind.
+    /// The same, and its failure policy ignores these failures.
     Ignoring,
-    /// The same, and its Pods take their time to end and keep their places until they have.
+    /// The same, and its Pods end slowly and are not replaced before they have ended.
     Reluctant,
     /// Suspended and resumed.
     Suspended,
@@ -28,21 +28,21 @@ pub enum Kind {
     Scaled,
     /// `completions` goes up and down with it.
     Elastic,
-    /// Some successes are enough, and the rest is ended.
+    /// Some successes are enough, and the remaining Pods are ended.
     Modest,
-    /// Has too little time.
+    /// Exceeds its deadline.
     Late,
     /// Deleted in one of three ways before it ends.
     Deleted,
     /// Deleted by the TTL controller when it has ended.
     Short,
-    /// Deleted without its Pods, which another Job with the same selector takes over.
+    /// Deleted without its Pods, which another Job with the same selector adopts.
     Orphaning,
-    /// That other Job.
+    /// The Job that adopts them.
     Adopting,
 }
 
-/// All but `Adopting`, which is made in the place of another.
+/// All kinds but `Adopting`, which is created after an `Orphaning` Job.
 pub const KINDS: [Kind; 18] = [
     Kind::Plain,
     Kind::Indexed,
@@ -66,16 +66,16 @@ pub const KINDS: [Kind; 18] = [
 
 const HEIR: &str = "-heir";
 
-/// Of the Job that adopts the Pods of this one.
+/// The name of the Job that adopts the Pods of this one.
 pub fn heir_of(name: &str) -> String {
     format!("{name}{HEIR}")
 }
 
-/// Of Jobs whose size changes.
+/// The largest size of Jobs whose size changes.
 pub const WIDEST: u64 = 8;
 
 impl Kind {
-    /// Those that wait for back-offs of many seconds: enough of them make a storm long and dull.
+    /// Kinds that wait for back-offs of many seconds: many of them would make a storm long and uneventful.
     pub fn is_slow(self) -> bool {
         matches!(self, Kind::PerIndex | Kind::FailsOnce | Kind::Failing)
     }
@@ -88,7 +88,7 @@ impl Kind {
         matches!(self, Kind::Suspended | Kind::SuspendedIndexed)
     }
 
-    /// Whether the Job is not to be there at the end.
+    /// Whether the Job is deleted at the end.
     pub fn goes(self) -> bool {
         matches!(self, Kind::Deleted | Kind::Short)
     }
@@ -116,7 +116,7 @@ pub struct Made {
     pub kind: Kind,
     pub name: String,
     pub uid: String,
-    /// Pods of it that were deleted.
+    /// Number of its Pods that were deleted.
     pub pounded: u32,
     /// Deleted by the test, and whether its Pods go with it.
     pub deleted: Option<bool>,
@@ -188,7 +188,7 @@ pub fn job(kind: Kind, name: &str, rng: &mut fastrand::Rng) -> Value {
             annotations["hollow.tally.dev/run-for"] = format!("{}ms", rng.u32(500..900)).into();
         }
         Kind::Short => spec["ttlSecondsAfterFinished"] = rng.u64(0..2).into(),
-        // Long enough for some to run while they change hands, and room for all of them in the other Job.
+        // Long enough for some Pods to run while they are handed over, with room for all of them in the other Job.
         Kind::Orphaning => annotations["hollow.tally.dev/run-for"] = format!("{}ms", rng.u32(200..1500)).into(),
         Kind::Adopting => spec["parallelism"] = rng.u64(15..20).into(),
         _ => {}

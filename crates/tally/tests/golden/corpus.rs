@@ -1,4 +1,4 @@
-//! The recorded conversations of `tests/golden`, and which of them this server is held to.
+//! The recorded conversations of `tests/golden`, and which of them this server must reproduce.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ pub struct Case {
     pub name: String,
     pub rules: String,
     pub steps: Vec<Value>,
-    /// The controllers that must run, by the names `--controllers` takes. Where there are none, none may: the person
-    /// in the conversation writes what they would write.
+    /// The controllers that must run, by the names that `--controllers` accepts. If there are none, none may run: the
+    /// recording client writes what they would write.
     pub controllers: BTreeSet<&'static str>,
     pub not_yet: Option<String>,
 }
@@ -24,7 +24,7 @@ impl Case {
         format!("{}/{}", self.folder, self.name)
     }
 
-    /// How many seconds its steps sleep and may wait: a hint at how long it takes.
+    /// How many seconds its steps sleep and may wait: an estimate of how long it takes.
     pub fn patience(&self) -> u64 {
         let seconds = |step: &Value| step["sleep"].as_f64().or(step["wait"]["timeout"].as_f64()).unwrap_or_default();
         self.steps.iter().map(seconds).sum::<f64>() as u64
@@ -56,13 +56,13 @@ fn controller(need: &str) -> Option<&'static str> {
         "podgc" => Some("podgc"),
         "serviceaccount-controller" => Some("serviceaccount"),
         "ttl" => Some("ttl"),
-        // What a server must have, not a controller.
+        // Features of the server, not controllers.
         "eviction" | "limitranger" => None,
         _ => panic!("nobody has said what {need:?} is"),
     }
 }
 
-/// Why a case cannot be the same yet. Such cases are counted, and never as the same.
+/// Why a case cannot be the same yet. Such cases are counted, but never as the same.
 fn not_yet(name: &str, steps: &[Value]) -> Option<&'static str> {
     let applies = |step: &Value| {
         let headers = step["request"]["headers"].as_object();
@@ -83,7 +83,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
 }
 
-/// Every case, by folder and name. `there_are` are the controllers the binary has.
+/// Every case, sorted by folder and name. `there_are`: the controllers of the binary.
 pub fn cases(there_are: &BTreeSet<String>) -> Vec<Case> {
     let mut cases = Vec::new();
     for folder in FOLDERS {
@@ -98,7 +98,7 @@ pub fn cases(there_are: &BTreeSet<String>) -> Vec<Case> {
     cases
 }
 
-/// The differences that are meant, by `folder/name`, each with its reason.
+/// The intended differences, by `folder/name`, each with its reason.
 pub fn known_differences() -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(root().join("known-differences.txt")).expect("the list is in the repository");
     parse_known_differences(&text)

@@ -1,7 +1,7 @@
 //! Recorded conversations with a real Kubernetes, replayed against the real binary.
 //!
-//! `GOLDEN=substring` plays only the cases whose `folder/name` holds it. What the cases are and how they are compared is
-//! told in `tests/golden/README.md`.
+//! `GOLDEN=substring` replays only the cases whose `folder/name` contains it. `tests/golden/README.md` describes what
+//! the cases are and how they are compared.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,13 +21,13 @@ use corpus::{Case, FOLDERS};
 use run::Outcome;
 use support::server::Server;
 
-/// Conversations with the API alone at a time. Most of their length is waiting for a watch to end, so there may be many.
+/// Concurrent conversations with the API alone. They mostly wait for a watch to end, so there may be many.
 const AT_A_TIME: usize = 16;
-/// And with controllers: their length is waiting for back-offs of ten, twenty and forty seconds.
+/// Concurrent conversations with controllers: they mostly wait for back-offs of ten, twenty and forty seconds.
 const AT_A_TIME_WITH_CONTROLLERS: usize = 100;
-/// But they do not all begin at once: a back-off runs while a busy machine keeps the conversation waiting.
+/// These do not all begin at the same time: a back-off continues while a busy machine delays the conversation.
 const BEGIN_EVERY: Duration = Duration::from_millis(100);
-/// So few differences may be a busy machine's.
+/// Up to this many differences may be caused by a busy machine.
 const PLAYED_AGAIN: usize = 16;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,8 +48,8 @@ async fn every_recorded_conversation_is_answered_the_same() {
     let mut outcomes = replay_all(&alone, &cases, without, AT_A_TIME, Duration::ZERO).await;
     outcomes.extend(replay_all(&cluster, &cases, with.clone(), AT_A_TIME_WITH_CONTROLLERS, BEGIN_EVERY).await);
 
-    // What controllers do takes its real time, and so does this test: on a machine that is busy with others some waits
-    // are too short. Whatever differed is played once more, a few at a time, and named.
+    // Controllers need real time, and so does this test: on a machine that is busy with other work some waits are too
+    // short. Cases that differed are replayed once, a few at a time, and printed.
     let differs = |place: &usize| !outcomes[place].differences.is_empty() && !known.contains_key(&cases[*place].id());
     let again: Vec<_> = with.into_iter().filter(differs).collect();
     if again.len() <= PLAYED_AGAIN {
@@ -76,7 +76,7 @@ async fn every_recorded_conversation_is_answered_the_same() {
     assert!(wrong.is_empty(), "{} cases are not as recorded or not as known, see above", wrong.len());
 }
 
-/// Plays the cases of these places; the outcomes by place.
+/// Replays the cases at these places. Returns the outcomes by place.
 async fn replay_all(
     server: &Server,
     cases: &Arc<Vec<Case>>,
@@ -84,7 +84,7 @@ async fn replay_all(
     at_a_time: usize,
     begin_every: Duration,
 ) -> BTreeMap<usize, Outcome> {
-    // The longest first, lest one of them begin when all others are over.
+    // The longest first, so that none of them begins when all others have ended.
     places.sort_by_key(|place| std::cmp::Reverse(cases[*place].patience()));
     let queue = Arc::new(Mutex::new(places.into_iter()));
     let workers: Vec<_> = (0..at_a_time)
@@ -107,10 +107,10 @@ async fn replay_all(
     outcomes
 }
 
-/// What came of one folder.
+/// The result of one folder.
 struct Report {
     summary: String,
-    /// Differences nobody wrote down, and written-down ones that are none any more.
+    /// Differences that are not known, and known differences that no longer exist.
     wrong: Vec<String>,
 }
 

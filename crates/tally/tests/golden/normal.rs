@@ -1,5 +1,5 @@
-//! What a client cannot rely on, taken out of an answer: uids, times, revisions, the name of the namespace, random
-//! name suffixes. What is left is the same on every run.
+//! Removes from a response what a client cannot rely on: uids, times, revisions, the name of the namespace, random name
+//! suffixes. The rest is the same on every run.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,23 +9,23 @@ use super::path;
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Compared only where a step asks for it (`managedFields`), or never.
+/// Compared only if a step requests it (`managedFields`), or never.
 const MANAGED: [&str; 3] = ["metadata.managedFields", "items.metadata.managedFields", "object.metadata.managedFields"];
 const IGNORED: [&str; 4] =
     ["metadata.generateName", "items.metadata.generateName", "object.metadata.generateName", "metadata.selfLink"];
 
-/// Cells that grow with time, by the name of their column.
+/// Cells that change with time, by the name of their column.
 const AGES: [&str; 5] = ["Age", "Duration", "Last Seen", "First Seen", "Last Schedule"];
 
-/// One conversation's memory: a uid has the same number, and a generated name the same pattern, from its first step to
-/// its last.
+/// The state of one conversation: a uid keeps its number, and a generated name keeps its pattern, from the first step
+/// to the last.
 pub struct Normal {
     namespace: String,
     uids: HashMap<String, String>,
     names: BTreeMap<String, String>,
 }
 
-/// What a step says about the comparison of its answer.
+/// How a step says that its response is compared.
 #[derive(Default)]
 pub struct Shape {
     pub managed_fields: bool,
@@ -39,7 +39,7 @@ impl Normal {
         Normal { namespace: namespace.to_owned(), uids: HashMap::new(), names: BTreeMap::new() }
     }
 
-    /// The answer as it was recorded: code, body, and the warnings if there are any.
+    /// The response in the recorded form: code, body, and the warnings if there are any.
     pub fn answer(&mut self, code: u16, warnings: &[String], mut body: Value, shape: &Shape) -> Value {
         self.learn(&body);
         if shape.sort {
@@ -47,7 +47,7 @@ impl Normal {
         }
         let managed = MANAGED.iter().filter(|_| !shape.managed_fields);
         let ignored = managed.chain(&IGNORED).copied().chain(shape.ignore.iter().map(String::as_str));
-        // A list passes a path on to its elements, so that the events of a watch need nothing of their own.
+        // A list applies a path to its elements, so that the events of a watch need no paths of their own.
         ignored.for_each(|ignored| path::drop(&mut body, ignored));
         if !shape.only.is_empty() {
             let only = shape.only.iter().map(|only| (only.clone(), path::get(&body, only)));
@@ -87,8 +87,7 @@ impl Normal {
         }
     }
 
-    /// Lists come in the order of names that are partly random; completion index, name, phase and age give one that is
-    /// not.
+    /// Lists are ordered by names that are partly random; completion index, name, phase and age give a stable order.
     fn sort(&mut self, body: &mut Value) {
         if !body["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
             return;
@@ -128,7 +127,7 @@ impl Normal {
         match key {
             "resourceVersion" if given => (key.to_owned(), "<rv>".into()),
             "continue" if given => (key.to_owned(), "<continue>".into()),
-            // The descriptions of columns are prose; clients go by the rest.
+            // The descriptions of columns are prose; clients use the other fields.
             "columnDefinitions" if value.is_array() => (key.to_owned(), columns(value)),
             _ => (self.text(key), self.value(value)),
         }
@@ -136,7 +135,7 @@ impl Normal {
 
     fn text(&mut self, text: &str) -> String {
         let mut text = text.replace(&self.namespace, "<ns>");
-        // Backwards: a Pod's name begins with its Job's, and goes first.
+        // In reverse order: a Pod's name begins with its Job's name, and is replaced first.
         for (name, pattern) in self.names.iter().rev() {
             text = text.replace(name, pattern);
         }
@@ -183,7 +182,7 @@ fn ages(table: &Value, normal: &mut Map<String, Value>) {
     }
 }
 
-/// The uid a text begins with.
+/// The uid at the beginning of a text.
 fn uid_at(text: &str) -> Option<&str> {
     let uid = text.get(..36)?;
     let fits = uid.bytes().enumerate().all(|(place, byte)| match place {
@@ -193,7 +192,7 @@ fn uid_at(text: &str) -> Option<&str> {
     fits.then_some(uid)
 }
 
-/// The length of the RFC 3339 time a text begins with.
+/// The length of the RFC 3339 time at the beginning of a text.
 fn time_at(text: &str) -> Option<usize> {
     let fits = |text: &[u8], pattern: &[u8]| {
         text.len() >= pattern.len()

@@ -1,8 +1,8 @@
-//! Paths into an answer: `a.b.c`, `a[0].b`, `items.#`, `conditions[type=Complete].status`.
+//! Paths into a response: `a.b.c`, `a[0].b`, `items.#`, `conditions[type=Complete].status`.
 
 use serde_json::Value;
 
-/// What a path leads to; `null` where it leads nowhere, as if the field were absent.
+/// The value at a path; `null` if there is none, as if the field were absent.
 pub fn get(value: &Value, path: &str) -> Value {
     let mut here = value.clone();
     for step in steps(path) {
@@ -23,7 +23,7 @@ pub fn get(value: &Value, path: &str) -> Value {
     here
 }
 
-/// Removes what a path leads to, through every element of the lists on its way; `*` stands for every field.
+/// Removes the value at a path, in every element of the lists on its way; `*` stands for every field.
 pub fn drop(value: &mut Value, path: &str) {
     let (first, rest) = match path.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),
@@ -48,7 +48,7 @@ fn drop_field(fields: &mut serde_json::Map<String, Value>, name: &str) {
     fields.remove(name);
 }
 
-/// Whether `[path, operator, value?]` holds for an answer.
+/// Whether `[path, operator, value?]` holds for a response.
 pub fn holds(answer: &Value, condition: &Value) -> Result<bool, String> {
     let path = condition[0].as_str().ok_or_else(|| format!("a condition without a path: {condition}"))?;
     let (found, wanted) = (get(answer, path), &condition[2]);

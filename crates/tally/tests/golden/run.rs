@@ -1,4 +1,4 @@
-//! One conversation: its steps sent to the server in turn, each answer held against the recorded one.
+//! One conversation: its steps are sent to the server in turn, and each response is compared with the recorded one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -12,14 +12,13 @@ use super::path;
 use super::same::{Allowed, Same};
 use super::support::client::{Answer, Api, Call, Connection};
 
-/// Between two looks at something that is waited for: soon at first, then less often, as most of a back-off is over
-/// unseen.
+/// Pauses between two polls: short at first, then longer, because most of a back-off passes without a change.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(400);
-/// A diff longer than this says no more than its beginning.
+/// A longer diff is truncated: its beginning says as much.
 const DIFF_LINES: usize = 60;
 
-/// What came of a case.
+/// The result of a case.
 pub struct Outcome {
     /// One text for every step that differed; none if the conversation is the recorded one.
     pub differences: Vec<String>,
@@ -33,7 +32,7 @@ impl Outcome {
     }
 }
 
-/// Plays a case in a namespace of its own.
+/// Replays a case in a namespace of its own.
 pub async fn replay(api: &Api, case: &Case) -> Outcome {
     let suffix: String = std::iter::repeat_with(fastrand::lowercase).take(12).collect();
     let namespace = format!("g-{suffix}");
@@ -56,7 +55,7 @@ pub async fn replay(api: &Api, case: &Case) -> Outcome {
                 Some(allowed) => outcome.allowed.extend(allowed),
                 None => outcome.differences.push(format!("step {place}:\n{}", diff(&step["expect"], &answer))),
             },
-            // What follows stands on this step.
+            // The following steps depend on this one.
             Err(error) => {
                 outcome.differences.push(format!("step {place}: {error}"));
                 break;
@@ -82,7 +81,7 @@ impl Run {
         if answer.code == 201 { Ok(()) } else { Err(format!("{} {}", answer.code, answer.text)) }
     }
 
-    /// Where there is no namespace controller it stays, terminating; the server and its data go soon enough.
+    /// Without a namespace controller the namespace stays, terminating; the server and its data are removed soon after.
     async fn end(&mut self) {
         let path = format!("/api/v1/namespaces/{}", self.namespace);
         let _ = self.call(&Call::new("DELETE", path)).await;
@@ -92,10 +91,10 @@ impl Run {
         self.connection.call(call).await.map_err(|error| format!("{} {}: {error:#}", call.method, call.path))
     }
 
-    /// The answer in the form it was recorded in, or `None` for a step that records nothing.
+    /// The response in the form in which it was recorded, or `None` for a step that records nothing.
     async fn step(&mut self, step: &Value) -> Result<Option<Value>, String> {
         let mut step = step.clone();
-        // The recorded answer is no part of the step, and may hold what looks like a reference.
+        // The recorded response is not part of the step, and may contain text that looks like a reference.
         step.as_object_mut().ok_or("a step is an object")?.remove("expect");
         let step = self.substitute(&step)?;
         if let Some(seconds) = step["sleep"].as_f64() {
@@ -129,7 +128,7 @@ impl Run {
         Ok(Some(self.normal.answer(answer.code, &answer.warnings, body, &shape)))
     }
 
-    /// Asks until everything holds, or the object is gone.
+    /// Polls until all conditions hold, or the object is gone.
     async fn wait(&mut self, wait: &Value) -> Result<Answer, String> {
         let call = Call { query: query(&wait["query"]), ..Call::get(text(wait, "path")?) };
         let until = Instant::now() + Duration::from_secs_f64(wait["timeout"].as_f64().unwrap_or(20.0));
@@ -156,7 +155,7 @@ impl Run {
         }
     }
 
-    /// Plays the node: waits for Pods, then writes their status, patches or deletes them.
+    /// Acts as the node: waits for Pods, then writes their status, patches or deletes them.
     async fn pods(&mut self, wanted: &Value) -> Result<(), String> {
         let all = format!("/api/v1/namespaces/{}/pods", self.namespace);
         let selector = vec![("labelSelector".to_owned(), text(wanted, "selector")?)];
@@ -196,7 +195,7 @@ impl Run {
         Ok(())
     }
 
-    /// `${name.path}` in every string; a string that is nothing else becomes the value itself.
+    /// Replaces `${name.path}` in every string; a string that is nothing else becomes the value itself.
     fn substitute(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::Object(fields) => {
@@ -242,7 +241,7 @@ impl Run {
     }
 }
 
-/// The names of the Pods a `pods` step is about, by index, age and name.
+/// The names of the Pods that a `pods` step selects, sorted by index, age and name.
 fn matching_pods(list: &Value, wanted: &Value) -> Vec<String> {
     let index = |pod: &Value| -> i64 {
         let index = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"].as_str();
@@ -295,7 +294,7 @@ fn as_sent(body: &Value) -> String {
     }
 }
 
-/// Names and values; a list of values gives its name once for each.
+/// Names and values; a list of values gives one pair for each.
 fn query(fields: &Value) -> Vec<(String, String)> {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let pairs = fields.as_object().into_iter().flatten().flat_map(|(name, value)| match value {
@@ -309,7 +308,7 @@ fn text(value: &Value, key: &str) -> Result<String, String> {
     value[key].as_str().map(str::to_owned).ok_or_else(|| format!("a step without {key}"))
 }
 
-/// Recorded against answered, line by line.
+/// A diff of the recorded and the actual response, line by line.
 fn diff(recorded: &Value, answered: &Value) -> String {
     let pretty = |value: &Value| serde_json::to_string_pretty(&sorted(value)).unwrap_or_default() + "\n";
     let (recorded, answered) = (pretty(recorded), pretty(answered));
@@ -324,7 +323,7 @@ fn diff(recorded: &Value, answered: &Value) -> String {
     lines.join("\n")
 }
 
-/// Fields by name, whichever map serde_json was built with.
+/// Sorts fields by name, whichever map serde_json was built with.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

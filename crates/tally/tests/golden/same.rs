@@ -1,14 +1,14 @@
-//! Whether an answer is the recorded one.
+//! Whether a response is the recorded one.
 //!
-//! Equal means equal, to the last letter, up to a one-to-one renaming of uids that holds through the whole conversation.
-//! Three differences are allowed because the recorded server is at fault in them. Each is as narrow as it can be
-//! written: it turns the recorded answer into the better one, or the answer into what was recorded, and the two are
-//! then held to be equal like any others.
+//! Equal means equal in every character, up to a one-to-one renaming of uids that holds for the whole conversation.
+//! Three differences are allowed because they are defects of the recorded server. Each is defined as narrowly as
+//! possible: it converts the recorded response into the better one, or the response into the recorded form, and the two
+//! must then be equal like any others.
 //!
 //! 1. [`Allowed::WireValue`]: an offending value printed as an internal structure (`{"SucceededCount":1}`) may be
 //!    printed as it is on the wire (`{"succeededCount":1}`), if it is the same value.
 //! 2. [`Allowed::CauseOnce`]: a cause listed several times may be listed once.
-//! 3. [`Allowed::ClearRefusal`]: where the recorded server fails with 500, a refusal in the 400s that says why.
+//! 3. [`Allowed::ClearRefusal`]: where the recorded server fails with 500, a status error in the 400s that says why.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,7 +21,7 @@ pub enum Allowed {
     ClearRefusal,
 }
 
-/// The uids of one conversation, recorded to answered and back.
+/// The renaming of uids in one conversation, in both directions.
 #[derive(Clone, Default)]
 pub struct Same {
     to: HashMap<String, String>,
@@ -29,7 +29,7 @@ pub struct Same {
 }
 
 impl Same {
-    /// Which differences had to be allowed for the answer to be the recorded one, or `None` if it is another.
+    /// The differences that had to be allowed for the response to be the recorded one, or `None` if it is another one.
     pub fn compare(&mut self, recorded: &Value, answered: &Value) -> Option<BTreeSet<Allowed>> {
         if self.equal(recorded, answered) {
             return Some(BTreeSet::new());
@@ -48,7 +48,7 @@ impl Same {
         (!allowed.is_empty() && self.equal(&recorded, &answered)).then_some(allowed)
     }
 
-    /// A comparison that fails leaves no renaming behind.
+    /// A failed comparison does not change the renaming.
     fn equal(&mut self, recorded: &Value, answered: &Value) -> bool {
         let mut trial = self.clone();
         let equal = trial.values(recorded, answered);
@@ -61,7 +61,7 @@ impl Same {
     fn values(&mut self, recorded: &Value, answered: &Value) -> bool {
         match (recorded, answered) {
             (Value::Object(recorded), Value::Object(answered)) => {
-                // Keys may hold uids too; they are paired by what is left of them.
+                // Keys may contain uids, too; they are paired by the rest of their text.
                 let keyed = |fields: &serde_json::Map<String, Value>| -> BTreeMap<String, String> {
                     fields.keys().map(|key| (split(key).0, key.clone())).collect()
                 };
@@ -113,8 +113,8 @@ fn split(text: &str) -> (String, Vec<String>) {
     (left, uids)
 }
 
-/// The recorded server failed with 500; the answer is a Status that says what is wrong with the request. Only the fields
-/// that the step compares can be asked for.
+/// The recorded server failed with 500; the response is a Status that says what is wrong with the request. Only the
+/// fields that the step compares can be checked.
 fn is_clear_refusal(recorded: &Value, answered: &Value) -> bool {
     let (failed, body) = (&recorded["body"], &answered["body"]);
     let compared = |key: &str| failed.get(key).is_some() || failed["kind"] == "Status";
@@ -130,7 +130,7 @@ fn is_clear_refusal(recorded: &Value, answered: &Value) -> bool {
         && (compared("message") || compared("code"))
 }
 
-/// Leaves each recorded cause once, if it is so that the answer has as many.
+/// Removes repeated causes from the recorded response, if the response then has as many.
 fn list_causes_once(recorded: &mut Value, answered: &Value) -> bool {
     let answered = answered.pointer("/body/details/causes").and_then(Value::as_array).map_or(0, Vec::len);
     let Some(causes) = recorded.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else {
@@ -149,7 +149,7 @@ fn list_causes_once(recorded: &mut Value, answered: &Value) -> bool {
     fits
 }
 
-/// Puts the recorded form of an offending value where the answer prints the same value in its wire form.
+/// Replaces a value that the response prints in its wire form by the recorded form of the same value.
 fn print_as_recorded(recorded: &Value, answered: &mut Value) -> bool {
     let causes = recorded.pointer("/body/details/causes").and_then(Value::as_array).map_or(0, Vec::len);
     let in_causes = (0..causes).map(|place| format!("/body/details/causes/{place}/message"));
@@ -166,7 +166,7 @@ fn print_as_recorded(recorded: &Value, answered: &mut Value) -> bool {
     changed
 }
 
-/// `answered` with the internal structures of `recorded` in the places of its own values, if they pair up.
+/// `answered` with the internal structures of `recorded` in the places of its own values, if they correspond.
 fn with_internal_values(recorded: &str, answered: &str) -> Option<String> {
     let (theirs, ours) = (printed_values(recorded), printed_values(answered));
     if theirs.len() != ours.len() {
@@ -184,7 +184,7 @@ fn with_internal_values(recorded: &str, answered: &str) -> Option<String> {
     changed.then_some(text)
 }
 
-/// The objects and lists printed as offending values: as text, as value, and where.
+/// The objects and lists that are printed as offending values: text, value and offset.
 fn printed_values(message: &str) -> Vec<(&str, Value, usize)> {
     const BEFORE: &str = "Invalid value: ";
     let (mut values, mut from) = (Vec::new(), 0);
@@ -212,8 +212,8 @@ fn is_internal(value: &Value) -> bool {
     }
 }
 
-/// What a value says, however its fields are spelled: every scalar that is not the zero of its type, by its path. An
-/// internal structure prints every zero and has the fields of `metadata` beside those of the object.
+/// The content of a value, independent of how its fields are spelled: every scalar that is not the zero of its type, by
+/// its path. An internal structure prints every zero and has the fields of `metadata` beside those of the object.
 fn leaves(value: &Value) -> BTreeMap<String, Value> {
     fn walk(value: &Value, path: &str, leaves: &mut BTreeMap<String, Value>) {
         match value {

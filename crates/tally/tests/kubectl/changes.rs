@@ -1,4 +1,4 @@
-//! patch, label, annotate, edit, replace, apply: what is there becomes something else.
+//! patch, label, annotate, edit, replace, apply: changes of existing objects.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ async fn patches_of_all_three_types_do_what_they_do() {
             "job.batch/pi patched\n"
         );
         assert_eq!(kubectl.ok("get job pi -o jsonpath={.spec.parallelism}"), "5");
-        // Strategic: a list that is merged keeps what the patch does not name, behind what it does.
+        // Strategic: a merged list keeps the items that the patch does not name, after those that it names.
         let owner = r#"{"metadata":{"finalizers":["x.io/a"],"labels":{"b":"2"}}}"#;
         assert_eq!(patch("--type=strategic", owner), "job.batch/pi patched\n");
         patch("--type=strategic", r#"{"metadata":{"finalizers":["x.io/b"]}}"#);
@@ -114,7 +114,7 @@ async fn an_editor_changes_what_is_there() {
         let said = kubectl.edit("edit --validate=false job pi", "true");
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!((said.out + &said.err).contains("no changes made"), "an untouched file changes nothing");
-        // The editor comes up again with the reason; unchanged the second time, the edit is given up.
+        // The editor opens again with the reason; if the file is unchanged the second time, kubectl gives up the edit.
         let said =
             kubectl.edit("edit --validate=false job pi", "sed -i 's/^  completions: 3/  completions: 4/' \"$1\"");
         assert_eq!(said.code, Some(1), "{said:?}");
@@ -133,7 +133,7 @@ async fn replace_writes_the_whole_object() {
         let changed = file_of(&current.replace("parallelism: 2", "parallelism: 6"));
         assert_eq!(kubectl.ok(&format!("replace --validate=false -f {changed}")), "job.batch/pi replaced\n");
         assert_eq!(kubectl.ok("get job pi -o jsonpath={.spec.parallelism}"), "6");
-        // What was read before the change may not overwrite it.
+        // A version that was read before the change must not overwrite it.
         let stale = file_of(&current.replace("parallelism: 2", "parallelism: 7"));
         let conflict = kubectl.fails(&format!("replace --validate=false -f {stale}"));
         assert!(conflict.contains("(Conflict)") && conflict.contains("the object has been modified"), "{conflict}");
@@ -167,7 +167,7 @@ async fn apply_on_the_client_creates_configures_and_leaves_alone() {
 async fn a_dry_run_on_the_server_changes_nothing() {
     with_each_kubectl(async |kubectl| {
         let file = kubectl.file("job.yaml", JOB_YAML);
-        // Older ones ask an OpenAPI document whether the server can do it.
+        // Older versions of kubectl look for support in an OpenAPI document.
         if kubectl.minor < 27 {
             return;
         }

@@ -1,4 +1,4 @@
-//! What kubectl asks about the cluster itself: versions, resources, rights, configuration.
+//! What kubectl requests about the cluster itself: versions, resources, rights, configuration.
 
 use super::tool::with_each_kubectl;
 
@@ -62,7 +62,7 @@ async fn whoever_holds_the_kubeconfig_may_do_everything() {
 #[tokio::test]
 async fn explain_says_that_it_cannot() {
     with_each_kubectl(async |kubectl| {
-        // Until the server has an OpenAPI document; it must not look as if Jobs had no fields.
+        // Until the server has an OpenAPI document, kubectl must fail: it must not look as if Jobs had no fields.
         let said = kubectl.say("explain job.spec");
         assert_ne!(said.code, Some(0), "the server explains: turn this into a test of what it says: {}", said.out);
     })

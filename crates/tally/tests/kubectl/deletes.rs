@@ -1,4 +1,4 @@
-//! delete: every cascade, grace, force, selectors, and what stays.
+//! delete: every cascade, grace, force, selectors, and what remains.
 
 use super::tool::{Kubectl, with_each_kubectl};
 
@@ -17,7 +17,7 @@ async fn every_cascade_leaves_the_job_as_it_says() {
             deleted(&kubectl, "job.batch", "background", "default")
         );
         kubectl.fails("get job background");
-        // Without a garbage collector the finalizers stay, and show what was asked for.
+        // Without a garbage collector the finalizers stay, and show what was requested.
         for (name, finalizer) in [("foreground", "foregroundDeletion"), ("orphan", "orphan")] {
             let out = kubectl.ok(&format!("delete job {name} --cascade={name} --wait=false"));
             assert_eq!(out, deleted(&kubectl, "job.batch", name, "default"));
@@ -88,7 +88,7 @@ async fn many_are_deleted_by_name_label_file_and_all() {
         assert_eq!(kubectl.ok("get jobs -o name"), "");
         assert_eq!(kubectl.fails("delete job a"), "Error from server (NotFound): jobs.batch \"a\" not found\n");
         assert_eq!(kubectl.ok("delete job a --ignore-not-found"), "");
-        // Older ones ask an OpenAPI document whether the server can do it.
+        // Older versions of kubectl look for support in an OpenAPI document.
         if kubectl.minor < 27 {
             return;
         }

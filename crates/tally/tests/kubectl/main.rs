@@ -1,9 +1,10 @@
-//! Tally in the hands of somebody who only knows kubectl: the real binary, and every kubectl there is.
+//! Tally used through kubectl only: the real binary, and every installed kubectl.
 //!
-//! The server runs without node and controllers, so nothing moves by itself: where a test needs a Job to finish or an
-//! event to happen, it writes the status or the event a controller would have written.
+//! The server runs without node and controllers, so nothing changes by itself: where a test needs a Job to finish or an
+//! Event to happen, it writes the status or the Event that a controller would have written.
 //!
-//! `--validate=false` stands where kubectl would first download an OpenAPI document, which the server does not have yet.
+//! `--validate=false` is given where kubectl would first download an OpenAPI document, which the server does not have
+//! yet.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,7 +18,7 @@ mod waits;
 
 use support::kubectl as tool;
 
-/// A Job as people write it.
+/// A Job as users write it.
 const JOB_YAML: &str = "apiVersion: batch/v1
 kind: Job
 metadata:

@@ -1,4 +1,4 @@
-//! create and get: what goes in, and every form it comes out in.
+//! create and get: all forms of input and output.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ async fn objects_are_created_from_yaml_json_standard_input_and_flags() {
         assert_eq!(kubectl.ok("create secret generic s --from-literal=k=v"), "secret/s created\n");
         assert_eq!(kubectl.ok("get secret s -o jsonpath={.data.k}{.type}"), "dg==Opaque");
         assert_eq!(kubectl.ok("create serviceaccount robot"), "serviceaccount/robot created\n");
-        // Before 1.21 kubectl asks for batch/v1beta1.
+        // Before 1.21 kubectl requests batch/v1beta1.
         if kubectl.minor >= 21 {
             assert_eq!(kubectl.ok("create cronjob tick --image=busybox --schedule=@hourly"), "cronjob.batch/tick created\n");
             assert_eq!(kubectl.ok("create job tock --from=cronjob/tick"), "job.batch/tock created\n");
@@ -132,7 +132,7 @@ async fn get_shows_jobs_as_table_yaml_json_names_and_paths() {
     .await;
 }
 
-/// What upstream left out of managedBy: `-o wide` shows who serves a Job, where that is not the usual controller.
+/// What upstream does not show of managedBy: `-o wide` names the controller of a Job, if it is not the usual one.
 #[tokio::test]
 async fn get_says_which_jobs_are_served_by_another_controller() {
     with_each_kubectl(async |kubectl| {
@@ -155,7 +155,7 @@ async fn get_says_which_jobs_are_served_by_another_controller() {
         let managers: Vec<_> = wide[1..].iter().map(|row| (row[0].as_str(), row.last().unwrap().as_str())).collect();
         assert_eq!(managers, [("pi", "<none>"), ("theirs", "example.com/x")]);
 
-        // A watch that goes on says so when it happens, and keeps the column.
+        // An open watch shows the column when the first such Job appears, and keeps it.
         let heading = wide[0].join(" ");
         let is_of = |line: &str, name: &str, manager: &str| line.starts_with(name) && line.ends_with(manager);
         let (line, row) = (following.line(), following.line());
@@ -164,7 +164,7 @@ async fn get_says_which_jobs_are_served_by_another_controller() {
         let row = following.line();
         assert!(is_of(&row, "pi ", " <none>"), "{row}");
 
-        // A new one has it from the beginning, whichever Job changes first.
+        // A new watch has the column from the beginning, whichever Job changes first.
         let mut following = kubectl.follow("get jobs -o wide -w");
         let lines = [following.line(), following.line(), following.line()];
         assert!(lines[0] == heading && is_of(&lines[2], "theirs ", " example.com/x"), "{lines:?}");
@@ -239,8 +239,8 @@ async fn selectors_choose_by_label_field_and_namespace() {
 async fn get_with_a_watch_shows_what_happens() {
     with_each_kubectl(async |kubectl| {
         kubectl.ok("create job a --image=i");
-        // What a watch has printed first it had listed; from there it misses nothing. The timeout only ends a test that
-        // would hang.
+        // The first lines of a watch are from its list; from there it misses nothing. The timeout only ends a test that
+        // would otherwise hang.
         let mut names = kubectl.follow("get jobs -w -o name --request-timeout=60s");
         assert_eq!(names.line(), "job.batch/a");
         let mut table = kubectl.follow("get jobs -w --no-headers --request-timeout=60s");

@@ -1,4 +1,4 @@
-//! wait, describe and events: what happened, told to a person.
+//! wait, describe and events: what kubectl reports about what happened.
 
 use serde_json::json;
 
@@ -43,7 +43,7 @@ async fn wait_sees_a_job_complete_and_go() {
         assert_eq!(kubectl.table("get jobs")[1][..4], ["pi", "Complete", "3/3", "90s"]);
         let mut gone = kubectl.follow("wait --for=delete job/pi --timeout=60s");
         kubectl.ok("delete job pi");
-        // It may have looked only after the Job was gone; then kubectl is silent, and content.
+        // kubectl may have looked only after the Job was deleted; then it prints nothing and succeeds.
         assert!(["job.batch/pi condition met", ""].contains(&gone.line().as_str()));
         let done = kubectl.say("wait --for=delete job/pi --timeout=60s");
         assert!(done.code == Some(0) || done.err == "error: no matching resources found\n", "{done:?}");
@@ -69,7 +69,7 @@ async fn describe_tells_the_story_of_a_job() {
             "Pods Statuses: 0 Active (0 Ready) / 3 Succeeded / 0 Failed",
             "Image: perl:5.34",
         ] {
-            // 1.20 shows what is running, later ones what is active, and ready.
+            // kubectl 1.20 shows running Pods, later versions show active and ready ones.
             let old = line.replace("0 Active (0 Ready)", "0 Running");
             assert!(lines.iter().any(|there| there == line || *there == old), "{line}\n{said}");
         }

@@ -1,8 +1,8 @@
-//! `kill -9` at any moment: nothing is counted twice, nothing that had ended runs again, and nothing runs on.
+//! `kill -9` at any moment: no Pod is counted twice, nothing that had ended runs again, and no process stays behind.
 //!
-//! Every process writes its index and its number when it begins and, as the last thing it does, when it ends. So what is
-//! true can be read from two files and from the kernel. And every one leaves another behind that would never end by
-//! itself: somebody has to end it.
+//! Every process writes its index and its process ID when it begins and, as its last action, when it ends. So the truth
+//! can be read from two files and from the kernel. In addition, every process leaves another one behind that would
+//! never end by itself: Tally has to end it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const INDEXES: usize = 24;
 const SCRIPT: &str = "setsid sleep 100000 >/dev/null 2>&1 & echo $JOB_COMPLETION_INDEX $$ >> $HERE/began; sleep 0.$((1 + $JOB_COMPLETION_INDEX % 3)); \
                       echo $JOB_COMPLETION_INDEX $$ >> $HERE/ended";
 
-/// How often to kill; more by hand.
+/// Number of kills; TALLY_NODE_KILLS sets it.
 fn kills() -> usize {
     std::env::var("TALLY_NODE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(6)
 }
@@ -29,14 +29,14 @@ fn indexes_for(kills: usize) -> usize {
     INDEXES + 6 * kills
 }
 
-/// How something is killed. The rounds take turns, so that each way comes up in few of them.
+/// How Tally is killed. The rounds take turns, so that a few rounds contain every way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// While Pods run.
     AtWork,
-    /// Right after it was started, while it looks at what the one before has left.
+    /// Right after it was started, while it recovers what the previous process left.
     AtStart,
-    /// Its helper too, which would end everything else: the next start has to.
+    /// Together with its helper, which would end everything else: the next start has to do this.
     WithHelper,
 }
 
@@ -46,21 +46,22 @@ impl Way {
     }
 }
 
-/// Of all that is alive. The command lines change: a shell becomes what it runs.
+/// The process IDs of all that is alive. The command lines change: a shell becomes what it runs.
 fn numbers(here: &Path) -> Vec<String> {
     alive(here).iter().map(|process| process.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// What is known of a Job from its processes.
+/// What is known about a Job from its processes.
 struct Truth {
     here: PathBuf,
-    /// Indexes that had ended when something was killed, and how often each had begun until then.
+    /// Indexes that had ended before a kill, and how often each had begun until then.
     settled: BTreeMap<String, usize>,
-    /// What nobody was left to end. A number is taken for the process it was: it comes back after thousands of others.
+    /// Processes that no helper was left to end. A process ID identifies each: it is reused only after thousands of
+    /// others.
     strays: Vec<String>,
-    /// So many ends were written when nobody may have been there to see them.
+    /// Number of lines in `ended` that may have been written while no helper was there to observe the end.
     unseen: usize,
-    /// So often something that ran was ended by nobody but the helper.
+    /// Number of kills after which only the helper ended running processes.
     ended_in_time: usize,
     dice: u64,
 }
@@ -90,7 +91,7 @@ impl Truth {
         lines(&self.here.join("ended")).len() >= indexes
     }
 
-    /// A while that nobody can foretell.
+    /// Sleeps for a random time.
     fn pause(&mut self, most_millis: u64) {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
@@ -98,7 +99,7 @@ impl Truth {
         std::thread::sleep(Duration::from_millis(self.dice % most_millis));
     }
 
-    /// Waits until something new runs, or all is done, and a moment longer. What was left behind is ended by then.
+    /// Waits until a new process begins or all is done, and a random time longer. Strays must be ended by then.
     fn await_moment(&mut self, indexes: usize) {
         let before = self.began().len();
         eventually("something begins", || self.began().len() > before || self.all_ended(indexes));
@@ -117,7 +118,7 @@ impl Truth {
         }
     }
 
-    /// Waits for the right moment, kills and sees to it that nothing runs on. `kill` ends Tally on the spot.
+    /// Waits for the right moment, kills, and checks that no process stays behind. `kill` ends Tally immediately.
     fn kill(&mut self, way: Way, indexes: usize, kill: impl FnOnce()) {
         match way {
             Way::AtStart => self.pause(120),
@@ -137,14 +138,14 @@ impl Truth {
         }
         let ran = alive(&self.here).len();
         kill();
-        // One that was killed at its start may not have come to those that were there before it.
+        // A process that was killed at its start may not have ended the strays of the one before yet.
         if self.strays.is_empty() {
             eventually("nothing runs on", || alive(&self.here).is_empty());
             self.ended_in_time += usize::from(ran > 0);
         }
     }
 
-    /// To be called before a kill that the helper survives: these indexes must not run again.
+    /// To be called before a kill that the helper survives: indexes that have ended by now must not run again.
     fn settle(&mut self) {
         for line in lines(&self.here.join("ended")).into_iter().skip(self.unseen) {
             let (index, process) = line.split_once(' ').unwrap();
@@ -157,7 +158,7 @@ impl Truth {
         }
     }
 
-    /// At the end, whatever happened in between.
+    /// The checks at the end, whatever was killed in between.
     fn check(&self, indexes: usize, kills: usize) {
         let begun = self.begun();
         for (index, before) in &self.settled {
@@ -213,7 +214,7 @@ fn a_run_killed_at_any_moment_goes_on() {
     killed_runs(here, indexes, &["-f".to_owned(), file.display().to_string()]);
 }
 
-/// Many more Pods are lost than the Job has tries: none of them is a failure of its own.
+/// Many more Pods are lost than `backoffLimit` allows failures: none of them is a failure of its own.
 #[test]
 fn kills_spend_no_tries() {
     let directory = server::directory();
@@ -225,12 +226,13 @@ fn kills_spend_no_tries() {
     assert_eq!(summary["failed"], 0, "{summary}");
 }
 
-/// Nobody's failure at first: it could have been anybody who killed it. But not for ever.
+/// A lost Pod is not a failure at first, because another process may have killed Tally. The third loss is a failure.
 #[tokio::test]
 async fn a_pod_that_kills_the_cluster_has_failed_after_three_times() {
     let mut kubectl = with_node().await;
     let here = kubectl.directory.path().to_owned();
-    // The helper is its parent, and Tally is the parent of that. What has just started gets a moment to say that it has.
+    // The helper is the parent of the process, and Tally is the parent of the helper. The sleep leaves time to report
+    // that the process has started.
     let script = "echo $$ >> $HERE/began; sleep 1; read -r helper name state tally rest < /proc/$PPID/stat; \
                   kill -s KILL $tally; sleep 100000";
     let killer = job("killer", &here, "backoffLimit: 0", "restartPolicy: Never", script);
@@ -260,7 +262,7 @@ async fn a_pod_that_kills_the_cluster_has_failed_after_three_times() {
     });
 }
 
-/// Killed if the test forgets it.
+/// Killed when dropped.
 struct Run(Child);
 
 impl Drop for Run {
@@ -270,7 +272,7 @@ impl Drop for Run {
     }
 }
 
-/// The summary of the run that was left alone.
+/// Kills several runs. Returns the summary of the last one, which is not killed.
 fn killed_runs(here: &Path, indexes: usize, arguments: &[String]) -> Value {
     let mut truth = Truth::new(here);
     let kills = kills();

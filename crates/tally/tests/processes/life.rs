@@ -1,4 +1,4 @@
-//! How the processes of a cluster begin and end with it.
+//! How the processes of a cluster start and end with it.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ async fn the_node_is_seen_with_what_it_asks_for() {
 async fn processes_end_with_the_cluster_and_jobs_go_on_with_the_next() {
     let mut kubectl = with_node().await;
     let here = kubectl.directory.path().to_owned();
-    // The first run would never end by itself; it has something to tidy up.
+    // The first run never ends by itself; it cleans up on SIGTERM.
     let script = "[ -e $HERE/again ] && exit 0; trap 'echo bye >> $HERE/said; exit 1' TERM; \
                   echo up >> $HERE/said; while :; do sleep 0.05; done";
     let said = || lines(&here.join("said"));
@@ -51,7 +51,7 @@ async fn processes_end_with_the_cluster_and_jobs_go_on_with_the_next() {
     }
 }
 
-/// Whoever stops the cluster does not use up the tries of its Jobs.
+/// Stopping the cluster does not count against the backoffLimit of its Jobs.
 #[tokio::test]
 async fn a_job_outlives_many_stops() {
     let mut kubectl = with_node().await;

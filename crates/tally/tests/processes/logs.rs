@@ -1,4 +1,4 @@
-//! `kubectl logs`, with everything it can be asked for.
+//! `kubectl logs` with all its options.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What the node has to say that no Pod can tell is heard, and each thing once.
+//! Notices of the node that do not belong to a Pod are printed, each once.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::tool::{eventually, job, lines};
 
 const NOTE: &str = "tally: the node's helper process ended unexpectedly; another one is started\n";
 
-/// The first run waits for ever; the next one finds that it need not.
+/// A run waits forever, unless the file `go` exists.
 const SCRIPT: &str = "[ -e $HERE/go ] && exit 0; echo up >> $HERE/said; sleep 100000";
 
-/// Twice.
+/// Kills the helper twice.
 fn kill_helpers(here: &Path) {
     for round in 1..=2 {
         eventually("it runs", || lines(&here.join("said")).len() == round);

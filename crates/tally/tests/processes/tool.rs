@@ -1,10 +1,10 @@
-//! Jobs whose processes can be told from all others.
+//! Jobs whose processes can be distinguished from all others.
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Ends a test that would hang; nothing is asserted by it.
+/// Ends a test that would otherwise hang; it asserts nothing.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -15,8 +15,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A Job of one container that runs a shell script. `HERE` is the directory of the test, there and in the environment of
-/// every process it starts.
+/// A Job of one container that runs a shell script. `HERE` is the directory of the test, in the script and in the
+/// environment of every process it starts.
 pub fn job(name: &str, here: &Path, spec: &str, pod: &str, script: &str) -> String {
     let here = here.to_str().expect("a plain path");
     format!(
@@ -37,7 +37,7 @@ spec:
     )
 }
 
-/// The processes of such Jobs that are alive, by number and command line.
+/// The processes of such Jobs that are alive, by process ID and command line.
 pub fn alive(here: &Path) -> Vec<String> {
     let mark = format!("\0HERE={}\0", here.display());
     let of = |process: &Path, file: &str| {
@@ -45,7 +45,7 @@ pub fn alive(here: &Path) -> Vec<String> {
     };
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let process = entry.ok()?.path();
-        // One that has ended and waits to be reaped has neither.
+        // A process that has ended and waits to be reaped has neither.
         let environment = of(&process, "environ").ok()?;
         let number = process.file_name()?.to_string_lossy().into_owned();
         let command = || of(&process, "cmdline").unwrap_or_default().replace('\0', " ");
@@ -54,7 +54,7 @@ pub fn alive(here: &Path) -> Vec<String> {
     processes.collect()
 }
 
-/// The lines of a file that may not be there yet. One without its end does not count.
+/// The complete lines of a file that may not exist yet.
 pub fn lines(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -1,4 +1,4 @@
-//! The machine is in the way: a full disk, a volume that cannot be had; and what is mounted goes again.
+//! Environment errors: a full disk, a volume that cannot be mounted; and mounts are removed again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +11,8 @@ use crate::tool::{alive, eventually, job, lines};
 const INDEXES: usize = 300;
 const AT_ONCE: usize = 4;
 
-/// A small disk at a directory, while it lasts. None, and a word about it, where nobody may mount one.
+/// A small file system, mounted at a directory until it is dropped. `None`, with a message, if the user may not mount
+/// one.
 struct Disk<'a>(&'a Path);
 
 impl<'a> Disk<'a> {
@@ -56,14 +57,16 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
         let mut command = tally();
         let flags = ["--name", "sum", "-n", &INDEXES.to_string(), "-p", &AT_ONCE.to_string(), "--indexed"];
         command.arg("--data-dir").arg(&data).args(flags).arg("--env").arg(format!("HERE={}", here.display()));
-        // What it has done is kept elsewhere; what it says fills the disk.
+        // The record of its work is on another file system; its output fills the small one.
         let script = "echo $JOB_COMPLETION_INDEX >> $HERE/done; head -c 5000 /dev/zero | tr '\\0' x";
         command.args(["--", "sh", "-c", script]).output().unwrap()
     };
     let full = run();
     let told = said(&full);
     assert_eq!(full.status.code(), Some(3), "{told}");
-    for part in ["No space left on device", data.to_str().unwrap(), "when there is room, the same command goes on"] {
+    for part in
+        ["No space left on device", data.to_str().unwrap(), "free some space, then run the same command to resume"]
+    {
         assert!(told.contains(part), "{part:?} is not in: {told}");
     }
     eventually("nothing runs on", || alive(here).is_empty());
@@ -80,12 +83,12 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
         *runs.entry(index).or_insert(0) += 1;
     }
     assert_eq!(runs.len(), INDEXES);
-    // Those that had begun when the first one gave up may have had to be ended. No others.
+    // Only indexes that had begun when the first run gave up may have been ended and repeated.
     let again = runs.values().filter(|count| **count > 1).count();
     assert!(again <= AT_ONCE && runs.values().all(|count| *count <= 2), "{runs:?}");
 }
 
-/// Ended if the test forgets it.
+/// Killed when dropped.
 struct Run(Child);
 
 impl Run {

@@ -1,4 +1,4 @@
-//! Input that cannot be: each with its message, and with exit code 2 or 3 and nothing made.
+//! Invalid input: each with its message, with exit code 2 or 3, and nothing is created.
 
 use std::fs;
 
@@ -17,17 +17,20 @@ fn flags_that_make_no_sense_are_explained() {
     for (arguments, told) in [
         (&[][..], "put a command after --"),
         (&["make"], "tally run -- make"),
-        (&["-f", "x.yaml", "--", "make"], "files and a command; give one of them"),
-        (&["-f", "x.yaml", "--completions", "3"], "--completions is for a command"),
-        (&["-n", "3"], "--completions is for a command, and there is none"),
+        (&["-f", "x.yaml", "--", "make"], "-f FILE cannot be combined with a command after --"),
+        (
+            &["-f", "x.yaml", "--completions", "3"],
+            "--completions applies only to a command; with -f FILE, set it in the file",
+        ),
+        (&["-n", "3"], "--completions applies only to a command; put the command after --"),
         (&["-n", "-3", "--", "true"], "-3"),
         (&["-p", "0", "--", "true"], "0 is not in"),
         (&["--backoff-limit-per-index", "1", "--", "true"], "--indexed"),
         (&["--deadline", "soon", "--", "true"], "90s or 1h30m"),
-        (&["--env", "NO_SUCH_VARIABLE_HERE", "--", "true"], "it is not set here"),
-        (&["--workdir", "/no/such/place", "--", "true"], "/no/such/place: there is no such directory"),
+        (&["--env", "NO_SUCH_VARIABLE_HERE", "--", "true"], "not set in the current environment"),
+        (&["--workdir", "/no/such/place", "--", "true"], "/no/such/place: no such directory"),
         (&["--again", "--", "true"], "--data-dir"),
-        (&["--", "no-such-program-here"], "no-such-program-here: there is no such program in PATH"),
+        (&["--", "no-such-program-here"], "no-such-program-here: no such program in PATH"),
         (&["--", "./no-such-program-here"], "no such program"),
         (&["--name", "No_Name", "--", "true"], "metadata.name: Invalid value: \"No_Name\""),
         (&["--memory", "much", "--", "true"], "quantities must match"),
@@ -44,17 +47,17 @@ fn files_that_cannot_be_used_are_named_with_line_and_column() {
     let good = job("good", "", &[]);
     for (content, told) in [
         ("a: [1,\n".to_owned(), &["j.yaml:1:4: ", "the file must be YAML or JSON"][..]),
-        ("hello\n".to_owned(), &["j.yaml:1:1: document 1 is a text, not an object"]),
-        (String::new(), &["there is no Job in ", "only nothing"]),
-        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n".to_owned(), &["only ConfigMap \"c\""]),
+        ("hello\n".to_owned(), &["j.yaml:1:1: document 1 is a string, not an object"]),
+        (String::new(), &["no Job found in ", "(found nothing)"]),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n".to_owned(), &["(found ConfigMap \"c\")"]),
         ("apiVersion: v1\nkind: Pod\n".to_owned(), &["j.yaml:2:7: document 1 is a Pod", "tally up"]),
         ("apiVersion: v1\nkind: Job\n".to_owned(), &["Job is in batch/v1"]),
-        (format!("{good}---\n{good}"), &["Job \"good\" is there twice", "another name"]),
+        (format!("{good}---\n{good}"), &["Job \"good\" is defined twice", "rename one of them"]),
         (
             format!("{good}---\n{}", job("bad", "  completions: -1", &[])),
             &["document 2, Job \"bad\"", "j.yaml:21:16: spec.completions: Invalid value: -1"],
         ),
-        (job("bad", "  backofLimit: 1", &[]), &["spec.backofLimit: there is no such field"]),
+        (job("bad", "  backofLimit: 1", &[]), &["spec.backofLimit: unknown field"]),
         (good.replace("command: [work]", "args: [work]"), &["containers[0].command: Required value"]),
     ] {
         let path = file(directory.path(), "j.yaml", &content);
@@ -63,7 +66,7 @@ fn files_that_cannot_be_used_are_named_with_line_and_column() {
     refused(ends(&["-f", "/no/such/file.yaml"]), 2, &["cannot read /no/such/file.yaml"]);
     refused(ends(&["-f", text(directory.path())]), 2, &["cannot read "]);
     fs::write(directory.path().join("b"), b"a: \xff\n").unwrap();
-    refused(ends(&["-f", text(&directory.path().join("b"))]), 2, &["b:1: this is not text in UTF-8"]);
+    refused(ends(&["-f", text(&directory.path().join("b"))]), 2, &["b:1: invalid UTF-8"]);
     refused(fed(&["-"], "kind: [\n"), 2, &["standard input:1:"]);
 }
 
@@ -106,14 +109,14 @@ fn configmaps_and_secrets_that_are_named_must_be_there_or_come_along() {
     let volume = with("volumes: [{name: v, configMap: {name: settings}}]");
     let told = [
         "standard input:9:45: spec.template.spec.volumes[0].configMap.name: ",
-        "no ConfigMap \"settings\"",
+        "ConfigMap \"settings\" not found",
         "optional",
     ];
     refused(fed(&["-"], &volume), 2, &told);
-    refused(fed(&["-"], &with("volumes: [{name: v, secret: {secretName: keys}}]")), 2, &["no Secret \"keys\""]);
+    refused(fed(&["-"], &with("volumes: [{name: v, secret: {secretName: keys}}]")), 2, &["Secret \"keys\" not found"]);
     let said = fed(&["-"], &format!("{map}{volume}"));
     assert_eq!(said.code, Some(0), "{}", said.err);
-    // In the data directory it is there for later Jobs.
+    // In the data directory it exists for later Jobs.
     let directory = directory();
     let data = directory.path().join("data");
     let data = text(&data);

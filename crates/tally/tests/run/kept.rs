@@ -1,4 +1,4 @@
-//! `--data-dir`: what was done stays done.
+//! `--data-dir`: finished work is not repeated.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,8 +12,8 @@ fn summary(out: &str) -> Value {
     events(out).pop().unwrap()
 }
 
-/// A run of a Job with ten Pods at a time, a quarter of a second each: there is time to come in between, though progress is
-/// told once a second.
+/// A run of a Job with ten Pods at a time, a quarter of a second each: there is time to interrupt it, though progress
+/// is printed once per second.
 fn begun(directory: &Path, data: &str) -> (Running, impl Fn() -> String) {
     let spec = "  completions: 120\n  parallelism: 10\n  completionMode: Indexed\n  backoffLimit: 0";
     let path = file(directory, "j.yaml", &job("sum", spec, &[("run-for", "250ms")]));
@@ -42,7 +42,7 @@ fn a_second_run_goes_on_where_the_first_was_killed() {
     let path = directory.path().join("j.yaml");
     let second = ends(&["--output", "json", "--logs", "--data-dir", text(&data), "-f", text(&path)]);
     assert_eq!(second.code, Some(0), "{}", second.err);
-    assert!(second.err.contains("goes on from what is in"), "{}", second.err);
+    assert!(second.err.contains("resumes from the state in"), "{}", second.err);
     assert_eq!(summary(&second.out)["succeeded"], 120);
     let first_seen = events(&second.out).into_iter().find(|event| event["event"] == "progress").unwrap();
     assert!(first_seen["succeeded"].as_u64() >= Some(before), "{first_seen}");
@@ -51,7 +51,7 @@ fn a_second_run_goes_on_where_the_first_was_killed() {
 
     let third = ends(&["--output", "json", "--data-dir", text(&data), "-f", text(&path)]);
     assert_eq!(third.code, Some(0), "{}", third.err);
-    assert!(third.err.contains("is finished; --again"), "{}", third.err);
+    assert!(third.err.contains("is already finished; use --again"), "{}", third.err);
     assert_eq!(summary(&third.out)["ranBefore"], true);
 
     let again = ends(&["--output", "json", "--again", "--data-dir", text(&data), "-f", text(&path)]);
@@ -69,7 +69,7 @@ fn an_interrupted_job_goes_on_with_its_tries_unspent() {
     assert_eq!(child.0.wait().unwrap().code(), Some(130));
     let first = summary(&out());
     assert_eq!((&first["result"], &first["failed"]), (&"Interrupted".into(), &0.into()), "{first}");
-    // Without a word about what to run: what is unfinished goes on.
+    // Without a command or a file, unfinished Jobs are resumed.
     let second = ends(&["--output", "json", "--data-dir", text(&data)]);
     assert_eq!(second.code, Some(0), "{}", second.err);
     let last = summary(&second.out);
@@ -96,12 +96,17 @@ fn other_work_under_the_same_name_is_refused() {
     assert_eq!(with(&["--", "true"]).code, Some(0));
     let other = with(&["--", "false"]);
     assert_eq!(other.code, Some(2));
-    for told in ["Job \"sum\" is in ", "spec.template.spec.containers[0].command differs", "another name", "--again"] {
+    for told in [
+        "Job \"sum\" already exists in ",
+        "spec.template.spec.containers[0].command differs",
+        "another name",
+        "--again",
+    ] {
         assert!(other.err.contains(told), "{told}: {}", other.err);
     }
     assert_eq!(with(&["-p", "1", "--", "true"]).code, Some(0), "how many at a time does not make it other work");
     assert_eq!(with(&["--again", "--", "false"]).code, Some(0));
-    assert!(with(&["--", "false"]).err.contains("is finished"));
+    assert!(with(&["--", "false"]).err.contains("is already finished"));
 }
 
 #[test]
@@ -111,7 +116,7 @@ fn a_shell_that_has_changed_does_not_make_it_other_work() {
     let arguments = ["--data-dir", text(&data), "--", "true"];
     assert_eq!(ends(&arguments).code, Some(0));
     let elsewhere = run(&arguments).env("HOME", "/elsewhere").env("LANG", "xx").output().unwrap();
-    assert!(String::from_utf8_lossy(&elsewhere.stderr).contains("is finished"));
+    assert!(String::from_utf8_lossy(&elsewhere.stderr).contains("is already finished"));
 }
 
 #[test]
@@ -149,7 +154,7 @@ fn two_cannot_share_a_data_directory() {
 fn a_full_disk_is_named_and_when_there_is_room_the_job_goes_on() {
     let directory = directory();
     let place = text(directory.path());
-    // A file system of its own, for this process only. Not everybody may have one.
+    // A mount namespace for this process, to mount a file system of its own. Not every user may create one.
     let may = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
     if !may.is_ok_and(|status| status.success()) {
         eprintln!("skipped: no file system of our own");
@@ -163,7 +168,8 @@ fn a_full_disk_is_named_and_when_there_is_room_the_job_goes_on() {
     command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_tally")]).stdin(Stdio::null());
     command.args(["--data-dir", &data, "--name", "sum", "-n", "400", "-p", "100", "-i", "--", "true"]);
     let said = said(command.output().unwrap());
-    let told = ["No space left on device", &data, "the same command goes on", "Job \"sum\" goes on from what is in"];
+    let told =
+        ["No space left on device", &data, "run the same command to resume", "Job \"sum\" resumes from the state in"];
     for told in told {
         assert!(said.err.contains(told), "{told}: {}", said.err);
     }

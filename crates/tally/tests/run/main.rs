@@ -1,4 +1,4 @@
-//! `tally run` as a person meets it: what it takes, what it says, and how it ends.
+//! `tally run` as a user sees it: what it accepts, what it prints, and how it ends.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -174,7 +174,7 @@ fn signals_that_were_ignored_at_the_start_stay_so() {
     let child = command.stdin(Stdio::null()).stdout(std::fs::File::create(&out).unwrap()).spawn().unwrap();
     let mut child = tool::Running(child);
     tool::eventually("it runs", || std::fs::read_to_string(&out).unwrap().contains("\"active\":1"));
-    // Two of these would end it at once if they counted; the third, which does, is then the first.
+    // The first two would end it at once if they were not ignored; the third one is the first that counts.
     signal(child.0.id(), "HUP");
     signal(child.0.id(), "INT");
     signal(child.0.id(), "TERM");

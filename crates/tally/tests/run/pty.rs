@@ -1,4 +1,4 @@
-//! A terminal of our own: the binary on one end, the test on the other.
+//! A pseudo-terminal: the binary on one end, the test on the other.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::tool::eventually;
 
 pub struct Terminal {
     child: Child,
-    /// The end of whoever sits before it.
+    /// The end of the user at the terminal.
     near: OwnedFd,
     shown: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ impl Terminal {
         let (mut reader, sink) = (File::from(near.try_clone().unwrap()), shown.clone());
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // An error: nobody has the other end open any more.
+            // An error means that no process has the other end open any more.
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
                 sink.lock().unwrap().extend_from_slice(&buffer[..count]);
             }
@@ -46,7 +46,7 @@ impl Terminal {
         Self { child, near, shown, reader: Some(reader) }
     }
 
-    /// Everything that was ever written to it.
+    /// Everything that was written to it so far.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
@@ -66,7 +66,7 @@ impl Terminal {
     /// The exit code, and everything shown up to the end.
     pub fn end(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
-        // It ends when nobody has the other end open any more, and then it has read everything.
+        // The reader ends when no process has the other end open any more, and then it has read everything.
         let reader = self.reader.take().unwrap();
         eventually("nobody writes to the terminal any more", || reader.is_finished());
         reader.join().unwrap();
@@ -85,7 +85,7 @@ fn resize(terminal: impl AsFd, columns: u16, rows: u16) {
     tcsetwinsize(terminal, Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
 }
 
-/// A session of its own with this terminal, so that Ctrl-C reaches it and nobody else.
+/// Gives the command a session of its own on this terminal, so that Ctrl-C reaches only this command.
 #[allow(unsafe_code)]
 fn become_foreground(command: &mut Command) {
     // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.

@@ -1,4 +1,4 @@
-//! Real processes, at a terminal: what Ctrl-C does to them.
+//! Real processes on a terminal, and what Ctrl-C does to them.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::tool::{Running, directory, events, eventually, file, job, signal, tex
 
 const CTRL_C: &str = "\u{3}";
 
-/// A process that has something to tidy up when it is asked to end. `SLOW`: it takes an hour for that.
+/// A process that cleans up when it gets SIGTERM. `SLOW`: the clean-up takes an hour.
 const SCRIPT: &str = "trap 'echo asked >> $HERE/said; [ -z \"$SLOW\" ] || sleep 3600; echo tidy >> $HERE/said; exit 0' TERM; \
                       echo up >> $HERE/said; while :; do sleep 0.05; done";
 
@@ -155,7 +155,8 @@ fn what_a_killed_run_left_behind_is_taken_away_by_the_next() {
     assert_eq!(left(here), [""; 0]);
 }
 
-/// What `tally run --output json` of these arguments says until it says this, with real processes; then Ctrl-C.
+/// Runs `tally run --output json` with these arguments and real processes until its output contains `word`, then sends
+/// SIGINT. Returns the output.
 fn until(here: &Path, arguments: &[&str], word: &str) -> String {
     let out = here.join("out");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
@@ -193,7 +194,7 @@ fn a_volume_that_is_gone_is_told_as_json() {
     assert!(stuck["message"].as_str().unwrap().contains("/no/such/place"), "{stuck}");
 }
 
-/// What a process writes to wreck a terminal: clear it, hide the cursor, change its title, go back to the line's start.
+/// Output that would wreck a terminal: clear it, hide the cursor, change its title, go back to the line's start.
 const WRECKS: &str = r"printf '\033[2J\033[?25l\033]0;gotcha\007\033[31mred\033[0m\rover\n'";
 
 #[test]
@@ -217,7 +218,7 @@ fn what_processes_write_cannot_wreck_the_terminal() {
             assert!(!shown.contains(order), "{order:?} in {shown:?}");
         }
     }
-    // Whoever reads a pipe gets what was written.
+    // A pipe gets the output unchanged.
     let output = tally(&[]).stdin(Stdio::null()).output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(out, "sum[0] \u{1b}[2J\u{1b}[?25l\u{1b}]0;gotcha\u{7}\u{1b}[31mred\u{1b}[0m\rover\n");
@@ -251,7 +252,8 @@ fn a_file_that_names_a_program_which_is_not_there_is_refused() {
     let output = command.output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{err}");
-    let told = "j.yaml:9:59: spec.template.spec.containers[0].command[0]: no-such-program-here: there is no such program in PATH";
+    let told =
+        "j.yaml:9:59: spec.template.spec.containers[0].command[0]: no-such-program-here: no such program in PATH";
     assert!(err.contains(told) && err.contains("install it"), "{err}");
     assert!(!data.exists(), "nothing is made");
 }
@@ -273,7 +275,7 @@ fn a_crash_is_told_when_it_happens_though_the_pod_goes_on() {
 fn a_reader_who_is_slow_does_not_keep_ctrl_c_from_being_acted_on() {
     let directory = directory();
     let here = directory.path();
-    // Much more than a pipe holds, and then it waits for its end.
+    // Writes much more than a pipe holds, and then waits for SIGTERM.
     let script =
         "trap 'echo asked >> $HERE/said; exit 0' TERM; seq 100000; echo up >> $HERE/said; while :; do sleep 0.05; done";
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
@@ -293,7 +295,7 @@ fn a_reader_who_is_slow_does_not_keep_ctrl_c_from_being_acted_on() {
 fn a_bar_advances_with_the_work_and_tells_rate_and_time_left() {
     let directory = directory();
     let here = directory.path();
-    // One after the other, and each ends when it is told to.
+    // The runs follow one after the other, and each ends when its file exists.
     let script = "until [ -e $HERE/go$JOB_COMPLETION_INDEX ]; do sleep 0.02; done";
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
     command.args(["run", "-n", "4", "-p", "1", "-i", "--name", "sum", "--env", &format!("HERE={}", here.display())]);
@@ -304,7 +306,7 @@ fn a_bar_advances_with_the_work_and_tells_rate_and_time_left() {
     let terminal = Terminal::start(command, 100, 24);
     let line = r"\r- sum  \[(#*)(\.*)\] +(\d+)%  (\d)/4 ok  \d active(  [\d.]+/(?:s|min|h)  [\d.hms]+ left)?";
     let line = regex_lite::Regex::new(line).unwrap();
-    // Per cent, how many have succeeded, how much of the bar is full, and whether rate and time left are told.
+    // Per cent, how many have succeeded, how much of the bar is full, and whether rate and time left are shown.
     let frames = |shown: &str| -> Vec<(u32, u32, f64, bool)> {
         let frames = line.captures_iter(shown).map(|frame| {
             let number = |at: usize| frame[at].parse::<u32>().unwrap();

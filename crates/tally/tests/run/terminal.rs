@@ -1,4 +1,4 @@
-//! On a terminal: what is drawn, when it changes its size, and Ctrl-C.
+//! The live display on a terminal: drawing, resizing, and Ctrl-C.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn on_terminal(job: &str, env: &[(&str, &str)], columns: u16) -> (Terminal, temp
     (started(&["--hollow", "1", "-f", text(&path)], env, columns), directory)
 }
 
-/// `tally run` with nothing in the environment that says what a terminal can do.
+/// `tally run` with no environment variable that describes a terminal's abilities.
 fn started(args: &[&str], env: &[(&str, &str)], columns: u16) -> Terminal {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
     command.arg("run").args(args);
@@ -25,7 +25,7 @@ fn started(args: &[&str], env: &[(&str, &str)], columns: u16) -> Terminal {
     Terminal::start(command, columns, 24)
 }
 
-/// Index 1 fails at once and for good, the others run for ever.
+/// Index 1 fails at once and permanently, the others run forever.
 fn one_failed() -> String {
     let spec = "  completions: 3\n  parallelism: 3\n  completionMode: Indexed\n  backoffLimitPerIndex: 0";
     job("sum", spec, &[("exit-code", "1=9"), ("run-for", "1h")])

@@ -1,4 +1,4 @@
-//! The real binary on hollow nodes, as a person or a script starts it.
+//! The real binary on hollow nodes, as a user or a script starts it.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Ends a test that would hang; nothing is asserted by it.
+/// Ends a test that would otherwise hang; it asserts nothing.
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
 pub fn directory() -> tempfile::TempDir {
@@ -87,7 +87,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Killed if the test forgets it.
+/// Killed when dropped.
 pub struct Running(pub Child);
 
 impl Running {
@@ -105,6 +105,6 @@ impl Drop for Running {
 }
 
 pub fn signal(pid: u32, name: &str) {
-    // Every shell can kill; not every machine has a program for it.
+    // `kill` is built into every shell; not every machine has it as a program.
     assert!(Command::new("sh").args(["-c", &format!("kill -s {name} {pid}")]).status().unwrap().success());
 }

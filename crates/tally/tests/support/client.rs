@@ -18,17 +18,17 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// Longer than any watch a test asks for; an answer that takes this long is none.
+/// Longer than any watch that a test opens; a request without a response by then has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// Where the server is and how to be let in.
+/// The address of the server and the credentials.
 #[derive(Clone)]
 pub struct Api {
     authority: String,
     tls: Arc<rustls::ClientConfig>,
 }
 
-/// A request, in the words of the recorded conversations.
+/// A request, with the fields of the recorded conversations.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
     pub method: String,
@@ -102,7 +102,7 @@ fn escape(text: &str, into: &mut String) {
 }
 
 impl Api {
-    /// `None` while the file is not there or not complete.
+    /// `None` while the file does not exist or is not complete.
     pub fn from_kubeconfig(path: &Path) -> Option<Api> {
         let text = std::fs::read_to_string(path).ok()?;
         let config: Value = serde_saphyr::from_str(&text).ok()?;
@@ -138,7 +138,7 @@ impl Api {
         Connection { api: self.clone(), sender: None }
     }
 
-    /// A connection on which nothing has been said yet.
+    /// A connection on which nothing has been sent yet.
     pub async fn stream(&self) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(&self.authority).await.context("cannot connect")?;
         stream.set_nodelay(true).context("cannot set nodelay")?;
@@ -175,7 +175,7 @@ impl Connection {
         answer
     }
 
-    /// The answer's head; the body is the caller's to read. A watch, for example.
+    /// The head of the response; the caller reads the body. For a watch, for example.
     pub async fn open(&mut self, call: &Call) -> Result<hyper::Response<Incoming>> {
         let mut kept = self.sender.take();
         if let Some(sender) = &mut kept

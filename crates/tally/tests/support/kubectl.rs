@@ -1,4 +1,4 @@
-//! kubectl, as a person at a terminal has it: a home directory, a kubeconfig, and what it prints.
+//! kubectl as a user has it: a home directory, a kubeconfig, and its output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use super::client::{Answer, Call};
 use super::server::{self, Server};
 
-/// Starts a server for each kubectl there is and hands both to the test.
+/// Starts a server for each installed kubectl and passes both to the test.
 ///
-/// A kubectl is required: without one nothing here would be tested, and nobody would notice.
+/// A kubectl is required: without one nothing here would be tested, and the tests would still pass.
 pub async fn with_each_kubectl<F: Future<Output = ()>>(test: impl Fn(Kubectl) -> F) {
     for program in programs() {
         let directory = server::directory();
@@ -21,7 +21,7 @@ pub async fn with_each_kubectl<F: Future<Output = ()>>(test: impl Fn(Kubectl) ->
     }
 }
 
-/// The newest kubectl there is, and a cluster that runs Pods as processes. What it keeps is in `data`.
+/// The first kubectl of `programs`, and a cluster that runs Pods as processes. Its state is in `data`.
 pub async fn with_node() -> Kubectl {
     let directory = server::directory();
     let server = Server::start_node(directory.path()).await;
@@ -45,13 +45,13 @@ pub fn programs() -> Vec<PathBuf> {
 
 pub struct Kubectl {
     program: PathBuf,
-    /// 36 of 1.36.
+    /// 36 for version 1.36.
     pub minor: u32,
     pub server: Server,
     pub directory: TempDir,
 }
 
-/// What a command printed, and how it ended.
+/// What a command printed, and its exit code.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -69,19 +69,19 @@ impl Kubectl {
         Kubectl { minor, ..kubectl }
     }
 
-    /// Arguments are separated by blanks; one with a blank in it needs [`Kubectl::run`].
+    /// Arguments are separated by spaces; one that contains a space needs [`Kubectl::run`].
     pub fn say(&self, arguments: &str) -> Said {
         self.run(&arguments.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// What a command prints that must succeed.
+    /// Runs a command that must succeed. Returns its output.
     pub fn ok(&self, arguments: &str) -> String {
         let said = self.say(arguments);
         assert_eq!(said.code, Some(0), "kubectl {arguments}: {}{}\n{}", said.out, said.err, self.server.said());
         said.out
     }
 
-    /// What a command complains about that must fail.
+    /// Runs a command that must fail. Returns its error output.
     pub fn fails(&self, arguments: &str) -> String {
         let said = self.say(arguments);
         assert_eq!(said.code, Some(1), "kubectl {arguments}: {}{}", said.out, said.err);
@@ -93,7 +93,7 @@ impl Kubectl {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("kubectl {arguments}: {error}: {out}"))
     }
 
-    /// The rows of a table, cells apart; the last cell of each, the age, only has to look like one.
+    /// The rows of a table, split into cells.
     pub fn table(&self, arguments: &str) -> Vec<Vec<String>> {
         let out = self.ok(arguments);
         let cells =
@@ -120,7 +120,7 @@ impl Kubectl {
         said(command.env("KUBE_EDITOR", format!("sh {editor}")).output().expect("kubectl runs"))
     }
 
-    /// A command line as people copy it: `kubectl` is this one.
+    /// Runs a command line as users copy it: `kubectl` is this one.
     pub fn shell(&self, line: &str, directory: &Path) -> Said {
         let Self { program, .. } = self;
         let mut shell = self.prepared(Path::new("sh"));
@@ -128,7 +128,7 @@ impl Kubectl {
         said(shell.args(["-c", &line]).current_dir(directory).output().expect("a shell"))
     }
 
-    /// A command that goes on, its output line by line.
+    /// Starts a command that keeps running; its output is read line by line.
     pub fn follow(&self, arguments: &str) -> Following {
         let mut command = self.command(&arguments.split_whitespace().collect::<Vec<_>>());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("kubectl runs");
@@ -136,7 +136,7 @@ impl Kubectl {
         Following { child, lines }
     }
 
-    /// A request that no kubectl has a command for; what a controller or a node would send.
+    /// Sends a request that kubectl has no command for, as a controller or a node would.
     pub async fn request(&self, call: Call) -> Answer {
         let answer = self.server.api.connection().call(&call).await.expect("an answer");
         assert!(answer.code < 300, "{call:?}: {} {}", answer.code, answer.text);
@@ -149,7 +149,7 @@ impl Kubectl {
         self.request(call.body(&patch)).await;
     }
 
-    /// Writes a file and gives its path.
+    /// Writes a file and returns its path.
     pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.directory.path().join(name);
         std::fs::write(&path, text).expect("the test directory can be written");
@@ -166,7 +166,7 @@ impl Kubectl {
         let mut command = Command::new(program);
         command
             .env("KUBECONFIG", self.server.kubeconfig())
-            // Caches and settings of whoever runs the tests stay out of it.
+            // Keeps the caches and settings of the user who runs the tests out of the test.
             .env("HOME", self.directory.path())
             .env("TMPDIR", self.directory.path())
             .env("KUBECACHEDIR", self.directory.path().join("cache"))
@@ -180,14 +180,14 @@ fn said(output: Output) -> Said {
     Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
-/// A running `get -w`; ended when dropped.
+/// A running `get -w`; killed when dropped.
 pub struct Following {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
 }
 
 impl Following {
-    /// The next line, its blanks made one; empty when it ended.
+    /// The next line, with single spaces; empty when the command has ended.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("kubectl prints text");

@@ -1,7 +1,8 @@
 //! What the tests of the whole binary share: a running server, and a client of it.
 //!
-//! The client is small on purpose: one connection, HTTP/1.1 over TLS, nothing retried that may have had an effect. A
-//! test that looks at what the server acknowledged must not have a library decide on its own to send something twice.
+//! The client is deliberately small: one connection, HTTP/1.1 over TLS, no retry of a request that may have had an
+//! effect. A test that checks what the server acknowledged must not use a library that may send a request twice on its
+//! own.
 
 // Every test binary uses a part of this.
 #![allow(dead_code, reason = "each test uses a part of it")]

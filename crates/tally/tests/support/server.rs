@@ -1,4 +1,4 @@
-//! The real binary, started the way a person starts it, in a directory of its own.
+//! The real binary, started the way a user starts it, in a directory of its own.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::client::{Api, Call};
 
-/// How long a server may take until it answers. Ready is a matter of milliseconds; the limit only ends a test that would
-/// otherwise hang, on a machine that is busy with other things.
+/// How long a server may take to become ready. Usually this takes milliseconds; the limit only ends a test that would
+/// otherwise hang, on a machine that is busy with other work.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// A running `tally up`. Ends, without ceremony, when dropped.
+/// A running `tally up`. Killed when dropped.
 pub struct Server {
     child: Child,
     directory: PathBuf,
@@ -24,11 +24,11 @@ pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
 }
 
-/// The controllers there are. Whoever asks for another is told their names.
+/// The controllers of the binary, from the error message for an unknown one.
 pub fn controllers() -> BTreeSet<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_tally")).args(["up", "--controllers", "?"]).output();
     let said = String::from_utf8(output.expect("the binary under test starts").stderr).expect("text");
-    let names = said.split_once("there are ").map(|(_, names)| names.lines().next().unwrap_or_default());
+    let names = said.split_once("available controllers: ").map(|(_, names)| names.lines().next().unwrap_or_default());
     let names = names.unwrap_or_else(|| panic!("no names in {said:?}"));
     names.split(", ").map(str::to_owned).collect()
 }
@@ -41,12 +41,12 @@ impl Server {
         Self::start_with(directory, &["--no-node", "--controllers", "", "--data-dir", data]).await
     }
 
-    /// Starts it with all its controllers, but with nobody who runs Pods. It keeps nothing.
+    /// Starts it with all its controllers, but without a node. It keeps no state.
     pub async fn start_cluster(directory: &Path) -> Server {
         Self::start_with(directory, &["--no-node", "--ephemeral"]).await
     }
 
-    /// Starts all there is, on data that is kept: this machine runs Pods.
+    /// Starts it with all controllers and a node, on data that is kept: this machine runs Pods.
     pub async fn start_node(directory: &Path) -> Server {
         let data = directory.join("data");
         Self::start_with(directory, &["--data-dir", data.to_str().expect("a path that can be written down")]).await
@@ -54,12 +54,12 @@ impl Server {
 
     pub async fn start_with(directory: &Path, options: &[&str]) -> Server {
         let kubeconfig = directory.join("kubeconfig");
-        // One left by an earlier run names that run's port.
+        // A kubeconfig left by an earlier run names that run's port.
         let _ = std::fs::remove_file(&kubeconfig);
         let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
         if options.contains(&"--ephemeral") {
-            // What it leaves behind if it is killed goes with the test.
+            // If it is killed, what it leaves behind is removed with the test.
             command.env("TMPDIR", directory);
         }
         let child = command
@@ -98,15 +98,15 @@ impl Server {
         self.kill_now();
     }
 
-    /// The same for one that is to be replaced.
+    /// The same for a server that is to be replaced.
     pub fn kill_now(&mut self) {
         self.child.kill().expect("the server is there to be killed");
         self.child.wait().expect("its state can be asked");
     }
 
-    /// Asks it to stop: `TERM`, `INT`.
+    /// Sends it a signal: `TERM`, `INT`.
     pub fn signal(&self, name: &str) {
-        // Every shell can kill; not every machine has a program for it.
+        // `kill` is built into every shell; not every machine has it as a program.
         let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.child.id())]).status();
         assert!(sent.expect("a shell").success());
     }

@@ -1,4 +1,4 @@
-{{/* The name of everything: the release's, unless that does not say what it is. */}}
+{{/* The name of all objects: that of the release, with -tally appended if it does not contain tally. */}}
 {{- define "tally.name" -}}
 {{- if contains "tally" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-tally" (.Release.Name | trunc 34 | trimSuffix "-") }}{{ end }}
 {{- end }}

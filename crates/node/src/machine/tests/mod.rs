@@ -83,8 +83,8 @@ impl Bench {
             self.machine.proceed(self.drain_within, &self.options, self.now, &mut self.out);
             self.log_events();
             let mut reports = Vec::new();
-            for deed in std::mem::take(&mut self.out.deeds) {
-                reports.extend(self.carry_out(deed));
+            for command in std::mem::take(&mut self.out.commands) {
+                reports.extend(self.carry_out(command));
             }
             if self.machine.to_be_counted(&self.options).is_some() {
                 self.machine.on_record(true);
@@ -109,21 +109,21 @@ impl Bench {
         }
     }
 
-    fn carry_out(&mut self, deed: Deed) -> Option<Report> {
+    fn carry_out(&mut self, command: ShimCommand) -> Option<Report> {
         let short = |attempt: &Attempt| format!("{}/{}", attempt.container, attempt.number);
-        match deed {
-            Deed::Prepare(order) => {
+        match command {
+            ShimCommand::Prepare(order) => {
                 self.log.push("prepare".to_owned());
                 Some(Report::Prepared { pod: order.pod })
             }
-            Deed::Start(order) => {
+            ShimCommand::Start(order) => {
                 self.log.push(format!("start {}", short(&order.attempt)));
                 assert!(!self.running.contains(&order.attempt), "started twice");
                 self.running.push(order.attempt.clone());
                 self.orders.push((*order).clone());
                 (!self.slow).then_some(Report::Started { attempt: order.attempt, at: self.now })
             }
-            Deed::Signal { attempt, signal } => {
+            ShimCommand::Signal { attempt, signal } => {
                 let signal = match signal {
                     Signal::Kill => "kill".to_owned(),
                     Signal::Number(number) => format!("signal {number}"),
@@ -131,7 +131,7 @@ impl Bench {
                 self.log.push(format!("{signal} {}", short(&attempt)));
                 Some(Report::Signalled { attempt })
             }
-            Deed::Check { id, attempt, check, timeout_millis } => {
+            ShimCommand::Check { id, attempt, check, timeout_millis } => {
                 let what = match check {
                     Check::Exec { argv } => argv.join(" "),
                     Check::Http { host, port, path, .. } => format!("http {host}:{port}{path}"),
@@ -142,7 +142,7 @@ impl Bench {
                 self.checks.push_back(id);
                 None
             }
-            Deed::Clean { .. } => {
+            ShimCommand::Clean { .. } => {
                 self.log.push("clean".to_owned());
                 None
             }

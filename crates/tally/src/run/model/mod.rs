@@ -1,7 +1,7 @@
-//! What is shown, made of what was seen: pure, without a clock, and no larger than what is shown.
+//! The state that is shown, derived from watch events: pure, without a clock, and no larger than what is shown.
 //!
-//! Counts are those of the Job's status, which counts every Pod once. Pods are looked at only for how they failed.
-//! Time is given as the time since the run began.
+//! Counts come from the Job's status, which counts every Pod once. Pods are used only to learn how they failed or why
+//! they cannot start. Times are relative to the start of the run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,31 +10,31 @@ use tally_core::indexes::IndexSet;
 
 use super::view::{JobText, PodText};
 
-/// Failures remembered of a Job: more than any screen has room for below the others.
+/// Number of failures remembered per Job: more than the display shows.
 const FAILURES: usize = 8;
 
-/// The rate is that of the last so many seconds: long enough to be steady, short enough to follow a change.
+/// Window over which the rate is measured: long enough to be steady, short enough to follow a change.
 const WINDOW: Duration = Duration::from_secs(20);
-/// Samples kept of it.
+/// Number of samples kept in the window.
 const SAMPLES: usize = 40;
 
-/// A moment in which nothing runs is usual: between Pods, and before the first.
+/// Short moments in which nothing runs are normal: between Pods, and before the first one.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub struct Model {
-    /// In the order they were given.
+    /// In the order in which they were given.
     jobs: Vec<Job>,
     by_uid: BTreeMap<String, usize>,
-    /// Pods whose failure has been told. One that goes is forgotten, so these are never more than there are.
+    /// Pods whose failure has been reported. A deleted Pod is forgotten, so there are never more than existing Pods.
     failed_pods: BTreeSet<String>,
-    /// How many runs of a Pod's containers have been told to have crashed, by UID and container. Forgotten with the Pod.
+    /// The number of crashed runs that have been reported, by Pod UID and container. Forgotten when the Pod is deleted.
     crashes: BTreeMap<String, BTreeMap<String, u32>>,
-    /// Pods that no node takes, by UID. Forgotten with the Pod.
+    /// Pods that fit on no node, by UID. Forgotten when the Pod is deleted.
     unscheduled: BTreeMap<String, Unscheduled>,
-    /// Since when all there is are such Pods.
+    /// Since when all active Pods are such Pods.
     idle_since: Option<Duration>,
-    /// Somebody asked for an end.
+    /// The user requested a stop.
     pub stopping: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Job {
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    /// None: it ends when one of its Pods has succeeded and the others have ended.
+    /// `None`: the Job completes when one of its Pods has succeeded and the others have ended.
     pub completions: Option<u32>,
     pub active: u32,
     pub terminating: u32,
@@ -53,13 +53,13 @@ pub struct Job {
     pub failed_indexes: String,
     failed_index_count: u32,
     pub state: State,
-    /// When it was first seen to be finished.
+    /// When the Job was first observed as finished.
     pub finished_after: Option<Duration>,
     /// It was finished before this run began.
     pub was_finished: bool,
     /// The newest last.
     pub failures: VecDeque<Failure>,
-    /// Why some Pod cannot start, if that is so.
+    /// A Pod that cannot start, and why.
     pub stuck: Option<Stuck>,
     samples: VecDeque<(Duration, u32)>,
 }
@@ -70,7 +70,7 @@ pub enum State {
     Waiting,
     Running,
     Suspended,
-    /// It is decided how it ends; the last Pods are still there.
+    /// The verdict is decided; the last Pods still exist.
     Ending {
         failed: bool,
         reason: String,
@@ -83,7 +83,7 @@ pub enum State {
         reason: String,
         message: String,
     },
-    /// Somebody removed it before it was finished.
+    /// The Job was deleted before it finished.
     Deleted,
 }
 
@@ -97,9 +97,9 @@ pub struct Failure {
     pub exit_code: Option<i32>,
     pub reason: String,
     pub message: String,
-    /// The run of the container that this is about, where the Pod goes on with another.
+    /// The run of the container that crashed, if the Pod restarts the container.
     pub crash: Option<u32>,
-    /// The last lines that it wrote. None: nobody has looked yet.
+    /// The last lines of the log. `None`: not read yet.
     pub log: Option<Vec<String>>,
 }
 
@@ -118,14 +118,14 @@ struct Unscheduled {
 }
 
 impl Unscheduled {
-    /// When something else has ended there may be room for it.
+    /// Whether the Pod may become schedulable when other Pods end.
     fn may_pass(&self) -> bool {
         ["Insufficient ", "Too many pods", "no nodes", "0/0 nodes"].iter().any(|sign| self.message.contains(sign))
     }
 }
 
 impl Failure {
-    /// Of a Pod, without how.
+    /// A failure of this Pod, without details.
     fn of(text: &PodText) -> Self {
         Self {
             pod: text.metadata.name.clone(),
@@ -170,12 +170,12 @@ impl State {
 }
 
 impl Job {
-    /// Runs that are over for good: they have succeeded, or will not be tried again.
+    /// Runs that are done: they have succeeded, or will not be retried.
     pub fn done(&self) -> u32 {
         self.succeeded.saturating_add(self.failed_index_count)
     }
 
-    /// Runs that came to an end in a second.
+    /// Finished runs per second.
     pub fn rate(&self) -> Option<f64> {
         let ((began, first), (ended, last)) = (self.samples.front()?, self.samples.back()?);
         let seconds = ended.saturating_sub(*began).as_secs_f64();
@@ -190,7 +190,7 @@ impl Job {
         Duration::try_from_secs_f64(f64::from(left) / self.rate()?).ok()
     }
 
-    /// Between nought and one.
+    /// Between 0 and 1.
     pub fn share_done(&self) -> Option<f64> {
         match self.completions? {
             0 => Some(1.0),
@@ -208,7 +208,7 @@ impl Job {
 
     fn sample(&mut self, now: Duration) {
         let done = self.done();
-        // The newest sample moves along until it is far enough from the one before.
+        // The newest sample is replaced until it is far enough from the one before.
         let pace = WINDOW / SAMPLES as u32;
         let crowded = self.samples.len() > 1
             && self.samples.iter().rev().nth(1).is_some_and(|(before, _)| now.saturating_sub(*before) < pace);
@@ -234,7 +234,7 @@ impl Model {
         self.jobs.iter().all(|job| job.state.is_finished())
     }
 
-    /// Begins to follow a Job.
+    /// Starts to follow a Job.
     pub fn follow(&mut self, namespace: &str, name: &str, uid: &str) {
         self.by_uid.insert(uid.to_owned(), self.jobs.len());
         self.jobs.push(Job {
@@ -261,7 +261,7 @@ impl Model {
         self.jobs.get(*self.by_uid.get(uid)?)
     }
 
-    /// A Job as it is now. Returns whether anything that is shown has changed.
+    /// Handles an observed state of a Job. Returns whether anything that is shown has changed.
     pub fn saw_job(&mut self, text: &JobText, now: Duration) -> bool {
         let Some(job) = self.by_uid.get(&text.metadata.uid).and_then(|index| self.jobs.get_mut(*index)) else {
             return false;
@@ -292,19 +292,19 @@ impl Model {
         before != (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone())
     }
 
-    /// The failures of these Pods are no news.
+    /// Marks the failures of these Pods as already reported.
     pub fn knows_of(&mut self, pods: &[String]) {
         self.failed_pods.extend(pods.iter().cloned());
     }
 
-    /// A Job that was finished when this run began.
+    /// Marks a Job that was finished when this run began.
     pub fn was_finished(&mut self, uid: &str) {
         if let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) {
             job.was_finished = true;
         }
     }
 
-    /// A Job is no more. Finished ones may go as they like.
+    /// Handles the deletion of a Job. The deletion of a finished Job changes nothing.
     pub fn lost_job(&mut self, uid: &str, now: Duration) -> bool {
         let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) else { return false };
         if job.state.is_finished() {
@@ -314,7 +314,7 @@ impl Model {
         true
     }
 
-    /// A Pod as it is now. Returns its failure if this is news.
+    /// Handles an observed state of a Pod. Returns its failure if it was not reported yet.
     pub fn saw_pod(&mut self, text: &PodText) -> Option<&mut Failure> {
         let index = *self.by_uid.get(text.metadata.job()?)?;
         let job = self.jobs.get_mut(index)?;
@@ -350,7 +350,7 @@ impl Model {
         let failure = Failure {
             container,
             exit_code: terminated.map(|terminated| terminated.exit_code),
-            // The Pod's own word is about the whole: evicted, past its deadline.
+            // The reason and message of the Pod come first: they describe the whole Pod (evicted, deadline exceeded).
             reason: first(&text.status.reason, terminated.map(|terminated| &terminated.reason)),
             message: first(&text.status.message, terminated.map(|terminated| &terminated.message)),
             ..Failure::of(text)
@@ -358,7 +358,8 @@ impl Model {
         job.failed_how(failure)
     }
 
-    /// A container that has crashed and is started again in its Pod, if this is news. To be asked until there is none.
+    /// Returns a crash of a container that its Pod restarts, if it was not reported yet. To be called until there is
+    /// none.
     pub fn saw_crash(&mut self, text: &PodText) -> Option<&mut Failure> {
         let job = self.jobs.get_mut(*self.by_uid.get(text.metadata.job()?)?)?;
         let known = self.crashes.get(&text.metadata.uid);
@@ -379,7 +380,8 @@ impl Model {
         })
     }
 
-    /// Time has passed: Pods that wait for room are told of when nothing is left that could make room for them.
+    /// Advances the time: Pods that wait for resources are reported when no other Pod is left that could free
+    /// resources.
     pub fn tick(&mut self, now: Duration) {
         let active: u32 = self.jobs.iter().map(|job| job.active.saturating_add(job.terminating)).sum();
         let idle = !self.unscheduled.is_empty() && active as usize <= self.unscheduled.len();

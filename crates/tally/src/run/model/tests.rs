@@ -1,4 +1,4 @@
-//! What is made of what is seen.
+//! What the model derives from watch events.
 
 use serde_json::{Value, json};
 
@@ -188,7 +188,7 @@ fn a_pod_that_cannot_start_is_told_until_it_can() {
 fn a_pod_without_a_node_is_told_when_nothing_makes_room_for_it() {
     const FULL: &str = "0/1 nodes are available: 1 Insufficient cpu.";
     const ELSEWHERE: &str = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
-    // Active Pods, why this one has no node, how long that has been so, and whether it is told.
+    // Active Pods, why this Pod has no node, for how many milliseconds, and whether it is reported.
     for (active, message, millis, told) in [
         (1, FULL, 0, false),
         (1, FULL, 999, false),

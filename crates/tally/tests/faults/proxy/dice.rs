@@ -1,21 +1,21 @@
-//! What goes wrong next, from a seed.
+//! Chooses the next fault from a seed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How bad it may get.
+/// Which faults are allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
-    /// Also what an honest network with one controller behind it does not do: a request that arrives long after its
-    /// sender gave it up, and a first list from the past.
+    /// Also what a correct network with one controller behind it does not do: a request that arrives long after its
+    /// sender abandoned it, and a first list from the past.
     pub zombies: bool,
 }
 
-/// What becomes of one request.
+/// The fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Waits before and after it is carried out.
+    /// The request is delayed before and after it is carried out.
     Delay(Duration, Duration),
     /// Never answered; carried out or not.
     Silence {
@@ -27,30 +27,30 @@ pub enum Fault {
     },
     /// The connection breaks, and the request is carried out after that.
     Later(Duration),
-    /// Carried out, and half of the answer arrives.
+    /// Carried out, and half of the response arrives.
     Half,
-    /// Answered here as a server would, and not carried out.
+    /// Answered by the proxy as a server would, and not carried out.
     Refuse(u16),
-    /// Answered here with a page of the proxy's own, and not carried out.
+    /// Answered with an HTML page of the proxy, and not carried out.
     Page(u16),
-    /// Carried out, and then answered so: with a Status that names no object, or with a page.
+    /// Carried out, but answered with an error: a Status that names no object, or a page.
     Lie {
         code: u16,
         page: bool,
     },
 }
 
-/// What becomes of a watch.
+/// How a watch ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// As servers end them.
+    /// Ended cleanly, as servers do.
     Clean,
     Broken,
     /// In the middle of a line.
     Torn,
-    /// The server has forgotten how it goes on.
+    /// Ended with 410: the server no longer has the revision.
     Expired,
-    /// Nothing more is heard of it.
+    /// The stream stays open, but nothing more is sent.
     Silent,
 }
 
@@ -77,7 +77,7 @@ impl Dice {
         Duration::from_millis(self.rng.u64(range))
     }
 
-    /// In a thousand: about one request in four meets something.
+    /// The odds are per thousand: about one request in four gets a fault.
     pub fn request(&mut self, changes: bool) -> Fault {
         let (before, after, long) = (self.millis(0..60), self.millis(0..60), self.millis(200..1500));
         let done = self.rng.bool() && changes;
@@ -126,7 +126,7 @@ impl Dice {
         fault
     }
 
-    /// What happens before a watch begins.
+    /// The fault before a watch begins.
     pub fn opening(&mut self) -> Fault {
         let wait = self.millis(0..200);
         let fault = match self.rng.u32(0..100) {
@@ -162,7 +162,7 @@ impl Dice {
         (lives, cut)
     }
 
-    /// How long an event is held back.
+    /// How long an event is delayed.
     pub fn lag(&mut self) -> Option<Duration> {
         let lag = match self.rng.u32(0..100) {
             0..12 => self.millis(0..50),

@@ -1,7 +1,8 @@
-//! Between controllers and server: plain HTTP on this side, TLS with the administrator's certificate on that. It knows
-//! what a watch and a streaming list are, and what a server may honestly do with them; everything else is bytes.
+//! A proxy between controllers and server: plain HTTP on the side of the controllers, TLS with the administrator's
+//! certificate on the side of the server. It understands watches and streaming lists, and what a correct server may do
+//! with them; everything else is bytes.
 //!
-//! Each controller has a port of its own, so that it is known whose requests are under way.
+//! Each controller has a port of its own, so that the in-flight requests of each are known.
 
 mod dice;
 mod past;
@@ -31,7 +32,7 @@ use past::Past;
 pub use dice::Weather;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
-/// Nothing is answered, and the connection is closed.
+/// The connection is closed without a response.
 struct Hangup;
 
 pub struct Proxy {
@@ -44,13 +45,13 @@ struct Port {
     state: Arc<PortState>,
 }
 
-/// Of one controller.
+/// The state of one controller's port.
 struct PortState {
-    /// Requests seen that change Pods or Jobs.
+    /// Number of requests seen that change Pods or Jobs.
     writes: watch::Sender<u64>,
-    /// Requests that the server may be carrying out.
+    /// Number of requests that the server may be carrying out.
     under_way: watch::Sender<usize>,
-    /// The server knows no streaming lists, for this life of the controller.
+    /// The server appears not to support streaming lists, until the controller is restarted.
     by_pages: AtomicBool,
 }
 
@@ -64,7 +65,7 @@ struct Shared {
     swallows: watch::Sender<Option<(&'static str, &'static str)>>,
 }
 
-/// An answer of the server.
+/// A response of the server.
 struct Said {
     code: u16,
     headers: HeaderMap,
@@ -96,7 +97,7 @@ impl Proxy {
         Proxy { shared, ports: listening }
     }
 
-    /// For the controller at this port.
+    /// The kubeconfig for the controller at this port.
     pub fn kubeconfig(&self, port: usize) -> String {
         let server = format!("http://{}", self.ports[port].address);
         json!({
@@ -108,13 +109,13 @@ impl Proxy {
         .to_string()
     }
 
-    /// A new life begins at this port.
+    /// A new controller process starts at this port.
     pub fn begin(&self, port: usize) {
         let by_pages = !*self.shared.calm.borrow() && self.shared.dice().one_in(4);
         self.ports[port].state.by_pages.store(by_pages, Ordering::SeqCst);
     }
 
-    /// The port at which this many more writes have been seen first.
+    /// Waits until one port has seen this many more writes, and returns this port.
     pub async fn after_writes(&self, more: u64) -> usize {
         let seen = self.ports.iter().enumerate().map(|(at, port)| {
             let mut writes = port.state.writes.subscribe();
@@ -127,23 +128,23 @@ impl Proxy {
         futures_util::future::select_all(seen).await.0
     }
 
-    /// Ready once the server has answered everything that came through this port.
+    /// Resolves once the server has answered all requests of this port.
     pub async fn quiet(&self, port: usize) {
         let _ = self.ports[port].state.under_way.subscribe().wait_for(|under_way| *under_way == 0).await;
     }
 
-    /// Nothing goes wrong from now on, and what was held up is let go.
+    /// Switches all faults off, and ends all delays.
     pub fn calm(&self) {
         self.shared.calm.send_replace(true);
     }
 
-    /// Whatever the weather, the next such request is never answered. Ready when it has come.
+    /// The next such request is never answered, also if faults are switched off. Resolves when it has arrived.
     pub async fn swallow(&self, method: &'static str, path: &'static str) {
         self.shared.swallows.send_replace(Some((method, path)));
         let _ = self.shared.swallows.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// What was done to how many.
+    /// How often each fault was applied.
     pub fn thrown(&self) -> BTreeMap<String, usize> {
         self.shared.dice().thrown()
     }
@@ -161,7 +162,7 @@ async fn serve(shared: Arc<Shared>, port: Arc<PortState>, stream: TcpStream) {
         let (shared, port) = (shared.clone(), port.clone());
         async move { shared.answer(&port, request).await.map_err(|Hangup| std::io::Error::other("hung up")) }
     });
-    // How it ends does not matter: breaking connections is what this is for.
+    // How the connection ends does not matter: this proxy breaks connections on purpose.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -174,7 +175,7 @@ impl Shared {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ready when nothing is to go wrong any more.
+    /// Resolves when faults are switched off.
     async fn is_calm(&self) {
         let _ = self.calm.subscribe().wait_for(|calm| *calm).await;
     }
@@ -196,7 +197,7 @@ impl Shared {
             return self.watch(port, call).await;
         }
         if port.by_pages.load(Ordering::SeqCst) {
-            // Lists that do not fit a page, though there are few objects.
+            // A small limit, so that lists span several pages although there are few objects.
             call.path = call.path.replace("limit=500", "limit=7");
             if call.path.contains("continue=") && !*self.calm.borrow() && self.dice().one_in(40) {
                 self.dice().note("page expired");
@@ -214,7 +215,7 @@ impl Shared {
         if changes && (call.path.contains("/pods") || call.path.contains("/jobs")) {
             port.writes.send_modify(|writes| *writes += 1);
         }
-        // What is asked before the start is let through mostly: a controller that may not start does not do much.
+        // Requests of the startup checks mostly pass: a controller that cannot start does not test much.
         let troubled = !*self.calm.borrow() && (about_work || self.dice().one_in(20));
         let fault = if troubled { self.dice().request(changes) } else { Fault::None };
         self.carry_out(port, call, fault).await
@@ -229,7 +230,7 @@ impl Shared {
         match fault {
             Fault::None => {}
             Fault::Delay(before, after) => {
-                // It may still be carried out.
+                // The request may still be carried out.
                 let _under_way = UnderWay::begin(port.clone());
                 self.wait(before).await;
                 let said = self.forward(port, call).await?;
@@ -272,7 +273,7 @@ impl Shared {
         self.forward(port, call).await.map(whole)
     }
 
-    /// Asks the server. Goes on even if nobody waits for the answer any more.
+    /// Sends the request to the server. Continues even if the client no longer waits for the response.
     async fn forward(self: &Arc<Self>, port: &Arc<PortState>, call: Call) -> Result<Said, Hangup> {
         let shared = self.clone();
         let under_way = UnderWay::begin(port.clone());
@@ -328,7 +329,7 @@ fn full(body: Bytes) -> Body {
     Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// This much, and then the connection breaks.
+/// A body that sends this part and then breaks the connection.
 fn broken_after(part: Bytes) -> Body {
     let frames = [Ok(Frame::data(part)), Err(std::io::Error::other("cut"))];
     StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
@@ -345,7 +346,7 @@ fn respond(code: u16, headers: &HeaderMap, body: Body) -> Response<Body> {
     response
 }
 
-/// What a load balancer without a route says, or one whose server has gone away.
+/// The page of a load balancer without a route, or without a running server.
 fn page(code: u16) -> Response<Body> {
     let text = format!("<html><body><h1>{code}</h1><p>says the proxy</p></body></html>");
     let mut response = respond(code, &HeaderMap::new(), full(text.into()));
@@ -358,7 +359,7 @@ fn object_of(call: &Call) -> Value {
     let path = call.path.split('?').next().unwrap_or_default();
     let mut parts = path.trim_start_matches('/').split('/');
     let group = if parts.next() == Some("apis") { parts.next().unwrap_or_default() } else { "" };
-    // The version; then perhaps a namespace.
+    // Skips the version; a namespace may follow.
     let rest: Vec<&str> = parts.skip(1).collect();
     let rest = if rest.first() == Some(&"namespaces") && rest.len() > 2 { &rest[2..] } else { &rest[..] };
     let kind = rest.first().copied().unwrap_or_default();
@@ -371,7 +372,7 @@ fn object_of(call: &Call) -> Value {
     details
 }
 
-/// About no object in particular.
+/// A Status about no object in particular.
 fn refusal(code: u16) -> Response<Body> {
     refusal_of(code, Value::Null)
 }
@@ -387,7 +388,7 @@ fn refusal_of(code: u16, details: Value) -> Response<Body> {
         504 => "Timeout",
         _ => "InternalError",
     };
-    // As a server says that it knows no streaming lists.
+    // As a server responds that does not support streaming lists.
     let message = if code == 422 { "sendInitialEvents: Forbidden: it is not here" } else { "says the proxy" };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,11 +1,11 @@
-//! States as they were: what a lagging replica would still send.
+//! Earlier states, as a lagging replica would still send them.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// Kept of each kind: a few seconds of a storm.
+/// Number of states kept per path: a few seconds of a storm.
 const KEPT: usize = 12;
 
 #[derive(Default)]
@@ -32,13 +32,13 @@ impl Past {
         }
     }
 
-    /// Those that are as new as was asked for.
+    /// The states that are not older than the requested revision.
     pub fn not_older_than(&self, path: &str, at: u64) -> Vec<State> {
         self.states.get(path).into_iter().flatten().filter(|state| state.at >= at).cloned().collect()
     }
 }
 
-/// Reads a streaming list as it comes by, until it is complete.
+/// Records a streaming list as it passes, until it is complete.
 #[derive(Default)]
 pub struct Recorder {
     text: Vec<u8>,

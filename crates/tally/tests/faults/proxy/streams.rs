@@ -1,4 +1,4 @@
-//! Watches: opened late or not at all, held back, cut, and sometimes begun from the past.
+//! Watches: opened late or not at all, delayed, cut, and sometimes started from an earlier state.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,17 +60,17 @@ impl Shared {
         Ok(respond(head.status.as_u16(), &headers, StreamBody::new(stream).boxed_unsync()))
     }
 
-    /// A state from before, but as new as was asked for.
+    /// An earlier state that is not older than the requested revision.
     fn old_state(&self, call: &Call) -> Option<State> {
         let at = query(call, "resourceVersion").and_then(|at| at.parse().ok());
-        // Without a revision the newest state is asked for.
+        // A request without a revision asks for the newest state.
         let at: u64 = match at {
             Some(at) => at,
             None if self.dice().travels() => 0,
             None => return None,
         };
         let mut states = self.past().not_older_than(&path_of(call), at);
-        // The newest there is need not be old.
+        // The newest recorded state may be the current one.
         states.pop();
         let mut dice = self.dice();
         if states.is_empty() || dice.one_in(4) {
@@ -101,7 +101,7 @@ impl Shared {
             let frame = tokio::select! {
                 frame = body.frame() => frame,
                 () = &mut ends, if troubled => {
-                    // A stream that has lived to see the calm lives on.
+                    // A stream that is open when faults are switched off stays open.
                     troubled = !*self.calm.borrow();
                     if troubled {
                         self.cut(cut, &mut body, &pieces).await;
@@ -167,7 +167,7 @@ fn query(call: &Call, name: &str) -> Option<String> {
     query.split('&').find_map(|pair| Some(pair.split_once('=').filter(|(key, _)| *key == name)?.1.to_owned()))
 }
 
-/// The same watch without the state: its changes after this revision.
+/// The same watch without the initial events: the changes after this revision.
 fn changes_after(call: &Call, at: u64) -> Call {
     let path = path_of(call);
     let seconds = query(call, "timeoutSeconds").unwrap_or_else(|| "300".to_owned());

@@ -1,4 +1,4 @@
-//! What most controllers need: a mirror of the objects they follow, and a table of what they have asked for.
+//! What most controllers need: a cache of the objects they follow, and a table of their requests in flight.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use tally_core::time::{Span, Timestamp};
 
 use crate::controller::{Call, Outbox, Request, RequestId};
 
-/// The metadata that nearly every controller looks at. Flatten it into a view, or read it alone.
+/// The metadata that nearly every controller uses. Flatten it into a view, or read it alone.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
@@ -36,7 +36,7 @@ pub struct Owner {
 }
 
 impl Meta {
-    /// Of an object that may not be readable otherwise.
+    /// The metadata of an object whose other fields may not be readable.
     pub fn of(object: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Object {
@@ -69,23 +69,23 @@ impl<V: View> View for std::sync::Arc<V> {
     }
 }
 
-/// The objects of one stream, by namespace and name.
+/// The object cache of one stream, by namespace and name.
 #[derive(Debug)]
 pub struct Mirror<V> {
     objects: BTreeMap<(CompactString, CompactString), (V, u32)>,
     epoch: u32,
     listing: bool,
-    /// Whether a list has ever been complete: before that, "not here" means nothing.
+    /// Whether a list has ever been complete: before that, absence means nothing.
     synced: bool,
 }
 
-/// What an observation meant.
+/// The effect of an observation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Seen<V> {
     New,
-    /// There was this before, perhaps another object of the same name.
+    /// This was known before; it may be another object of the same name.
     Changed(V),
-    /// Something newer is known.
+    /// A newer state is known.
     Stale,
 }
 
@@ -101,12 +101,12 @@ impl<V: View> Mirror<V> {
         self.listing = true;
     }
 
-    /// Takes an object as the stream shows it, unless it is known at a later revision.
+    /// Adds an object as the stream shows it, unless a later revision is known.
     pub fn observe(&mut self, view: V) -> Seen<V> {
         self.take_in(view, Some(self.epoch))
     }
 
-    /// Takes an object from an answer. A list that is coming in at that time has not shown it by that.
+    /// Adds an object from a response. This does not make it part of a list that is being read at that time.
     pub fn hear(&mut self, view: V) -> Seen<V> {
         self.take_in(view, None)
     }
@@ -117,7 +117,8 @@ impl<V: View> Mirror<V> {
             Some((known, epoch)) => {
                 let same = known.meta().uid == view.meta().uid;
                 let stale = same && known.meta().revision() > view.meta().revision();
-                // A namesake is another object: what a list has shown of the one says nothing of the other.
+                // An object with the same name and another UID is another object: that a list contained one says
+                // nothing about the other.
                 *epoch = seen_in.unwrap_or(if same { *epoch } else { self.epoch.wrapping_sub(1) });
                 if stale { Seen::Stale } else { Seen::Changed(std::mem::replace(known, view)) }
             }
@@ -128,7 +129,7 @@ impl<V: View> Mirror<V> {
         }
     }
 
-    /// Forgets an object, if it is still the one of that name. Returns what was known of it.
+    /// Removes an object, if it is still the one with that name. Returns its last known state.
     pub fn gone(&mut self, meta: &Meta) -> Option<V> {
         let key = (meta.namespace.clone(), meta.name.clone());
         if self.objects.get(&key).is_some_and(|(known, _)| known.meta().uid != meta.uid) {
@@ -137,7 +138,8 @@ impl<V: View> Mirror<V> {
         self.objects.remove(&key).map(|(view, _)| view)
     }
 
-    /// What the list as of `at`, which just ended, did not contain. What is newer than the list stays: an answer told of it.
+    /// What the list as of `at`, which just ended, did not contain. Objects newer than the list stay: they come from a
+    /// response.
     pub fn list_ends(&mut self, at: Revision) -> Vec<V> {
         self.listing = false;
         self.synced = true;
@@ -148,7 +150,7 @@ impl<V: View> Mirror<V> {
         missing.into_iter().filter_map(|key| self.objects.remove(&key)).map(|(view, _)| view).collect()
     }
 
-    /// Whether everything there is has been seen.
+    /// Whether all existing objects have been observed.
     pub fn is_complete(&self) -> bool {
         self.synced && !self.listing
     }
@@ -176,7 +178,7 @@ impl<V: View> Mirror<V> {
     }
 }
 
-/// Requests under way, and what each is for.
+/// Requests in flight, and the purpose of each.
 #[derive(Debug)]
 pub struct Asked<P> {
     next: u64,
@@ -210,13 +212,13 @@ impl<P> Asked<P> {
     }
 }
 
-/// When to try again after so many failures in a row: 1/4 s, 1/2 s, 1 s ... 64 s.
+/// When to retry after this many consecutive failures: 1/4 s, 1/2 s, 1 s ... 64 s.
 pub fn retry_at(now: Timestamp, failures: u32) -> Timestamp {
     now + Span::from_millis(250 << failures.min(8))
 }
 
-/// A strategic patch of `status` that sets this condition and leaves the others alone, in the order they have. `known`
-/// are the types of the conditions there are. Without a word about the order a new one would come first.
+/// A strategic patch of `status` that sets this condition and keeps the others, in their order. `known` are the types
+/// of the existing conditions. Without an explicit order a new condition would come first.
 pub fn with_condition(status: &mut Value, known: &[CompactString], condition: Value) {
     let new = condition["type"].as_str().filter(|new| !known.iter().any(|known| known == new));
     let types = known.iter().map(CompactString::as_str).chain(new);

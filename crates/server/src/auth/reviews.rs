@@ -10,9 +10,9 @@ use tally_api::options::{FieldValidation, Format, ReadAt};
 use tally_registry::Target;
 
 use crate::auth::User;
-use crate::objects::Ask;
-use crate::route::Place;
-use crate::tokens::{Grant, ISSUER};
+use crate::objects::RequestContext;
+use crate::http::route::ResourcePath;
+use crate::auth::tokens::{Grant, ISSUER};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -37,7 +37,7 @@ pub enum Question {
 }
 
 impl Question {
-    pub fn of(place: &Place<'_>) -> Option<Self> {
+    pub fn of(place: &ResourcePath<'_>) -> Option<Self> {
         let subresource = place.subresource.map_or("", |subresource| subresource.name);
         match (place.resource.group, place.resource.plural, subresource) {
             (AUTHENTICATION, "selfsubjectreviews", "") => Some(Self::SelfSubject),
@@ -54,20 +54,20 @@ impl Question {
         matches!(self, Self::SelfSubject | Self::SelfAccess)
     }
 
-    pub fn answer(self, ask: &Ask<'_>, body: &[u8], format: Format) -> Result<Value, Failure> {
+    pub fn answer(self, context: &RequestContext<'_>, body: &[u8], format: Format) -> Result<Value, Failure> {
         let (group, kind) = match self {
             Self::TokenRequest => (AUTHENTICATION, "TokenRequest"),
-            _ => (ask.place.resource.group, ask.place.resource.kind),
+            _ => (context.place.resource.group, context.place.resource.kind),
         };
         let mut question = decode_as(group, "v1", kind, body, format, FieldValidation::Ignore)?.object;
         if self == Self::TokenRequest {
-            return token(ask, question);
+            return token(context, question);
         }
         question["status"] = match self {
-            Self::SelfSubject => json!({"userInfo": user_info(ask.user)}),
+            Self::SelfSubject => json!({"userInfo": user_info(context.user)}),
             Self::SelfAccess => {
                 check_access(&question)?;
-                json!({"allowed": ask.user.is_master()})
+                json!({"allowed": context.user.is_master()})
             }
             Self::Access => {
                 check_access(&question)?;
@@ -77,7 +77,7 @@ impl Question {
             }
             _ => {
                 let token = question.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
-                match ask.door.gate.bearer(token, &audiences(&At::root(&question).at("spec")), ask.registry()) {
+                match context.handler.authenticator.bearer(token, &audiences(&At::root(&question).at("spec")), context.registry()) {
                     Some((user, meant)) => {
                         json!({"authenticated": true, "user": user_info(&user), "audiences": meant})
                     }
@@ -116,9 +116,9 @@ fn check_access(question: &Value) -> Result<(), Failure> {
     Err(Failure::invalid(AUTHORIZATION, "", "", &[error]))
 }
 
-fn token(ask: &Ask<'_>, mut request: Value) -> Result<Value, Failure> {
-    let (namespace, name) = (&*ask.place.namespace, &*ask.place.name);
-    let account = find(ask, ask.place.resource, name)?;
+fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, Failure> {
+    let (namespace, name) = (&*context.place.namespace, &*context.place.name);
+    let account = find(context, context.place.resource, name)?;
     let uid = account.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let root = At::root(&request);
     let spec = root.at("spec");
@@ -136,8 +136,8 @@ fn token(ask: &Ask<'_>, mut request: Value) -> Result<Value, Failure> {
         return Err(Failure::invalid(AUTHENTICATION, "TokenRequest", "", &[error]));
     }
     let audiences = audiences(&spec);
-    let bound = bound_object(ask, &spec.at("boundObjectRef"))?;
-    let now = ask.registry().world.now();
+    let bound = bound_object(context, &spec.at("boundObjectRef"))?;
+    let now = context.registry().world.now();
     let grant = Grant {
         namespace,
         name,
@@ -147,7 +147,7 @@ fn token(ask: &Ask<'_>, mut request: Value) -> Result<Value, Failure> {
         expires_at: now.seconds().saturating_add(lasts),
         bound_to: bound.as_ref().map(|(kind, name, uid)| (*kind, name.as_str(), uid.as_str())),
     };
-    let token = ask.door.gate.tokens.issue(&grant).map_err(Failure::internal)?;
+    let token = context.handler.authenticator.tokens.issue(&grant).map_err(Failure::internal)?;
     let expires = tally_core::time::Timestamp::from_seconds(grant.expires_at);
     request["metadata"] =
         json!({"name": name, "namespace": namespace, "creationTimestamp": now.truncated().to_string()});
@@ -163,13 +163,13 @@ fn audiences(spec: &At<'_, '_>) -> Vec<String> {
     if named.is_empty() { vec![ISSUER.to_owned()] } else { named }
 }
 
-fn find(ask: &Ask<'_>, resource: &'static Resource, name: &str) -> Result<Value, Failure> {
-    let namespace = if resource.namespaced { &*ask.place.namespace } else { "" };
-    Ok(ask.registry().get(Target::new(resource, namespace, name), ReadAt::Newest)?.parse())
+fn find(context: &RequestContext<'_>, resource: &'static Resource, name: &str) -> Result<Value, Failure> {
+    let namespace = if resource.namespaced { &*context.place.namespace } else { "" };
+    Ok(context.registry().get(Target::new(resource, namespace, name), ReadAt::Newest)?.parse())
 }
 
 /// The object that the token is bound to: its key in the claims, its name and its UID.
-fn bound_object(ask: &Ask<'_>, reference: &At<'_, '_>) -> Result<Option<(&'static str, String, String)>, Failure> {
+fn bound_object(context: &RequestContext<'_>, reference: &At<'_, '_>) -> Result<Option<(&'static str, String, String)>, Failure> {
     if !reference.is_set() {
         return Ok(None);
     }
@@ -185,7 +185,7 @@ fn bound_object(ask: &Ask<'_>, reference: &At<'_, '_>) -> Result<Option<(&'stati
         }
     };
     let resource = catalog::find("", "v1", plural).ok_or_else(|| Failure::internal("no such resource"))?;
-    let object = find(ask, resource, &name)?;
+    let object = find(context, resource, &name)?;
     let found = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     if !uid.is_empty() && uid != found {
         let why = format!(

@@ -1,5 +1,8 @@
 //! The response formats: objects, lists, tables, and the `Status` of an error.
 
+pub mod protobuf;
+pub mod yaml;
+
 use std::collections::HashSet;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -13,11 +16,10 @@ use tally_api::table::{self, Heading, IncludeObject};
 use tally_core::time::Timestamp;
 use tally_registry::{Listing, Object};
 
-use crate::body::{Body, List};
-use crate::negotiate::{View, Wish};
-use crate::yaml;
+use crate::http::body::{Body, List};
+use crate::http::negotiate::{View, ResponseFormat};
 
-pub type Answer = Response<Body>;
+pub type HttpResponse = Response<Body>;
 
 /// The limit for all warnings of a response together, in characters: clients limit headers, and users do not read more.
 /// If it is exceeded, each warning is truncated to the second length and as many are sent as fit.
@@ -26,7 +28,7 @@ const LONGEST_OF_MANY: usize = 256;
 
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-pub fn answer(code: u16, media_type: &'static str, body: Body) -> Answer {
+pub fn answer(code: u16, media_type: &'static str, body: Body) -> HttpResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = answer.headers_mut();
@@ -35,22 +37,22 @@ pub fn answer(code: u16, media_type: &'static str, body: Body) -> Answer {
     answer
 }
 
-pub fn text(code: u16, text: impl Into<Bytes>) -> Answer {
+pub fn text(code: u16, text: impl Into<Bytes>) -> HttpResponse {
     answer(code, "text/plain; charset=utf-8", Body::Whole(text.into()))
 }
 
 /// A document created for this response.
-pub fn document(code: u16, value: &Value, wish: Wish) -> Answer {
-    let text = match wish.format {
+pub fn document(code: u16, value: &Value, response_format: ResponseFormat) -> HttpResponse {
+    let text = match response_format.format {
         Format::Yaml => yaml::write(value),
-        Format::Json if wish.pretty => format!("{value:#}\n"),
+        Format::Json if response_format.pretty => format!("{value:#}\n"),
         Format::Json => format!("{value}\n"),
     };
-    answer(code, wish.media_type(), Body::Whole(text.into()))
+    answer(code, response_format.media_type(), Body::Whole(text.into()))
 }
 
-pub fn failure(failure: &Failure, wish: Wish) -> Answer {
-    let mut answer = document(failure.code, &failure.to_json(), Wish { view: View::Plain, ..wish });
+pub fn failure(failure: &Failure, response_format: ResponseFormat) -> HttpResponse {
+    let mut answer = document(failure.code, &failure.to_json(), ResponseFormat { view: View::Plain, ..response_format });
     let seconds = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if seconds > 0 {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -96,16 +98,16 @@ pub fn warn(headers: &mut HeaderMap, warnings: &[String]) {
 }
 
 /// The encoder: how objects of a resource are shown to this client.
-pub struct Dress<'a> {
+pub struct Encoder<'a> {
     pub resource: &'static Resource,
     /// `apiVersion` and `kind`, where a subresource has another type.
     pub kind: Option<(&'a str, &'a str)>,
-    pub wish: Wish,
+    pub response_format: ResponseFormat,
     pub include: IncludeObject,
     pub now: Timestamp,
 }
 
-impl Dress<'_> {
+impl Encoder<'_> {
     fn api_version_and_kind(&self) -> (String, &str) {
         match self.kind {
             Some((version, kind)) => (version.to_owned(), kind),
@@ -142,7 +144,7 @@ impl Dress<'_> {
 
     /// Converts a value to the requested view. `heading`: the table columns that were already sent.
     pub fn view(&self, value: Value, heading: &mut Heading) -> Value {
-        match self.wish.view {
+        match self.response_format.view {
             View::Plain => value,
             // A Status is not converted.
             _ if self.kind == Some(("v1", "Status")) => value,
@@ -153,34 +155,34 @@ impl Dress<'_> {
         }
     }
 
-    pub fn object(&self, code: u16, object: &Object) -> Answer {
-        if self.wish == Wish::PLAIN {
+    pub fn object(&self, code: u16, object: &Object) -> HttpResponse {
+        if self.response_format == ResponseFormat::PLAIN {
             let mut text = BytesMut::new();
             self.whole(object, &mut text);
             text.put_u8(b'\n');
-            return answer(code, self.wish.media_type(), Body::Whole(text.freeze()));
+            return answer(code, self.response_format.media_type(), Body::Whole(text.freeze()));
         }
-        if let (View::Metadata { list: true, .. }, true) = (self.wish.view, self.kind != Some(("v1", "Status"))) {
+        if let (View::Metadata { list: true, .. }, true) = (self.response_format.view, self.kind != Some(("v1", "Status"))) {
             let text = format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
                 self.go_type("")
             );
-            return failure(&Failure::new(406, "NotAcceptable", text), self.wish);
+            return failure(&Failure::new(406, "NotAcceptable", text), self.response_format);
         }
-        document(code, &self.view(self.value(object), &mut Heading::default()), self.wish)
+        document(code, &self.view(self.value(object), &mut Heading::default()), self.response_format)
     }
 
-    pub fn list(&self, listing: Listing) -> Answer {
+    pub fn list(&self, listing: Listing) -> HttpResponse {
         let metadata = list_metadata(&listing);
-        if self.wish == Wish::PLAIN {
+        if self.response_format == ResponseFormat::PLAIN {
             let (version, kind) = (self.resource.api_version(), self.resource.kind);
             let head =
                 format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[");
             let list = List::new(head.into(), listing.items, b"]}\n");
-            return answer(200, self.wish.media_type(), Body::List(list));
+            return answer(200, self.response_format.media_type(), Body::List(list));
         }
         let values = || listing.items.iter().map(|item| self.value(item)).collect::<Vec<Value>>();
-        let list = match self.wish.view {
+        let list = match self.response_format.view {
             View::Plain => {
                 let items = listing.items.iter();
                 let items: Vec<Value> =
@@ -199,10 +201,10 @@ impl Dress<'_> {
                     "you requested PartialObjectMetadata, but the requested object is a list ({})",
                     self.go_type("List")
                 );
-                return failure(&Failure::new(406, "NotAcceptable", text), self.wish);
+                return failure(&Failure::new(406, "NotAcceptable", text), self.response_format);
             }
         };
-        document(200, &list, self.wish)
+        document(200, &list, self.response_format)
     }
 
     /// The Go type that kube-apiserver names in the two errors above.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::{Pki, files};
+use crate::Pki;
+use crate::auth::files;
 
 /// The first bytes of a file that Tally wrote. A file that begins otherwise belongs to the user and is not replaced.
 const MARK: &str = "# Written by tally up";

@@ -28,8 +28,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::mailbox::{Sent, Sink, Source};
 use crate::notes::Notes;
-use crate::port::{Deed, Report};
-use crate::shim::wire::{self, Word};
+use crate::port::{ShimCommand, Report};
+use crate::shim::wire::{self, Frame};
 use crate::shim::{Arguments, log};
 
 /// Enough to keep a shim busy, small enough to notice when it is stuck.
@@ -73,14 +73,14 @@ pub enum Error {
 }
 
 /// Two ends that may be used by different tasks, and the task between them.
-pub struct Runtime {
-    pub deeds: Deeds,
+pub struct ShimClient {
+    pub commands: ShimCommands,
     pub reports: Reports,
     keeper: JoinHandle<()>,
 }
 
 /// Sends commands.
-pub struct Deeds {
+pub struct ShimCommands {
     sender: mpsc::Sender<(u64, Vec<u8>)>,
     life: Arc<AtomicU64>,
 }
@@ -92,11 +92,11 @@ pub struct Reports {
     life: Arc<AtomicU64>,
 }
 
-impl Deeds {
+impl ShimCommands {
     /// Waits while too many commands are queued.
-    pub async fn send(&self, deed: &Deed) -> Result<(), Error> {
+    pub async fn send(&self, command: &ShimCommand) -> Result<(), Error> {
         let mut frame = Vec::new();
-        wire::encode(deed, &mut frame).map_err(Error::TooLong)?;
+        wire::encode(command, &mut frame).map_err(Error::TooLong)?;
         let life = self.life.load(Ordering::Acquire);
         self.sender.send((life, frame)).await.map_err(|_| Error::Gone)
     }
@@ -111,9 +111,9 @@ impl Reports {
     }
 }
 
-impl Sink for Deeds {
-    async fn send(&self, deed: &Deed) -> Sent {
-        match Deeds::send(self, deed).await {
+impl Sink for ShimCommands {
+    async fn send(&self, command: &ShimCommand) -> Sent {
+        match ShimCommands::send(self, command).await {
             Ok(()) => Sent::Done,
             Err(Error::TooLong(why)) => Sent::Unfit(why.to_string()),
             Err(_) => Sent::Gone,
@@ -127,16 +127,16 @@ impl Source for Reports {
     }
 }
 
-impl Runtime {
+impl ShimClient {
     /// Starts the shim and waits until it has exclusive use of the directory.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let shim = Shim::start(&config).await?;
-        let (deed_sender, deeds) = mpsc::channel(MOST_WAITING);
+        let (deed_sender, commands) = mpsc::channel(MOST_WAITING);
         let (report_sender, reports) = mpsc::channel(MOST_WAITING);
         let life = Arc::new(AtomicU64::new(0));
-        let keeper = Keeper { config, deeds, reports: report_sender, life: 1 };
+        let keeper = Keeper { config, commands, reports: report_sender, life: 1 };
         Ok(Self {
-            deeds: Deeds { sender: deed_sender, life: life.clone() },
+            commands: ShimCommands { sender: deed_sender, life: life.clone() },
             reports: Reports { receiver: reports, life },
             keeper: tokio::spawn(keeper.keep(shim)),
         })
@@ -144,15 +144,15 @@ impl Runtime {
 
     /// Closes the connection to the shim, and waits until the shim has ended: processes that still run are killed.
     pub async fn stop(self) {
-        let Self { deeds, reports, keeper } = self;
-        drop(deeds);
+        let Self { commands, reports, keeper } = self;
+        drop(commands);
         drop(reports);
         let _ = keeper.await;
     }
 
     /// For callers that keep the two ends apart: the handle waits as `stop` does once both ends have been dropped.
-    pub fn split(self) -> (Deeds, Reports, JoinHandle<()>) {
-        (self.deeds, self.reports, self.keeper)
+    pub fn split(self) -> (ShimCommands, Reports, JoinHandle<()>) {
+        (self.commands, self.reports, self.keeper)
     }
 }
 
@@ -181,8 +181,8 @@ impl Shim {
         let (reader, writer) = UnixStream::from_std(ours).map_err(Error::Spawn)?.into_split();
         let mut shim = Self { child, reader: BufReader::new(reader), writer };
         match wire::read(&mut shim.reader).await {
-            Ok(Some(Word::Ready)) => Ok(shim),
-            Ok(Some(Word::Refused(why))) => Err(Error::Refused(why)),
+            Ok(Some(Frame::Ready)) => Ok(shim),
+            Ok(Some(Frame::Refused(why))) => Err(Error::Refused(why)),
             _ => Err(Error::Gone),
         }
     }
@@ -190,7 +190,7 @@ impl Shim {
 
 struct Keeper {
     config: Config,
-    deeds: mpsc::Receiver<(u64, Vec<u8>)>,
+    commands: mpsc::Receiver<(u64, Vec<u8>)>,
     reports: mpsc::Sender<(u64, Report)>,
     /// The number of the current shim.
     life: u64,
@@ -246,7 +246,7 @@ impl Keeper {
             tokio::select! {
                 _ = &mut hearing => return End::Died,
                 () = self.reports.closed() => break End::Wanted,
-                deed = self.deeds.recv() => match deed {
+                command = self.commands.recv() => match command {
                     // Decided before the first report of this shim was read.
                     Some((for_life, _)) if for_life != life => {}
                     Some((_, frame)) => {
@@ -280,13 +280,13 @@ async fn hear(
 ) {
     loop {
         match wire::read(&mut reader).await {
-            Ok(Some(Word::Report(report))) => {
+            Ok(Some(Frame::Report(report))) => {
                 if reports.send((life, *report)).await.is_err() {
                     return;
                 }
             }
-            Ok(Some(Word::Note(note))) => notes.say(note),
-            Ok(Some(Word::Ready | Word::Refused(_))) => {}
+            Ok(Some(Frame::Note(note))) => notes.say(note),
+            Ok(Some(Frame::Ready | Frame::Refused(_))) => {}
             Ok(None) => return,
             Err(error) => {
                 notes.say(format!("the node's helper process cannot be understood: {error}"));

@@ -2,8 +2,14 @@
 //!
 //! A client authenticates with a certificate of the server's authority or with a bearer token. TLS requests a
 //! certificate and verifies that the client has its key, but leaves the verification of the certificate to
-//! [`Gate::peer`]. So a client with an expired or foreign certificate gets a 401 that it can print, instead of losing
+//! [`Authenticator::peer`]. So a client with an expired or foreign certificate gets a 401 that it can print, instead of losing
 //! its connection for a reason it cannot see.
+
+pub mod files;
+pub mod kubeconfig;
+pub mod pki;
+pub mod reviews;
+pub mod tokens;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +26,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use tally_registry::Registry;
 
 use crate::Pki;
-use crate::tokens::{ISSUER, Tokens};
+use crate::auth::tokens::{ISSUER, Tokens};
 
 /// The group whose members may do everything.
 const MASTERS: &str = "system:masters";
@@ -67,7 +73,7 @@ pub enum Peer {
 pub struct Refused;
 
 /// The authenticator: determines the user of a request.
-pub struct Gate {
+pub struct Authenticator {
     verifier: Arc<dyn ClientCertVerifier>,
     key: hmac::Key,
     /// The tag of the administrator's token. Comparing tags takes the same time whatever the client sends.
@@ -77,7 +83,7 @@ pub struct Gate {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum GateError {
+pub enum AuthenticatorError {
     #[error("cannot use the authority's certificate: {0}")]
     Authority(String),
     #[error("the system gives no random numbers")]
@@ -86,24 +92,24 @@ pub enum GateError {
     TokenKey(String),
 }
 
-impl Gate {
-    pub fn new(pki: &Pki, provider: &Arc<CryptoProvider>) -> Result<Self, GateError> {
+impl Authenticator {
+    pub fn new(pki: &Pki, provider: &Arc<CryptoProvider>) -> Result<Self, AuthenticatorError> {
         let mut roots = RootCertStore::empty();
-        roots.add(pki.roots.clone()).map_err(|error| GateError::Authority(error.to_string()))?;
+        roots.add(pki.roots.clone()).map_err(|error| AuthenticatorError::Authority(error.to_string()))?;
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
-            .map_err(|error| GateError::Authority(error.to_string()))?;
+            .map_err(|error| AuthenticatorError::Authority(error.to_string()))?;
         let random = SystemRandom::new();
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| GateError::NoRandomness)?;
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| AuthenticatorError::NoRandomness)?;
         let tag = hmac::sign(&key, pki.token.as_bytes());
         let admin = User::new("kubernetes-admin".to_owned(), String::new(), vec![MASTERS.to_owned()]);
-        let tokens = Tokens::new(&pki.token_key).map_err(GateError::TokenKey)?;
+        let tokens = Tokens::new(&pki.token_key).map_err(AuthenticatorError::TokenKey)?;
         Ok(Self { verifier, key, tag, admin: Arc::new(admin), tokens })
     }
 
     /// The verifier for the TLS handshake.
     pub fn asker(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::new(AskOnly(self.verifier.clone()))
+        Arc::new(OptionalClientCert(self.verifier.clone()))
     }
 
     /// Verifies the certificates of a client: signed by the server's authority, issued for clients, and valid now.
@@ -162,15 +168,15 @@ impl Gate {
 }
 
 /// Accepts every certificate in the handshake if the client has its key; see the module documentation.
-struct AskOnly(Arc<dyn ClientCertVerifier>);
+struct OptionalClientCert(Arc<dyn ClientCertVerifier>);
 
-impl fmt::Debug for AskOnly {
+impl fmt::Debug for OptionalClientCert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AskOnly")
+        f.write_str("OptionalClientCert")
     }
 }
 
-impl ClientCertVerifier for AskOnly {
+impl ClientCertVerifier for OptionalClientCert {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -3,6 +3,11 @@
 //! Errors are checked in the order that clients expect: no such path, no such method, a body that cannot be decoded, a
 //! response format that is not available, invalid options, and then the errors of the registry.
 
+pub mod extras;
+pub mod logs;
+pub mod openapi;
+pub mod watch;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +25,12 @@ use tally_registry::{Deleted, Registry, Target, Written};
 use tokio::time::timeout;
 
 use crate::auth::User;
-use crate::door::Door;
-use crate::forms::{self, Answer, Dress};
-use crate::negotiate::{self, View, Wish};
-use crate::route::{Place, Verb};
-use crate::{logs, protobuf, reviews, watching};
+use crate::http::handler::ApiHandler;
+use crate::encode::{self, HttpResponse, Encoder};
+use crate::http::negotiate::{self, View, ResponseFormat};
+use crate::http::route::{ResourcePath, Verb};
+use crate::auth::reviews;
+use crate::encode::protobuf;
 
 /// How long a client may take to send a body. Its request occupies one of the permits for in-flight requests meanwhile.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
@@ -32,18 +38,18 @@ const BODY_WITHIN: Duration = Duration::from_secs(60);
 const TURN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The context of a request for objects, whose path has been parsed.
-pub struct Ask<'a> {
-    pub door: &'a Arc<Door>,
+pub struct RequestContext<'a> {
+    pub handler: &'a Arc<ApiHandler>,
     pub user: &'a User,
     pub headers: &'a HeaderMap,
     pub query: &'a Query<'a>,
-    pub place: &'a Place<'a>,
+    pub place: &'a ResourcePath<'a>,
     pub verb: Verb,
 }
 
 /// 405 with the allowed methods.
-pub fn method_not_allowed(place: &Place<'_>) -> Answer {
-    let mut answer = forms::failure(&forms::no_method(), Wish::PLAIN);
+pub fn method_not_allowed(place: &ResourcePath<'_>) -> HttpResponse {
+    let mut answer = encode::failure(&encode::no_method(), ResponseFormat::PLAIN);
     let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
     let allowed: Vec<&str> = methods.into_iter().filter(|method| place.verb(method, false).is_some()).collect();
     if let Ok(value) = HeaderValue::from_str(&allowed.join(", ")) {
@@ -52,15 +58,15 @@ pub fn method_not_allowed(place: &Place<'_>) -> Answer {
     answer
 }
 
-impl Ask<'_> {
-    pub async fn serve(&self, body: Incoming) -> Answer {
-        match self.wish() {
-            Err(failure) => forms::failure(&failure, Wish::PLAIN),
-            Ok(wish) => {
-                let answer = self.act(wish, body).await;
-                let mut answer = answer.unwrap_or_else(|failure| forms::failure(&failure, wish));
+impl RequestContext<'_> {
+    pub async fn serve(&self, body: Incoming) -> HttpResponse {
+        match self.response_format() {
+            Err(failure) => encode::failure(&failure, ResponseFormat::PLAIN),
+            Ok(response_format) => {
+                let answer = self.act(response_format, body).await;
+                let mut answer = answer.unwrap_or_else(|failure| encode::failure(&failure, response_format));
                 if let Some(text) = catalog::deprecation(self.place.resource) {
-                    forms::warn(answer.headers_mut(), &[text.to_owned()]);
+                    encode::warn(answer.headers_mut(), &[text.to_owned()]);
                 }
                 answer
             }
@@ -68,14 +74,14 @@ impl Ask<'_> {
     }
 
     /// The requested response format, or the error if it is not available.
-    fn wish(&self) -> Result<Wish, Failure> {
+    fn response_format(&self) -> Result<ResponseFormat, Failure> {
         if self.verb == Verb::Patch {
             negotiate::patch(self.headers)?;
         }
         let collection = self.place.name.is_empty() && matches!(self.verb, Verb::List | Verb::Watch);
         if self.is_log() {
             negotiate::check_accept(self.headers, logs::FORMS, false)?;
-            return Ok(Wish::PLAIN);
+            return Ok(ResponseFormat::PLAIN);
         }
         negotiate::check_accept(self.headers, negotiate::OBJECTS, collection)?;
         negotiate::output(self.headers, self.query)
@@ -95,24 +101,24 @@ impl Ask<'_> {
     }
 
     pub fn registry(&self) -> &Registry {
-        &self.door.registry
+        &self.handler.registry
     }
 
-    pub fn dress(&self, wish: Wish) -> Result<Dress<'static>, Failure> {
-        let include = match wish.view {
+    pub fn encoder(&self, response_format: ResponseFormat) -> Result<Encoder<'static>, Failure> {
+        let include = match response_format.view {
             View::Table { .. } => IncludeObject::parse(self.query.get("includeObject").unwrap_or_default())?,
             _ => IncludeObject::None,
         };
         let (resource, now) = (self.place.resource, self.registry().world.now());
-        Ok(Dress { resource, kind: None, wish, include, now })
+        Ok(Encoder { resource, kind: None, response_format, include, now })
     }
 
-    async fn act(&self, wish: Wish, body: Incoming) -> Result<Answer, Failure> {
+    async fn act(&self, response_format: ResponseFormat, body: Incoming) -> Result<HttpResponse, Failure> {
         if self.verb == Verb::Watch {
-            return watching::serve(self, wish);
+            return watch::serve(self, response_format);
         }
         // A request that waits for a permit has not sent its body yet and costs little.
-        let turn = timeout(TURN_WITHIN, self.door.turns.acquire()).await;
+        let turn = timeout(TURN_WITHIN, self.handler.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
             let details = Details { retry_after_seconds: 1, ..Details::default() };
             let text = "Too many requests, please try again later.";
@@ -128,11 +134,11 @@ impl Ask<'_> {
             Verb::Get if self.is_log() => logs::serve(self).await,
             Verb::Get => {
                 let object = registry.get(target, ReadAt::of_get(self.query)?)?;
-                Ok(self.dress(wish)?.object(200, &object))
+                Ok(self.encoder(response_format)?.object(200, &object))
             }
             Verb::List => {
                 let listing = registry.list(target, &ListOptions::parse(self.query)?)?;
-                Ok(self.dress(wish)?.list(listing))
+                Ok(self.encoder(response_format)?.list(listing))
             }
             Verb::Create | Verb::Update => {
                 let format = negotiate::input(self.headers)?;
@@ -141,27 +147,27 @@ impl Ask<'_> {
                 let write = if self.verb == Verb::Create { Write::Create } else { Write::Update };
                 let options = self.write_options(write)?;
                 if let Some(question) = reviews::Question::of(self.place) {
-                    return Ok(forms::document(201, &question.answer(self, &body, format)?, wish));
+                    return Ok(encode::document(201, &question.answer(self, &body, format)?, response_format));
                 }
                 let written = match self.verb {
                     Verb::Create => registry.create(target, &body, format, &options).await?,
                     _ => registry.update(target, &body, format, &options).await?,
                 };
-                self.written(written, wish)
+                self.written(written, response_format)
             }
             Verb::Patch => {
                 let kind = negotiate::patch(self.headers)?;
                 let body = read_body(body).await?;
                 let options = self.write_options(Write::Patch(kind))?;
                 let written = registry.patch(target, &body, kind, &options).await?;
-                self.written(written, wish)
+                self.written(written, response_format)
             }
             Verb::Delete => {
                 let options = self.delete_options(read_body(body).await?)?;
                 let warnings = Registry::delete_warnings(self.place.resource, &options);
                 let mut answer = match registry.delete(target, &options).await {
                     Ok(Deleted::Object(object)) => {
-                        let dress = self.dress(wish)?;
+                        let encoder = self.encoder(response_format)?;
                         // For old clients: a delete with `orphanDependents: false` gets 202 if the object stays for
                         // now.
                         let stays = || {
@@ -170,15 +176,15 @@ impl Ask<'_> {
                                 || metadata["finalizers"].as_array().is_some_and(|names| !names.is_empty())
                         };
                         let accepted = options.orphan_dependents == Some(false) && stays();
-                        dress.object(if accepted { 202 } else { 200 }, &object)
+                        encoder.object(if accepted { 202 } else { 200 }, &object)
                     }
                     Ok(Deleted::Status { uid }) => {
-                        let status = forms::success(self.place.resource, &self.place.name, &uid);
-                        forms::document(200, &status, wish)
+                        let status = encode::success(self.place.resource, &self.place.name, &uid);
+                        encode::document(200, &status, response_format)
                     }
                     Err(failure) => return Err(Failure { warnings, ..failure }),
                 };
-                forms::warn(answer.headers_mut(), &warnings);
+                encode::warn(answer.headers_mut(), &warnings);
                 Ok(answer)
             }
             Verb::DeleteCollection => {
@@ -189,11 +195,11 @@ impl Ask<'_> {
                     Ok(listing) => listing,
                     Err(failure) => return Err(Failure { warnings, ..failure }),
                 };
-                let mut answer = self.dress(wish)?.list(listing);
-                forms::warn(answer.headers_mut(), &warnings);
+                let mut answer = self.encoder(response_format)?.list(listing);
+                encode::warn(answer.headers_mut(), &warnings);
                 Ok(answer)
             }
-            Verb::Watch => Err(forms::no_method()),
+            Verb::Watch => Err(encode::no_method()),
         }
     }
 
@@ -228,11 +234,11 @@ impl Ask<'_> {
         legible(body, format, (group, version, kind))
     }
 
-    fn written(&self, written: Written, wish: Wish) -> Result<Answer, Failure> {
+    fn written(&self, written: Written, response_format: ResponseFormat) -> Result<HttpResponse, Failure> {
         let code = if self.verb == Verb::Create || written.created { 201 } else { 200 };
-        let dress = Dress { kind: written.kind, ..self.dress(wish)? };
-        let mut answer = dress.object(code, &written.object);
-        forms::warn(answer.headers_mut(), &written.warnings);
+        let encoder = Encoder { kind: written.kind, ..self.encoder(response_format)? };
+        let mut answer = encoder.object(code, &written.object);
+        encode::warn(answer.headers_mut(), &written.warnings);
         Ok(answer)
     }
 }

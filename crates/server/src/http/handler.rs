@@ -13,26 +13,26 @@ use tally_api::options::Query;
 use tally_registry::Registry;
 use tokio::sync::{Semaphore, watch};
 
-use crate::auth::{Gate, Peer, User};
-use crate::body::Body;
-use crate::extras;
-use crate::forms::{self, AUDIT_ID, Answer};
-use crate::logs::Logs;
-use crate::metrics::{About, Metrics};
-use crate::negotiate::{self, Wish};
-use crate::objects::{self, Ask};
-use crate::reviews::Question;
-use crate::route::{Place, Route, Verb};
-use crate::world;
+use crate::auth::{Authenticator, Peer, User};
+use crate::http::body::Body;
+use crate::objects::extras;
+use crate::encode::{self, AUDIT_ID, HttpResponse};
+use crate::objects::logs::Logs;
+use crate::http::metrics::{About, Metrics};
+use crate::http::negotiate::{self, ResponseFormat};
+use crate::objects::{self, RequestContext};
+use crate::auth::reviews::Question;
+use crate::http::route::{ResourcePath, Route, Verb};
+use crate::env;
 
 /// Requests in flight at once, without watches. Each may need a body of 3 MiB, so this bounds the memory that clients
 /// can use; with two cores, more concurrency is not faster either.
 pub const MOST_AT_WORK: usize = 256;
 
 /// Everything that handling a request needs.
-pub struct Door {
+pub struct ApiHandler {
     pub registry: Arc<Registry>,
-    pub gate: Gate,
+    pub authenticator: Authenticator,
     pub metrics: Metrics,
     /// Further metrics, from other parts of this process.
     pub more_metrics: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
@@ -45,8 +45,8 @@ pub struct Door {
     pub stopping: watch::Receiver<bool>,
 }
 
-impl Door {
-    pub async fn answer(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> Answer {
+impl ApiHandler {
+    pub async fn answer(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> HttpResponse {
         let started = Instant::now();
         let (parts, body) = request.into_parts();
         let mut about = About { verb: method_name(&parts.method), ..About::default() };
@@ -56,7 +56,7 @@ impl Door {
         if parts.method == Method::HEAD {
             *answer.body_mut() = Body::EMPTY;
         }
-        let id = parts.headers.get(AUDIT_ID).cloned().or_else(|| HeaderValue::from_str(&world::uuid()).ok());
+        let id = parts.headers.get(AUDIT_ID).cloned().or_else(|| HeaderValue::from_str(&env::uuid()).ok());
         if let Some(id) = id {
             answer.headers_mut().insert(AUDIT_ID, id);
         }
@@ -65,17 +65,17 @@ impl Door {
         answer
     }
 
-    async fn handle(self: &Arc<Self>, peer: &Peer, parts: &Parts, body: Incoming, about: &mut About) -> Answer {
+    async fn handle(self: &Arc<Self>, peer: &Peer, parts: &Parts, body: Incoming, about: &mut About) -> HttpResponse {
         let route = Route::parse(parts.uri.path());
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let (method, headers) = (&parts.method, &parts.headers);
         let is_open = matches!(route, Route::Health { .. } | Route::Version);
-        let user = match self.gate.user(peer, headers, &self.registry) {
+        let user = match self.authenticator.user(peer, headers, &self.registry) {
             Ok(Some(user)) => user,
             Ok(None) if is_open => Arc::new(User::nobody()),
             // A client with invalid credentials gets 401 on every path, the open ones included.
             Ok(None) | Err(_) => {
-                return forms::failure(&Failure::new(401, "Unauthorized", "Unauthorized"), Wish::PLAIN);
+                return encode::failure(&Failure::new(401, "Unauthorized", "Unauthorized"), ResponseFormat::PLAIN);
             }
         };
         let verb = match &route {
@@ -94,7 +94,7 @@ impl Door {
             }
         }
         if let Some(refusal) = forbidden(&user, &route, verb, parts) {
-            return forms::failure(&refusal, Wish::PLAIN);
+            return encode::failure(&refusal, ResponseFormat::PLAIN);
         }
         let served = match &route {
             Route::Health { page, check } => {
@@ -102,16 +102,16 @@ impl Door {
                 return extras::health(page, check, &query, store_is_well);
             }
             Route::NoPage => return extras::not_found(),
-            Route::Nothing => Err(forms::no_resource()),
+            Route::Nothing => Err(encode::no_resource()),
             Route::Objects(place) => {
                 let Some(verb) = verb else { return objects::method_not_allowed(place) };
-                let ask = Ask { door: self, user: &user, headers, query: &query, place, verb };
-                return ask.serve(body).await;
+                let context = RequestContext { handler: self, user: &user, headers, query: &query, place, verb };
+                return context.serve(body).await;
             }
             Route::Metrics => return extras::metrics(self),
-            _ if method != Method::GET => Err(forms::no_method()),
+            _ if method != Method::GET => Err(encode::no_method()),
             Route::Version => negotiate::output(headers, &query).map(extras::version),
-            Route::Index => Ok(forms::document(200, &extras::index(), Wish { pretty: true, ..Wish::PLAIN })),
+            Route::Index => Ok(encode::document(200, &extras::index(), ResponseFormat { pretty: true, ..ResponseFormat::PLAIN })),
             Route::CoreVersions => extras::groups(headers, &query, Some(&self.address)),
             Route::Groups => extras::groups(headers, &query, None),
             Route::OpenApi(path) => extras::openapi(headers, path),
@@ -120,17 +120,17 @@ impl Door {
                 extras::listing(headers, &query, discovery::resource_list(group, version))
             }
         };
-        served.unwrap_or_else(|failure| forms::failure(&failure, Wish::PLAIN))
+        served.unwrap_or_else(|failure| encode::failure(&failure, ResponseFormat::PLAIN))
     }
 }
 
 /// Counts a request as in flight until it is answered, or its client cancels it.
-struct InFlight<'a>(&'a Door);
+struct InFlight<'a>(&'a ApiHandler);
 
 impl<'a> InFlight<'a> {
-    fn new(door: &'a Door) -> Self {
-        door.metrics.in_flight.up();
-        Self(door)
+    fn new(handler: &'a ApiHandler) -> Self {
+        handler.metrics.in_flight.up();
+        Self(handler)
     }
 }
 
@@ -178,7 +178,7 @@ fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) 
     })
 }
 
-fn denial(who: &str, place: &Place<'_>, verb: Verb) -> String {
+fn denial(who: &str, place: &ResourcePath<'_>, verb: Verb) -> String {
     let resource = place.resource;
     let named = if place.name.is_empty() { String::new() } else { format!(" \"{}\"", place.name) };
     let subresource = place.subresource.map_or_else(String::new, |subresource| format!("/{}", subresource.name));

@@ -33,13 +33,13 @@ pub enum View {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ResponseFormat {
     pub format: Format,
     pub view: View,
     pub pretty: bool,
 }
 
-impl Wish {
+impl ResponseFormat {
     pub const PLAIN: Self = Self { format: Format::Json, view: View::Plain, pretty: false };
 
     pub const fn media_type(self) -> &'static str {
@@ -173,13 +173,13 @@ fn view(conversion: Option<(&str, &str, &str)>) -> Option<View> {
 }
 
 /// The requested format of an object or a list.
-pub fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<Wish, Failure> {
+pub fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<ResponseFormat, Failure> {
     let (format, view, pretty) = choose(headers, view)?;
-    Ok(Wish { format, view, pretty: pretty || wants_pretty(headers, query) })
+    Ok(ResponseFormat { format, view, pretty: pretty || wants_pretty(headers, query) })
 }
 
 /// The requested format of a discovery document, and whether it is the aggregated one.
-pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(Wish, Option<Aggregated>), Failure> {
+pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(ResponseFormat, Option<Aggregated>), Failure> {
     let offered = |conversion: Option<(&str, &str, &str)>| match conversion {
         None => Some(None),
         Some(("APIGroupDiscoveryList", "apidiscovery.k8s.io", version)) => Aggregated::from_version(version).map(Some),
@@ -187,7 +187,7 @@ pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(Wish, Option
     };
     let (format, aggregated, pretty) = choose(headers, offered)?;
     let pretty = pretty || wants_pretty(headers, query);
-    Ok((Wish { format, view: View::Plain, pretty }, aggregated))
+    Ok((ResponseFormat { format, view: View::Plain, pretty }, aggregated))
 }
 
 /// Users with curl or a browser read the response themselves.
@@ -286,8 +286,8 @@ mod tests {
                 Some((Format::Yaml, View::Metadata { version: "v1beta1", list: true })),
             ),
         ] {
-            let wish = output(&headers(accept), &Query::default());
-            assert_eq!(wish.ok().map(|wish| (wish.format, wish.view)), expected, "{accept}");
+            let response_format = output(&headers(accept), &Query::default());
+            assert_eq!(response_format.ok().map(|response_format| (response_format.format, response_format.view)), expected, "{accept}");
         }
     }
 

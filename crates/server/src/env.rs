@@ -3,12 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tally_core::time::Timestamp;
-use tally_registry::World;
+use tally_registry::Env;
 
 /// The environment of production.
-pub struct Machine;
+pub struct SystemEnv;
 
-impl World for Machine {
+impl Env for SystemEnv {
     fn now(&self) -> Timestamp {
         let millis = |span: std::time::Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         match SystemTime::now().duration_since(UNIX_EPOCH) {
@@ -60,8 +60,8 @@ mod tests {
 
     #[test]
     fn chance_stays_below_its_limit() {
-        assert_eq!(Machine.random(0), 0);
-        assert_eq!(Machine.random(1), 0);
-        assert!((0..1_000).all(|_| Machine.random(7) < 7));
+        assert_eq!(SystemEnv.random(0), 0);
+        assert_eq!(SystemEnv.random(1), 0);
+        assert!((0..1_000).all(|_| SystemEnv.random(7) < 7));
     }
 }

@@ -25,13 +25,13 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Pki;
-use crate::auth::{Gate, GateError, Peer};
-use crate::door::{Door, MOST_AT_WORK};
-use crate::forms::{self, Answer};
-use crate::idle::{Counted, Requests};
-use crate::logs::Logs;
-use crate::metrics::Metrics;
-use crate::negotiate::Wish;
+use crate::auth::{Authenticator, AuthenticatorError, Peer};
+use crate::http::handler::{ApiHandler, MOST_AT_WORK};
+use crate::encode::{self, HttpResponse};
+use crate::http::idle::{Counted, Requests};
+use crate::objects::logs::Logs;
+use crate::http::metrics::Metrics;
+use crate::http::negotiate::ResponseFormat;
 
 /// Connections at once. By default a process may open 1,024 files, and the store needs some of them; further clients
 /// wait in the listen backlog.
@@ -59,7 +59,7 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The API, ready to be served.
 pub struct Server {
-    door: Arc<Door>,
+    handler: Arc<ApiHandler>,
     tls: TlsAcceptor,
     stop: watch::Sender<bool>,
 }
@@ -67,7 +67,7 @@ pub struct Server {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error(transparent)]
-    Gate(#[from] GateError),
+    Authenticator(#[from] AuthenticatorError),
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
 }
@@ -76,27 +76,27 @@ impl Server {
     /// `address`: the address of the server for clients, as `host:port`.
     pub fn new(registry: Arc<Registry>, pki: &Pki, address: String) -> Result<Self, ServerError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let gate = Gate::new(pki, &provider)?;
+        let authenticator = Authenticator::new(pki, &provider)?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(gate.asker())
+            .with_client_cert_verifier(authenticator.asker())
             .with_single_cert(vec![pki.server_certificate.clone()], pki.server_key.clone_key())?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (stop, stopping) = watch::channel(false);
         let (metrics, turns) = (Metrics::default(), Semaphore::new(MOST_AT_WORK));
         let (more_metrics, logs) = (OnceLock::new(), OnceLock::new());
-        let door = Arc::new(Door { registry, gate, metrics, more_metrics, logs, address, turns, stopping });
-        Ok(Self { door, tls: TlsAcceptor::from(Arc::new(config)), stop })
+        let handler = Arc::new(ApiHandler { registry, authenticator, metrics, more_metrics, logs, address, turns, stopping });
+        Ok(Self { handler, tls: TlsAcceptor::from(Arc::new(config)), stop })
     }
 
     /// Adds text to `/metrics`, in the Prometheus format. Only the first call has an effect.
     pub fn add_metrics(&self, more: impl Fn() -> String + Send + Sync + 'static) {
-        let _ = self.door.more_metrics.set(Box::new(more));
+        let _ = self.handler.more_metrics.set(Box::new(more));
     }
 
     /// Sets the source of the logs of Pods. Only the first call has an effect.
     pub fn add_logs(&self, logs: impl Logs + 'static) {
-        let _ = self.door.logs.set(Box::new(logs));
+        let _ = self.handler.logs.set(Box::new(logs));
     }
 
     /// Serves until `stop` is ready. Then no more connections are accepted, watches end, and in-flight requests have
@@ -114,7 +114,7 @@ impl Server {
             match accepted {
                 Ok((stream, place)) => {
                     let connection = Connection {
-                        door: self.door.clone(),
+                        handler: self.handler.clone(),
                         tls: self.tls.clone(),
                         builder: builder.clone(),
                         _place: place,
@@ -152,7 +152,7 @@ fn protocols() -> auto::Builder<TokioExecutor> {
 }
 
 struct Connection {
-    door: Arc<Door>,
+    handler: Arc<ApiHandler>,
     tls: TlsAcceptor,
     builder: Arc<auto::Builder<TokioExecutor>>,
     _place: OwnedSemaphorePermit,
@@ -163,22 +163,22 @@ impl Connection {
         // Responses are written as a whole; waiting for more data to send with them only adds latency.
         let _ = stream.set_nodelay(true);
         // A client whose handshake fails sees the reason on its side; the server does not report it.
-        let mut stopping = self.door.stopping.clone();
+        let mut stopping = self.handler.stopping.clone();
         let stream = tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return,
             secured = timeout(HANDSHAKE_WITHIN, self.tls.accept(stream)) => secured,
         };
         let Ok(Ok(stream)) = stream else { return };
-        let now = self.door.registry.world.now().seconds();
-        let peer = Arc::new(self.door.gate.peer(stream.get_ref().1.peer_certificates(), now));
-        self.door.metrics.connections.up();
+        let now = self.handler.registry.world.now().seconds();
+        let peer = Arc::new(self.handler.authenticator.peer(stream.get_ref().1.peer_certificates(), now));
+        self.handler.metrics.connections.up();
         let requests = Requests::new();
         let idle = requests.idle_for(IDLE_FOR);
-        let door = self.door.clone();
+        let handler = self.handler.clone();
         let service = service_fn(move |request| {
-            let (door, peer, under_way) = (door.clone(), peer.clone(), requests.begin());
+            let (handler, peer, under_way) = (handler.clone(), peer.clone(), requests.begin());
             async move {
-                let answer = answer(door, peer, request).await;
+                let answer = answer(handler, peer, request).await;
                 Ok::<_, Infallible>(answer.map(|body| Counted::new(body, under_way)))
             }
         });
@@ -194,22 +194,22 @@ impl Connection {
             connection.as_mut().graceful_shutdown();
             let _ = timeout(within, connection).await;
         }
-        self.door.metrics.connections.down();
+        self.handler.metrics.connections.down();
     }
 }
 
-async fn answer(door: Arc<Door>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
+async fn answer(handler: Arc<ApiHandler>, peer: Arc<Peer>, request: Request<Incoming>) -> HttpResponse {
     // A panic in one request must not abort the other requests of the connection.
     let answered = if matches!(*request.method(), Method::GET | Method::HEAD) {
-        AssertUnwindSafe(door.answer(&peer, request)).catch_unwind().await.ok()
+        AssertUnwindSafe(handler.answer(&peer, request)).catch_unwind().await.ok()
     } else {
         // If the client disconnects, its request is dropped. A write of several steps must not stop between two of
         // them, so it runs in a task of its own.
-        tokio::spawn(async move { door.answer(&peer, request).await }).await.ok()
+        tokio::spawn(async move { handler.answer(&peer, request).await }).await.ok()
     };
     answered.unwrap_or_else(|| {
         let failure = Failure::internal("the request could not be finished; this is a bug in the server");
-        forms::failure(&failure, Wish::PLAIN)
+        encode::failure(&failure, ResponseFormat::PLAIN)
     })
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tally_api::catalog;
 use tally_api::kinds::{Resource, Subresource};
 
-use crate::negotiate::PATCHES;
+use crate::http::negotiate::PATCHES;
 
 /// The media type with which older clients request OpenAPI v2, and the one they expect in the response: the former
 /// cannot be parsed as a media type.

@@ -13,7 +13,7 @@ use tally_api::options::ReadAt;
 use tally_registry::{Registry, Target};
 
 use crate::auth::User;
-use crate::world;
+use crate::env;
 
 /// The issuer of service account tokens, and their audience unless the request names others.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -50,7 +50,7 @@ impl Tokens {
         let (namespace, name) = (grant.namespace, grant.name);
         let mut claims = json!({
             "aud": grant.audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}"),
-            "iat": grant.issued_at, "nbf": grant.issued_at, "exp": grant.expires_at, "jti": world::uuid(),
+            "iat": grant.issued_at, "nbf": grant.issued_at, "exp": grant.expires_at, "jti": env::uuid(),
             "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": grant.uid}},
         });
         if let Some((kind, name, uid)) = grant.bound_to {

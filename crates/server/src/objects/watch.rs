@@ -18,11 +18,11 @@ use tally_registry::{Object, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::body::Body;
-use crate::door::Door;
-use crate::forms::{Answer, Dress, answer};
-use crate::negotiate::{self, View, Wish};
-use crate::objects::Ask;
+use crate::http::body::Body;
+use crate::http::handler::ApiHandler;
+use crate::encode::{HttpResponse, Encoder, answer};
+use crate::http::negotiate::{self, View, ResponseFormat};
+use crate::objects::RequestContext;
 
 /// If the client gives no timeout, a watch ends after half an hour plus a random part of another half, so that clients
 /// that connected together do not reconnect together.
@@ -35,42 +35,42 @@ const PIECE: usize = 32 * 1024;
 
 struct Watching {
     events: WatchStream,
-    dress: Dress<'static>,
+    encoder: Encoder<'static>,
     heading: Heading,
     ends_at: Instant,
     stopping: watch::Receiver<bool>,
     ended: bool,
-    door: Arc<Door>,
+    handler: Arc<ApiHandler>,
 }
 
-pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
-    if wish.format == Format::Yaml {
+pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) -> Result<HttpResponse, Failure> {
+    if response_format.format == Format::Yaml {
         // Clients cannot split a stream of YAML documents.
         return Err(negotiate::only_streams());
     }
-    if let View::Metadata { version, .. } = wish.view {
-        wish.view = View::Metadata { version, list: false };
+    if let View::Metadata { version, .. } = response_format.view {
+        response_format.view = View::Metadata { version, list: false };
     }
-    let resource = ask.place.resource;
-    let mut options = WatchOptions::parse(ask.query, resource.group, resource.plural)?;
-    if !ask.place.name.is_empty() {
+    let resource = context.place.resource;
+    let mut options = WatchOptions::parse(context.query, resource.group, resource.plural)?;
+    if !context.place.name.is_empty() {
         // The deprecated path to watch one object.
-        options.field_selector = format!("metadata.name={}", ask.place.name);
+        options.field_selector = format!("metadata.name={}", context.place.name);
     }
     let seconds = options.timeout_seconds.unwrap_or_else(|| SHORTEST + fastrand::u64(..SHORTEST)).min(LONGEST);
     options.timeout_seconds = Some(seconds);
-    let mut target = ask.target();
+    let mut target = context.target();
     target.name = "";
     let watching = Watching {
-        events: ask.registry().watch(target, &options)?,
-        dress: ask.dress(Wish { pretty: false, ..wish })?,
-        heading: heading(ask, &wish, &options),
+        events: context.registry().watch(target, &options)?,
+        encoder: context.encoder(ResponseFormat { pretty: false, ..response_format })?,
+        heading: heading(context, &response_format, &options),
         ends_at: Instant::now() + Duration::from_secs(seconds),
-        stopping: ask.door.stopping.clone(),
+        stopping: context.handler.stopping.clone(),
         ended: false,
-        door: ask.door.clone(),
+        handler: context.handler.clone(),
     };
-    watching.door.metrics.watches.up();
+    watching.handler.metrics.watches.up();
     let pieces = stream::unfold(watching, |mut watching| async move {
         let piece = watching.piece().await?;
         Some((piece, watching))
@@ -79,15 +79,15 @@ pub fn serve(ask: &Ask<'_>, mut wish: Wish) -> Result<Answer, Failure> {
 }
 
 /// The columns of a watch are those of the corresponding list, whichever of its objects has the first event.
-fn heading(ask: &Ask<'_>, wish: &Wish, watch: &WatchOptions) -> Heading {
-    let resource = ask.place.resource;
-    if !matches!(wish.view, View::Table { .. }) || !table::depends_on_objects(resource) {
+fn heading(context: &RequestContext<'_>, response_format: &ResponseFormat, watch: &WatchOptions) -> Heading {
+    let resource = context.place.resource;
+    if !matches!(response_format.view, View::Table { .. }) || !table::depends_on_objects(resource) {
         return Heading::default();
     }
     let (label_selector, field_selector) = (watch.label_selector.clone(), watch.field_selector.clone());
     let options = ListOptions { label_selector, field_selector, ..ListOptions::default() };
-    let target = Target { name: "", ..ask.target() };
-    let Ok(listing) = ask.registry().list(target, &options) else { return Heading::default() };
+    let target = Target { name: "", ..context.target() };
+    let Ok(listing) = context.registry().list(target, &options) else { return Heading::default() };
     let may_matter = |object: &&Object| table::may_need_more(&object.bytes);
     let objects: Vec<Value> = listing.items.iter().filter(may_matter).map(Object::parse).collect();
     Heading::after(resource, &objects)
@@ -95,7 +95,7 @@ fn heading(ask: &Ask<'_>, wish: &Wish, watch: &WatchOptions) -> Heading {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.door.metrics.watches.down();
+        self.handler.metrics.watches.down();
     }
 }
 
@@ -136,14 +136,14 @@ impl Watching {
                 return line("ERROR", failure.to_json().to_string().as_bytes(), out);
             }
         };
-        self.door.metrics.events.add(1);
-        if self.dress.wish.view == View::Plain {
+        self.handler.metrics.events.add(1);
+        if self.encoder.response_format.view == View::Plain {
             out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-            self.dress.whole(&object, out);
+            self.encoder.whole(&object, out);
             out.put_slice(b"}\n");
         } else {
-            self.dress.now = self.door.registry.world.now();
-            let shown = self.dress.view(self.dress.value(&object), &mut self.heading);
+            self.encoder.now = self.handler.registry.world.now();
+            let shown = self.encoder.view(self.encoder.value(&object), &mut self.heading);
             line(kind, shown.to_string().as_bytes(), out);
         }
     }

@@ -15,9 +15,9 @@ use tally_core::time::{Span, Timestamp};
 use tally_registry::Target;
 use tokio::sync::watch;
 
-use crate::body::{Body, Events};
-use crate::forms::{self, Answer};
-use crate::objects::Ask;
+use crate::http::body::{Body, Events};
+use crate::encode::{self, HttpResponse};
+use crate::objects::RequestContext;
 
 /// The media types that a request for a log may accept.
 pub const FORMS: &[&str] = &["text/plain", "application/json", "application/yaml"];
@@ -28,14 +28,14 @@ pub type Log = Events;
 /// The provider of the logs of Pods.
 pub trait Logs: Send + Sync {
     /// `over` returns whether the requested run has ended and all its output is in its log.
-    fn open(&self, wanted: Wanted, over: Over) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>>;
+    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>>;
 }
 
-pub type Over = Box<dyn Fn() -> bool + Send + Sync>;
+pub type LogEnded = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// One log, or a part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LogRequest {
     pub pod_uid: String,
     pub container: String,
     /// The run of the container, as in its `containerID`.
@@ -48,21 +48,21 @@ pub struct Wanted {
     pub limit_bytes: Option<u64>,
 }
 
-pub async fn serve(ask: &Ask<'_>) -> Result<Answer, Failure> {
-    let name = &ask.place.name;
-    let options = LogOptions::parse(ask.query, name)?;
-    let target = Target::new(ask.place.resource, &ask.place.namespace, name);
-    let pod = ask.registry().get(target, ReadAt::Newest)?.parse();
+pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, Failure> {
+    let name = &context.place.name;
+    let options = LogOptions::parse(context.query, name)?;
+    let target = Target::new(context.place.resource, &context.place.namespace, name);
+    let pod = context.registry().get(target, ReadAt::Newest)?.parse();
     let container = container(&pod, name, &options.container)?;
     // A Pod that is not assigned to a node has no output yet.
     let node = match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
-        "" => return Ok(forms::answer(204, "text/plain", Body::EMPTY)),
+        "" => return Ok(encode::answer(204, "text/plain", Body::EMPTY)),
         node => node,
     };
     if let Some(nodes) = catalog::find("", "v1", "nodes") {
-        ask.registry().get(Target::new(nodes, "", node), ReadAt::Newest)?;
+        context.registry().get(Target::new(nodes, "", node), ReadAt::Newest)?;
     }
-    let Some(logs) = ask.door.logs.get() else {
+    let Some(logs) = context.handler.logs.get() else {
         let text = format!("the node of pod {name} keeps no logs that could be read from here");
         return Err(Failure::new(503, "ServiceUnavailable", text));
     };
@@ -70,13 +70,13 @@ pub async fn serve(ask: &Ask<'_>) -> Result<Answer, Failure> {
         Since::Time(at) => at,
         Since::Seconds(seconds) => {
             let seconds = i64::try_from(seconds).unwrap_or(i64::MAX / 1_000);
-            ask.registry().world.now() - Span::from_seconds(seconds)
+            context.registry().world.now() - Span::from_seconds(seconds)
         }
     });
     let Some(run) = status(&pod, &container).and_then(|status| run(status, options.previous)) else {
         return Err(missing(&pod, name, &container, options.previous));
     };
-    let wanted = Wanted {
+    let wanted = LogRequest {
         pod_uid: pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
         container: container.clone(),
         run,
@@ -87,8 +87,8 @@ pub async fn serve(ask: &Ask<'_>) -> Result<Answer, Failure> {
         limit_bytes: options.limit_bytes,
     };
     let over = {
-        let (registry, wanted) = (ask.door.registry.clone(), wanted.clone());
-        let (resource, namespace, name) = (ask.place.resource, ask.place.namespace.to_string(), name.to_string());
+        let (registry, wanted) = (context.handler.registry.clone(), wanted.clone());
+        let (resource, namespace, name) = (context.place.resource, context.place.namespace.to_string(), name.to_string());
         move || match registry.get(Target::new(resource, &namespace, &name), ReadAt::Newest) {
             Ok(pod) => has_ended(&pod.parse(), &wanted),
             Err(_) => true,
@@ -96,8 +96,8 @@ pub async fn serve(ask: &Ask<'_>) -> Result<Answer, Failure> {
     };
     match logs.open(wanted, Box::new(over)).await {
         Ok(log) => {
-            let log = until(log, ask.door.stopping.clone());
-            Ok(forms::answer(200, "text/plain", Body::Events(log)))
+            let log = until(log, context.handler.stopping.clone());
+            Ok(encode::answer(200, "text/plain", Body::Events(log)))
         }
         Err(why) => Err(Failure::new(500, "InternalError", why)),
     }
@@ -123,7 +123,7 @@ fn run(status: &Value, previous: bool) -> Option<u32> {
 }
 
 /// Whether the Pod is gone, has another UID, or has a status that says that the run has ended.
-fn has_ended(pod: &Value, wanted: &Wanted) -> bool {
+fn has_ended(pod: &Value, wanted: &LogRequest) -> bool {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     if pod["metadata"]["uid"] != wanted.pod_uid || matches!(phase, "Succeeded" | "Failed") {
         return true;
@@ -198,7 +198,7 @@ mod tests {
             let Some(meant) = meant else { continue };
             let pod = |phase: &str| json!({"metadata": {"uid": "u"}, "status": {"phase": phase, "containerStatuses": [status.clone()]}});
             let wanted =
-                |uid: &str, run| Wanted { pod_uid: uid.into(), container: "c".into(), run, ..Wanted::default() };
+                |uid: &str, run| LogRequest { pod_uid: uid.into(), container: "c".into(), run, ..LogRequest::default() };
             assert_eq!(has_ended(&pod("Running"), &wanted("u", meant)), over, "{status}");
             assert!(has_ended(&pod("Failed"), &wanted("u", meant)));
             assert!(has_ended(&pod("Running"), &wanted("another", meant)));

@@ -31,7 +31,7 @@ pub enum Route<'a> {
         group: &'a str,
         version: &'a str,
     },
-    Objects(Place<'a>),
+    Objects(ResourcePath<'a>),
     /// `/openapi/v2`, `/openapi/v3` and below: the part after `/openapi/`.
     OpenApi(&'a str),
     /// Below a served path, but not found: answered with a Status.
@@ -41,7 +41,7 @@ pub enum Route<'a> {
 }
 
 /// A collection, an object, or a subresource of an object.
-pub struct Place<'a> {
+pub struct ResourcePath<'a> {
     pub resource: &'static Resource,
     pub subresource: Option<&'static Subresource>,
     /// "" for objects without a namespace, and for all namespaces.
@@ -129,7 +129,7 @@ fn below<'a>(group: &'a str, rest: &'a str) -> Route<'a> {
     }
 }
 
-fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Place<'a>> {
+fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<ResourcePath<'a>> {
     // Resource, namespace, its name, resource, name, subresource: no path is longer.
     let mut parts = [""; 6];
     let mut count = 0;
@@ -147,13 +147,13 @@ fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Place<'a
     let find = |plural: &str, namespaced: bool| {
         catalog::find(group, version, plural).filter(|resource| resource.namespaced == namespaced)
     };
-    let made = |resource, subresource, namespace: &'a str, name: &'a str| -> Option<Place<'a>> {
+    let made = |resource, subresource, namespace: &'a str, name: &'a str| -> Option<ResourcePath<'a>> {
         let (namespace, name) = (unescape(namespace, false)?, unescape(name, false)?);
         // An escaped slash separates segments too, and no such path exists.
         if namespace.contains('/') || name.contains('/') {
             return None;
         }
-        Some(Place { resource, subresource, namespace, name, watch })
+        Some(ResourcePath { resource, subresource, namespace, name, watch })
     };
     let serves = |resource: &Resource, verbs: &[&str]| resource.verbs.iter().any(|verb| verbs.contains(verb));
     let with_items = |resource: &&'static Resource| serves(resource, &["get", "update", "patch", "delete"]);
@@ -192,7 +192,7 @@ fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Place<'a
     place.filter(|place| !place.watch || (place.subresource.is_none() && place.resource.allows("watch")))
 }
 
-impl Place<'_> {
+impl ResourcePath<'_> {
     /// The verb of a method on this path, or None if it is not allowed. `watch`: the query requests a watch.
     pub fn verb(&self, method: &str, watch: bool) -> Option<Verb> {
         let verb = match (method, self.name.is_empty()) {
@@ -218,7 +218,7 @@ impl Place<'_> {
     }
 }
 
-impl std::fmt::Debug for Place<'_> {
+impl std::fmt::Debug for ResourcePath<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let subresource = self.subresource.map_or("", |subresource| subresource.name);
         let watch = if self.watch { "watch " } else { "" };

@@ -5,10 +5,10 @@ use tally_api::catalog::{self, discovery};
 use tally_api::failure::Failure;
 use tally_api::options::Query;
 
-use crate::door::Door;
-use crate::forms::{self, Answer};
-use crate::negotiate::{self, Wish};
-use crate::openapi;
+use crate::http::handler::ApiHandler;
+use crate::encode::{self, HttpResponse};
+use crate::http::negotiate::{self, ResponseFormat};
+use crate::objects::openapi;
 
 /// The Kubernetes version whose API is served.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
@@ -17,33 +17,33 @@ const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
 /// that answers at all is alive: it is ready before it listens, and stops listening before it stops. A server whose
 /// store accepts no more writes is still alive, because it can be read, but it is not ready. The reason is only in its
 /// metrics and in the errors of writes, because these paths need no credentials.
-pub fn health(page: &str, check: &str, query: &Query<'_>, store_is_well: bool) -> Answer {
+pub fn health(page: &str, check: &str, query: &Query<'_>, store_is_well: bool) -> HttpResponse {
     let checks = [("ping", true), ("store", store_is_well)];
     let checks = if page == "livez" { &checks[..1] } else { &checks[..] };
     if !check.is_empty() {
         return match checks.iter().find(|(name, _)| *name == check) {
-            Some((_, true)) => forms::text(200, "ok"),
-            Some((name, false)) => forms::text(500, format!("internal server error: {name} failed: reason withheld\n")),
+            Some((_, true)) => encode::text(200, "ok"),
+            Some((name, false)) => encode::text(500, format!("internal server error: {name} failed: reason withheld\n")),
             None => not_found(),
         };
     }
     let well = checks.iter().all(|(_, well)| *well);
     if well && query.get("verbose").is_none() {
-        return forms::text(200, "ok");
+        return encode::text(200, "ok");
     }
     let mut told = String::new();
     for (name, well) in checks {
         told += &if *well { format!("[+]{name} ok\n") } else { format!("[-]{name} failed: reason withheld\n") };
     }
     told += &format!("{page} check {}\n", if well { "passed" } else { "failed" });
-    forms::text(if well { 200 } else { 500 }, told)
+    encode::text(if well { 200 } else { 500 }, told)
 }
 
-pub fn not_found() -> Answer {
-    forms::text(404, "404 page not found\n")
+pub fn not_found() -> HttpResponse {
+    encode::text(404, "404 page not found\n")
 }
 
-pub fn version(wish: Wish) -> Answer {
+pub fn version(response_format: ResponseFormat) -> HttpResponse {
     let (major, minor, version) = KUBERNETES;
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -57,7 +57,7 @@ pub fn version(wish: Wish) -> Answer {
         "buildDate": "", "goVersion": "none: this is Rust", "compiler": "rustc",
         "platform": format!("{}/{architecture}", std::env::consts::OS),
     });
-    forms::document(200, &document, wish)
+    encode::document(200, &document, response_format)
 }
 
 /// `/`: the list of paths.
@@ -85,20 +85,20 @@ pub fn index() -> Value {
 }
 
 /// `/api` and `/apis`, plain or aggregated. `core`: the server's address, for `/api`; None for `/apis`.
-pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>) -> Result<Answer, Failure> {
+pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>) -> Result<HttpResponse, Failure> {
     negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
-    let (wish, aggregated) = negotiate::discovery(headers, query)?;
+    let (response_format, aggregated) = negotiate::discovery(headers, query)?;
     let document = match (core, aggregated) {
         (Some(address), None) => discovery::api_versions(address),
         (Some(_), Some(form)) => discovery::aggregated_core(form),
         (None, None) => discovery::api_groups(),
         (None, Some(form)) => discovery::aggregated_groups(form),
     };
-    let mut answer = forms::document(200, &document, wish);
+    let mut answer = encode::document(200, &document, response_format);
     if let Some(form) = aggregated
         && let Ok(value) = hyper::header::HeaderValue::from_str(&format!(
             "{};g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList",
-            wish.media_type(),
+            response_format.media_type(),
             form.version()
         ))
     {
@@ -110,38 +110,38 @@ pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>)
 }
 
 /// One group, or the resources of one version.
-pub fn listing(headers: &hyper::HeaderMap, query: &Query<'_>, document: Option<Value>) -> Result<Answer, Failure> {
+pub fn listing(headers: &hyper::HeaderMap, query: &Query<'_>, document: Option<Value>) -> Result<HttpResponse, Failure> {
     negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
-    let (wish, _) = negotiate::discovery(headers, query)?;
-    Ok(forms::document(200, &document.ok_or_else(forms::no_resource)?, wish))
+    let (response_format, _) = negotiate::discovery(headers, query)?;
+    Ok(encode::document(200, &document.ok_or_else(encode::no_resource)?, response_format))
 }
 
 /// `/openapi/...`
-pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<Answer, Failure> {
+pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<HttpResponse, Failure> {
     let document = match path {
         "v2" if negotiate::accept(headers)?.contains(openapi::V2_BINARY_WANTED) => {
-            let body = crate::body::Body::Whole(openapi::second_in_binary().into());
-            return Ok(forms::answer(200, openapi::V2_BINARY, body));
+            let body = crate::http::body::Body::Whole(openapi::second_in_binary().into());
+            return Ok(encode::answer(200, openapi::V2_BINARY, body));
         }
         "v2" => Some(openapi::second()),
         "v3" => Some(openapi::index()),
         path => path.strip_prefix("v3/").and_then(openapi::document),
     };
-    Ok(document.map_or_else(not_found, |document| forms::document(200, &document, Wish::PLAIN)))
+    Ok(document.map_or_else(not_found, |document| encode::document(200, &document, ResponseFormat::PLAIN)))
 }
 
-pub fn metrics(door: &Door) -> Answer {
-    let store = &door.registry.store;
-    let mut page = door.metrics.page(&[
+pub fn metrics(handler: &ApiHandler) -> HttpResponse {
+    let store = &handler.registry.store;
+    let mut page = handler.metrics.page(&[
         ("tally_store_objects", "Objects stored.", store.len() as u64),
         ("tally_store_poisoned", "1 once a write has failed: no more are taken.", store.poisoned().is_some().into()),
         ("tally_store_revision", "The newest revision.", store.revision()),
         ("tally_store_compacted_revision", "The oldest revision every watch can begin at.", store.compacted()),
     ]);
-    if let Some(more) = door.more_metrics.get() {
+    if let Some(more) = handler.more_metrics.get() {
         page.push_str(&more());
     }
-    forms::answer(200, "text/plain; version=0.0.4; charset=utf-8", crate::body::Body::Whole(page.into()))
+    encode::answer(200, "text/plain; version=0.0.4; charset=utf-8", crate::http::body::Body::Whole(page.into()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::files;
+use crate::auth::files;
 
 /// The authority is valid as long as a data directory may last. So is the certificate of the server: clients of a
 /// server that runs for years must continue to accept it.

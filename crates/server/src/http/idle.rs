@@ -14,7 +14,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::body::Body;
+use crate::http::body::Body;
 
 /// The in-flight requests of a connection.
 pub struct Requests(watch::Sender<usize>);
@@ -25,9 +25,9 @@ impl Requests {
     }
 
     /// Counts a request until the result is dropped.
-    pub fn begin(&self) -> UnderWay {
+    pub fn begin(&self) -> RequestGuard {
         self.0.send_modify(|count| *count += 1);
-        UnderWay(self.0.clone())
+        RequestGuard(self.0.clone())
     }
 
     /// Ready once there has been no request for this long.
@@ -44,9 +44,9 @@ impl Requests {
     }
 }
 
-pub struct UnderWay(watch::Sender<usize>);
+pub struct RequestGuard(watch::Sender<usize>);
 
-impl Drop for UnderWay {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
@@ -55,11 +55,11 @@ impl Drop for UnderWay {
 /// A body whose request counts as in flight until the body is sent or dropped.
 pub struct Counted {
     body: Body,
-    _under_way: UnderWay,
+    _under_way: RequestGuard,
 }
 
 impl Counted {
-    pub fn new(body: Body, under_way: UnderWay) -> Self {
+    pub fn new(body: Body, under_way: RequestGuard) -> Self {
         Self { body, _under_way: under_way }
     }
 }

@@ -1,0 +1,9 @@
+//! HTTP: connections, routes, content negotiation, response bodies, and the handler of one request.
+
+pub mod body;
+pub mod handler;
+pub mod idle;
+pub mod listen;
+pub mod metrics;
+pub mod negotiate;
+pub mod route;
