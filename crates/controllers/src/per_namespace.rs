@@ -10,8 +10,8 @@ use serde_json::Value;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
+use tally_runtime::cache::{Asked, Meta, ObjectCache, Seen, View, retry_at};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use tally_runtime::kit::{Asked, Meta, Mirror, Seen, View, retry_at};
 
 /// The maximum number of requests in flight: thousands of namespaces must not displace all other requests at the start.
 const MOST_UNDER_WAY: usize = 16;
@@ -31,8 +31,8 @@ pub trait Rule: Send {
 
 pub struct PerNamespace<R> {
     rule: R,
-    namespaces: Mirror<Namespace>,
-    objects: Mirror<Held>,
+    namespaces: ObjectCache<Namespace>,
+    objects: ObjectCache<Held>,
     /// The revision up to which the stream of objects has been observed.
     seen: Revision,
     /// Namespaces to check as soon as there is room.
@@ -85,8 +85,8 @@ impl<R: Rule> PerNamespace<R> {
     pub fn new(rule: R) -> Self {
         Self {
             rule,
-            namespaces: Mirror::default(),
-            objects: Mirror::default(),
+            namespaces: ObjectCache::default(),
+            objects: ObjectCache::default(),
             seen: Revision(0),
             due: BTreeSet::new(),
             steps: BTreeMap::new(),

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::ids::JobUid;
 use tally_core::job::JobView;
-use tally_core::mutation::{Bug, Sound, Soundness};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
 use crate::wire::{self, Action, Answer, Object};
+use tally_runtime::cache::Meta;
 use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
-use tally_runtime::kit::Meta;
 
 /// A failed read or delete is retried after 1, 2, 4 ... 64 seconds.
 const RETRY_DOUBLINGS: u32 = 6;
 
-pub struct TtlController<S = Sound> {
-    soundness: S,
+pub struct TtlController<S = NoMutation> {
+    mutation: S,
     jobs: HashMap<JobUid, Waiting, foldhash::fast::FixedState>,
     timers: BTreeSet<(Timestamp, JobUid)>,
     requests: HashMap<RequestId, (JobUid, Step, Action), foldhash::fast::FixedState>,
@@ -58,14 +58,14 @@ pub fn expires_at(job: &JobView) -> Option<Timestamp> {
 
 impl Default for TtlController {
     fn default() -> Self {
-        Self::with_soundness(Sound)
+        Self::with_soundness(NoMutation)
     }
 }
 
-impl<S: Soundness> TtlController<S> {
-    pub fn with_soundness(soundness: S) -> Self {
+impl<S: Mutation> TtlController<S> {
+    pub fn with_soundness(mutation: S) -> Self {
         Self {
-            soundness,
+            mutation,
             jobs: HashMap::default(),
             timers: BTreeSet::new(),
             requests: HashMap::default(),
@@ -77,11 +77,11 @@ impl<S: Soundness> TtlController<S> {
     /// When a Job expires; with put-back bugs, at another time.
     fn expires_at(&self, job: &JobView) -> Option<Timestamp> {
         let expires_at = expires_at(job)?;
-        if self.soundness.has(Bug::TtlFromCreation) {
+        if self.mutation.injects(Bug::TtlFromCreation) {
             return job.status.terminal_condition()?.last_transition_time.map(|at| expires_at - (at - job.created_at));
         }
-        let early = i64::from(self.soundness.has(Bug::TtlEarly));
-        Some(expires_at + Span::from_seconds(120 * i64::from(self.soundness.has(Bug::TtlLate)) - early))
+        let early = i64::from(self.mutation.injects(Bug::TtlEarly));
+        Some(expires_at + Span::from_seconds(120 * i64::from(self.mutation.injects(Bug::TtlLate)) - early))
     }
 
     fn observe(&mut self, job: &Arc<JobView>) {
@@ -176,7 +176,7 @@ impl<S: Soundness> TtlController<S> {
                     return;
                 };
                 // A local clock that runs ahead deletes nothing early (H6).
-                let served_at = served_at.filter(|_| !self.soundness.has(Bug::TtlTrustsLocalClock));
+                let served_at = served_at.filter(|_| !self.mutation.injects(Bug::TtlTrustsLocalClock));
                 let judged_at = served_at.map_or(now, |served_at| served_at.min(now));
                 if judged_at < expires_at {
                     let wait = expires_at - judged_at;
@@ -203,7 +203,7 @@ impl<S: Soundness> TtlController<S> {
     }
 }
 
-impl<S: Soundness> Controller for TtlController<S> {
+impl<S: Mutation> Controller for TtlController<S> {
     fn name(&self) -> &'static str {
         "ttl-after-finished-controller"
     }
@@ -246,7 +246,7 @@ impl<S: Soundness> Controller for TtlController<S> {
                     if let Some(waiting) = self.jobs.get_mut(&uid) {
                         waiting.asked = waiting.asked.saturating_sub(1);
                     }
-                    let answer = wire::answer(self.soundness, &action, &reply);
+                    let answer = wire::answer(self.mutation, &action, &reply);
                     self.answered(&uid, step, answer, served_at, now, out);
                 }
             }

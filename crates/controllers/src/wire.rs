@@ -8,7 +8,7 @@ use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobStatus, JobView};
-use tally_core::mutation::{Bug, Soundness};
+use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
 
 use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
@@ -199,10 +199,10 @@ fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) ->
 }
 
 /// The outcome of a request, for the controller that sent it.
-pub fn answer<S: Soundness>(soundness: S, action: &Action, reply: &Reply) -> Answer {
+pub fn answer<S: Mutation>(mutation: S, action: &Action, reply: &Reply) -> Answer {
     match reply {
-        Reply::Done(object) => done(soundness, action, Some(object)),
-        Reply::DoneWithStatus => done(soundness, action, None),
+        Reply::Done(object) => done(mutation, action, Some(object)),
+        Reply::DoneWithStatus => done(mutation, action, None),
         Reply::Listed { items, at } => match items.iter().map(|pod| PodView::from_json(pod).map(Arc::new)).collect() {
             Ok(pods) => Answer::Pods { pods, at: *at },
             // A list with a gap would mean that a Pod is gone.
@@ -241,13 +241,13 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
 }
 
 /// What a successful response means: `object` is the object in it, None if it was a Status (removed at once).
-pub fn done<S: Soundness>(soundness: S, action: &Action, object: Option<&[u8]>) -> Answer {
+pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&[u8]>) -> Answer {
     let Some(bytes) = object else { return Answer::Gone };
     // Also for patches: removing the last finalizer removes a deleted Pod, and the response shows the Pod at the
     // revision it had before. Taken as the Pod's newest state, it would let an older event revive the Pod.
     let removes = match action {
         Action::DeletePod { .. } => true,
-        Action::PatchPod { .. } => !soundness.has(Bug::AnswerOutlivesPod),
+        Action::PatchPod { .. } => !mutation.injects(Bug::AnswerOutlivesPod),
         _ => false,
     };
     if removes && nothing_holds(bytes) {
@@ -293,7 +293,7 @@ fn nothing_holds(pod: &[u8]) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tally_core::mutation::Sound;
+    use tally_core::mutation::NoMutation;
 
     use super::*;
 
@@ -352,16 +352,19 @@ mod tests {
             "name": "p", "uid": "u", "resourceVersion": "50", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "deletionGracePeriodSeconds": 0,
         });
-        assert!(matches!(done(Sound, &release, Some(pod(deleted.clone()).as_bytes())), Answer::Gone));
+        assert!(matches!(done(NoMutation, &release, Some(pod(deleted.clone()).as_bytes())), Answer::Gone));
         let mut waits = deleted.clone();
         waits["deletionGracePeriodSeconds"] = 30.into();
         assert!(
-            matches!(done(Sound, &release, Some(pod(waits).as_bytes())), Answer::Done(_)),
+            matches!(done(NoMutation, &release, Some(pod(waits).as_bytes())), Answer::Done(_)),
             "its node has not confirmed"
         );
         let mut held = deleted;
         held["finalizers"] = json!(["example.com/other"]);
-        assert!(matches!(done(Sound, &release, Some(pod(held).as_bytes())), Answer::Done(_)), "somebody else holds it");
+        assert!(
+            matches!(done(NoMutation, &release, Some(pod(held).as_bytes())), Answer::Done(_)),
+            "somebody else holds it"
+        );
     }
 
     /// MANAGE-10: a terminating namespace is distinguished from other refusals.

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::ids::PodUid;
-use crate::mutation::{Bug, Soundness};
+use crate::mutation::{Bug, Mutation};
 use crate::time::{Span, Timestamp};
 
 /// The first delay, and the longest (CONST-2).
@@ -13,13 +13,13 @@ const LIMIT_SECONDS: i64 = 600;
 const SATURATED: usize = 7;
 
 /// BACKOFF-4: 10, 20, 40, 80, 160, 320, 600, 600 ... seconds after that many consecutive failures.
-pub fn delay_after(soundness: impl Soundness, failures: u32) -> Span {
+pub fn delay_after(mutation: impl Mutation, failures: u32) -> Span {
     if failures == 0 {
         return Span::ZERO;
     }
     let doublings = (failures - 1).min(16);
-    let limit = if soundness.has(Bug::BackoffUncapped) { i64::MAX } else { LIMIT_SECONDS };
-    let base = if soundness.has(Bug::BackoffHalved) { BASE_SECONDS / 2 } else { BASE_SECONDS };
+    let limit = if mutation.injects(Bug::BackoffUncapped) { i64::MAX } else { LIMIT_SECONDS };
+    let base = if mutation.injects(Bug::BackoffHalved) { BASE_SECONDS / 2 } else { BASE_SECONDS };
     Span::from_seconds((base << doublings).min(limit))
 }
 
@@ -63,11 +63,11 @@ impl FailureHistory {
     }
 
     /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
-    pub fn retry_at(&self, soundness: impl Soundness) -> Option<Timestamp> {
+    pub fn retry_at(&self, mutation: impl Mutation) -> Option<Timestamp> {
         let count = self.failures.iter().filter(|failure| self.is_news(failure)).count();
         let last = self.failures.last().filter(|_| count > 0)?;
-        let last_at = if soundness.has(Bug::BackoffFromCreation) { last.created_at } else { last.at };
-        Some(last_at + delay_after(soundness, u32::try_from(count).unwrap_or(u32::MAX)))
+        let last_at = if mutation.injects(Bug::BackoffFromCreation) { last.created_at } else { last.at };
+        Some(last_at + delay_after(mutation, u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
     /// Whether a failure came after the last success. Times are whole seconds: of two Pods that ended in the same
@@ -81,7 +81,7 @@ impl FailureHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutation::Sound;
+    use crate::mutation::NoMutation;
 
     fn history(success_at: Option<i64>, failures_at: &[i64]) -> FailureHistory {
         let mut history = FailureHistory::default();
@@ -108,7 +108,7 @@ mod tests {
             (Some(500), &[100, 200], None),
         ] {
             assert_eq!(
-                history(success_at, failures_at).retry_at(Sound),
+                history(success_at, failures_at).retry_at(NoMutation),
                 retry_at.map(Timestamp::from_seconds),
                 "{success_at:?} {failures_at:?}"
             );
@@ -122,7 +122,7 @@ mod tests {
         history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(200));
         assert_eq!(history, before);
         history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(400));
-        assert_eq!(history.retry_at(Sound), Some(Timestamp::from_seconds(440)));
+        assert_eq!(history.retry_at(NoMutation), Some(Timestamp::from_seconds(440)));
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
             let mut history = FailureHistory::default();
             history.succeeded(at(100));
             history.failed(&PodUid::from_u128(1), at(created_at), at(100));
-            assert_eq!(history.retry_at(Sound), retry_at, "created at {created_at}");
+            assert_eq!(history.retry_at(NoMutation), retry_at, "created at {created_at}");
         }
     }
 
@@ -143,6 +143,6 @@ mod tests {
             all.failed(&PodUid::from_u128(at), Timestamp::from_seconds(0), Timestamp::from_seconds(at as i64));
         }
         assert_eq!(all.failures.len(), SATURATED);
-        assert_eq!(all.retry_at(Sound), Some(Timestamp::from_seconds(999 + 600)));
+        assert_eq!(all.retry_at(NoMutation), Some(Timestamp::from_seconds(999 + 600)));
     }
 }

@@ -1,6 +1,6 @@
 //! Known bugs that the simulator puts back on purpose, to prove that it would detect each of them.
 //!
-//! Production code is instantiated with [`Sound`], for which every query below is the constant `false`: the compiler
+//! Production code is instantiated with [`NoMutation`], for which every query below is the constant `false`: the compiler
 //! removes the broken paths. Only the simulator instantiates anything else.
 
 use std::fmt::Debug;
@@ -269,8 +269,8 @@ pub const BUGS: &[Bug] = &[
 ];
 
 /// Which bugs the code contains.
-pub trait Soundness: Copy + Debug + Send + 'static {
-    fn has(self, bug: Bug) -> bool;
+pub trait Mutation: Copy + Debug + Send + 'static {
+    fn injects(self, bug: Bug) -> bool;
 
     /// Send a status although our own rules would refuse it, to test whether the server's rules do.
     fn tolerates_invalid_status(self) -> bool {
@@ -280,11 +280,11 @@ pub trait Soundness: Copy + Debug + Send + 'static {
 
 /// The implementation without bugs, which production runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sound;
+pub struct NoMutation;
 
-impl Soundness for Sound {
+impl Mutation for NoMutation {
     #[inline(always)]
-    fn has(self, _: Bug) -> bool {
+    fn injects(self, _: Bug) -> bool {
         false
     }
 }

@@ -4,7 +4,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Deserializer};
 
 use crate::indexes::IndexSet;
-use crate::mutation::{Bug, Soundness};
+use crate::mutation::{Bug, Mutation};
 use crate::pod::PodView;
 use crate::view::null_default;
 
@@ -92,36 +92,36 @@ pub struct Verdict {
 
 impl FailurePolicy {
     /// PFP-2: the first rule that matches and whose action is known decides; None means that the failure is counted.
-    pub fn judge(&self, soundness: impl Soundness, pod: &PodView) -> Option<Verdict> {
+    pub fn judge(&self, mutation: impl Mutation, pod: &PodView) -> Option<Verdict> {
         let by_rule = |(at, rule): (usize, &FailureRule)| {
             let action = FailureAction::parse(&rule.action)?;
-            let reason = rule.reason(soundness, pod)?;
+            let reason = rule.reason(mutation, pod)?;
             let message = (action == FailureAction::FailJob)
                 .then(|| format!("{reason} matching FailJob rule at index {at}").into_boxed_str());
-            Some(Verdict { action: bent(soundness, action), message })
+            Some(Verdict { action: bent(mutation, action), message })
         };
         let mut rules = self.rules.iter().enumerate();
-        if soundness.has(Bug::LastRuleWins) { rules.rev().find_map(by_rule) } else { rules.find_map(by_rule) }
+        if mutation.injects(Bug::LastRuleWins) { rules.rev().find_map(by_rule) } else { rules.find_map(by_rule) }
     }
 }
 
 /// The action as a put-back bug changes it.
-fn bent(soundness: impl Soundness, action: FailureAction) -> FailureAction {
+fn bent(mutation: impl Mutation, action: FailureAction) -> FailureAction {
     match action {
-        FailureAction::FailJob if soundness.has(Bug::FailJobCounts) => FailureAction::Count,
-        FailureAction::FailIndex if soundness.has(Bug::FailIndexCounts) => FailureAction::Count,
-        FailureAction::Ignore if soundness.has(Bug::IgnoreCounts) => FailureAction::Count,
-        FailureAction::Count if soundness.has(Bug::CountIgnores) => FailureAction::Ignore,
+        FailureAction::FailJob if mutation.injects(Bug::FailJobCounts) => FailureAction::Count,
+        FailureAction::FailIndex if mutation.injects(Bug::FailIndexCounts) => FailureAction::Count,
+        FailureAction::Ignore if mutation.injects(Bug::IgnoreCounts) => FailureAction::Count,
+        FailureAction::Count if mutation.injects(Bug::CountIgnores) => FailureAction::Ignore,
         action => action,
     }
 }
 
 impl FailureRule {
     /// Why the rule matches, in the wording of PFP-5.
-    fn reason(&self, soundness: impl Soundness, pod: &PodView) -> Option<String> {
+    fn reason(&self, mutation: impl Mutation, pod: &PodView) -> Option<String> {
         if let Some(codes) = &self.on_exit_codes {
             // Only the final state of a container counts, never that of an earlier run of it (PFP-3).
-            return pod.exits.iter().find(|exit| codes.matches(soundness, exit)).map(|exit| {
+            return pod.exits.iter().find(|exit| codes.matches(mutation, exit)).map(|exit| {
                 format!(
                     "Container {} for pod {}/{} failed with exit code {}",
                     exit.container, pod.namespace, pod.name, exit.code
@@ -129,7 +129,7 @@ impl FailureRule {
             });
         }
         let matched = pod.conditions.iter().find(|(kind, status)| {
-            let any_status = soundness.has(Bug::ConditionStatusIgnored);
+            let any_status = mutation.injects(Bug::ConditionStatusIgnored);
             let fits = |pattern: &OnPodCondition| pattern.kind == *kind && (pattern.status == *status || any_status);
             self.on_pod_conditions.iter().any(fits)
         })?;
@@ -138,12 +138,12 @@ impl FailureRule {
 }
 
 impl OnExitCodes {
-    fn matches(&self, soundness: impl Soundness, exit: &crate::pod::Exit) -> bool {
+    fn matches(&self, mutation: impl Mutation, exit: &crate::pod::Exit) -> bool {
         if self.container_name.as_ref().is_some_and(|name| *name != exit.container) {
             return false;
         }
         match self.operator.as_str() {
-            "In" => self.values.contains(&exit.code) != soundness.has(Bug::ExitCodesInverted),
+            "In" => self.values.contains(&exit.code) != mutation.injects(Bug::ExitCodesInverted),
             "NotIn" => !self.values.contains(&exit.code),
             _ => false,
         }
@@ -167,18 +167,18 @@ pub struct SuccessRule {
 
 impl SuccessPolicy {
     /// SUCC-2: the position of the first rule that the completed indexes satisfy.
-    pub fn matched_rule(&self, soundness: impl Soundness, completed: &IndexSet, limit: u32) -> Option<usize> {
+    pub fn matched_rule(&self, mutation: impl Mutation, completed: &IndexSet, limit: u32) -> Option<usize> {
         if completed.is_empty() {
             return None;
         }
-        self.rules.iter().position(|rule| rule.matches(soundness, completed, limit))
+        self.rules.iter().position(|rule| rule.matches(mutation, completed, limit))
     }
 }
 
 impl SuccessRule {
-    fn matches(&self, soundness: impl Soundness, completed: &IndexSet, limit: u32) -> bool {
+    fn matches(&self, mutation: impl Mutation, completed: &IndexSet, limit: u32) -> bool {
         let enough = |hits: usize| {
-            let hits = hits + usize::from(soundness.has(Bug::SuccessCountOneShort));
+            let hits = hits + usize::from(mutation.injects(Bug::SuccessCountOneShort));
             self.succeeded_count.is_some_and(|count| usize::try_from(count).is_ok_and(|count| hits >= count))
         };
         match &self.succeeded_indexes {
@@ -186,7 +186,7 @@ impl SuccessRule {
             Some(text) => {
                 let required = IndexSet::read_tolerant(text, limit);
                 let hits = required.intersection(completed).len();
-                let any_will_do = soundness.has(Bug::SuccessByAnyIndex) && hits > 0;
+                let any_will_do = mutation.injects(Bug::SuccessByAnyIndex) && hits > 0;
                 !required.is_empty() && (hits == required.len() || enough(hits) || any_will_do)
             }
         }

@@ -18,7 +18,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, FileFailurePersistence, RngSeed, TestError, TestRunner};
 use tally_core::job::{CompletionMode, Condition, JobSpec, JobStatus, Uncounted, condition};
 use tally_core::ledger::{Limits, Plan};
-use tally_core::mutation::{Bug, Sound, Soundness};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::names::ATTEMPTS;
 use tally_core::pod::{Phase, PodView};
 use tally_core::policy::{FailurePolicy, FailureRule, OnPodCondition};
@@ -113,9 +113,9 @@ pub fn may_be_written(facts: &Facts) -> bool {
 }
 
 /// The first plan from these facts is the expected one, the server would accept it, and there is no second one (I10).
-fn check_fresh<S: Soundness>(facts: &Facts, soundness: S, met: &Met) -> Result<(), String> {
+fn check_fresh<S: Mutation>(facts: &Facts, mutation: S, met: &Met) -> Result<(), String> {
     let expected = reference::plan(facts);
-    let mut ledger = fresh_ledger(facts, soundness);
+    let mut ledger = fresh_ledger(facts, mutation);
     let plan = compare::plan(&mut ledger, facts);
     met.plan(&plan, facts);
     compare::check(&plan, &expected, facts, Memory::default())?;
@@ -132,7 +132,7 @@ fn check_fresh<S: Soundness>(facts: &Facts, soundness: S, met: &Met) -> Result<(
 #[test]
 fn a_fresh_ledger_plans_what_the_rules_say_and_only_once() {
     let met = Met::default();
-    holds(CASES, &arbitrary::facts(), |facts| check_fresh(&facts, Sound, &met));
+    holds(CASES, &arbitrary::facts(), |facts| check_fresh(&facts, NoMutation, &met));
     met.at_least(CASES / 500);
 }
 
@@ -173,8 +173,8 @@ fn after_any_events_the_ledger_plans_as_if_it_had_just_been_told() {
 #[derive(Clone, Copy, Debug)]
 struct With(Bug);
 
-impl Soundness for With {
-    fn has(self, bug: Bug) -> bool {
+impl Mutation for With {
+    fn injects(self, bug: Bug) -> bool {
         bug == self.0
     }
 }
@@ -219,7 +219,7 @@ fn pod_of_index(number: u128, index: u32) -> PodView {
 
 #[track_caller]
 fn check_by_hand(facts: &Facts) {
-    let plan = compare::plan(&mut fresh_ledger(facts, Sound), facts);
+    let plan = compare::plan(&mut fresh_ledger(facts, NoMutation), facts);
     if let Err(problem) = compare::check(&plan, &reference::plan(facts), facts, Memory::default()) {
         panic!("{problem}");
     }
@@ -227,7 +227,7 @@ fn check_by_hand(facts: &Facts) {
 
 #[track_caller]
 fn check_write_by_hand(facts: &Facts) {
-    let plan = compare::plan(&mut fresh_ledger(facts, Sound), facts);
+    let plan = compare::plan(&mut fresh_ledger(facts, NoMutation), facts);
     let write = plan.status.expect("there is something to write");
     if let Err(problem) = check_rules(&facts.job.spec, &facts.job.status, &write.status) {
         panic!("{problem}");
@@ -241,7 +241,7 @@ fn misfits_are_removed_so_many_at_a_time() {
     let pods = vec![pod_of_index(1, 7), pod_of_index(2, 8), pod_of_index(3, 9)];
     let mut facts = plain_facts(job, pods);
     facts.limits.batch = 2;
-    let plan = compare::plan(&mut fresh_ledger(&facts, Sound), &facts);
+    let plan = compare::plan(&mut fresh_ledger(&facts, NoMutation), &facts);
     assert_eq!(plan.removals.len(), 2);
 }
 
@@ -337,7 +337,7 @@ fn failed_indexes_of_a_job_that_limits_none_mean_nothing() {
 fn a_pod_that_was_seen_settles_its_creation_though_the_answer_is_lost() {
     let job = plain_job(|spec, _| spec.parallelism = 2);
     let facts = plain_facts(job, vec![]);
-    let mut ledger = fresh_ledger(&facts, Sound);
+    let mut ledger = fresh_ledger(&facts, NoMutation);
     let first = compare::plan(&mut ledger, &facts).creations.remove(0);
     ledger.observe_pod(&plain_pod(1, |pod| pod.name = first.name.clone()), facts.now);
     ledger.creation_unknown(&first.name, facts.now);
@@ -376,7 +376,7 @@ fn a_success_is_no_ignored_failure() {
         pod.conditions.push(("DisruptionTarget".into(), "True".into()));
     });
     let facts = plain_facts(job, vec![pod]);
-    let plan = compare::plan(&mut fresh_ledger(&facts, Sound), &facts);
+    let plan = compare::plan(&mut fresh_ledger(&facts, NoMutation), &facts);
     assert!(!plan.releases[0].ignored);
 }
 
@@ -391,7 +391,7 @@ fn a_success_counts_again_after_its_record_and_its_index_are_taken_away_at_once(
     });
     let pod = PodView { phase: Phase::Succeeded, ..pod_of_index(1, 0) };
     let mut facts = plain_facts(job, vec![pod]);
-    let mut ledger = fresh_ledger(&facts, Sound);
+    let mut ledger = fresh_ledger(&facts, NoMutation);
     facts.job.status = JobStatus::default();
     facts.job.revision.0 += 1;
     ledger.observe_job(std::sync::Arc::new(facts.job.clone()));

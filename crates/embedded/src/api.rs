@@ -7,7 +7,7 @@ use tally_api::options::WatchOptions;
 use tally_core::ids::Revision;
 use tally_registry::{Registry, Target, WatchEvent, WatchStream};
 use tally_runtime::controller::{Call, Stream};
-use tally_runtime::driver::api::{Api, Events, Heard, Response, Start, Trouble};
+use tally_runtime::driver::api::{Api, Events, Heard, Response, Start, WatchError};
 
 use crate::{perform, refusal, resource};
 
@@ -24,9 +24,9 @@ impl Api for Embedded {
         Response { reply, served_at: Some(self.0.world.now()), retry_after: None }
     }
 
-    async fn follow(&self, stream: Stream, from: Start) -> Result<Watched, Trouble> {
+    async fn follow(&self, stream: Stream, from: Start) -> Result<Watched, WatchError> {
         let Some(resource) = resource(stream.kind) else {
-            return Err(Trouble::Broken(format!("the embedded cluster does not serve {}", stream.kind.plural)));
+            return Err(WatchError::Broken(format!("the embedded cluster does not serve {}", stream.kind.plural)));
         };
         let options = match from {
             // The newest state is never older than anything observed: this is the only replica.
@@ -43,8 +43,8 @@ impl Api for Embedded {
     }
 }
 
-fn trouble(failure: tally_api::failure::Failure) -> Trouble {
-    if failure.code == 410 { Trouble::TooOld } else { Trouble::Refused(refusal(failure)) }
+fn trouble(failure: tally_api::failure::Failure) -> WatchError {
+    if failure.code == 410 { WatchError::TooOld } else { WatchError::Refused(refusal(failure)) }
 }
 
 pub struct Watched(WatchStream);

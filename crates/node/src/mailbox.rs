@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tally_core::time::Span;
 use tokio::sync::Notify;
 
-use crate::port::{ShimCommand, Failure, Report};
+use crate::port::{Failure, Report, ShimCommand};
 
 #[derive(Debug, Default)]
 pub struct Mailbox {
@@ -168,7 +168,9 @@ fn refusal(command: &ShimCommand, why: &str) -> Option<Report> {
             let failure = failure("CreateContainerError", "its command and environment");
             Some(Report::Unstarted { attempt: order.attempt.clone(), failure })
         }
-        ShimCommand::Check { id, .. } => Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) }),
+        ShimCommand::Check { id, .. } => {
+            Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) })
+        }
         ShimCommand::Signal { .. } | ShimCommand::Clean { .. } => None,
     }
 }

@@ -9,8 +9,8 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::cache::Asked;
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
-use tally_runtime::kit::Asked;
 use tokio::sync::Notify;
 
 use crate::losses::Losses;
@@ -19,7 +19,7 @@ use crate::mailbox::Mailbox;
 use crate::object::Keeper;
 use crate::options::Options;
 use crate::pod::{Metadata, Pod};
-use crate::port::{ShimCommand, Found, Report};
+use crate::port::{Found, Report, ShimCommand};
 use crate::sources::Source;
 
 /// In-flight requests at once. Enough to keep a store's group commit busy, few enough to leave room for other clients.

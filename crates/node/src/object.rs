@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::cache::retry_at;
 use tally_runtime::controller::{Call, Kind, Reply, Verb};
-use tally_runtime::kit::retry_at;
 
 use crate::losses;
 use crate::options::Options;

@@ -28,7 +28,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::mailbox::{Sent, Sink, Source};
 use crate::notes::Notes;
-use crate::port::{ShimCommand, Report};
+use crate::port::{Report, ShimCommand};
 use crate::shim::wire::{self, Frame};
 use crate::shim::{Arguments, log};
 

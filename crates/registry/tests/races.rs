@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, WriteOptions};
 use tally_core::time::Timestamp;
-use tally_registry::{Registry, Target, Env};
+use tally_registry::{Env, Registry, Target};
 use tally_store::backend::{Account, Backend, Failure, Planned};
 use tally_store::{Options, Store};
 

@@ -7,7 +7,7 @@ mod support;
 use serde_json::json;
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, Propagation, ReadAt, WriteOptions};
-use tally_registry::{Deleted, MAX_OBJECT, Registry, Target, Env};
+use tally_registry::{Deleted, Env, MAX_OBJECT, Registry, Target};
 use tally_store::{Options, Store};
 
 #[test]

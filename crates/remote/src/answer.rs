@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 use tally_runtime::controller::{Call, Refusal, Reply};
-use tally_runtime::driver::api::{Response, Trouble};
+use tally_runtime::driver::api::{Response, WatchError};
 use tally_runtime::response::{Interpreted, Status, interpret, interpret_refusal};
 
 /// The maximum length of text that a message quotes from a response that is not a Status.
@@ -43,14 +43,14 @@ pub fn unknown() -> Response {
 }
 
 /// What a Status means that ends a stream: it is the response to the request, or an event of the stream (`code` None).
-pub fn trouble(code: Option<u16>, body: &[u8]) -> Trouble {
+pub fn trouble(code: Option<u16>, body: &[u8]) -> WatchError {
     let Some(status) = Status::read(body) else {
         let text = String::from_utf8_lossy(body).chars().take(FOREIGN_TEXT).collect();
-        return Trouble::Refused(Refusal { code: code.unwrap_or_default(), message: text, ..Refusal::default() });
+        return WatchError::Refused(Refusal { code: code.unwrap_or_default(), message: text, ..Refusal::default() });
     };
     let code = code.unwrap_or(status.code);
     // An expired watch is started again from the state, and only the server knows whether it expired.
-    if code == 410 && status.is_expired() { Trouble::TooOld } else { Trouble::Refused(status.refusal(code)) }
+    if code == 410 && status.is_expired() { WatchError::TooOld } else { WatchError::Refused(status.refusal(code)) }
 }
 
 /// Whether the server cannot send the state as part of a watch, or its storage is too old for that: before etcd 3.4.25
@@ -142,7 +142,7 @@ mod tests {
     fn servers_that_stream_no_lists_are_known_by_what_they_say() {
         let body = br#"{"kind":"Status","apiVersion":"v1","reason":"Invalid","message":"no","code":422,
             "details":{"causes":[{"reason":"FieldValueForbidden","message":"x","field":"sendInitialEvents"}]}}"#;
-        let Trouble::Refused(refusal) = trouble(Some(422), body) else { panic!("refused") };
+        let WatchError::Refused(refusal) = trouble(Some(422), body) else { panic!("refused") };
         assert!(no_streaming_lists(&refusal));
         assert!(!no_streaming_lists(&Refusal { code: 403, ..refusal.clone() }));
         assert!(!no_streaming_lists(&Refusal { code: 422, ..Refusal::default() }));
@@ -158,12 +158,12 @@ mod tests {
     #[test]
     fn a_stream_that_is_too_old_is_told_apart() {
         let expired = br#"{"kind":"Status","apiVersion":"v1","reason":"Expired","code":410}"#;
-        assert!(matches!(trouble(None, expired), Trouble::TooOld));
-        assert!(matches!(trouble(Some(410), expired), Trouble::TooOld));
+        assert!(matches!(trouble(None, expired), WatchError::TooOld));
+        assert!(matches!(trouble(Some(410), expired), WatchError::TooOld));
         let other = trouble(None, br#"{"kind":"Status","apiVersion":"v1","reason":"InternalError","code":500}"#);
-        assert!(matches!(other, Trouble::Refused(refusal) if refusal.code == 500));
+        assert!(matches!(other, WatchError::Refused(refusal) if refusal.code == 500));
         let proxy = trouble(Some(410), b"<html>gone</html>");
-        assert!(matches!(proxy, Trouble::Refused(refusal) if refusal.code == 410), "no server says that");
+        assert!(matches!(proxy, WatchError::Refused(refusal) if refusal.code == 410), "no server says that");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use hyper::HeaderMap;
 use hyper::body::Incoming;
 use tally_core::ids::Revision;
 use tally_runtime::controller::{Call, Refusal, Reply, Stream, Verb};
-use tally_runtime::driver::api::{Api, Response, Start, Trouble};
+use tally_runtime::driver::api::{Api, Response, Start, WatchError};
 use tower::ServiceExt;
 
 use answer::Page;
@@ -201,7 +201,7 @@ impl Api for Remote {
         }
     }
 
-    async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, Trouble> {
+    async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, WatchError> {
         watch::follow(self, stream, from).await
     }
 }

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tally_core::ids::Revision;
-use tally_runtime::driver::api::{Heard, Trouble};
+use tally_runtime::driver::api::{Heard, WatchError};
 
 use crate::answer;
 
@@ -26,9 +26,9 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn push(&mut self, piece: &[u8]) -> Result<(), Trouble> {
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), WatchError> {
         if self.buffer.len() + piece.len() > LONGEST_LINE {
-            return Err(Trouble::Broken("an event of the stream is too long".to_owned()));
+            return Err(WatchError::Broken("an event of the stream is too long".to_owned()));
         }
         self.buffer.extend_from_slice(piece);
         Ok(())
@@ -73,7 +73,7 @@ fn event(line: &Bytes) -> Option<Heard> {
         }
     }
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(text) else {
-        return Some(Heard::Failed(Trouble::Broken("the stream has a line that is no event".to_owned())));
+        return Some(Heard::Failed(WatchError::Broken("the stream has a line that is no event".to_owned())));
     };
     let object = envelope.object.get().as_bytes();
     Some(match envelope.r#type {
@@ -82,7 +82,7 @@ fn event(line: &Bytes) -> Option<Heard> {
         "BOOKMARK" => bookmark(object),
         "ERROR" => Heard::Failed(answer::trouble(None, object)),
         // Skipping it would lose an event.
-        other => Heard::Failed(Trouble::Broken(format!("the stream has an event of the unknown type {other:?}"))),
+        other => Heard::Failed(WatchError::Broken(format!("the stream has an event of the unknown type {other:?}"))),
     })
 }
 
@@ -101,7 +101,7 @@ fn bookmark(object: &[u8]) -> Heard {
     let read =
         read.and_then(|Object { metadata }| Some((metadata.resource_version.parse().ok()?, metadata.annotations)));
     let Some((at, annotations)) = read else {
-        return Heard::Failed(Trouble::Broken("the stream has a bookmark without a revision".to_owned()));
+        return Heard::Failed(WatchError::Broken("the stream has a bookmark without a revision".to_owned()));
     };
     let complete = annotations.is_some_and(|all| all.get(INITIAL_EVENTS_END).is_some_and(|value| value == "true"));
     Heard::Reached { at: Revision(at), complete }
@@ -117,9 +117,9 @@ mod tests {
             Heard::Object(object) => format!("object {}", text(object)),
             Heard::Gone(object) => format!("gone {}", text(object)),
             Heard::Reached { at, complete } => format!("reached {at} {complete}"),
-            Heard::Failed(Trouble::TooOld) => "too old".to_owned(),
-            Heard::Failed(Trouble::Refused(refusal)) => format!("refused {}", refusal.code),
-            Heard::Failed(Trouble::Broken(why)) => format!("broken: {why}"),
+            Heard::Failed(WatchError::TooOld) => "too old".to_owned(),
+            Heard::Failed(WatchError::Refused(refusal)) => format!("refused {}", refusal.code),
+            Heard::Failed(WatchError::Broken(why)) => format!("broken: {why}"),
         }
     }
 
@@ -181,6 +181,6 @@ mod tests {
             lines.push(&piece).unwrap();
             assert!(lines.next().is_none());
         }
-        assert!(matches!(lines.push(b"x"), Err(Trouble::Broken(_))));
+        assert!(matches!(lines.push(b"x"), Err(WatchError::Broken(_))));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use tally_core::ids::Revision;
 use tally_runtime::controller::{Call, Kind, Reply, Stream, Verb};
-use tally_runtime::driver::api::{Api, Events, Heard, Start, Trouble};
+use tally_runtime::driver::api::{Api, Events, Heard, Start, WatchError};
 use tokio::net::TcpListener;
 
 use crate::Remote;
@@ -16,13 +16,13 @@ fn short(heard: &Heard) -> String {
         Heard::Object(object) => String::from_utf8(object.to_vec()).unwrap(),
         Heard::Gone(object) => format!("-{}", String::from_utf8(object.to_vec()).unwrap()),
         Heard::Reached { at, complete } => format!("{at}{}", if *complete { "!" } else { "" }),
-        Heard::Failed(Trouble::TooOld) => "too old".to_owned(),
-        Heard::Failed(Trouble::Refused(refusal)) => format!("refused {}", refusal.code),
-        Heard::Failed(Trouble::Broken(why)) => format!("broken {why}"),
+        Heard::Failed(WatchError::TooOld) => "too old".to_owned(),
+        Heard::Failed(WatchError::Refused(refusal)) => format!("refused {}", refusal.code),
+        Heard::Failed(WatchError::Broken(why)) => format!("broken {why}"),
     }
 }
 
-async fn all(remote: &Remote, stream: Stream, from: Start) -> Result<Vec<String>, Trouble> {
+async fn all(remote: &Remote, stream: Stream, from: Start) -> Result<Vec<String>, WatchError> {
     let mut events = remote.follow(stream, from).await?;
     let mut heard = Vec::new();
     while let Some(event) = events.next().await {
@@ -92,7 +92,7 @@ async fn a_list_from_the_past_is_not_told() {
     .await;
     let from = |seen| Start::State { not_older_than: Revision(seen) };
     let told = all(&remote, Stream::of(Kind::JOB), from(10)).await;
-    assert!(matches!(&told, Err(Trouble::Broken(why)) if why.contains("revision 9, but 10")), "{told:?}");
+    assert!(matches!(&told, Err(WatchError::Broken(why)) if why.contains("revision 9, but 10")), "{told:?}");
     assert!(all(&remote, Stream::of(Kind::JOB), from(9)).await.is_ok());
 }
 
@@ -108,7 +108,7 @@ async fn what_the_server_has_forgotten_is_begun_again() {
     .await;
     assert_eq!(all(&remote, Stream::of(Kind::JOB), STATE).await.unwrap(), ["1", "too old"]);
     let after = all(&remote, Stream::of(Kind::JOB), Start::Changes { after: Revision(3) }).await;
-    assert!(matches!(after, Err(Trouble::TooOld)), "{after:?}");
+    assert!(matches!(after, Err(WatchError::TooOld)), "{after:?}");
 }
 
 /// A list has one revision: the pages of an expired list are discarded.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tally_runtime::controller::{Call, Reply, Stream, Verb};
-use tally_runtime::driver::api::{Events, Heard, Response, Start, Trouble};
+use tally_runtime::driver::api::{Events, Heard, Response, Start, WatchError};
 use tokio::time::Instant;
 
 use crate::answer::{self, Page};
@@ -25,7 +25,7 @@ const SILENT_FOR: Duration = Duration::from_secs(180);
 /// The server may need a while for a list.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
-type Coming<T> = Pin<Box<dyn Future<Output = Result<T, Trouble>> + Send>>;
+type Coming<T> = Pin<Box<dyn Future<Output = Result<T, WatchError>> + Send>>;
 
 pub struct Watch {
     remote: Remote,
@@ -47,7 +47,7 @@ enum State {
     Over,
 }
 
-pub async fn follow(remote: &Remote, stream: Stream, from: Start) -> Result<Watch, Trouble> {
+pub async fn follow(remote: &Remote, stream: Stream, from: Start) -> Result<Watch, WatchError> {
     let watch = |state| Watch { remote: remote.clone(), stream, state, ready: VecDeque::new() };
     let not_older_than = match from {
         Start::Changes { after } => {
@@ -59,14 +59,14 @@ pub async fn follow(remote: &Remote, stream: Stream, from: Start) -> Result<Watc
     if remote.streams_lists() {
         match open(remote.clone(), stream, request::From::State(not_older_than)).await {
             Ok(body) => return Ok(watch(reading(body))),
-            Err(Trouble::Refused(refusal)) if answer::no_streaming_lists(&refusal) => remote.list_by_pages(),
+            Err(WatchError::Refused(refusal)) if answer::no_streaming_lists(&refusal) => remote.list_by_pages(),
             Err(trouble) => return Err(trouble),
         }
     }
     let first = page(remote.clone(), stream, String::new()).await?;
     if first.at < not_older_than {
         let (at, seen) = (first.at, not_older_than);
-        return Err(Trouble::Broken(format!("the server's list is of revision {at}, but {seen} was seen before")));
+        return Err(WatchError::Broken(format!("the server's list is of revision {at}, but {seen} was seen before")));
     }
     let mut watch = watch(State::Over);
     watch.take(first);
@@ -91,7 +91,7 @@ impl Watch {
     }
 
     /// Makes events ready, or none if only a part of a line arrived. None: the stream has ended.
-    async fn read(&mut self) -> Option<Result<(), Trouble>> {
+    async fn read(&mut self) -> Option<Result<(), WatchError>> {
         match &mut self.state {
             State::Listing(coming) => match coming.await {
                 Ok(page) => self.take(page),
@@ -104,7 +104,7 @@ impl Watch {
             State::Reading { body, lines, silent_since } => {
                 let Ok(frame) = tokio::time::timeout_at(*silent_since + SILENT_FOR, body.frame()).await else {
                     let silence = format!("the server said nothing for {} s", SILENT_FOR.as_secs());
-                    return Some(Err(Trouble::Broken(silence)));
+                    return Some(Err(WatchError::Broken(silence)));
                 };
                 *silent_since = Instant::now();
                 match frame? {
@@ -116,7 +116,7 @@ impl Watch {
                             self.ready.extend(std::iter::from_fn(|| lines.next()));
                         }
                     }
-                    Err(error) => return Some(Err(Trouble::Broken(super::connect::reasons(&error)))),
+                    Err(error) => return Some(Err(WatchError::Broken(super::connect::reasons(&error)))),
                 }
             }
             State::Over => return None,
@@ -151,11 +151,11 @@ impl Events for Watch {
     }
 }
 
-async fn open(remote: Remote, stream: Stream, from: request::From) -> Result<Incoming, Trouble> {
+async fn open(remote: Remote, stream: Stream, from: request::From) -> Result<Incoming, WatchError> {
     let seconds = fastrand::u32(SECONDS);
-    let request = request::watch(stream, from, seconds).map_err(|error| Trouble::Broken(error.to_string()))?;
+    let request = request::watch(stream, from, seconds).map_err(|error| WatchError::Broken(error.to_string()))?;
     let response = tokio::time::timeout(OPEN_WITHIN, remote.open(request)).await;
-    let response = response.map_err(|_| no_answer())?.map_err(|failure| Trouble::Broken(failure.why))?;
+    let response = response.map_err(|_| no_answer())?.map_err(|failure| WatchError::Broken(failure.why))?;
     let code = response.status().as_u16();
     if code == 200 {
         return Ok(response.into_body());
@@ -165,16 +165,16 @@ async fn open(remote: Remote, stream: Stream, from: request::From) -> Result<Inc
     Err(answer::trouble(Some(code), &body))
 }
 
-async fn page(remote: Remote, stream: Stream, token: String) -> Result<Page, Trouble> {
+async fn page(remote: Remote, stream: Stream, token: String) -> Result<Page, WatchError> {
     let call = Call::new(Verb::List, stream.kind, "", "");
     remote.page(&call, stream.metadata_only, &token).await.map_err(|failed| match failed {
-        failed if failed.is_expired() => Trouble::TooOld,
-        super::PageError::Refused(Response { reply: Reply::Refused(refusal), .. }) => Trouble::Refused(refusal),
-        super::PageError::Refused(_) => Trouble::Broken("a page of the list was not sent".to_owned()),
-        super::PageError::Failed(failure) => Trouble::Broken(failure.why),
+        failed if failed.is_expired() => WatchError::TooOld,
+        super::PageError::Refused(Response { reply: Reply::Refused(refusal), .. }) => WatchError::Refused(refusal),
+        super::PageError::Refused(_) => WatchError::Broken("a page of the list was not sent".to_owned()),
+        super::PageError::Failed(failure) => WatchError::Broken(failure.why),
     })
 }
 
-fn no_answer() -> Trouble {
-    Trouble::Broken(format!("no answer within {} s", OPEN_WITHIN.as_secs()))
+fn no_answer() -> WatchError {
+    WatchError::Broken(format!("no answer within {} s", OPEN_WITHIN.as_secs()))
 }

@@ -71,7 +71,7 @@ impl<V: View> View for std::sync::Arc<V> {
 
 /// The object cache of one stream, by namespace and name.
 #[derive(Debug)]
-pub struct Mirror<V> {
+pub struct ObjectCache<V> {
     objects: BTreeMap<(CompactString, CompactString), (V, u32)>,
     epoch: u32,
     listing: bool,
@@ -89,13 +89,13 @@ pub enum Seen<V> {
     Stale,
 }
 
-impl<V> Default for Mirror<V> {
+impl<V> Default for ObjectCache<V> {
     fn default() -> Self {
         Self { objects: BTreeMap::new(), epoch: 0, listing: false, synced: false }
     }
 }
 
-impl<V: View> Mirror<V> {
+impl<V: View> ObjectCache<V> {
     pub fn list_begins(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         self.listing = true;
@@ -243,8 +243,8 @@ mod tests {
         Thing(Meta { name: name.into(), uid: uid.into(), resource_version, ..Meta::default() })
     }
 
-    fn names(mirror: &Mirror<Thing>) -> Vec<(String, u64)> {
-        mirror.iter().map(|thing| (thing.0.name.to_string(), thing.0.revision().0)).collect()
+    fn names(cache: &ObjectCache<Thing>) -> Vec<(String, u64)> {
+        cache.iter().map(|thing| (thing.0.name.to_string(), thing.0.revision().0)).collect()
     }
 
     #[test]
@@ -261,48 +261,48 @@ mod tests {
 
     #[test]
     fn what_a_list_lacks_is_gone() {
-        let mut mirror = Mirror::default();
-        assert!(!mirror.is_complete());
-        mirror.list_begins();
-        mirror.observe(thing("a", "1", 1));
-        mirror.observe(thing("b", "2", 2));
-        assert!(mirror.list_ends(Revision(2)).is_empty() && mirror.is_complete());
-        mirror.list_begins();
-        assert!(!mirror.is_complete());
-        mirror.observe(thing("b", "2", 2));
-        assert_eq!(mirror.list_ends(Revision(3)).len(), 1);
-        assert_eq!(names(&mirror), [("b".to_owned(), 2)]);
+        let mut cache = ObjectCache::default();
+        assert!(!cache.is_complete());
+        cache.list_begins();
+        cache.observe(thing("a", "1", 1));
+        cache.observe(thing("b", "2", 2));
+        assert!(cache.list_ends(Revision(2)).is_empty() && cache.is_complete());
+        cache.list_begins();
+        assert!(!cache.is_complete());
+        cache.observe(thing("b", "2", 2));
+        assert_eq!(cache.list_ends(Revision(3)).len(), 1);
+        assert_eq!(names(&cache), [("b".to_owned(), 2)]);
     }
 
     #[test]
     fn an_answer_in_the_middle_of_a_list_is_no_part_of_it() {
-        let mut mirror = Mirror::default();
-        mirror.list_begins();
-        mirror.observe(thing("known", "1", 1));
-        mirror.list_ends(Revision(2));
-        mirror.list_begins();
-        mirror.hear(thing("known", "1", 4));
-        mirror.hear(thing("came and went", "2", 5));
-        mirror.hear(thing("later", "3", 11));
-        mirror.observe(thing("listed", "4", 6));
-        mirror.hear(thing("listed", "4", 7));
-        assert_eq!(mirror.list_ends(Revision(10)).len(), 2);
-        assert_eq!(names(&mirror), [("later".to_owned(), 11), ("listed".to_owned(), 7)]);
-        mirror.list_begins();
-        mirror.observe(thing("later", "3", 11));
-        mirror.hear(thing("listed", "5", 12));
-        assert_eq!(mirror.list_ends(Revision(14)).len(), 1, "neither of the two of that name was in the list");
+        let mut cache = ObjectCache::default();
+        cache.list_begins();
+        cache.observe(thing("known", "1", 1));
+        cache.list_ends(Revision(2));
+        cache.list_begins();
+        cache.hear(thing("known", "1", 4));
+        cache.hear(thing("came and went", "2", 5));
+        cache.hear(thing("later", "3", 11));
+        cache.observe(thing("listed", "4", 6));
+        cache.hear(thing("listed", "4", 7));
+        assert_eq!(cache.list_ends(Revision(10)).len(), 2);
+        assert_eq!(names(&cache), [("later".to_owned(), 11), ("listed".to_owned(), 7)]);
+        cache.list_begins();
+        cache.observe(thing("later", "3", 11));
+        cache.hear(thing("listed", "5", 12));
+        assert_eq!(cache.list_ends(Revision(14)).len(), 1, "neither of the two of that name was in the list");
     }
 
     #[test]
     fn a_mirror_does_not_go_back_and_knows_namesakes_apart() {
-        let mut mirror = Mirror::default();
-        mirror.observe(thing("a", "1", 5));
-        mirror.observe(thing("a", "1", 4));
-        assert_eq!(names(&mirror), [("a".to_owned(), 5)]);
-        assert!(mirror.gone(&thing("a", "0", 6).0).is_none(), "an older namesake");
-        mirror.observe(thing("a", "2", 3));
-        assert_eq!(names(&mirror), [("a".to_owned(), 3)], "another object of the same name");
-        assert!(mirror.gone(&thing("a", "2", 9).0).is_some() && mirror.is_empty());
+        let mut cache = ObjectCache::default();
+        cache.observe(thing("a", "1", 5));
+        cache.observe(thing("a", "1", 4));
+        assert_eq!(names(&cache), [("a".to_owned(), 5)]);
+        assert!(cache.gone(&thing("a", "0", 6).0).is_none(), "an older namesake");
+        cache.observe(thing("a", "2", 3));
+        assert_eq!(names(&cache), [("a".to_owned(), 3)], "another object of the same name");
+        assert!(cache.gone(&thing("a", "2", 9).0).is_some() && cache.is_empty());
     }
 }

@@ -4,9 +4,9 @@
 //! Start reading at `controller`. Everything that makes decisions is pure, so that the simulator runs the same code;
 //! only the tasks of `driver` use a clock and the tokio runtime.
 
+pub mod cache;
 pub mod controller;
 pub mod driver;
-pub mod kit;
 pub mod lease;
 pub mod metric;
 pub mod response;

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tally_core::ids::JobUid;
 use tally_core::job::JobSpec;
-use tally_core::mutation::Soundness;
+use tally_core::mutation::Mutation;
 use tally_core::pod::{Exit, Phase, PodView};
 use tally_core::selector::Labels;
 
@@ -13,7 +13,7 @@ use crate::oracle::Context;
 use crate::setup::{JobSetup, NAMESPACE};
 use crate::world::World;
 
-impl<S: Soundness> World<S> {
+impl<S: Mutation> World<S> {
     fn choose_pod(&mut self, wanted: impl Fn(&Api, &PodView) -> bool) -> Option<Key> {
         let count = self.api.pods.len();
         if count == 0 {

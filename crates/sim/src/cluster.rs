@@ -9,7 +9,7 @@ use tally_controllers::namespace::Namespaces;
 use tally_controllers::pod_gc::PodGc;
 use tally_controllers::scheduler::Scheduler;
 use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
-use tally_core::mutation::Soundness;
+use tally_core::mutation::Mutation;
 use tally_runtime::controller::{Call, Controller, Kind, Reply, Verb};
 
 use crate::api::Actor;
@@ -81,7 +81,7 @@ impl ClusterSetup {
     }
 }
 
-impl<S: Soundness> World<S> {
+impl<S: Mutation> World<S> {
     pub(crate) fn archive(&self) -> &Archive {
         &self.api.archive
     }
@@ -126,7 +126,7 @@ impl<S: Soundness> World<S> {
             Role::RootCa => Box::new(root_ca::controller(CERTIFICATE.to_owned())),
             Role::CronJobs => Box::new(CronJobs::default()),
         };
-        flaws::put_in(controller, role, self.soundness)
+        flaws::put_in(controller, role, self.mutation)
     }
 
     // ---- users ----

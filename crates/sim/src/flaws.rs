@@ -7,7 +7,7 @@ use bytes::Bytes;
 use compact_str::CompactString;
 use serde_json::Value;
 use tally_core::ids::Revision;
-use tally_core::mutation::{Bug, Soundness};
+use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::Timestamp;
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Stream, Verb};
 
@@ -28,8 +28,8 @@ pub(crate) const FLAWS: &[(Bug, Role)] = &[
 ];
 
 /// The controller as it is, or with the put-back bug that is enabled.
-pub(crate) fn put_in<S: Soundness>(controller: Box<dyn Controller>, role: Role, soundness: S) -> Box<dyn Controller> {
-    match FLAWS.iter().find(|(bug, of)| *of == role && soundness.has(*bug)) {
+pub(crate) fn put_in<S: Mutation>(controller: Box<dyn Controller>, role: Role, mutation: S) -> Box<dyn Controller> {
+    match FLAWS.iter().find(|(bug, of)| *of == role && mutation.injects(*bug)) {
         Some((bug, _)) => {
             let (shown, emptied) = (BTreeMap::new(), BTreeSet::new());
             Box::new(Flawed { bug: *bug, controller, shown, listing: false, emptied })

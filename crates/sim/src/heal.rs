@@ -1,7 +1,7 @@
 //! After the faults: they stop, and the world must settle, finish every Job and come to rest.
 
 use tally_core::job::JobView;
-use tally_core::mutation::Soundness;
+use tally_core::mutation::Mutation;
 use tally_core::pod::Phase;
 use tally_core::time::Span;
 use tally_runtime::controller::Kind;
@@ -14,7 +14,7 @@ use crate::world::World;
 /// A healed world that is still busy after this many steps has not settled (I9).
 const HEAL_STEPS: usize = 60_000;
 
-impl<S: Soundness> World<S> {
+impl<S: Mutation> World<S> {
     /// Faults stop. The system must settle, finish every Job, and then write nothing at all (I9).
     pub(crate) fn heal(&mut self) -> Result<(), Violation> {
         self.healing = true;

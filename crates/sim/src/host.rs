@@ -12,17 +12,17 @@ use compact_str::CompactString;
 use serde_json::Value;
 use tally_controllers::job::JobController;
 use tally_core::ids::{JobUid, Revision};
-use tally_core::mutation::Soundness;
+use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::cache::Meta;
 use tally_runtime::controller::{
     Call, Controller, Input, Kind, Metric, Outbox, Refusal, Reply, Request, RequestId, Stream, Verb,
 };
-use tally_runtime::driver::api::{Heard, Response, Start, Trouble};
+use tally_runtime::driver::api::{Heard, Response, Start, WatchError};
 use tally_runtime::driver::events::Mailbox;
 use tally_runtime::driver::limit::Limit;
 use tally_runtime::driver::reflector::{Next, Reflector, Word};
 use tally_runtime::driver::requests::Requests;
-use tally_runtime::kit::Meta;
 use tally_runtime::lease::Change;
 use tally_runtime::response::{Interpreted, interpret};
 
@@ -36,7 +36,7 @@ use crate::oracle::Context;
 use crate::trace::{describe_bytes, describe_call, describe_reply};
 use crate::world::{BEGINNING, World};
 
-pub(crate) struct Host<S: Soundness> {
+pub(crate) struct Host<S: Mutation> {
     pub(crate) role: Role,
     /// The process that it is part of, if that process counts Pods.
     pub(crate) instance: Option<usize>,
@@ -57,7 +57,7 @@ pub(crate) struct Host<S: Soundness> {
 }
 
 /// The Job controller has its own variant because the simulator also inspects its state.
-pub(crate) enum Brain<S: Soundness> {
+pub(crate) enum Brain<S: Mutation> {
     Job(Box<JobController<S>>),
     Candidate(Box<Candidate>),
     Other(Box<dyn Controller>),
@@ -125,7 +125,7 @@ impl<S> Followed<S> {
     }
 }
 
-impl<S: Soundness> Brain<S> {
+impl<S: Mutation> Brain<S> {
     fn name(&self) -> &'static str {
         match self {
             Self::Job(controller) => controller.name(),
@@ -143,10 +143,10 @@ impl<S: Soundness> Brain<S> {
     }
 }
 
-impl<S: Soundness> Host<S> {
-    pub(crate) fn new(role: Role, brain: Brain<S>, soundness: S, in_flight: usize) -> Self {
+impl<S: Mutation> Host<S> {
+    pub(crate) fn new(role: Role, brain: Brain<S>, mutation: S, in_flight: usize) -> Self {
         let follow = |stream| Followed {
-            reflector: Reflector::with_soundness(stream, soundness),
+            reflector: Reflector::with_soundness(stream, mutation),
             source: Source::Closed,
             seen: Revision(0),
             stalled: false,
@@ -225,7 +225,7 @@ fn refused(code: u16, reason: &str, message: &str) -> Response {
     Response { reply: Reply::Refused(refusal), served_at: None, retry_after: None }
 }
 
-impl<S: Soundness> World<S> {
+impl<S: Mutation> World<S> {
     pub(crate) fn host_name(&self, at: usize) -> String {
         let role = self.hosts[at].role;
         if role == Role::Job { format!("c{at}") } else { format!("{}/{at}", self.hosts[at].brain.name()) }
@@ -450,7 +450,7 @@ impl<S: Soundness> World<S> {
         let source = match start {
             Start::Changes { after } if after < self.api.compacted => {
                 self.counters.hit(Sometimes::TooOld);
-                self.breaks(at, stream, Some(&Trouble::TooOld));
+                self.breaks(at, stream, Some(&WatchError::TooOld));
                 return;
             }
             Start::Changes { after } => {
@@ -504,7 +504,7 @@ impl<S: Soundness> World<S> {
     }
 
     /// A stream has ended.
-    fn breaks(&mut self, at: usize, stream: usize, trouble: Option<&Trouble>) {
+    fn breaks(&mut self, at: usize, stream: usize, trouble: Option<&WatchError>) {
         let now = self.api.now;
         let followed = &mut self.hosts[at].streams[stream];
         followed.source = Source::Closed;
@@ -940,12 +940,12 @@ impl<S: Soundness> World<S> {
         };
         let trouble = match self.choices.below(4) {
             0 => None,
-            1 => Some(Trouble::Broken("reset".to_owned())),
-            _ => Some(Trouble::TooOld),
+            1 => Some(WatchError::Broken("reset".to_owned())),
+            _ => Some(WatchError::TooOld),
         };
         let counter = match (&trouble, listing) {
             (_, true) => Sometimes::ListInterrupted,
-            (Some(Trouble::TooOld), false) => Sometimes::Relist,
+            (Some(WatchError::TooOld), false) => Sometimes::Relist,
             _ => Sometimes::StreamBroken,
         };
         self.counters.hit(counter);
@@ -1011,7 +1011,7 @@ impl<S: Soundness> World<S> {
                 let kind = followed.reflector.stream().kind;
                 if self.api.archive.log(&kind).get(next).is_some_and(|version| version.at <= upto) {
                     self.counters.hit(Sometimes::TooOld);
-                    self.breaks(at, stream, Some(&Trouble::TooOld));
+                    self.breaks(at, stream, Some(&WatchError::TooOld));
                 }
             }
         }

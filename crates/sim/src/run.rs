@@ -1,6 +1,6 @@
 //! Runs of the simulator: one seed, many seeds, mutants, and shrinking of failures.
 
-use tally_core::mutation::{Bug, Sound, Soundness};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 
 use crate::choices::{Choices, Tape};
 use crate::counters::Counters;
@@ -13,8 +13,8 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug)]
 pub struct Broken(pub Bug);
 
-impl Soundness for Broken {
-    fn has(self, bug: Bug) -> bool {
+impl Mutation for Broken {
+    fn injects(self, bug: Bug) -> bool {
         self.0 == bug
     }
 }
@@ -32,9 +32,9 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
-fn run<S: Soundness>(
+fn run<S: Mutation>(
     mut choices: Choices,
-    soundness: S,
+    mutation: S,
     scenario: &Scenario,
     traced: bool,
     crash_after_write: Option<u64>,
@@ -45,7 +45,7 @@ fn run<S: Soundness>(
     if let Some(cluster) = &mut setup.cluster {
         cluster.draw(&mut choices);
     }
-    let mut world = World::new(setup, choices, soundness, traced);
+    let mut world = World::new(setup, choices, mutation, traced);
     let violation = world.run().err();
     Outcome {
         hash: world.hash(),
@@ -61,7 +61,7 @@ fn run<S: Soundness>(
 
 fn run_either(choices: Choices, bug: Option<Bug>, scenario: &Scenario, traced: bool) -> Outcome {
     match bug {
-        None => run(choices, Sound, scenario, traced, None),
+        None => run(choices, NoMutation, scenario, traced, None),
         Some(bug) => run(choices, Broken(bug), scenario, traced, None),
     }
 }
@@ -72,7 +72,7 @@ pub fn seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, traced: bool) -> O
 
 /// The same schedule, with the writer crashing right after its `write`-th write.
 pub fn seed_with_crash(seed: u64, scenario: &Scenario, write: u64) -> Outcome {
-    run(Choices::from_seed(seed), Sound, scenario, false, Some(write))
+    run(Choices::from_seed(seed), NoMutation, scenario, false, Some(write))
 }
 
 /// Many seeds in a row, up to the first violation.

@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, Hasher};
 
 use tally_core::job::JobView;
 use tally_core::pod::PodView;
+use tally_runtime::cache::Meta;
 use tally_runtime::controller::{Call, Kind, Reply};
-use tally_runtime::kit::Meta;
 
 use crate::action::{Action, PodChange};
 

@@ -9,7 +9,7 @@ use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
-use tally_core::mutation::Soundness;
+use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::driver::events::Recorder;
 
@@ -27,8 +27,8 @@ use crate::trace::{Trace, describe_job};
 /// When the world begins: a round date without special meaning.
 pub(crate) const BEGINNING: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
-pub struct World<S: Soundness> {
-    pub(crate) soundness: S,
+pub struct World<S: Mutation> {
+    pub(crate) mutation: S,
     pub(crate) setup: Setup,
     pub(crate) choices: Choices,
     pub(crate) api: Api,
@@ -63,10 +63,10 @@ pub struct World<S: Soundness> {
     begun: u32,
 }
 
-impl<S: Soundness> World<S> {
-    pub fn new(setup: Setup, choices: Choices, soundness: S, traced: bool) -> Self {
+impl<S: Mutation> World<S> {
+    pub fn new(setup: Setup, choices: Choices, mutation: S, traced: bool) -> Self {
         let mut world = Self {
-            soundness,
+            mutation,
             choices,
             api: Api::starting_at(BEGINNING),
             oracle: Oracle::new(setup.limits.uncounted, setup.instances),
@@ -115,9 +115,9 @@ impl<S: Soundness> World<S> {
             Role::Job => {
                 let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
                 let config = Config { limits: self.setup.limits, managed_by, ..Config::default() };
-                Brain::Job(Box::new(JobController::with_soundness(config, self.soundness)))
+                Brain::Job(Box::new(JobController::with_soundness(config, self.mutation)))
             }
-            Role::Ttl => Brain::Other(Box::new(TtlController::with_soundness(self.soundness))),
+            Role::Ttl => Brain::Other(Box::new(TtlController::with_soundness(self.mutation))),
             Role::Candidate => Brain::Candidate(Box::new(Candidate::new(format!("p{}", self.begun)))),
             Role::Recorder => {
                 let recorder = Recorder::new(self.begun);
@@ -127,7 +127,7 @@ impl<S: Soundness> World<S> {
             role => Brain::Other(self.cluster_controller(role)),
         };
         let off = self.setup.lease && !self.healing && instance.is_some() && role != Role::Candidate;
-        let mut host = Host::new(role, brain, self.soundness, self.setup.in_flight);
+        let mut host = Host::new(role, brain, self.mutation, self.setup.in_flight);
         (host.instance, host.off, host.mailbox) = (instance, off, mailbox);
         host
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tally_controllers::hollow::Hollow;
-use tally_runtime::driver::{self, Silent};
+use tally_runtime::driver::{self, NoopObserver};
 
 use tally_remote::{Remote, connect};
 
@@ -38,7 +38,7 @@ fn start(args: &Args) -> Result<()> {
         let remote = Remote::new(connect::service(&connect::config(&place).await?)?);
         let nodes = Box::new(Hollow::new(args.nodes));
         let for_ever = std::future::pending();
-        driver::run(Arc::new(remote), vec![nodes], driver::Options::default(), Arc::new(Silent), for_ever).await;
+        driver::run(Arc::new(remote), vec![nodes], driver::Options::default(), Arc::new(NoopObserver), for_ever).await;
         Ok(())
     })
 }

@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tally_runtime::controller::{Call, Metric, Reply, Stream, Verb};
 use tally_runtime::driver::Observer;
-use tally_runtime::driver::api::Trouble;
+use tally_runtime::driver::api::WatchError;
 use tally_runtime::metric::SyncAction;
 
 /// Maximum number of values of a label that users choose. Further values become `other`: a cluster must not be able to
@@ -293,11 +293,11 @@ impl Observer for Metrics {
         self.synced.get_or_create(&labels).set(1);
     }
 
-    fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &Trouble) {
+    fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &WatchError) {
         let reason = match trouble {
-            Trouble::TooOld => "too_old",
-            Trouble::Refused(_) => "refused",
-            Trouble::Broken(_) => "broken",
+            WatchError::TooOld => "too_old",
+            WatchError::Refused(_) => "refused",
+            WatchError::Broken(_) => "broken",
         };
         let labels = fixed([("controller", controller), ("resource", stream.kind.plural), ("reason", reason)]);
         self.stream_restarts.get_or_create(&labels).inc();
@@ -430,7 +430,7 @@ mod tests {
         metrics.request(&write, &refused, Duration::from_millis(3));
         metrics.load("job-controller", 7, 2);
         metrics.synced("job-controller", pods);
-        metrics.stream_broken("job-controller", jobs, &Trouble::TooOld);
+        metrics.stream_broken("job-controller", jobs, &WatchError::TooOld);
         metrics.event_dropped("job-controller");
         metrics.leads("tally-job-controller", true);
         let (text, classic) = (metrics.openmetrics(), metrics.classic());

@@ -22,7 +22,7 @@ use tally_node::port::Attempt;
 use tally_node::shim_client::{Config, ShimClient};
 use tally_registry::Registry;
 use tally_runtime::driver::{self, Observer};
-use tally_server::{Log, Logs, Over, Wanted};
+use tally_server::{Log, LogEnded, LogRequest, Logs};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -183,13 +183,13 @@ pub struct NodeLogs {
 }
 
 impl Logs for NodeLogs {
-    fn open(&self, wanted: Wanted, over: Over) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>> {
+    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>> {
         let opened = open(&self.root, &wanted, over);
         Box::pin(std::future::ready(opened.map_err(|error| format!("cannot read the log: {error}"))))
     }
 }
 
-fn open(root: &Path, wanted: &Wanted, over: Over) -> std::io::Result<Log> {
+fn open(root: &Path, wanted: &LogRequest, over: LogEnded) -> std::io::Result<Log> {
     let options = logs::Options {
         follow: wanted.follow,
         tail_lines: wanted.tail_lines,

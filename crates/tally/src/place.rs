@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use tally_registry::Registry;
-use tally_server::Machine;
+use tally_server::SystemEnv;
 use tally_store::{OpenError, Options, Store};
 
 /// Opens a registry on a store and creates the objects that every cluster starts with.
 pub async fn begin(store: Store) -> Result<Arc<Registry>> {
-    let registry = Arc::new(Registry::new(store, Box::new(Machine)));
+    let registry = Arc::new(Registry::new(store, Box::new(SystemEnv)));
     let begun = registry.begin().await;
     begun.map_err(|failure| anyhow!("cannot create the initial objects of the cluster: {}", failure.message))?;
     Ok(registry)

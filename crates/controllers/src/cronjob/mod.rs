@@ -19,8 +19,8 @@ use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
 use plan::{Memory, Note, Timing};
+use tally_runtime::cache::{Asked, Meta, ObjectCache, Seen, retry_at};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
-use tally_runtime::kit::{Asked, Meta, Mirror, Seen, retry_at};
 use view::{Child, CronJob, Policy};
 
 /// The maximum number of requests in flight, and so of CronJobs in progress.
@@ -30,9 +30,9 @@ type Uid = CompactString;
 
 #[derive(Default)]
 pub struct CronJobs {
-    crons: BTreeMap<Uid, Tracked>,
+    crons: BTreeMap<Uid, CronJobRecord>,
     /// Jobs that a CronJob controls.
-    jobs: Mirror<Child>,
+    jobs: ObjectCache<Child>,
     /// The revision up to which their stream has been observed.
     jobs_at: Revision,
     /// Jobs in responses that arrived in the middle of a list. Only at its end is it known whether the list is older
@@ -46,7 +46,7 @@ pub struct CronJobs {
     epoch: u32,
 }
 
-struct Tracked {
+struct CronJobRecord {
     cron: CronJob,
     epoch: u32,
     busy: bool,
@@ -105,7 +105,7 @@ impl CronJobs {
                 tracked.cron = cron;
             }
             None => {
-                let tracked = Tracked {
+                let tracked = CronJobRecord {
                     cron,
                     epoch,
                     busy: false,
@@ -495,7 +495,7 @@ impl CronJobs {
     }
 }
 
-impl Tracked {
+impl CronJobRecord {
     /// Whether the next Job is created at once. Not if it was suspended since, or has another policy, or the API
     /// refuses.
     fn is_replacing(&self, now: Timestamp) -> bool {

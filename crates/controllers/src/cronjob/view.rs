@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
 
-use tally_runtime::kit::{Meta, View};
+use tally_runtime::cache::{Meta, View};
 
 pub const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::ids::{ObjectUid, Revision};
 
+use tally_runtime::cache::{Meta, Owner};
 use tally_runtime::controller::Kind;
-use tally_runtime::kit::{Meta, Owner};
 
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";

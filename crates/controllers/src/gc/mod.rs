@@ -24,8 +24,8 @@ use tally_core::time::{Span, Timestamp};
 
 use decide::{Decision, call, decide, misplaced_owner};
 use graph::{Effect, Graph, Look, Place};
+use tally_runtime::cache::{Asked, Meta, retry_at};
 use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
-use tally_runtime::kit::{Asked, Meta, retry_at};
 
 /// The maximum number of requests in flight. The dependents of one owner can be a hundred thousand: they wait here, as
 /// UIDs, not as requests.

@@ -44,8 +44,8 @@ use tally_core::time::Timestamp;
 use plan::{Step, plan};
 use pod::{Container, Pod};
 use report::Facts;
+use tally_runtime::cache::{Asked, retry_at};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use tally_runtime::kit::{Asked, retry_at};
 
 pub use script::PREFIX;
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::ledger::{News, StatusWrite};
-use tally_core::mutation::{Bug, Soundness};
+use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
-use super::{Adoption, Chore, GET_RETRY, JobController, Pending, effects, pod_key};
+use super::{Adoption, GET_RETRY, JobController, Pending, WorkItem, effects, pod_key};
 use crate::wire::{Action, Answer, Object, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
 
-impl<S: Soundness> JobController<S> {
+impl<S: Mutation> JobController<S> {
     pub(super) fn answered(&mut self, pending: Pending, answer: Answer, now: Timestamp, out: &mut Outbox) {
         match pending {
             Pending::Status { job, write, before } => {
@@ -83,7 +83,7 @@ impl<S: Soundness> JobController<S> {
                     }
                     self.job_refreshed(&job, answer, now, out);
                 } else {
-                    self.timers.insert((now + GET_RETRY, Chore::Confirm(job)));
+                    self.timers.insert((now + GET_RETRY, WorkItem::Confirm(job)));
                 }
             }
             Pending::RefreshJob { job } => self.job_refreshed(&job, answer, now, out),
@@ -104,14 +104,14 @@ impl<S: Soundness> JobController<S> {
                         // the adoption was in flight it was not requested again.
                         let tracked = slot.and_then(|slot| self.tracked(slot));
                         if tracked.is_some_and(|tracked| self.strays.is_adoptable(&pod, &tracked.view)) {
-                            self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
+                            self.timers.insert((now + GET_RETRY, WorkItem::Reconsider(pod)));
                         }
                     }
                     Answer::Gone => self.stray_gone(&pod, now, out),
                     // The Pod may or may not have changed meanwhile: no event need follow, so check again (S13). The
                     // Job waits: Pods that it created meanwhile would be too many.
                     _ => {
-                        self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
+                        self.timers.insert((now + GET_RETRY, WorkItem::Reconsider(pod)));
                     }
                 }
                 if let Some(slot) = slot {
@@ -123,7 +123,7 @@ impl<S: Soundness> JobController<S> {
                 Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
                 Answer::Gone => self.stray_gone(&pod, now, out),
                 _ => {
-                    self.timers.insert((now + GET_RETRY, Chore::Reconsider(pod)));
+                    self.timers.insert((now + GET_RETRY, WorkItem::Reconsider(pod)));
                 }
             },
             Pending::OrphanRelease { pod, revision } => {
@@ -155,8 +155,8 @@ impl<S: Soundness> JobController<S> {
         now: Timestamp,
         out: &mut Outbox,
     ) {
-        let retries_stale = self.soundness.has(Bug::RetryStaleStatus);
-        let waits = self.soundness.has(Bug::NoRetryAfterConflict);
+        let retries_stale = self.mutation.injects(Bug::RetryStaleStatus);
+        let waits = self.mutation.injects(Bug::NoRetryAfterConflict);
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             return;
         };
@@ -195,7 +195,7 @@ impl<S: Soundness> JobController<S> {
                 if let Some(tracked) = self.tracked_mut(slot) {
                     tracked.refreshing = true;
                 }
-                self.timers.insert((now + GET_RETRY, Chore::Refresh(job.clone())));
+                self.timers.insert((now + GET_RETRY, WorkItem::Refresh(job.clone())));
             }
         }
     }
@@ -212,7 +212,7 @@ impl<S: Soundness> JobController<S> {
         if ignored && matches!(answer, Answer::Done(_)) {
             out.metrics.push(Metric::FailureHandled { action: "Ignore" });
         }
-        if self.soundness.has(Bug::NoOverlay) && matches!(answer, Answer::Done(_)) {
+        if self.mutation.injects(Bug::NoOverlay) && matches!(answer, Answer::Done(_)) {
             if let Some((slot, ledger)) = self.ledger_mut(job) {
                 ledger.release_believed_for_now(pod);
                 ledger.pod_answered(pod);
@@ -270,7 +270,7 @@ impl<S: Soundness> JobController<S> {
         now: Timestamp,
         out: &mut Outbox,
     ) {
-        let (soundness, pods_at) = (self.soundness, self.pods_at);
+        let (mutation, pods_at) = (self.mutation, self.pods_at);
         let succeeded = matches!(answer, Answer::Done(_));
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             // The Job is gone. The stream will show the Pod, if there is one, as an orphan.
@@ -280,7 +280,7 @@ impl<S: Soundness> JobController<S> {
         match answer {
             Answer::Done(Object::Pod(pod)) => {
                 ledger.created(&pod, pods_at, now);
-                if !soundness.has(Bug::ForgetOwnCreations) {
+                if !mutation.injects(Bug::ForgetOwnCreations) {
                     self.pod_owner.insert(pod_key(&pod.uid), slot);
                 }
                 out.events.push(effects::event(&view, false, "SuccessfulCreate", &format!("Created pod: {name}")));
@@ -333,7 +333,7 @@ impl<S: Soundness> JobController<S> {
         let Some(slot) = self.slot_of(job) else {
             return;
         };
-        let retries_stale = self.soundness.has(Bug::RetryStaleStatus);
+        let retries_stale = self.mutation.injects(Bug::RetryStaleStatus);
         match answer {
             Answer::Done(Object::Job(fresh)) if fresh.uid == *job => {
                 let Some(tracked) = self.tracked_mut(slot) else {
@@ -357,7 +357,7 @@ impl<S: Soundness> JobController<S> {
                 self.job_gone(job, now, out);
             }
             _ => {
-                self.timers.insert((now + GET_RETRY, Chore::Refresh(job.clone())));
+                self.timers.insert((now + GET_RETRY, WorkItem::Refresh(job.clone())));
             }
         }
     }
@@ -408,7 +408,7 @@ impl<S: Soundness> JobController<S> {
         let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);
         if !confirmed {
             tracked.adoptions.extend(pods.keys().map(|uid| (uid.clone(), Adoption::default())));
-            self.timers.extend(pods.into_keys().map(|uid| (now + GET_RETRY, Chore::Reconsider(uid))));
+            self.timers.extend(pods.into_keys().map(|uid| (now + GET_RETRY, WorkItem::Reconsider(uid))));
             self.plan(slot, now, out);
             return;
         }

@@ -7,10 +7,10 @@
 
 use tally_core::ids::JobUid;
 use tally_core::job::{JobStatus, JobView};
-use tally_core::mutation::Soundness;
+use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
 
-use super::{Chore, JobController, Pending, effects};
+use super::{JobController, Pending, WorkItem, effects};
 use crate::wire::{Action, Answer, Object};
 use tally_runtime::controller::Outbox;
 
@@ -34,7 +34,7 @@ fn is_untouched(job: &JobView) -> bool {
     !job.deleting && !job.spec.suspend && job.status == JobStatus::default()
 }
 
-impl<S: Soundness> JobController<S> {
+impl<S: Mutation> JobController<S> {
     /// Whether this controller manages the Jobs without a manager, and cleans up what has no owner.
     pub(super) fn is_caretaker(&self) -> bool {
         self.config.managed_by.is_none()
@@ -61,14 +61,14 @@ impl<S: Soundness> JobController<S> {
 
     pub(super) fn forget_unserved(&mut self, job: &JobUid) {
         if let Some(known) = self.unserved.remove(job) {
-            self.timers.remove(&(known.due_at, Chore::Doubt(job.clone())));
+            self.timers.remove(&(known.due_at, WorkItem::Doubt(job.clone())));
         }
     }
 
     fn doubt_again(&mut self, job: &JobUid, at: Timestamp) {
         if let Some(known) = self.unserved.get_mut(job) {
             known.due_at = at;
-            self.timers.insert((at, Chore::Doubt(job.clone())));
+            self.timers.insert((at, WorkItem::Doubt(job.clone())));
         }
     }
 

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use tally_core::ids::JobUid;
 use tally_core::job::CONTROLLER_UID_LABEL;
-use tally_core::mutation::Soundness;
+use tally_core::mutation::Mutation;
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use super::{FixedState, JobController, JobSlot, Pending};
 use crate::wire::{Action, Answer};
+use tally_runtime::cache;
 use tally_runtime::controller::Outbox;
-use tally_runtime::kit;
 
 /// The maximum number of Jobs in one list: a request line of two kilobytes passes every proxy.
 const LIST_JOBS: usize = 50;
@@ -26,7 +26,7 @@ const LIST_INTERVAL: Span = Span::from_seconds(1);
 /// No delay is longer than this, even if the clock has stepped back.
 const LIST_PATIENCE: Span = Span::from_seconds(64);
 
-impl<S: Soundness> JobController<S> {
+impl<S: Mutation> JobController<S> {
     /// Requests a list of this Job's Pods, now or at the returned time.
     pub(super) fn want_list(&mut self, slot: JobSlot, now: Timestamp) -> Option<Timestamp> {
         let next_ticket = self.next_list_ticket;
@@ -107,7 +107,7 @@ impl<S: Soundness> JobController<S> {
         let listed = if let Answer::Pods { pods, at } = answer { Some((pods, at)) } else { None };
         self.list_failures = if listed.is_some() { 0 } else { self.list_failures.saturating_add(1) };
         let failures = self.list_failures;
-        let retry_at = if failures == 0 { now + LIST_INTERVAL } else { kit::retry_at(now, failures) };
+        let retry_at = if failures == 0 { now + LIST_INTERVAL } else { cache::retry_at(now, failures) };
         for job in &jobs {
             if let Some(tracked) = self.slot_of(job).and_then(|slot| self.tracked_mut(slot)) {
                 tracked.listing = false;
@@ -133,7 +133,7 @@ impl<S: Soundness> JobController<S> {
         }
         for job in jobs {
             if loose && let Some(slot) = self.slot_of(&job) {
-                let idle = |tracked: &super::Tracked<S>| tracked.adopting.is_empty() && tracked.adoptions.is_empty();
+                let idle = |tracked: &super::JobRecord<S>| tracked.adopting.is_empty() && tracked.adoptions.is_empty();
                 if self.tracked(slot).is_some_and(idle) {
                     self.consider_adoptions(slot, out);
                 }

@@ -18,8 +18,8 @@ use compact_str::CompactString;
 use tally_core::blueprint::pod_body;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView, RESERVED_MANAGER};
-use tally_core::ledger::{Ledger, Limits, News, Plan, Removal, Sight, StatusWrite};
-use tally_core::mutation::{Bug, Sound, Soundness};
+use tally_core::ledger::{Horizon, Ledger, Limits, News, Plan, Removal, StatusWrite};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::status_rules;
 use tally_core::time::{Span, Timestamp};
@@ -28,8 +28,8 @@ use crate::wire::{self, Action, Object, PodChange};
 pub use external::UNSERVED_AFTER;
 use external::Unserved;
 use strays::Strays;
+use tally_runtime::cache::Meta;
 use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
-use tally_runtime::kit::Meta;
 use tally_runtime::metric::SyncAction;
 
 type FixedState = foldhash::fast::FixedState;
@@ -59,10 +59,10 @@ impl Default for Config {
 
 type JobSlot = u32;
 
-pub struct JobController<S = Sound> {
+pub struct JobController<S = NoMutation> {
     config: Config,
-    soundness: S,
-    jobs: Vec<Option<Tracked<S>>>,
+    mutation: S,
+    jobs: Vec<Option<JobRecord<S>>>,
     free_jobs: Vec<JobSlot>,
     by_uid: HashMap<JobUid, JobSlot, FixedState>,
     by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
@@ -84,7 +84,7 @@ pub struct JobController<S = Sound> {
     /// The purpose and the content of each request in flight: a response has a meaning only together with them.
     requests: HashMap<RequestId, (Pending, Action), FixedState>,
     next_request: u64,
-    timers: BTreeSet<(Timestamp, Chore)>,
+    timers: BTreeSet<(Timestamp, WorkItem)>,
     /// Jobs whose gate is closed, by the revision that opens it.
     gated: BTreeSet<(Revision, JobSlot)>,
     /// Jobs whose Pods are to be listed, in the order of their tickets.
@@ -117,7 +117,7 @@ impl Resource {
 
 /// What a timer is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Chore {
+enum WorkItem {
     Plan(JobUid),
     Refresh(JobUid),
     Confirm(JobUid),
@@ -128,7 +128,7 @@ enum Chore {
 }
 
 /// One Job as the controller stores it.
-struct Tracked<S> {
+struct JobRecord<S> {
     view: Arc<JobView>,
     /// Only while there is something to do: a finished Job whose Pods are released costs only a view (S39).
     ledger: Option<Box<Ledger<S>>>,
@@ -232,17 +232,17 @@ fn pod_key(uid: &PodUid) -> u64 {
     FixedState::with_seed(7).hash_one(uid)
 }
 
-impl JobController<Sound> {
+impl JobController<NoMutation> {
     pub fn new(config: Config) -> Self {
-        Self::with_soundness(config, Sound)
+        Self::with_soundness(config, NoMutation)
     }
 }
 
-impl<S: Soundness> JobController<S> {
-    pub fn with_soundness(config: Config, soundness: S) -> Self {
+impl<S: Mutation> JobController<S> {
+    pub fn with_soundness(config: Config, mutation: S) -> Self {
         Self {
             config,
-            soundness,
+            mutation,
             jobs: Vec::new(),
             free_jobs: Vec::new(),
             by_uid: HashMap::default(),
@@ -296,11 +296,11 @@ impl<S: Soundness> JobController<S> {
         self.by_uid.get(uid).copied()
     }
 
-    fn tracked(&self, slot: JobSlot) -> Option<&Tracked<S>> {
+    fn tracked(&self, slot: JobSlot) -> Option<&JobRecord<S>> {
         self.jobs.get(slot as usize)?.as_ref()
     }
 
-    fn tracked_mut(&mut self, slot: JobSlot) -> Option<&mut Tracked<S>> {
+    fn tracked_mut(&mut self, slot: JobSlot) -> Option<&mut JobRecord<S>> {
         self.jobs.get_mut(slot as usize)?.as_mut()
     }
 
@@ -327,10 +327,10 @@ impl<S: Soundness> JobController<S> {
         };
         let uid = tracked.view.uid.clone();
         if let Some(old) = std::mem::replace(&mut tracked.timer, at) {
-            self.timers.remove(&(old, Chore::Plan(uid.clone())));
+            self.timers.remove(&(old, WorkItem::Plan(uid.clone())));
         }
         if let Some(at) = at {
-            self.timers.insert((at, Chore::Plan(uid)));
+            self.timers.insert((at, WorkItem::Plan(uid)));
         }
     }
 
@@ -382,7 +382,7 @@ impl<S: Soundness> JobController<S> {
         if let Some(manager) = job.spec.managed_by.clone().filter(external) {
             out.metrics.push(Metric::ExternalJob { manager });
         }
-        self.jobs[slot as usize] = Some(Tracked {
+        self.jobs[slot as usize] = Some(JobRecord {
             view: job,
             ledger: None,
             epoch: self.epoch,
@@ -418,12 +418,12 @@ impl<S: Soundness> JobController<S> {
         }
         if view.status.is_finished() {
             for pod in self.strays.take_job(&view.uid) {
-                if pod.tracked && !self.soundness.has(Bug::NoFinishedSweep) {
+                if pod.tracked && !self.mutation.injects(Bug::NoFinishedSweep) {
                     self.strays.orphan(&pod);
                 }
             }
         } else if tracked.ledger.is_none() {
-            let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.soundness));
+            let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.mutation));
             let (ours, others): (Vec<_>, Vec<_>) = self
                 .strays
                 .take_news_of(&view.uid)
@@ -454,7 +454,7 @@ impl<S: Soundness> JobController<S> {
         let Some(slot) = self.by_uid.remove(uid) else {
             if unreadable && self.is_caretaker() {
                 for pod in self.strays.take_job(uid) {
-                    if pod.tracked && !self.soundness.has(Bug::NoOrphanSweep) {
+                    if pod.tracked && !self.mutation.injects(Bug::NoOrphanSweep) {
                         self.strays.orphan(&pod);
                     }
                 }
@@ -477,7 +477,7 @@ impl<S: Soundness> JobController<S> {
                 self.by_namespace.remove(&tracked.view.namespace);
             }
         }
-        let sweeps = (self.is_caretaker() || self.is_ours(&tracked.view)) && !self.soundness.has(Bug::NoOrphanSweep);
+        let sweeps = (self.is_caretaker() || self.is_ours(&tracked.view)) && !self.mutation.injects(Bug::NoOrphanSweep);
         if let Some(ledger) = tracked.ledger {
             for pod in ledger.pods() {
                 self.pod_owner.remove(&pod_key(pod.uid));
@@ -548,7 +548,7 @@ impl<S: Soundness> JobController<S> {
             return;
         }
         let view = ledger.job().clone();
-        let plan = ledger.plan(now, Sight { pods_at, jobs_at, elsewhere: &self.strays });
+        let plan = ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &self.strays });
         if view.status.is_finished() && !ledger.has_tracked_pods() {
             tracked.ledger = None;
             self.set_timer(slot, None);
@@ -617,13 +617,13 @@ impl<S: Soundness> JobController<S> {
         }
         self.gated.extend(plan.waits_for_pods.or(opened_by_list).map(|at| (at, slot)));
         // While a write is in flight the stream may have shown that very write, and its response opens the gate.
-        if plan.needs_list || plan.waits_for_pods.is_some() && !writing {
+        if plan.must_list_pods || plan.waits_for_pods.is_some() && !writing {
             let wait_until = self.want_list(slot, now);
             wake_at = wake_at.into_iter().chain(wait_until).min();
         } else {
             self.want_no_list(slot);
         }
-        if plan.needs_job {
+        if plan.must_reread_job {
             self.unconfirmed.insert(slot);
             self.confirm_job(slot, out);
         } else {
@@ -651,7 +651,7 @@ impl<S: Soundness> JobController<S> {
     fn write_status(&mut self, view: &Arc<JobView>, write: Box<StatusWrite>, now: Timestamp, out: &mut Outbox) {
         // The same rules that the server applies: a refused write carries the accounting and would deadlock the Job.
         let problems = status_rules::check(&view.spec, &view.status, &write.status);
-        if !problems.is_empty() && !self.soundness.tolerates_invalid_status() {
+        if !problems.is_empty() && !self.mutation.tolerates_invalid_status() {
             out.metrics.push(Metric::InvalidStatus);
             let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
             out.events.push(effects::event(view, true, "InvalidStatus", &text.join(", ")));
@@ -661,7 +661,7 @@ impl<S: Soundness> JobController<S> {
             }
             return;
         }
-        let revision = (!self.soundness.has(Bug::UnconditionalStatus)).then_some(write.base);
+        let revision = (!self.mutation.injects(Bug::UnconditionalStatus)).then_some(write.base);
         let action = Action::WriteJobStatus {
             namespace: view.namespace.clone(),
             name: view.name.clone(),
@@ -676,14 +676,14 @@ impl<S: Soundness> JobController<S> {
         Action::PatchPod {
             namespace: namespace.into(),
             name,
-            uid: (!self.soundness.has(Bug::NoUidGuard)).then_some(uid),
+            uid: (!self.mutation.injects(Bug::NoUidGuard)).then_some(uid),
             revision,
             change: PodChange::Release,
         }
     }
 
     fn delete(&mut self, job: &JobUid, namespace: &str, pod: PodUid, name: CompactString, out: &mut Outbox) {
-        let uid = (!self.soundness.has(Bug::NoUidGuard)).then(|| pod.clone());
+        let uid = (!self.mutation.injects(Bug::NoUidGuard)).then(|| pod.clone());
         let action = Action::DeletePod { namespace: namespace.into(), name: name.clone(), uid };
         self.send(out, Pending::Delete { job: job.clone(), pod, name }, action);
     }
@@ -743,7 +743,7 @@ impl<S: Soundness> JobController<S> {
                     self.job_gone(&uid, now, out);
                 }
                 self.buried_jobs.retain(|_, (seen_in, known_at)| *seen_in == epoch || *known_at > at);
-                self.jobs_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.jobs_at.max(at) };
+                self.jobs_at = if self.mutation.injects(Bug::ViewGoesBack) { at } else { self.jobs_at.max(at) };
                 self.jobs_reached(now, out);
             }
             Resource::Pods => {
@@ -754,7 +754,7 @@ impl<S: Soundness> JobController<S> {
                 }
                 self.strays.relist_ends(at);
                 self.pods_synced = true;
-                self.pods_at = if self.soundness.has(Bug::ViewGoesBack) { at } else { self.pods_at.max(at) };
+                self.pods_at = if self.mutation.injects(Bug::ViewGoesBack) { at } else { self.pods_at.max(at) };
                 self.rebuild_pod_owners();
                 // First determine which Pods are to be adopted, then which are missing.
                 self.settle_strays(now, out);
@@ -804,7 +804,7 @@ impl<S: Soundness> JobController<S> {
         }
         for chore in due {
             match chore {
-                Chore::Plan(uid) => {
+                WorkItem::Plan(uid) => {
                     let Some(slot) = self.slot_of(&uid) else {
                         continue;
                     };
@@ -814,12 +814,12 @@ impl<S: Soundness> JobController<S> {
                     self.settle_adoptions(slot);
                     self.plan(slot, now, out);
                 }
-                Chore::Refresh(uid) => {
+                WorkItem::Refresh(uid) => {
                     if let Some(slot) = self.slot_of(&uid) {
                         self.refresh_job(slot, out);
                     }
                 }
-                Chore::Confirm(uid) => {
+                WorkItem::Confirm(uid) => {
                     if let Some(slot) = self.slot_of(&uid) {
                         if let Some(tracked) = self.tracked_mut(slot) {
                             tracked.confirming = false;
@@ -827,8 +827,8 @@ impl<S: Soundness> JobController<S> {
                         self.plan(slot, now, out);
                     }
                 }
-                Chore::Reconsider(uid) => self.reconsider_stray(&uid, now, out),
-                Chore::Doubt(uid) => self.doubt(&uid, now, out),
+                WorkItem::Reconsider(uid) => self.reconsider_stray(&uid, now, out),
+                WorkItem::Doubt(uid) => self.doubt(&uid, now, out),
             }
         }
         self.release_orphans(now, out);
@@ -888,7 +888,7 @@ impl<S: Soundness> JobController<S> {
 /// A Pod event that opens the gate of a Job is needed within milliseconds.
 const STREAMS: [Stream; 2] = [Stream::of(Kind::JOB).soon(), Stream::of(Kind::POD).soon()];
 
-impl<S: Soundness> Controller for JobController<S> {
+impl<S: Mutation> Controller for JobController<S> {
     fn name(&self) -> &'static str {
         "job-controller"
     }
@@ -940,7 +940,7 @@ impl<S: Soundness> Controller for JobController<S> {
             }
             Input::Answered { request, reply, served_at: _ } => {
                 if let Some((pending, action)) = self.requests.remove(&request) {
-                    let answer = wire::answer(self.soundness, &action, &reply);
+                    let answer = wire::answer(self.mutation, &action, &reply);
                     self.answered(pending, answer, now, out);
                 }
             }

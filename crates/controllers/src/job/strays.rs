@@ -11,7 +11,7 @@ use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
 use tally_core::ledger::News;
-use tally_core::mutation::{Bug, Soundness};
+use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
@@ -266,7 +266,7 @@ fn may_adopt(job: &JobView, pod: &PodView) -> bool {
     is_open && !pod.deleting() && !may_be_counted && job.spec.selector.matches(&pod.labels)
 }
 
-impl<S: Soundness> JobController<S> {
+impl<S: Mutation> JobController<S> {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
         self.take_in(pod, News::Stream, now, out);
     }
@@ -287,7 +287,7 @@ impl<S: Soundness> JobController<S> {
         let ledger = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.tracked(*slot)?.ledger.as_ref());
         if let Some(known_at) = ledger.and_then(|ledger| ledger.knows_at(&pod.uid))
             && known_at > pod.revision
-            && !self.soundness.has(Bug::ViewGoesBack)
+            && !self.mutation.injects(Bug::ViewGoesBack)
         {
             // A response was faster than the stream. The ledger only notes that the Pod is still in the list.
             if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied()
@@ -384,7 +384,7 @@ impl<S: Soundness> JobController<S> {
             self.strays.remove(&pod.uid);
             if !pod.tracked {
                 self.strays.forget_orphan(&pod.uid);
-            } else if !self.soundness.has(Bug::NoFinishedSweep) {
+            } else if !self.mutation.injects(Bug::NoFinishedSweep) {
                 self.strays.orphan(&pod);
                 self.release_orphans(now, out);
             }
@@ -578,9 +578,9 @@ impl<S: Soundness> JobController<S> {
             return;
         }
         // The former Job of these Pods is unknown. A controller for the Jobs of one manager leaves them to the others.
-        let sweeps = self.is_caretaker() && !self.soundness.has(Bug::NoOrphanSweep);
+        let sweeps = self.is_caretaker() && !self.mutation.injects(Bug::NoOrphanSweep);
         while let Some((revision, uid)) = self.strays.unsettled.first() {
-            if *revision > self.jobs_at && !self.soundness.has(Bug::OrphanWithoutGate) {
+            if *revision > self.jobs_at && !self.mutation.injects(Bug::OrphanWithoutGate) {
                 break;
             }
             let (_, uid) = (*revision, uid.clone());

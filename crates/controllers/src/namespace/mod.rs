@@ -26,8 +26,8 @@ use tally_core::pod::TRACKING_FINALIZER;
 use tally_core::time::{Span, Timestamp};
 
 use conditions::{Found, changed};
+use tally_runtime::cache::{Asked, Meta, retry_at};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use tally_runtime::kit::{Asked, Meta, retry_at};
 
 /// The maximum number of namespaces processed at once, with one request each. Emptying one is a burst of requests, and
 /// it is not urgent.

@@ -17,8 +17,8 @@ use compact_str::CompactString;
 use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
+use tally_runtime::cache::{Asked, Meta, ObjectCache, Seen, with_condition};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use tally_runtime::kit::{Asked, Meta, Mirror, Seen, with_condition};
 use view::{Node, Pod, read_node, read_pod};
 
 /// The maximum number of Pods and nodes processed at a time. The loss of a large node must not displace all other
@@ -52,8 +52,8 @@ type Key = (CompactString, CompactString);
 #[derive(Default)]
 pub struct PodGc {
     options: Options,
-    pods: Mirror<Pod>,
-    nodes: Mirror<Node>,
+    pods: ObjectCache<Pod>,
+    nodes: ObjectCache<Node>,
     /// Pods by the name of their node.
     by_node: BTreeMap<CompactString, BTreeSet<Key>>,
     /// Deleted, and never assigned to a node.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tally_core::time::Timestamp;
 
 use super::{Key, OUT_OF_SERVICE};
-use tally_runtime::kit::{Meta, View};
+use tally_runtime::cache::{Meta, View};
 
 pub(super) struct Pod {
     pub meta: Meta,

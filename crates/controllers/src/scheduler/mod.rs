@@ -23,8 +23,8 @@ use tally_core::time::{Span, Timestamp};
 use node::{Node, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
+use tally_runtime::cache::{Asked, Meta, ObjectCache, Seen, View, retry_at, with_condition};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
-use tally_runtime::kit::{Asked, Meta, Mirror, Seen, View, retry_at, with_condition};
 
 /// The maximum number of status writes in flight. They must not delay bindings.
 const MOST_TOLD_AT_ONCE: usize = 8;
@@ -49,8 +49,8 @@ impl Default for Options {
 #[derive(Default)]
 pub struct Scheduler {
     options: Options,
-    pods: Mirror<Pod>,
-    nodes: Mirror<Arc<Node>>,
+    pods: ObjectCache<Pod>,
+    nodes: ObjectCache<Arc<Node>>,
     places: Places,
     queue: Queue,
     /// Pods that take room, by UID: on which node, and how much.

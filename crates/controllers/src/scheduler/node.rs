@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::amounts::{Amounts, CPU, MEMORY, PODS, Written};
 use super::pod::{Objection, Requirements};
-use tally_runtime::kit::{Meta, View};
+use tally_runtime::cache::{Meta, View};
 
 #[derive(Debug)]
 pub(super) struct Node {

@@ -10,7 +10,7 @@ use tally_core::time::Timestamp;
 
 use super::amounts::{Amounts, PODS, Written};
 use super::node::{Node, Taint};
-use tally_runtime::kit::{Meta, View};
+use tally_runtime::cache::{Meta, View};
 
 /// The scheduler name of Pods that request none.
 const OURS: &str = "default-scheduler";

@@ -6,7 +6,7 @@ use super::filing::Flag;
 use crate::accounting::Outcome;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::JobSpec;
-use crate::mutation::Soundness;
+use crate::mutation::Mutation;
 use crate::pod::{Phase, PodView, Restarts};
 use crate::policy::{FailureAction, Verdict};
 use crate::time::Timestamp;
@@ -39,7 +39,7 @@ pub(crate) struct Entry {
     pub recorded: Option<Outcome>,
     /// Observed as Succeeded while its index was in the committed `completedIndexes`: a later change to Failed has no
     /// effect.
-    pub booked: bool,
+    pub index_counted: bool,
     /// BLPI-3: the failed Pod from which the replacement's counts are derived.
     pub kept: bool,
     pub busy: Busy,
@@ -49,7 +49,7 @@ pub(crate) struct Entry {
     /// A list of the Job's Pods did not contain it: it is gone, or it has lost its owner and still has the finalizer.
     /// Until the stream shows which, it is neither recorded, nor released, nor tallied, and is not a live Pod of the
     /// Job.
-    pub limbo: bool,
+    pub unlisted: bool,
 
     // Bookkeeping of the ledger.
     pub filed: Filed,
@@ -94,7 +94,7 @@ pub(crate) enum Standing {
 
 /// How a Job's own state affects its Pods. Only stored state counts: a decision takes effect once it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Regime {
+pub(crate) struct JobMode {
     pub failing: bool,
     pub succeeding: bool,
     pub deleting: bool,
@@ -103,14 +103,14 @@ pub(crate) struct Regime {
     pub index_limit: u32,
 }
 
-impl Regime {
+impl JobMode {
     pub fn decided(self) -> bool {
         self.failing || self.succeeding
     }
 }
 
 impl Entry {
-    pub fn new(pod: &PodView, spec: &JobSpec, soundness: impl Soundness) -> Self {
+    pub fn new(pod: &PodView, spec: &JobSpec, mutation: impl Mutation) -> Self {
         let mut entry = Self {
             uid: pod.uid.clone(),
             name: pod.name.clone(),
@@ -131,11 +131,11 @@ impl Entry {
             ready: false,
             tracked: false,
             recorded: None,
-            booked: false,
+            index_counted: false,
             kept: false,
             busy: Busy::No,
             removal: false,
-            limbo: false,
+            unlisted: false,
             filed: Filed::default(),
             serial: 0,
             tie: super::filing::tie(&pod.uid),
@@ -144,12 +144,12 @@ impl Entry {
             queued_due: false,
             queued_release: false,
         };
-        entry.update(pod, spec, soundness);
+        entry.update(pod, spec, mutation);
         entry
     }
 
     /// Takes over what was observed; what only this process knows is kept.
-    pub fn update(&mut self, pod: &PodView, spec: &JobSpec, soundness: impl Soundness) {
+    pub fn update(&mut self, pod: &PodView, spec: &JobSpec, mutation: impl Mutation) {
         self.revision = pod.revision;
         self.created_at = pod.created_at;
         self.finished_at = pod.finished_at;
@@ -167,24 +167,24 @@ impl Entry {
             // Evaluated in the final phase only (S31), or while the Pod is being deleted: the end of the Job may have
             // ended it.
             Some(policy) if pod.phase == Phase::Failed || (pod.deleting() && pod.phase != Phase::Succeeded) => {
-                policy.judge(soundness, pod).map(Box::new)
+                policy.judge(mutation, pod).map(Box::new)
             }
             _ => None,
         };
     }
 
     pub fn is_active(&self) -> bool {
-        !self.phase.is_terminal() && !self.deleting && !self.limbo
+        !self.phase.is_terminal() && !self.deleting && !self.unlisted
     }
 
     pub fn is_terminating(&self) -> bool {
-        !self.phase.is_terminal() && self.deleting && !self.limbo
+        !self.phase.is_terminal() && self.deleting && !self.unlisted
     }
 
     /// COUNT-1.
-    pub fn is_failed(&self, regime: Regime) -> bool {
+    pub fn is_failed(&self, mode: JobMode) -> bool {
         self.phase == Phase::Failed
-            || (!regime.waits_for_terminal_phase && self.deleting && self.phase != Phase::Succeeded)
+            || (!mode.waits_for_terminal_phase && self.deleting && self.phase != Phase::Succeeded)
     }
 
     pub fn action(&self) -> Option<FailureAction> {
@@ -196,8 +196,8 @@ impl Entry {
     }
 
     /// The index, if the Job is Indexed and the index is in its range.
-    pub fn valid_index(&self, regime: Regime) -> Option<CompletionIndex> {
-        self.index.filter(|index| regime.indexed && *index < regime.index_limit)
+    pub fn valid_index(&self, mode: JobMode) -> Option<CompletionIndex> {
+        self.index.filter(|index| mode.indexed && *index < mode.index_limit)
     }
 
     /// Failures of the index up to and including this Pod's (BLPI-5).
@@ -207,8 +207,8 @@ impl Entry {
 
     /// Whether the end of this Pod affects the back-off. A Pod that lost its finalizer and is being deleted was removed
     /// on purpose.
-    pub fn feeds_backoff(&self, regime: Regime) -> bool {
-        (self.tracked || !self.deleting) && (!regime.indexed || self.valid_index(regime).is_some())
+    pub fn feeds_backoff(&self, mode: JobMode) -> bool {
+        (self.tracked || !self.deleting) && (!mode.indexed || self.valid_index(mode).is_some())
     }
 
     /// The first criteria of RM-2: unscheduled, then by phase, then not ready. A Pod that has already lost its

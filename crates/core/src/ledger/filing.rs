@@ -8,7 +8,7 @@ use super::entry::{Busy, Entry, Filed, NOWHERE, Slot, Standing};
 use crate::accounting::Outcome;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
-use crate::mutation::{Bug, Soundness};
+use crate::mutation::{Bug, Mutation};
 use crate::names::table_hash;
 use crate::pod::Phase;
 use crate::policy::FailureAction;
@@ -67,12 +67,12 @@ impl Queue {
     }
 }
 
-impl<S: Soundness> Ledger<S> {
+impl<S: Mutation> Ledger<S> {
     /// Changes an entry and updates its secondary indexes.
     pub(super) fn refile(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
         let index_before = self.entry(slot).index;
         self.refile_alone(slot, change);
-        if self.regime.indexed {
+        if self.mode.indexed {
             let index = self.entry(slot).index;
             if let Some(index) = index {
                 self.refresh_index(index);
@@ -108,7 +108,7 @@ impl<S: Soundness> Ledger<S> {
             });
         }
         self.index.free =
-            IndexSet::below(self.regime.index_limit).difference(&self.completed).difference(&self.failed_indexes);
+            IndexSet::below(self.mode.index_limit).difference(&self.completed).difference(&self.failed_indexes);
         let mut indexes: Vec<CompletionIndex> = slots.iter().filter_map(|slot| self.entry(*slot).index).collect();
         indexes.extend(self.creations.values().filter_map(|creation| creation.index));
         indexes.sort_unstable();
@@ -278,28 +278,28 @@ impl<S: Soundness> Ledger<S> {
 
     /// How the accounting classifies a Pod now.
     pub(super) fn standing(&self, entry: &Entry) -> Standing {
-        let regime = self.regime;
+        let mode = self.mode;
         if !entry.tracked {
             return Standing::Untracked;
         }
-        if entry.limbo {
+        if entry.unlisted {
             return Standing::Live;
         }
-        let sticky = !self.soundness.has(Bug::ClassificationNotSticky);
+        let sticky = !self.mutation.injects(Bug::ClassificationNotSticky);
         if sticky && entry.recorded.is_some() && entry.is_active() {
             // Another writer has listed a running Pod among those that have ended. It has yet to end.
             return Standing::Live;
         }
-        if (sticky && entry.recorded.is_some()) || entry.booked {
+        if (sticky && entry.recorded.is_some()) || entry.index_counted {
             return Standing::Releasable;
         }
-        if self.soundness.has(Bug::ReleaseBeforeRecord) && entry.phase.is_terminal() {
+        if self.mutation.injects(Bug::ReleaseBeforeRecord) && entry.phase.is_terminal() {
             return Standing::Releasable;
         }
-        let ended_by_job = entry.deleting && !entry.phase.is_terminal() && regime.decided();
-        let misfit = regime.indexed && entry.valid_index(regime).is_none() && !self.soundness.has(Bug::MisfitsCounted);
+        let ended_by_job = entry.deleting && !entry.phase.is_terminal() && mode.decided();
+        let misfit = mode.indexed && entry.valid_index(mode).is_none() && !self.mutation.injects(Bug::MisfitsCounted);
         if entry.phase == Phase::Succeeded {
-            return match entry.valid_index(regime) {
+            return match entry.valid_index(mode) {
                 _ if misfit => Standing::Releasable,
                 None => match (sticky, entry.recorded) {
                     (false, Some(Outcome::Succeeded)) => Standing::Releasable,
@@ -314,11 +314,11 @@ impl<S: Soundness> Ledger<S> {
         if !sticky && entry.recorded == Some(Outcome::Failed) {
             return Standing::Releasable;
         }
-        if regime.succeeding && entry.deleting {
+        if mode.succeeding && entry.deleting {
             // Ended because the Job has succeeded: this is not a failure (SUCC-4).
             return Standing::Releasable;
         }
-        if entry.is_failed(regime) || (ended_by_job && regime.failing) {
+        if entry.is_failed(mode) || (ended_by_job && mode.failing) {
             return if entry.kept {
                 Standing::Live
             } else if misfit || entry.is_ignored() {
@@ -327,7 +327,7 @@ impl<S: Soundness> Ledger<S> {
                 Standing::Due(Outcome::Failed)
             };
         }
-        if regime.deleting {
+        if mode.deleting {
             // DEL-1: Pods that still run are released uncounted.
             return Standing::Releasable;
         }
@@ -336,22 +336,23 @@ impl<S: Soundness> Ledger<S> {
 
     /// The keys and flags under which an entry must be indexed.
     fn filing(&mut self, slot: Slot) -> Filed {
-        let regime = self.regime;
+        let mode = self.mode;
         let entry = self.entry(slot);
-        let valid_index = entry.valid_index(regime);
+        let valid_index = entry.valid_index(mode);
         let completed = valid_index.is_some_and(|index| self.completed.contains(index));
-        if completed && entry.phase == Phase::Succeeded && entry.tracked && entry.recorded.is_none() && !entry.limbo {
-            self.entry_mut(slot).booked = true;
+        if completed && entry.phase == Phase::Succeeded && entry.tracked && entry.recorded.is_none() && !entry.unlisted
+        {
+            self.entry_mut(slot).index_counted = true;
         }
         let entry = self.entry(slot);
         let standing = self.standing(entry);
         let (active, terminating) = (entry.is_active(), entry.is_terminating());
-        let misfit = regime.indexed && valid_index.is_none();
-        let failed = entry.is_failed(regime);
-        let unaccounted = entry.tracked && !entry.limbo && entry.recorded.is_none() && !entry.booked;
-        let fails_job = entry.tracked && !entry.limbo && failed && entry.action() == Some(FailureAction::FailJob);
+        let misfit = mode.indexed && valid_index.is_none();
+        let failed = entry.is_failed(mode);
+        let unaccounted = entry.tracked && !entry.unlisted && entry.recorded.is_none() && !entry.index_counted;
+        let fails_job = entry.tracked && !entry.unlisted && failed && entry.action() == Some(FailureAction::FailJob);
         let counted_failure =
-            unaccounted && failed && !entry.is_ignored() && !misfit && !(regime.succeeding && entry.deleting);
+            unaccounted && failed && !entry.is_ignored() && !misfit && !(mode.succeeding && entry.deleting);
         let idle = entry.busy == Busy::No;
         let mut filed = Filed::default();
         filed.set(Flag::Active, active);
@@ -372,30 +373,30 @@ impl<S: Soundness> Ledger<S> {
         let released = !entry.tracked && (entry.phase.is_terminal() || entry.deleting) && !entry.is_ignored();
         filed.set(Flag::Counted, entry.recorded.is_some() || released);
         if active && idle {
-            filed.class = entry.removal_class(!self.soundness.has(Bug::RemovalNotResumed));
+            filed.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
         }
         if (active || terminating) && entry.phase != Phase::Unknown {
             filed.restarts = entry.restarts.sum;
         }
-        filed.index = entry.index.filter(|_| regime.indexed && (!entry.phase.is_terminal() || entry.tracked));
+        filed.index = entry.index.filter(|_| mode.indexed && (!entry.phase.is_terminal() || entry.tracked));
         filed
     }
 
     /// Adds the end of a Pod to the history that determines the back-off.
     fn note_ending(&mut self, slot: Slot) {
-        let regime = self.regime;
+        let mode = self.mode;
         let entry = self.entry(slot);
         let ended = entry.phase.is_terminal() || entry.deleting;
-        if !ended || !entry.feeds_backoff(regime) {
+        if !ended || !entry.feeds_backoff(mode) {
             return;
         }
-        if self.soundness.has(Bug::BackoffForgottenAtRestart) && !entry.tracked {
+        if self.mutation.injects(Bug::BackoffForgottenAtRestart) && !entry.tracked {
             return;
         }
         let at = entry.finished_at;
         if entry.phase == Phase::Succeeded {
             self.history.succeeded(at);
-        } else if entry.is_failed(regime) {
+        } else if entry.is_failed(mode) {
             let (uid, created_at) = (entry.uid.clone(), entry.created_at);
             self.history.failed(&uid, created_at, at);
         }

@@ -8,7 +8,7 @@ use super::entry::{Entry, Slot};
 use crate::backoff::delay_after;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
-use crate::mutation::{Bug, Soundness};
+use crate::mutation::{Bug, Mutation};
 use crate::pod::Phase;
 use crate::policy::FailureAction;
 use crate::time::Timestamp;
@@ -32,7 +32,7 @@ pub(super) struct IndexFiles {
     /// The Pods of each index that has any, and the state that was last derived from them.
     pub heads: HashMap<CompletionIndex, Head, foldhash::fast::FixedState>,
     /// Attempts whose name is taken by another Pod.
-    pub burned: BTreeSet<(Option<CompletionIndex>, u32)>,
+    pub taken_names: BTreeSet<(Option<CompletionIndex>, u32)>,
 }
 
 /// The first of an index's Pods, which form a linked list, and a code of the state that was last stored for the index:
@@ -68,10 +68,10 @@ impl IndexFiles {
     /// Clears what can be derived from the Pods.
     pub fn clear(&mut self) {
         let creating = std::mem::take(&mut self.creating);
-        let burned = std::mem::take(&mut self.burned);
+        let taken_names = std::mem::take(&mut self.taken_names);
         let mut heads = std::mem::take(&mut self.heads);
         heads.values_mut().for_each(|head| head.known = 0);
-        *self = Self { creating, burned, heads, ..Self::default() };
+        *self = Self { creating, taken_names, heads, ..Self::default() };
     }
 
     /// Frees the indexes whose back-off is over.
@@ -107,7 +107,7 @@ fn set(set: &mut IndexSet, index: CompletionIndex, member: bool) {
     }
 }
 
-impl<S: Soundness> Ledger<S> {
+impl<S: Mutation> Ledger<S> {
     pub(super) fn pods_of(&self, index: CompletionIndex) -> impl Iterator<Item = (Slot, &Entry)> {
         let first = self.index.heads.get(&index).and_then(|head| head.first);
         std::iter::successors(first, |slot| self.entry(*slot).next_of_index).map(|slot| (slot, self.entry(slot)))
@@ -115,8 +115,8 @@ impl<S: Soundness> Ledger<S> {
 
     /// Derives the state of one index from its Pods, of which there are few.
     pub(super) fn refresh_index(&mut self, index: CompletionIndex) {
-        let regime = self.regime;
-        if !regime.indexed || index >= regime.index_limit {
+        let mode = self.mode;
+        if !mode.indexed || index >= mode.index_limit {
             return;
         }
         let stored = self.completed.contains(index) || self.failed_indexes.contains(index);
@@ -129,16 +129,16 @@ impl<S: Soundness> Ledger<S> {
         for (slot, entry) in self.pods_of(index) {
             active += u32::from(entry.is_active());
             terminating |= entry.is_terminating();
-            let unaccounted = entry.tracked && entry.recorded.is_none() && !entry.booked && !entry.limbo;
+            let unaccounted = entry.tracked && entry.recorded.is_none() && !entry.index_counted && !entry.unlisted;
             if !unaccounted {
                 continue;
             }
             completes |= entry.phase == Phase::Succeeded;
             let Some(limit) = limit else { continue };
             // Ended together with the Job: that says nothing about its index.
-            if entry.is_failed(regime) && !(regime.decided() && entry.deleting) {
-                let late = i64::from(self.soundness.has(Bug::IndexLimitLate));
-                let early = i64::from(self.soundness.has(Bug::IndexLimitEarly));
+            if entry.is_failed(mode) && !(mode.decided() && entry.deleting) {
+                let late = i64::from(self.mutation.injects(Bug::IndexLimitLate));
+                let early = i64::from(self.mutation.injects(Bug::IndexLimitEarly));
                 let spent = i64::from(entry.failure_count) + early >= i64::from(limit) + late;
                 fails |= entry.action() == Some(FailureAction::FailIndex) || (!entry.is_ignored() && spent);
                 let better = |(_, best): (Slot, &Entry)| {
@@ -155,19 +155,19 @@ impl<S: Soundness> Ledger<S> {
         let fails = fails && !stored && !completes;
         let done = stored || completes || fails;
         let creating = self.index.creating.contains(&index);
-        let occupied = active > 0 || creating || (regime.waits_for_terminal_phase && terminating);
-        let keeps = !done && active == 0 && !regime.decided() && !regime.deleting;
+        let occupied = active > 0 || creating || (mode.waits_for_terminal_phase && terminating);
+        let keeps = !done && active == 0 && !mode.decided() && !mode.deleting;
         let kept = candidate
             .filter(|_| keeps)
-            .map(|(slot, entry)| (slot, entry.finished_at + delay_after(self.soundness, entry.failures_of_index())));
+            .map(|(slot, entry)| (slot, entry.finished_at + delay_after(self.mutation, entry.failures_of_index())));
 
         let state = IndexState {
-            free: !done && !occupied && (kept.is_none() || self.soundness.has(Bug::IndexBackoffSkipped)),
+            free: !done && !occupied && (kept.is_none() || self.mutation.injects(Bug::IndexBackoffSkipped)),
             completes,
             fails,
             crowded: active > 1,
             kept: kept.map(|(slot, _)| slot),
-            retry_at: kept.map(|(_, at)| at).filter(|_| !occupied && !self.soundness.has(Bug::IndexBackoffSkipped)),
+            retry_at: kept.map(|(_, at)| at).filter(|_| !occupied && !self.mutation.injects(Bug::IndexBackoffSkipped)),
         };
         // Indexes in back-off, and those without Pods, are few or rare enough to be stored again every time.
         let plain = state.kept.is_none() && state.retry_at.is_none();

@@ -26,15 +26,15 @@ use crate::backoff::FailureHistory;
 use crate::ids::{PodUid, Revision};
 use crate::indexes::IndexSet;
 use crate::job::{JobView, condition};
-use crate::mutation::{Bug, Sound, Soundness};
+use crate::mutation::{Bug, Mutation, NoMutation};
 use crate::names::{PodNames, table_hash};
 use crate::pod::PodView;
 use crate::time::{Span, Timestamp};
 
-use entry::{Busy, CLASSES, Entry, Regime, Slot};
+use entry::{Busy, CLASSES, Entry, JobMode, Slot};
 use filing::{Counts, Flag, Queue};
 use flight::{Flight, InFlightCreation, StatusInFlight};
-pub use plan::{Plan, PodRef, Removal, Sight, StatusWrite};
+pub use plan::{Horizon, Plan, PodRef, Removal, StatusWrite};
 use slab::Slab;
 
 /// CONST-4.
@@ -43,8 +43,8 @@ const BATCH: usize = 500;
 const REFUSAL_DOUBLINGS: u32 = 6;
 
 #[derive(Debug)]
-pub struct Ledger<S = Sound> {
-    soundness: S,
+pub struct Ledger<S = NoMutation> {
+    mutation: S,
     limits: Limits,
     job: Arc<JobView>,
     /// The newest revision of the Job at which another writer changed its accounting: what the gate compares with.
@@ -64,7 +64,7 @@ pub struct Ledger<S = Sound> {
     /// `foreign_at` and `edited_at` before their last change, in case that change turns out to be our own write.
     foreign_before: Revision,
     edited_before: Revision,
-    regime: Regime,
+    mode: JobMode,
     names: PodNames,
 
     entries: Slab,
@@ -107,7 +107,7 @@ pub struct Ledger<S = Sound> {
     /// Counts creations, for a put-back bug that does not name them by their purpose.
     creation_serial: u32,
     creation_failures: u32,
-    creation_blocked_until: Option<Timestamp>,
+    creation_retry_at: Option<Timestamp>,
     flight: Flight,
 }
 
@@ -171,7 +171,7 @@ struct Facts<'a, S> {
     unknown_is_gone: bool,
 }
 
-impl<S: Soundness> PodFacts for Facts<'_, S> {
+impl<S: Mutation> PodFacts for Facts<'_, S> {
     fn is_tracked(&self, uid: &PodUid) -> bool {
         match self.ledger.find(uid) {
             // A running Pod is not released, even without the finalizer.
@@ -190,13 +190,13 @@ impl PodFacts for Nowhere {
     }
 }
 
-impl<S: Soundness> Ledger<S> {
-    pub fn new(job: Arc<JobView>, limits: Limits, soundness: S) -> Self {
+impl<S: Mutation> Ledger<S> {
+    pub fn new(job: Arc<JobView>, limits: Limits, mutation: S) -> Self {
         // No Pod of an untouched Job can have been counted, and Pods that another leader may have created for it have
         // the names that ours would get.
         let seen_at = if job.is_untouched() { Revision(0) } else { job.revision };
         let mut ledger = Self {
-            soundness,
+            mutation,
             limits,
             foreign_at: seen_at,
             edited_at: seen_at,
@@ -206,7 +206,7 @@ impl<S: Soundness> Ledger<S> {
             confirmed: false,
             newest_pod_at: Revision(0),
             unexplained_at: Revision(0),
-            regime: regime(&job),
+            mode: mode(&job),
             names: PodNames::new(&job.uid, &job.name),
             job,
             entries: Slab::default(),
@@ -237,7 +237,7 @@ impl<S: Soundness> Ledger<S> {
             creation_window: 1,
             creation_serial: 0,
             creation_failures: 0,
-            creation_blocked_until: None,
+            creation_retry_at: None,
             flight: Flight::default(),
         };
         ledger.read_index_lists();
@@ -295,10 +295,10 @@ impl<S: Soundness> Ledger<S> {
         if job.revision <= self.job.revision {
             return;
         }
-        let soundness = self.soundness;
+        let mutation = self.mutation;
         let ignored = |field| match field {
-            Field::Counters => soundness.has(Bug::GateIgnoresCounters),
-            Field::Uncounted => soundness.has(Bug::GateIgnoresUncounted),
+            Field::Counters => mutation.injects(Bug::GateIgnoresCounters),
+            Field::Uncounted => mutation.injects(Bug::GateIgnoresUncounted),
             Field::Indexes | Field::Verdict | Field::Deletion => false,
         };
         if Accounting::of(&self.job).differs(&Accounting::of(&job), ignored) {
@@ -314,7 +314,7 @@ impl<S: Soundness> Ledger<S> {
         self.flight.written(now);
         for uid in flight.iter().flat_map(|flight| &flight.succeeded) {
             if let Some(slot) = self.find(uid) {
-                self.refile(slot, |entry| entry.booked = true);
+                self.refile(slot, |entry| entry.index_counted = true);
             }
         }
         // The write was conditional, so no other writer had changed the Job by then.
@@ -349,14 +349,14 @@ impl<S: Soundness> Ledger<S> {
         self.flight.status = None;
     }
 
-    fn adopt(&mut self, job: Arc<JobView>, booked: Option<StatusInFlight>) {
+    fn adopt(&mut self, job: Arc<JobView>, index_counted: Option<StatusInFlight>) {
         let old = std::mem::replace(&mut self.job, job);
-        let new_regime = regime(&self.job);
+        let new_regime = mode(&self.job);
         let rules_changed =
-            new_regime != self.regime || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
-        self.regime = new_regime;
+            new_regime != self.mode || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
+        self.mode = new_regime;
         let lists = |job: &JobView| (job.status.completed_indexes.clone(), job.status.failed_indexes.clone());
-        if rules_changed || (booked.is_none() && lists(&old) != lists(&self.job)) {
+        if rules_changed || (index_counted.is_none() && lists(&old) != lists(&self.job)) {
             // Before the UIDs: a success that is no longer recorded is booked permanently if its index is complete, and
             // that must be the index list of this status. Another writer may have removed both at once.
             self.read_index_lists();
@@ -366,7 +366,7 @@ impl<S: Soundness> Ledger<S> {
             self.adopt_status(None);
             self.rebuild();
         } else {
-            self.adopt_status(Some((&old, booked)));
+            self.adopt_status(Some((&old, index_counted)));
         }
     }
 
@@ -416,7 +416,7 @@ impl<S: Soundness> Ledger<S> {
             }
             self.uncounted = uncounted;
         }
-        if !self.regime.indexed {
+        if !self.mode.indexed {
             self.index_text_stale = !status.completed_indexes.is_empty() || status.failed_indexes.is_some();
             return;
         }
@@ -424,15 +424,15 @@ impl<S: Soundness> Ledger<S> {
             Some((old, _))
                 if old.status.completed_indexes == status.completed_indexes
                     && old.status.failed_indexes == status.failed_indexes => {}
-            Some((_, Some(booked))) => {
-                for index in &booked.completed {
+            Some((_, Some(index_counted))) => {
+                for index in &index_counted.completed {
                     self.completed.insert(*index);
                 }
-                for index in &booked.failed {
+                for index in &index_counted.failed {
                     self.failed_indexes.insert(*index);
                 }
                 self.index_text_stale = false;
-                for index in booked.completed.into_iter().chain(booked.failed) {
+                for index in index_counted.completed.into_iter().chain(index_counted.failed) {
                     self.refresh_index(index);
                     self.refile_index(index);
                 }
@@ -446,10 +446,10 @@ impl<S: Soundness> Ledger<S> {
     }
 
     fn read_index_lists(&mut self) {
-        if !self.regime.indexed {
+        if !self.mode.indexed {
             return;
         }
-        let (job, limit) = (self.job.clone(), self.regime.index_limit);
+        let (job, limit) = (self.job.clone(), self.mode.index_limit);
         self.completed = IndexSet::read_tolerant(&job.status.completed_indexes, limit);
         let failed = job.status.failed_indexes.as_deref().filter(|_| job.spec.limits_each_index());
         // BLPI-9: whatever the status contains, an index is in one set only, and success takes precedence.
@@ -475,7 +475,7 @@ impl<S: Soundness> Ledger<S> {
         if !pod.tracked && !self.uncounted.contains_key(&pod.uid) {
             self.doubt_job(pod.revision);
         }
-        let (spec, soundness) = (self.job.spec.clone(), self.soundness);
+        let (spec, mutation) = (self.job.spec.clone(), self.mutation);
         // A finish time in the future must not extend the back-off without bound (DEFECT-25).
         let finished_at = pod.finished_at.min(now);
         if let Some(slot) = self.find(&pod.uid) {
@@ -490,8 +490,8 @@ impl<S: Soundness> Ledger<S> {
             let listed_at = self.listed_at;
             self.refile(slot, |entry| {
                 let news = entry.revision < pod.revision;
-                entry.limbo &= pod.revision <= listed_at;
-                entry.update(pod, &spec, soundness);
+                entry.unlisted &= pod.revision <= listed_at;
+                entry.update(pod, &spec, mutation);
                 entry.finished_at = finished_at;
                 if news && entry.busy == Busy::Refused {
                     // A request that was refused may succeed now.
@@ -509,18 +509,18 @@ impl<S: Soundness> Ledger<S> {
         }
         // A newer list did not contain it. Without the finalizer the Pod is gone; with it, the Pod may be gone or may
         // have lost its owner by then, and only the stream will show which.
-        let limbo = pod.revision <= self.listed_at;
-        if limbo && !pod.tracked {
+        let unlisted = pod.revision <= self.listed_at;
+        if unlisted && !pod.tracked {
             return;
         }
-        let mut entry = Entry::new(pod, &spec, soundness);
+        let mut entry = Entry::new(pod, &spec, mutation);
         entry.finished_at = finished_at;
         entry.epoch = if in_list { self.epoch } else { self.epoch.wrapping_sub(1) };
-        entry.limbo = limbo;
+        entry.unlisted = unlisted;
         entry.recorded = self.uncounted.get(&pod.uid).copied();
         entry.serial = self.next_serial;
         self.next_serial = self.next_serial.wrapping_add(1);
-        entry.attempt = self.names.attempt(entry.index.filter(|_| self.regime.indexed), &entry.name);
+        entry.attempt = self.names.attempt(entry.index.filter(|_| self.mode.indexed), &entry.name);
         // Resolves a creation of unknown outcome. A creation in flight stays so until its response: it may yet be
         // carried out if this Pod is deleted first.
         if self.creations.get(&pod.name).is_some_and(|creation| creation.retry_at.is_some()) {
@@ -532,7 +532,7 @@ impl<S: Soundness> Ledger<S> {
         self.by_uid.insert_unique(by_uid, slot, |slot| entries.get(*slot).map_or(0, |entry| entry.tie));
         self.by_name
             .insert_unique(by_name, slot, |slot| entries.get(*slot).map_or(0, |entry| table_hash(entry.name.as_str())));
-        if let Some(attempt) = attempt.filter(|_| !self.regime.indexed) {
+        if let Some(attempt) = attempt.filter(|_| !self.mode.indexed) {
             self.used_attempts.insert(attempt);
         }
         self.refile(slot, |_| {});
@@ -607,17 +607,17 @@ impl<S: Soundness> Ledger<S> {
             self.flight.releases = self.flight.releases.saturating_sub(1);
         }
         self.refusals.remove(&slot);
-        if let Some(attempt) = entry.attempt.filter(|_| !self.regime.indexed) {
+        if let Some(attempt) = entry.attempt.filter(|_| !self.mode.indexed) {
             self.used_attempts.remove(attempt);
         }
-        if let Some(index) = entry.index.filter(|_| self.regime.indexed) {
+        if let Some(index) = entry.index.filter(|_| self.mode.indexed) {
             self.refresh_index(index);
         }
     }
 
     /// A list of all Pods begins; Pods that it has not shown by its end are gone.
     pub fn relist_begins(&mut self) {
-        if self.soundness.has(Bug::ViewGoesBack) {
+        if self.mutation.injects(Bug::ViewGoesBack) {
             let all: Vec<Slot> = self.slots().collect();
             for slot in all {
                 self.drop_entry(slot);
@@ -668,7 +668,7 @@ impl<S: Soundness> Ledger<S> {
             .collect();
         for slot in missing {
             if self.entry(slot).tracked {
-                self.refile(slot, |entry| entry.limbo = true);
+                self.refile(slot, |entry| entry.unlisted = true);
             } else {
                 self.lose_entry(slot, at);
             }
@@ -750,7 +750,7 @@ impl<S: Soundness> Ledger<S> {
     pub fn created(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
         self.creation_failures = 0;
         self.end_creation(&pod.name);
-        if !self.soundness.has(Bug::ForgetOwnCreations) {
+        if !self.mutation.injects(Bug::ForgetOwnCreations) {
             self.hear_of_pod(pod, pods_at, now);
         }
         self.creation_batch_ended();
@@ -765,7 +765,7 @@ impl<S: Soundness> Ledger<S> {
         self.creation_failures = self.creation_failures.saturating_add(1);
         self.creation_window = 1;
         let wait = Span::from_seconds(1 << (self.creation_failures - 1).min(REFUSAL_DOUBLINGS));
-        self.creation_blocked_until = Some(now + wait);
+        self.creation_retry_at = Some(now + wait);
     }
 
     /// It is unknown whether the Pod was created. The name stays taken until the outcome is known.
@@ -787,7 +787,7 @@ impl<S: Soundness> Ledger<S> {
     /// The name is taken by a Pod that is not ours, or no longer is: the attempt is not used again.
     pub fn name_taken(&mut self, name: &str) {
         if let Some(creation) = self.end_creation(name) {
-            self.index.burned.insert((creation.index, creation.attempt));
+            self.index.taken_names.insert((creation.index, creation.attempt));
             // If the Pod was ours and is gone, another leader may have counted it.
             self.doubt_job(Revision(self.newest_pod_at.0 + 1));
         }
@@ -796,7 +796,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// The next batch may be twice as large once this one succeeded (CONST-5).
     fn creation_batch_ended(&mut self) {
-        if self.creation_blocked_until.is_none() && self.flight.creations == 0 {
+        if self.creation_retry_at.is_none() && self.flight.creations == 0 {
             self.creation_window = self.creation_window.saturating_mul(2).min(self.limits.batch as u32);
         }
     }
@@ -840,10 +840,10 @@ impl<S: Soundness> Ledger<S> {
     }
 }
 
-fn regime(job: &JobView) -> Regime {
+fn mode(job: &JobView) -> JobMode {
     let status = &job.status;
     let succeeding = status.is_true(condition::SUCCESS_CRITERIA_MET);
-    Regime {
+    JobMode {
         succeeding,
         failing: !succeeding && status.is_true(condition::FAILURE_TARGET),
         deleting: job.deleting,

@@ -13,7 +13,7 @@ use crate::blueprint::NewPod;
 use crate::conditions::Decision;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, condition};
-use crate::mutation::{Bug, Soundness};
+use crate::mutation::{Bug, Mutation};
 use crate::names::ATTEMPTS;
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
@@ -32,10 +32,10 @@ pub struct Plan {
     /// Something waits until the Pods are known up to this revision: everything, or only the end of the Job.
     pub waits_for_pods: Option<Revision>,
     /// Creations of unknown outcome are no longer wanted: a consistent list of the Job's Pods must resolve them.
-    pub needs_list: bool,
+    pub must_list_pods: bool,
     /// The Job may have changed since its Pods did: read it again before Pods are released uncounted, removed or
     /// created.
-    pub needs_job: bool,
+    pub must_reread_job: bool,
 }
 
 impl Plan {
@@ -83,7 +83,7 @@ pub struct StatusWrite {
 
 /// How far the streams have been observed when a plan is made.
 #[derive(Clone, Copy)]
-pub struct Sight<'a> {
+pub struct Horizon<'a> {
     /// The revision up to which the Pods have been observed.
     pub pods_at: Revision,
     /// The revision up to which the Jobs have been observed.
@@ -94,7 +94,7 @@ pub struct Sight<'a> {
 
 /// The inputs of accounting.
 #[derive(Clone, Copy)]
-pub(super) struct Account<'a> {
+pub(super) struct AccountingInputs<'a> {
     pub pods_at: Revision,
     pub elsewhere: &'a dyn PodFacts,
     pub unknown_is_gone: bool,
@@ -108,30 +108,30 @@ pub(super) fn len(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
-impl<S: Soundness> Ledger<S> {
+impl<S: Mutation> Ledger<S> {
     /// Plans as far as the observations allow.
-    pub fn plan(&mut self, now: Timestamp, sight: Sight<'_>) -> Plan {
-        let Sight { pods_at, jobs_at, elsewhere } = sight;
+    pub fn plan(&mut self, now: Timestamp, horizon: Horizon<'_>) -> Plan {
+        let Horizon { pods_at, jobs_at, elsewhere } = horizon;
         self.current_at = self.current_at.max(jobs_at);
         let mut plan = Plan::default();
         self.retry_refused(now, &mut plan);
         if self.job.status.is_finished() {
-            if !self.soundness.has(Bug::NoFinishedSweep) {
+            if !self.mutation.injects(Bug::NoFinishedSweep) {
                 self.plan_sweep(&mut plan);
             }
             return plan;
         }
         if matches!(self.job.spec.completion_mode, CompletionMode::Unknown(_)) {
             // It is unknown how to count its Pods. They must not block the deletion of the Job.
-            if self.regime.deleting {
+            if self.mode.deleting {
                 self.plan_sweep(&mut plan);
             }
             return plan;
         }
-        if self.soundness.has(Bug::RefusalBlocksJob) && !self.refusals.is_empty() {
+        if self.mutation.injects(Bug::RefusalBlocksJob) && !self.refusals.is_empty() {
             return plan;
         }
-        let foreign_at = if self.soundness.has(Bug::NoGate) { Revision(0) } else { self.foreign_at };
+        let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.foreign_at };
         let unknown_is_gone = pods_at >= foreign_at;
         let pods_at = pods_at.max(self.listed_at);
         if pods_at < foreign_at {
@@ -142,19 +142,19 @@ impl<S: Soundness> Ledger<S> {
         self.index.advance(now);
         let decision = self.decide(now, &mut plan);
         let mut waiting = false;
-        if self.regime.decided() && !self.soundness.has(Bug::CreatesAfterVerdict) {
+        if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
-        } else if (decision.is_none() || self.soundness.has(Bug::CreatesAfterVerdict))
-            && (!self.regime.deleting || self.soundness.has(Bug::DeletedJobCreates))
+        } else if (decision.is_none() || self.mutation.injects(Bug::CreatesAfterVerdict))
+            && (!self.mode.deleting || self.mutation.injects(Bug::DeletedJobCreates))
             && !self.flight.status.as_ref().is_some_and(|flight| flight.decides)
         {
             waiting = self.manage(now, &mut plan);
         }
-        if self.regime.decided() || decision.is_some() || self.regime.deleting || self.job.spec.suspend {
-            plan.needs_list = self.creations.len() > self.flight.creations;
+        if self.mode.decided() || decision.is_some() || self.mode.deleting || self.job.spec.suspend {
+            plan.must_list_pods = self.creations.len() > self.flight.creations;
         }
-        let sight = Account { pods_at, elsewhere, unknown_is_gone };
-        self.plan_status(now, sight, decision, waiting, &mut plan);
+        let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
+        self.plan_status(now, horizon, decision, waiting, &mut plan);
         self.plan_releases(now, &mut plan);
         plan
     }
@@ -163,7 +163,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// COUNT-3.
     pub(super) fn succeeded(&self) -> i64 {
-        if self.regime.indexed {
+        if self.mode.indexed {
             return len(self.completed.len()) + len(self.index.completed.len());
         }
         let status = &self.job.status;
@@ -192,7 +192,7 @@ impl<S: Soundness> Ledger<S> {
                 });
             }
         }
-        if self.soundness.has(Bug::SuccessBeatsFailure)
+        if self.mutation.injects(Bug::SuccessBeatsFailure)
             && let Some(success) = self.succeeds_by_policy()
         {
             return Some(success);
@@ -205,39 +205,39 @@ impl<S: Soundness> Ledger<S> {
         if self.backoff_limit_exceeded() {
             return Some(Decision::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
         }
-        let suspended = spec.suspend && !self.soundness.has(Bug::DeadlineWhileSuspended);
+        let suspended = spec.suspend && !self.mutation.injects(Bug::DeadlineWhileSuspended);
         if let (Some(deadline), false) = (spec.active_deadline_seconds, suspended) {
             // A Job that has not started starts now; with a deadline of 0 it ends now as well (DEADLINE-5).
-            let from_creation = self.soundness.has(Bug::DeadlineFromCreation);
+            let from_creation = self.mutation.injects(Bug::DeadlineFromCreation);
             let start_at = if from_creation { Some(self.job.created_at) } else { status.start_time };
             let ends_at = start_at.unwrap_or(now) + Span::from_seconds(deadline + self.bent_deadline());
             if now >= ends_at {
-                let reason = if self.soundness.has(Bug::WrongReason) { "FailedIndexes" } else { "DeadlineExceeded" };
+                let reason = if self.mutation.injects(Bug::WrongReason) { "FailedIndexes" } else { "DeadlineExceeded" };
                 return Some(Decision::failure(reason, "Job was active longer than specified deadline"));
             }
-            if status.start_time.is_some() && !self.soundness.has(Bug::NoDeadlineTimer) {
+            if status.start_time.is_some() && !self.mutation.injects(Bug::NoDeadlineTimer) {
                 plan.wake(ends_at);
             }
         }
-        if self.regime.indexed {
+        if self.mode.indexed {
             let failed = len(self.failed_indexes.len()) + len(self.index.failed.len());
             if spec.limits_each_index() && failed > 0 {
-                let reached = i64::from(self.soundness.has(Bug::MaxFailedIndexesReached));
+                let reached = i64::from(self.mutation.injects(Bug::MaxFailedIndexesReached));
                 if spec.max_failed_indexes.is_some_and(|limit| failed + reached > i64::from(limit)) {
                     return Some(Decision::failure(
                         "MaxFailedIndexesExceeded",
                         "Job has exceeded the specified maximal number of failed indexes",
                     ));
                 }
-                let all = failed + self.succeeded() >= i64::from(self.regime.index_limit);
-                if all && self.soundness.has(Bug::FailedIndexesForgiven) {
+                let all = failed + self.succeeded() >= i64::from(self.mode.index_limit);
+                if all && self.mutation.injects(Bug::FailedIndexesForgiven) {
                     return Some(Decision::success("CompletionsReached", "Reached expected number of succeeded pods"));
                 }
-                if all || self.soundness.has(Bug::FailedIndexesTooSoon) {
+                if all || self.mutation.injects(Bug::FailedIndexesTooSoon) {
                     return Some(Decision::failure("FailedIndexes", "Job has failed indexes"));
                 }
             }
-            if !self.soundness.has(Bug::SuccessPolicyForgotten) {
+            if !self.mutation.injects(Bug::SuccessPolicyForgotten) {
                 return self.succeeds_by_policy();
             }
         }
@@ -246,37 +246,37 @@ impl<S: Soundness> Ledger<S> {
 
     /// FIN-1 case 8.
     fn succeeds_by_policy(&self) -> Option<Decision> {
-        let policy = self.job.spec.success_policy.as_ref().filter(|_| self.regime.indexed)?;
+        let policy = self.job.spec.success_policy.as_ref().filter(|_| self.mode.indexed)?;
         let completed = self.completed.union(&self.index.completed);
-        let rule = policy.matched_rule(self.soundness, &completed, self.regime.index_limit)?;
+        let rule = policy.matched_rule(self.mutation, &completed, self.mode.index_limit)?;
         Some(Decision::success("SuccessPolicy", &format!("Matched rules at index {rule}")))
     }
 
     /// By how many seconds a put-back bug shifts the deadline.
     fn bent_deadline(&self) -> i64 {
-        5 * i64::from(self.soundness.has(Bug::DeadlineLate)) - i64::from(self.soundness.has(Bug::DeadlineEarly))
+        5 * i64::from(self.mutation.injects(Bug::DeadlineLate)) - i64::from(self.mutation.injects(Bug::DeadlineEarly))
     }
 
     /// FIN-1 case 4. With OnFailure the restarts inside Pods count against the same limit (BACKOFF-9).
     fn backoff_limit_exceeded(&self) -> bool {
         let limit = i64::from(self.job.spec.backoff_limit);
-        let late = i64::from(self.soundness.has(Bug::BackoffLimitLate));
-        if self.failed() + i64::from(self.soundness.has(Bug::BackoffLimitEarly)) > limit + late {
+        let late = i64::from(self.mutation.injects(Bug::BackoffLimitLate));
+        if self.failed() + i64::from(self.mutation.injects(Bug::BackoffLimitEarly)) > limit + late {
             return true;
         }
-        let restarts = self.counts.restarts - i64::from(self.soundness.has(Bug::RestartsOneLate));
+        let restarts = self.counts.restarts - i64::from(self.mutation.injects(Bug::RestartsOneLate));
         self.job.spec.restart_policy_on_failure && if limit == 0 { restarts > 0 } else { restarts >= limit }
     }
 
     /// FIN-5. Creations whose outcome is not known count as Pods: finishing now would leave them behind (S09).
     pub(super) fn completed_all(&self) -> bool {
-        let short = if self.regime.indexed { Bug::CompleteIndexMissing } else { Bug::CompleteOneShort };
-        let succeeded = self.succeeded() + i64::from(self.succeeded() > 0 && self.soundness.has(short));
+        let short = if self.mode.indexed { Bug::CompleteIndexMissing } else { Bug::CompleteOneShort };
+        let succeeded = self.succeeded() + i64::from(self.succeeded() > 0 && self.mutation.injects(short));
         let enough = match self.job.spec.completions {
             None => succeeded > 0,
             Some(completions) => succeeded >= i64::from(completions),
         };
-        let ended = self.counts.of(Flag::Active) == 0 || self.soundness.has(Bug::CompleteWhileActive);
+        let ended = self.counts.of(Flag::Active) == 0 || self.mutation.injects(Bug::CompleteWhileActive);
         enough && ended && self.creations.is_empty()
     }
 
@@ -300,7 +300,7 @@ impl<S: Soundness> Ledger<S> {
     /// MANAGE. Returns whether creations wait for a back-off.
     fn manage(&mut self, now: Timestamp, plan: &mut Plan) -> bool {
         let spec = self.job.spec.clone();
-        if spec.suspend && !self.soundness.has(Bug::SuspendedJobRuns) {
+        if spec.suspend && !self.mutation.injects(Bug::SuspendedJobRuns) {
             self.remove_surplus(usize::MAX, plan);
             return false;
         }
@@ -309,17 +309,17 @@ impl<S: Soundness> Ledger<S> {
         let in_creation = len(self.creations.len());
         let wanted = match spec.completions {
             // Creations in flight are left alone; creations of unknown outcome are not requested again.
-            None if self.succeeded() > 0 && !self.soundness.has(Bug::WorkQueueGoesOn) => {
+            None if self.succeeded() > 0 && !self.mutation.injects(Bug::WorkQueueGoesOn) => {
                 active + len(self.flight.creations)
             }
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
-        } + i64::from(self.soundness.has(Bug::WantsOneMore));
+        } + i64::from(self.mutation.injects(Bug::WantsOneMore));
         let misfits = self.remove_misfits(plan);
         let surplus = (active - len(misfits) - wanted).max(0);
-        let extra = usize::from(surplus > 0 && self.soundness.has(Bug::RemovesOneMore));
+        let extra = usize::from(surplus > 0 && self.mutation.injects(Bug::RemovesOneMore));
         self.remove_surplus(usize::try_from(surplus).unwrap_or(0) + extra, plan);
-        if !plan.removals.is_empty() || plan.needs_job || self.counts.of(Flag::Removing) > 0 {
+        if !plan.removals.is_empty() || plan.must_reread_job || self.counts.of(Flag::Removing) > 0 {
             return false;
         }
         let occupied = if spec.waits_for_terminal_phase() { self.counts.of(Flag::Terminating) } else { 0 };
@@ -327,22 +327,22 @@ impl<S: Soundness> Ledger<S> {
         if missing <= 0 && self.creations.is_empty() {
             return false;
         }
-        if let Some(blocked_until) = self.creation_blocked_until {
+        if let Some(blocked_until) = self.creation_retry_at {
             if now < blocked_until {
                 plan.wake(blocked_until);
                 return missing > 0;
             }
-            self.creation_blocked_until = None;
+            self.creation_retry_at = None;
         }
         if !spec.limits_each_index()
-            && let Some(retry_at) = self.history.retry_at(self.soundness)
+            && let Some(retry_at) = self.history.retry_at(self.mutation)
             && now < retry_at
         {
             plan.wake(retry_at);
             return missing > 0;
         }
         if self.creations.len() > self.flight.creations && self.unwanted_creation(missing, now) {
-            plan.needs_list = true;
+            plan.must_list_pods = true;
             return false;
         }
         self.retry_unknown_creations(now, plan);
@@ -355,9 +355,9 @@ impl<S: Soundness> Ledger<S> {
         self.confirmed |= self.newest_pod_at <= self.current_at;
         // A Pod that another leader has counted and released is missing only from an older view of the Job: it would be
         // created twice.
-        let unexplained = self.unexplained_at > self.current_at && !self.soundness.has(Bug::StaleJobCreates);
+        let unexplained = self.unexplained_at > self.current_at && !self.mutation.injects(Bug::StaleJobCreates);
         if !self.confirmed || unexplained {
-            plan.needs_job = true;
+            plan.must_reread_job = true;
             return false;
         }
         // Creations of unknown outcome take places of the batch, so that a server that fails every time gets no more of
@@ -382,7 +382,7 @@ impl<S: Soundness> Ledger<S> {
     fn remove_misfits(&mut self, plan: &mut Plan) -> usize {
         let mut victims: Vec<Slot> = self.misfits.iter().copied().collect();
         for index in &self.index.crowded {
-            let resume = !self.soundness.has(Bug::RemovalNotResumed);
+            let resume = !self.mutation.injects(Bug::RemovalNotResumed);
             let mut pods: Vec<_> = self
                 .pods_of(*index)
                 .filter(|(_, entry)| entry.is_active() && !entry.removal)
@@ -414,12 +414,12 @@ impl<S: Soundness> Ledger<S> {
     /// Whether our view of the Job may decide about this Pod: not if the Job may have changed since the Pod did. An
     /// index that is out of range in an old view of the Job may be in range by now.
     fn may_judge(&self, slot: Slot) -> bool {
-        self.entry(slot).revision <= self.current_at || self.soundness.has(Bug::StaleJobJudges)
+        self.entry(slot).revision <= self.current_at || self.mutation.injects(Bug::StaleJobJudges)
     }
 
     fn remove(&mut self, slot: Slot, plan: &mut Plan) {
         if !self.may_judge(slot) {
-            plan.needs_job = true;
+            plan.must_reread_job = true;
             return;
         }
         let entry = self.entry(slot);
@@ -436,16 +436,20 @@ impl<S: Soundness> Ledger<S> {
     }
 
     fn create(&mut self, batch: usize, now: Timestamp, plan: &mut Plan) {
-        if self.regime.indexed {
+        if self.mode.indexed {
             let indexes: Vec<CompletionIndex> = self.index.free.iter().take(batch).collect();
             for index in indexes {
                 let attempt = (0..ATTEMPTS)
                     .find(|attempt| {
-                        !self.index.burned.contains(&(Some(index), *attempt))
+                        !self.index.taken_names.contains(&(Some(index), *attempt))
                             && !self.name_in_use(&self.names.name(Some(index), *attempt))
                     })
                     .unwrap_or(0)
-                    .wrapping_add(if self.soundness.has(Bug::ForgetOwnCreations) { self.creation_serial } else { 0 });
+                    .wrapping_add(if self.mutation.injects(Bug::ForgetOwnCreations) {
+                        self.creation_serial
+                    } else {
+                        0
+                    });
                 self.creation_serial += 1;
                 self.begin_creation(Some(index), attempt, now, plan);
             }
@@ -461,12 +465,12 @@ impl<S: Soundness> Ledger<S> {
             let mut from = self.used_attempts.absent(gone);
             for _ in 0..batch {
                 let mut attempt = self.next_attempt(from);
-                if self.soundness.has(Bug::ForgetOwnCreations) {
+                if self.mutation.injects(Bug::ForgetOwnCreations) {
                     // The effect of this bug where names are random.
                     self.creation_serial += 1;
                     attempt = (attempt + self.creation_serial) % ATTEMPTS;
                 }
-                while self.index.burned.contains(&(None, attempt)) {
+                while self.index.taken_names.contains(&(None, attempt)) {
                     attempt = self.next_attempt(attempt + 1);
                 }
                 self.used_attempts.insert(attempt);
@@ -500,9 +504,9 @@ impl<S: Soundness> Ledger<S> {
         let mut creation = NewPod { name, index, failure_count: None, ignored_failure_count: 0 };
         if self.job.spec.limits_each_index() {
             let kept = index.and_then(|index| self.index.kept.get(&index)).map(|slot| self.entry(*slot));
-            let kept = kept.filter(|_| !self.soundness.has(Bug::RetryCountsLost));
+            let kept = kept.filter(|_| !self.mutation.injects(Bug::RetryCountsLost));
             let counts =
-                kept.map_or((0, 0), |kept| match kept.is_ignored() != self.soundness.has(Bug::RetryCountsMixed) {
+                kept.map_or((0, 0), |kept| match kept.is_ignored() != self.mutation.injects(Bug::RetryCountsMixed) {
                     true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
                     false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
                 });
@@ -543,8 +547,8 @@ impl<S: Soundness> Ledger<S> {
         let unwanted = |index: CompletionIndex| {
             let done = [&self.completed, &self.failed_indexes, &self.index.completed, &self.index.failed];
             let kept = self.index.kept.get(&index).map(|slot| self.entry(*slot));
-            let retry_at = kept.map(|kept| kept.finished_at + delay_after(self.soundness, kept.failures_of_index()));
-            index >= self.regime.index_limit
+            let retry_at = kept.map(|kept| kept.finished_at + delay_after(self.mutation, kept.failures_of_index()));
+            index >= self.mode.index_limit
                 || done.iter().any(|set| set.contains(index))
                 || retry_at.is_some_and(|retry_at| now < retry_at)
         };
@@ -580,9 +584,9 @@ impl<S: Soundness> Ledger<S> {
             && let Some(slot) = self.pop_releasable()
         {
             let entry = self.entry(slot);
-            let misfit = self.regime.indexed && entry.recorded.is_none() && entry.valid_index(self.regime).is_none();
+            let misfit = self.mode.indexed && entry.recorded.is_none() && entry.valid_index(self.mode).is_none();
             if misfit && !self.may_judge(slot) && !self.job.status.is_finished() {
-                plan.needs_job = true;
+                plan.must_reread_job = true;
                 unjudged.push(slot);
                 continue;
             }

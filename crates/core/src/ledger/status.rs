@@ -6,24 +6,24 @@ use std::sync::Arc;
 use super::entry::Standing;
 use super::filing::Flag;
 use super::flight::{StatusInFlight, Wish};
-use super::plan::{Account, Plan, StatusWrite, count, len};
+use super::plan::{AccountingInputs, Plan, StatusWrite, count, len};
 use super::{Facts, Ledger};
 use crate::accounting::{CausalSnapshot, Outcome};
 use crate::conditions::{self, Decision};
 use crate::ids::Revision;
 use crate::job::{JobStatus, Uncounted, condition};
-use crate::mutation::{Bug, Soundness};
+use crate::mutation::{Bug, Mutation};
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
 
 /// How long the next status write waits for releases without a response. One hanging release must not delay the rest.
 const RELEASE_PATIENCE: Span = Span::from_seconds(1);
-impl<S: Soundness> Ledger<S> {
+impl<S: Mutation> Ledger<S> {
     /// The single write that tallies what was released, records what has finished since, and reports the live counts.
     pub(super) fn plan_status(
         &mut self,
         now: Timestamp,
-        sight: Account<'_>,
+        horizon: AccountingInputs<'_>,
         decision: Option<Decision>,
         waiting: bool,
         plan: &mut Plan,
@@ -43,7 +43,7 @@ impl<S: Soundness> Ledger<S> {
                 .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
         });
         // What cannot be undone requires Pods as new as the Job: Pods of another leader may be among them.
-        let behind = sight.pods_at < self.edited_at && !self.soundness.has(Bug::NoGate);
+        let behind = horizon.pods_at < self.edited_at && !self.mutation.injects(Bug::NoGate);
         let finishes = decision.is_some() && self.may_finish();
         let pauses = self.job.spec.suspend && decision.is_none() && self.suspended_condition_differs();
         if behind && (finishes || pauses && !self.suspends_later(plan)) {
@@ -53,7 +53,7 @@ impl<S: Soundness> Ledger<S> {
             return;
         }
         let waits = behind && pauses;
-        let managed = decision.is_none() && !self.regime.deleting && !self.suspends_later(plan) && !waits;
+        let managed = decision.is_none() && !self.mode.deleting && !self.suspends_later(plan) && !waits;
         let news = self.accounting_news();
         let decides = decision.as_ref().is_some_and(|decision| !decision.stored);
         let suspends = managed && self.suspended_condition_differs();
@@ -73,7 +73,8 @@ impl<S: Soundness> Ledger<S> {
             return;
         }
         self.trim_due();
-        let Some((status, flight, handled, batch)) = self.next_status(now, sight, decision.as_ref(), managed, waiting)
+        let Some((status, flight, handled, batch)) =
+            self.next_status(now, horizon, decision.as_ref(), managed, waiting)
         else {
             return;
         };
@@ -93,7 +94,7 @@ impl<S: Soundness> Ledger<S> {
         let mends = usize::from(
             self.job.status.completion_time.is_some()
                 || self.index_text_stale
-                || (self.regime.indexed && self.job.status.succeeded != self.indexed_successes()),
+                || (self.mode.indexed && self.job.status.succeeded != self.indexed_successes()),
         );
         let due = self.counts.of(Flag::Due) as usize;
         tallyable + due.min(room) + indexes + mends
@@ -114,10 +115,10 @@ impl<S: Soundness> Ledger<S> {
     fn live_counts(&self, waiting: bool) -> (i32, i32, i32) {
         let mut active = self.counts.of(Flag::Active);
         let mut ready = self.counts.of(Flag::Ready);
-        if self.soundness.has(Bug::ActiveZeroInBackoff) && waiting {
+        if self.mutation.injects(Bug::ActiveZeroInBackoff) && waiting {
             active = 0;
         }
-        if self.soundness.has(Bug::ForgetOwnDeletions) {
+        if self.mutation.injects(Bug::ForgetOwnDeletions) {
             ready += self.counts.of(Flag::ReadyTerminating);
         }
         (count(active), count(ready), count(self.counts.of(Flag::Terminating)))
@@ -125,15 +126,15 @@ impl<S: Soundness> Ledger<S> {
 
     /// FIN-6 phase 2: everything is counted and released, nothing runs, and nothing is about to run.
     fn may_finish(&self) -> bool {
-        let settled = self.counts.of(Flag::Tracked) == 0 || self.soundness.has(Bug::FinishWithBacklog);
-        let ended = self.counts.of(Flag::Terminating) == 0 || self.soundness.has(Bug::FinishWhileTerminating);
+        let settled = self.counts.of(Flag::Tracked) == 0 || self.mutation.injects(Bug::FinishWithBacklog);
+        let ended = self.counts.of(Flag::Terminating) == 0 || self.mutation.injects(Bug::FinishWhileTerminating);
         settled && ended && self.counts.of(Flag::Active) == 0 && self.creations.is_empty() && self.flight.releases == 0
     }
 
     /// SUSP-8: a Job is reported as suspended once its Pods are no longer active. A user who sees the condition may
     /// change the template, which the API does not allow earlier. Removals that the server refuses are not waited for.
     fn suspends_later(&self, plan: &Plan) -> bool {
-        let unsettled = plan.needs_job || self.counts.of(Flag::InFlight) > 0 || self.flight.creations > 0;
+        let unsettled = plan.must_reread_job || self.counts.of(Flag::InFlight) > 0 || self.flight.creations > 0;
         self.job.spec.suspend && unsettled
     }
 
@@ -155,7 +156,7 @@ impl<S: Soundness> Ledger<S> {
     fn next_status(
         &self,
         now: Timestamp,
-        sight: Account<'_>,
+        horizon: AccountingInputs<'_>,
         decision: Option<&Decision>,
         managed: bool,
         waiting: bool,
@@ -168,11 +169,11 @@ impl<S: Soundness> Ledger<S> {
         let mut flight = StatusInFlight::default();
 
         // Tally, then record: both behind the gate, both in this one write.
-        let foreign_at = if self.soundness.has(Bug::NoGate) { Revision(0) } else { self.foreign_at };
-        let facts = Facts { ledger: self, elsewhere: sight.elsewhere, unknown_is_gone: sight.unknown_is_gone };
-        let snapshot = CausalSnapshot::take(job.status.uncounted(), &facts, sight.pods_at, foreign_at)?;
+        let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.foreign_at };
+        let facts = Facts { ledger: self, elsewhere: horizon.elsewhere, unknown_is_gone: horizon.unknown_is_gone };
+        let snapshot = CausalSnapshot::take(job.status.uncounted(), &facts, horizon.pods_at, foreign_at)?;
         let mut tally = snapshot.tally();
-        if self.soundness.has(Bug::TallyBeforeRelease) {
+        if self.mutation.injects(Bug::TallyBeforeRelease) {
             tally.succeeded.append(&mut tally.left.succeeded);
             tally.failed.append(&mut tally.left.failed);
         }
@@ -182,7 +183,7 @@ impl<S: Soundness> Ledger<S> {
         let mut handled = Vec::new();
         let mut batch = tally.succeeded.len() + tally.failed.len();
         for entry in self.due_entries() {
-            let gives_up = self.soundness.has(Bug::FinishWithBacklog) && batch > 0 && decision.is_some();
+            let gives_up = self.mutation.injects(Bug::FinishWithBacklog) && batch > 0 && decision.is_some();
             if lists.len() >= self.limits.uncounted || gives_up {
                 break;
             }
@@ -190,7 +191,7 @@ impl<S: Soundness> Ledger<S> {
                 continue;
             };
             let recorded = snapshot.record(&mut lists, &entry.uid, outcome);
-            if !recorded && self.soundness.has(Bug::ClassificationNotSticky) && outcome == Outcome::Succeeded {
+            if !recorded && self.mutation.injects(Bug::ClassificationNotSticky) && outcome == Outcome::Succeeded {
                 lists.succeeded.push(entry.uid.clone());
             }
             batch += usize::from(recorded);
@@ -228,7 +229,7 @@ impl<S: Soundness> Ledger<S> {
 
     /// IDX-1, BLPI-2: successes of an Indexed Job are recorded by their index; they need no tally.
     fn next_indexes(&self, status: &mut JobStatus, flight: &mut StatusInFlight) {
-        if !self.regime.indexed {
+        if !self.mode.indexed {
             if !status.completed_indexes.is_empty() {
                 status.completed_indexes = Arc::from("");
             }
@@ -241,8 +242,8 @@ impl<S: Soundness> Ledger<S> {
             status.completed_indexes = completed.text().into();
             flight.completed = self.index.completed.iter().collect();
             let pods = flight.completed.iter().flat_map(|index| self.pods_of(*index)).map(|(_, entry)| entry);
-            let booked = pods.filter(|entry| entry.tracked && self.standing(entry) == Standing::IndexDue);
-            flight.succeeded = booked.map(|entry| entry.uid.clone()).collect();
+            let index_counted = pods.filter(|entry| entry.tracked && self.standing(entry) == Standing::IndexDue);
+            flight.succeeded = index_counted.map(|entry| entry.uid.clone()).collect();
         }
         status.succeeded = self.indexed_successes();
         if mends || !self.index.failed.is_empty() {
@@ -260,7 +261,7 @@ impl<S: Soundness> Ledger<S> {
         let was_suspended = self.job.status.is_true(condition::SUSPENDED);
         let (value, (reason, message)) = self.wanted_suspended();
         conditions::set(status, conditions::new(condition::SUSPENDED, value, reason, message, at));
-        if self.job.spec.suspend && !self.soundness.has(Bug::SuspendKeepsStart) {
+        if self.job.spec.suspend && !self.mutation.injects(Bug::SuspendKeepsStart) {
             status.start_time = None;
         } else if was_suspended {
             // The deadline starts again. From a condition that is neither True nor False this is not a resume, and the
@@ -272,7 +273,7 @@ impl<S: Soundness> Ledger<S> {
     /// FIN-6: the interim condition, and the terminal one once nothing is left to do.
     fn enact(&self, decision: &Decision, status: &mut JobStatus, at: Timestamp) {
         // Even if the clock steps back, a Job does not end before it starts (H4).
-        let floor = if self.soundness.has(Bug::CompletionBeforeStart) { None } else { status.start_time };
+        let floor = if self.mutation.injects(Bug::CompletionBeforeStart) { None } else { status.start_time };
         let at = floor.map_or(at, |start_at| at.max(start_at));
         if !decision.stored {
             // A stored False condition belongs to another writer and stays (VEC-23).
@@ -292,7 +293,7 @@ impl<S: Soundness> Ledger<S> {
         }
         let kind = if decision.success { condition::COMPLETE } else { condition::FAILED };
         conditions::set(status, conditions::new(kind, "True", &decision.reason, &decision.message, at));
-        if decision.success || self.soundness.has(Bug::FailureHasCompletionTime) {
+        if decision.success || self.mutation.injects(Bug::FailureHasCompletionTime) {
             status.completion_time = Some(at);
         }
     }

@@ -459,9 +459,9 @@ pub fn facts() -> impl Strategy<Value = Facts> {
         prop_oneof![1 => 1..4usize, 2 => Just(500)],
         select(vec![1usize, 1, 2, 4, 8]),
     );
-    let sight = (rarely(0.95), prop_oneof![Just(0), Just(JOB_AT + 5), Just(u64::MAX), Just(u64::MAX)]);
+    let horizon = (rarely(0.95), prop_oneof![Just(0), Just(JOB_AT + 5), Just(u64::MAX), Just(u64::MAX)]);
     let pods = prop_oneof![vec(pod_seed(), 0..5), vec(pod_seed(), 0..PODS as usize)];
-    (job(), pods, limits, sight).prop_map(|(job, seeds, (uncounted, batch, window), (open, jobs_at))| {
+    (job(), pods, limits, horizon).prop_map(|(job, seeds, (uncounted, batch, window), (open, jobs_at))| {
         let indexed = job.spec.is_indexed();
         let pods = seeds.iter().zip(1..).map(|(seed, number)| pod(number, seed, indexed)).collect();
         Facts {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use tally_core::accounting::Outcome;
 use tally_core::ids::PodUid;
 use tally_core::job::{JobSpec, JobStatus, Uncounted};
-use tally_core::ledger::{Ledger, Nowhere, Plan, Sight, StatusWrite};
-use tally_core::mutation::Soundness;
+use tally_core::ledger::{Horizon, Ledger, Nowhere, Plan, StatusWrite};
+use tally_core::mutation::Mutation;
 use tally_core::status_rules;
 
 use super::{Expected, Facts, Write};
 
 /// A ledger that has just observed these facts.
-pub fn fresh_ledger<S: Soundness>(facts: &Facts, soundness: S) -> Ledger<S> {
-    let mut ledger = Ledger::new(Arc::new(facts.job.clone()), facts.limits, soundness);
+pub fn fresh_ledger<S: Mutation>(facts: &Facts, mutation: S) -> Ledger<S> {
+    let mut ledger = Ledger::new(Arc::new(facts.job.clone()), facts.limits, mutation);
     for pod in &facts.pods {
         ledger.observe_pod(pod, facts.now);
     }
@@ -23,15 +23,15 @@ pub fn fresh_ledger<S: Soundness>(facts: &Facts, soundness: S) -> Ledger<S> {
 }
 
 /// Widens the creation window as successful batches of creations do.
-pub fn widen<S: Soundness>(ledger: &mut Ledger<S>, window: usize) {
+pub fn widen<S: Mutation>(ledger: &mut Ledger<S>, window: usize) {
     for _ in 0..window.ilog2() {
         ledger.name_taken("a name that nobody asked for");
     }
 }
 
-pub fn plan<S: Soundness>(ledger: &mut Ledger<S>, facts: &Facts) -> Plan {
+pub fn plan<S: Mutation>(ledger: &mut Ledger<S>, facts: &Facts) -> Plan {
     let Facts { now, pods_at, jobs_at, .. } = *facts;
-    ledger.plan(now, Sight { pods_at, jobs_at, elsewhere: &Nowhere })
+    ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &Nowhere })
 }
 
 macro_rules! same {
@@ -61,10 +61,10 @@ pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) ->
     let full = plan.releases.len().max(plan.removals.len()) >= facts.limits.batch;
     if !full && !too_many {
         let busy = |uid: &PodUid| plan.deletions.iter().any(|pod| pod.uid == *uid);
-        let needs_job = expected.needs_job || expected.unjudged.iter().any(|uid| !busy(uid));
-        same!("needs the Job", plan.needs_job, needs_job);
+        let must_reread_job = expected.must_reread_job || expected.unjudged.iter().any(|uid| !busy(uid));
+        same!("needs the Job", plan.must_reread_job, must_reread_job);
     }
-    same!("needs a list", plan.needs_list, false);
+    same!("needs a list", plan.must_list_pods, false);
     check_status(plan.status.as_deref(), expected.status.as_ref(), facts)?;
     check_releases(plan, expected, facts)?;
     let deletions: BTreeSet<PodUid> = plan.deletions.iter().map(|pod| pod.uid.clone()).collect();
@@ -75,7 +75,7 @@ pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) ->
     }
     let removals: BTreeSet<&PodUid> = plan.removals.iter().map(|pod| &pod.uid).collect();
     same!("each removed once", removals.len(), plan.removals.len());
-    if too_many || expected.needs_job {
+    if too_many || expected.must_reread_job {
         // Any of them may be first, and Pods that can be judged may wait for those that cannot.
         if !removals.iter().all(|uid| expected.going.contains(*uid)) || removals.len() > facts.limits.batch {
             return Err(format!("removals {removals:?}, expected of {:?}", expected.going));

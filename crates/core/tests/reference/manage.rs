@@ -27,7 +27,7 @@ impl<'a> Look<'a> {
         if !victims.is_empty() {
             // Pods that cannot be judged yet do not delay the others.
             let (judged, unjudged): (Vec<_>, Vec<_>) = victims.into_iter().partition(|pod| self.may_judge(pod));
-            plan.needs_job = !unjudged.is_empty();
+            plan.must_reread_job = !unjudged.is_empty();
             plan.going = judged.iter().map(|pod| pod.uid.clone()).collect();
             plan.removals = judged.into_iter().take(limits.batch).map(|pod| pod.uid.clone()).collect();
             return; // MANAGE-3: no creation beside a deletion.
@@ -44,7 +44,7 @@ impl<'a> Look<'a> {
             return;
         }
         if self.pods().any(|pod| !self.may_judge(pod)) {
-            plan.needs_job = true; // The Job may have finished since (S04).
+            plan.must_reread_job = true; // The Job may have finished since (S04).
             return;
         }
         let room = (missing as usize).min(self.facts.window).min(limits.batch);

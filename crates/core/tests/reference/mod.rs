@@ -80,7 +80,7 @@ pub fn line(pod: &PodView) -> String {
 pub struct Expected {
     pub gate_closed: bool,
     /// A Pod that must be removed is newer than our view of the Job.
-    pub needs_job: bool,
+    pub must_reread_job: bool,
     /// Pods that would be released because of their index, and are newer than our view of the Job.
     pub unjudged: BTreeSet<PodUid>,
     pub status: Option<Write>,
@@ -591,7 +591,7 @@ impl<'a> Look<'a> {
             status.start_time = Some(at); // SYNC-14
         }
         // SUSP-8: not before the running Pods have been removed.
-        let removes = plan.needs_job || !plan.removals.is_empty();
+        let removes = plan.must_reread_job || !plan.removals.is_empty();
         match decision {
             None if job.spec.suspend && removes => {}
             None if !job.deleting => self.suspend_or_resume(&mut status, at), // SUSP-6, DEL-2

@@ -16,7 +16,7 @@ use tally_core::blueprint::NewPod;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::job::{JobSpec, JobStatus, JobView, PodReplacementPolicy};
 use tally_core::ledger::{Ledger, Limits, Plan, StatusWrite};
-use tally_core::mutation::Sound;
+use tally_core::mutation::NoMutation;
 use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
@@ -189,7 +189,7 @@ pub struct World {
     /// Ends of Pods that affected the back-off.
     endings: BTreeSet<Ending>,
     /// Observed as Succeeded, and not recorded, while their index was complete.
-    booked: BTreeSet<PodUid>,
+    index_counted: BTreeSet<PodUid>,
     pub memory: Memory,
 }
 
@@ -199,7 +199,7 @@ impl World {
         let mut world = Self {
             now: NOW,
             revision: 1,
-            ledger: Ledger::new(Arc::new(job.clone()), limits, Sound),
+            ledger: Ledger::new(Arc::new(job.clone()), limits, NoMutation),
             job,
             pods: BTreeMap::new(),
             versions: Vec::new(),
@@ -212,7 +212,7 @@ impl World {
             buried: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             endings: BTreeSet::new(),
-            booked: BTreeSet::new(),
+            index_counted: BTreeSet::new(),
             memory: Memory::default(),
         };
         world.remember();
@@ -242,7 +242,7 @@ impl World {
     pub fn bookings_are_derivable(&self) -> bool {
         let status = &self.ledger.job().status;
         let completed = text::read(&status.completed_indexes, self.ledger.job().spec.index_limit());
-        self.booked
+        self.index_counted
             .iter()
             .filter_map(|uid| self.known.get(uid))
             .filter(|pod| pod.tracked)
@@ -338,7 +338,7 @@ impl World {
             let lists = status.uncounted();
             let recorded = lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid);
             if pod.tracked && pod.phase == Phase::Succeeded && complete && !recorded {
-                self.booked.insert(pod.uid.clone());
+                self.index_counted.insert(pod.uid.clone());
             }
         }
     }

@@ -14,7 +14,7 @@ use tally_api::options::WatchOptions;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 use tally_embedded::{perform, resource};
-use tally_registry::{Registry, Target, WatchEvent, WatchStream, Env};
+use tally_registry::{Env, Registry, Target, WatchEvent, WatchStream};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_store::{Options, Store};
 

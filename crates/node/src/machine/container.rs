@@ -1,7 +1,7 @@
 //! One container: its runs, one after the other.
 
 use tally_core::time::{Span, Timestamp};
-use tally_runtime::kit::retry_at;
+use tally_runtime::cache::retry_at;
 
 use super::checks::{Hook, Probes};
 use super::stop::Stop;

@@ -24,7 +24,7 @@ use tally_core::time::{Span, Timestamp};
 
 use crate::options::Options;
 use crate::pod::{self, Pod, Role};
-use crate::port::{Attempt, ShimCommand, Failure, Report};
+use crate::port::{Attempt, Failure, Report, ShimCommand};
 use checks::Asked;
 use container::{Container, State};
 use setup::Setup;

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use tally_core::time::{Span, Timestamp};
-use tally_runtime::kit::retry_at;
+use tally_runtime::cache::retry_at;
 
 use super::container::State;
 use super::{Effects, Machine};
 use crate::env::{Environment, environment};
 use crate::options::Options;
 use crate::pod::{self, Pod, Role, quantity};
-use crate::port::{ShimCommand, Failure, Mount, Preparation, Start, TerminationMessage, Volume};
+use crate::port::{Failure, Mount, Preparation, ShimCommand, Start, TerminationMessage, Volume};
 use crate::sources::{Source, Sources};
 use crate::volumes::{Problem, mounts, volumes};
 

@@ -10,8 +10,8 @@ use tally_core::pod::{
     FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, Phase, TRACKING_FINALIZER,
 };
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::cache::retry_at;
 use tally_runtime::controller::{Call, Kind, Verb};
-use tally_runtime::kit::retry_at;
 
 use super::{Machine, Why};
 use crate::losses::{self, Slot};

@@ -77,7 +77,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::port::{Attempt, ShimCommand, Report, Signal};
+use crate::port::{Attempt, Report, ShimCommand, Signal};
 use journal::Journal;
 use layout::Layout;
 use wire::Frame;

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use tally_core::ids::PodUid;
 use tally_node::logs::{self, Options};
-use tally_node::port::{Attempt, ShimCommand, Exit, Failure, Found, Preparation, Report, Start, TerminationMessage, Volume};
-use tally_node::shim_client::{Config, ShimCommands, Reports, ShimClient};
+use tally_node::port::{
+    Attempt, Exit, Failure, Found, Preparation, Report, ShimCommand, Start, TerminationMessage, Volume,
+};
+use tally_node::shim_client::{Config, Reports, ShimClient, ShimCommands};
 use tokio::task::JoinHandle;
 
 pub type Test = (&'static str, fn());

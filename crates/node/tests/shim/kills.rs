@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
 use tally_core::ids::PodUid;
-use tally_node::port::{Attempt, ShimCommand, Report};
+use tally_node::port::{Attempt, Report, ShimCommand};
 use tally_node::shim_client::{Config, ShimClient};
 
 use crate::harness::{Node, Test, alive, block_on, kill, program, shell, shim_of, sign, until, wait_until};

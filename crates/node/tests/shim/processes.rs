@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use tally_node::logs::Options;
-use tally_node::port::{Check, ShimCommand, Report, Signal};
-use tally_node::shim_client::{Config, ShimClient};
+use tally_node::port::{Check, Report, ShimCommand, Signal};
 use tally_node::shim::log::Limits;
+use tally_node::shim_client::{Config, ShimClient};
 
 use crate::harness::{Node, Test, alive, block_on, plain, program, shell, shim_of, sign, until};
 

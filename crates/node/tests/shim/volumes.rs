@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tally_node::mailbox::{Sent, Sink};
-use tally_node::port::{Check, Content, ShimCommand, File, Mount, Preparation, Report, Signal, Start, Volume};
+use tally_node::port::{Check, Content, File, Mount, Preparation, Report, ShimCommand, Signal, Start, Volume};
 
 use crate::harness::{Node, Test, block_on, kill, shell, shim_of, until};
 

@@ -20,8 +20,8 @@ use tally_embedded::{perform, resource};
 use tally_node::mailbox::Mailbox;
 use tally_node::node::Node;
 use tally_node::options::Options;
-use tally_node::port::{Attempt, ShimCommand, Exit, Failure, Found, Report, Signal};
-use tally_registry::{Registry, Target, WatchEvent, WatchStream, Env as Surroundings};
+use tally_node::port::{Attempt, Exit, Failure, Found, Report, ShimCommand, Signal};
+use tally_registry::{Env as Surroundings, Registry, Target, WatchEvent, WatchStream};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 use tally_store::{Options as StoreOptions, Store};
 

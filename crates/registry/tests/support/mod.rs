@@ -10,7 +10,7 @@ use tally_api::catalog;
 use tally_api::failure::Failure;
 use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_core::time::Timestamp;
-use tally_registry::{Registry, Target, Env, Written};
+use tally_registry::{Env, Registry, Target, Written};
 use tally_store::{Options, Store};
 
 pub fn now<T>(future: impl Future<Output = T>) -> T {

@@ -18,7 +18,7 @@ pub trait Api: Send + Sync + 'static {
 
     /// Starts to follow a stream. If the server cannot send the state as part of a watch, the state is listed page by
     /// page and delivered in the same way.
-    fn follow(&self, stream: Stream, from: Start) -> impl Future<Output = Result<Self::Events, Trouble>> + Send;
+    fn follow(&self, stream: Stream, from: Start) -> impl Future<Output = Result<Self::Events, WatchError>> + Send;
 }
 
 pub trait Events: Send {
@@ -54,11 +54,11 @@ pub enum Heard {
     /// Everything up to here has been delivered. `complete`: the requested state ends here.
     Reached { at: Revision, complete: bool },
     /// The stream ends, for this reason.
-    Failed(Trouble),
+    Failed(WatchError),
 }
 
 #[derive(Clone, Debug)]
-pub enum Trouble {
+pub enum WatchError {
     /// The server no longer has this revision: start with the state.
     TooOld,
     Refused(Refusal),

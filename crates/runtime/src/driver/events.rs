@@ -10,8 +10,8 @@ use serde_json::json;
 use tally_core::time::{Span, Timestamp};
 use tokio::sync::Notify;
 
+use crate::cache::Asked;
 use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Stream, Verb};
-use crate::kit::Asked;
 
 /// The maximum number of Events waiting to be sent.
 const WAITING: usize = 1024;

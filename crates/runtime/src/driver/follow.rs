@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::api::{Api, Events, Trouble};
+use super::api::{Api, Events, WatchError};
 use super::reflector::{Next, Reflector, Word};
 use super::{Caller, jittered};
 use crate::controller::{Input, Stream};
@@ -31,7 +31,7 @@ pub(super) async fn follow<A: Api>(
         if next == Next::Again {
             continue;
         }
-        let silent = || Trouble::Broken("the stream ended before it began".to_owned());
+        let silent = || WatchError::Broken("the stream ended before it began".to_owned());
         caller.observer.stream_broken(controller, stream, &trouble.unwrap_or_else(silent));
         if let Next::After(wait) = next {
             tokio::time::sleep(jittered(wait)).await;
@@ -41,7 +41,7 @@ pub(super) async fn follow<A: Api>(
 
 enum End {
     Over,
-    Broken(Trouble),
+    Broken(WatchError),
     /// The controller has ended.
     Unheard,
 }

@@ -29,7 +29,7 @@ use limit::Limit;
 use requests::Requests;
 
 pub use events::Correlator;
-pub use observer::{Observer, Silent};
+pub use observer::{NoopObserver, Observer};
 
 /// The number of inputs processed before the resulting requests are sent: a burst is processed as a whole.
 const BATCH: usize = 256;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::controller::{Call, Metric, Reply, Stream};
-use crate::driver::api::Trouble;
+use crate::driver::api::WatchError;
 
 /// Called from the driver's tasks: must not block.
 pub trait Observer: Send + Sync + 'static {
@@ -16,11 +16,11 @@ pub trait Observer: Send + Sync + 'static {
     /// A stream is complete: its controller knows the whole state.
     fn synced(&self, _controller: &'static str, _stream: Stream) {}
     /// A stream has ended for this reason, and is opened again after a delay.
-    fn stream_broken(&self, _controller: &'static str, _stream: Stream, _trouble: &Trouble) {}
+    fn stream_broken(&self, _controller: &'static str, _stream: Stream, _trouble: &WatchError) {}
     fn event_dropped(&self, _controller: &'static str) {}
 }
 
 /// Discards all observations.
-pub struct Silent;
+pub struct NoopObserver;
 
-impl Observer for Silent {}
+impl Observer for NoopObserver {}

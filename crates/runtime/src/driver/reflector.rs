@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tally_core::ids::Revision;
-use tally_core::mutation::{Bug, Sound, Soundness};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 
-use super::api::{Heard, Start, Trouble};
+use super::api::{Heard, Start, WatchError};
+use crate::cache::Meta;
 use crate::controller::{Input, Stream};
-use crate::kit::Meta;
 
 /// The delay after consecutive failures: 50 ms, 100 ms, 200 ms ... 25.6 s.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const DOUBLINGS: u32 = 9;
 
 #[derive(Debug)]
-pub struct Reflector<S = Sound> {
-    soundness: S,
+pub struct Reflector<S = NoMutation> {
+    mutation: S,
     stream: Stream,
     revision: Revision,
     /// The newest object; its revision is decoded only when it is needed.
@@ -41,7 +41,7 @@ pub enum Word {
     /// The state is complete: the controller knows all objects.
     Synced(Input),
     /// The stream cannot be used any more.
-    Broken(Trouble),
+    Broken(WatchError),
 }
 
 /// What to do after the end of a stream.
@@ -54,16 +54,16 @@ pub enum Next {
     After(Duration),
 }
 
-impl Reflector<Sound> {
+impl Reflector<NoMutation> {
     pub fn new(stream: Stream) -> Self {
-        Self::with_soundness(stream, Sound)
+        Self::with_soundness(stream, NoMutation)
     }
 }
 
-impl<S: Soundness> Reflector<S> {
-    pub fn with_soundness(stream: Stream, soundness: S) -> Self {
+impl<S: Mutation> Reflector<S> {
+    pub fn with_soundness(stream: Stream, mutation: S) -> Self {
         let (revision, seen) = (Revision(0), Revision(0));
-        Self { soundness, stream, revision, newest: None, complete: false, seen, useful: false, failures: 0 }
+        Self { mutation, stream, revision, newest: None, complete: false, seen, useful: false, failures: 0 }
     }
 
     pub fn stream(&self) -> Stream {
@@ -101,7 +101,7 @@ impl<S: Soundness> Reflector<S> {
                 } else if at < self.seen {
                     let older = format!("the state is of revision {}, but {} was seen before", at.0, self.seen.0);
                     self.useful = false;
-                    return Word::Broken(Trouble::Broken(older));
+                    return Word::Broken(WatchError::Broken(older));
                 } else {
                     self.revision = at;
                     self.complete = true;
@@ -115,13 +115,13 @@ impl<S: Soundness> Reflector<S> {
     }
 
     /// The stream has ended, or could not be opened. None: it ended without an error.
-    pub fn ends(&mut self, trouble: Option<&Trouble>) -> Next {
+    pub fn ends(&mut self, trouble: Option<&WatchError>) -> Next {
         if self.useful {
             self.failures = 0;
         }
         match trouble {
             None if self.useful => Next::Again,
-            Some(Trouble::TooOld) if self.complete => {
+            Some(WatchError::TooOld) if self.complete => {
                 self.settle();
                 self.complete = false;
                 self.revision = Revision(0);
@@ -140,7 +140,7 @@ impl<S: Soundness> Reflector<S> {
             let revision = Meta::of(&object).map_or(Revision(0), |meta| meta.revision());
             self.revision = self.revision.max(revision);
         }
-        if self.complete && !self.soundness.has(Bug::ViewGoesBack) {
+        if self.complete && !self.mutation.injects(Bug::ViewGoesBack) {
             self.seen = self.seen.max(self.revision);
         }
     }
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(reflector.start(), Start::Changes { after: Revision(9) });
         assert!(reflector.opened().is_none());
         reflector.hears(Heard::Reached { at: Revision(12), complete: false });
-        assert_eq!(reflector.ends(Some(&Trouble::Broken(String::new()))), Next::After(FIRST_WAIT));
+        assert_eq!(reflector.ends(Some(&WatchError::Broken(String::new()))), Next::After(FIRST_WAIT));
         assert_eq!(reflector.start(), Start::Changes { after: Revision(12) });
     }
 
@@ -182,7 +182,7 @@ mod tests {
         let mut reflector = Reflector::new(Stream::of(Kind::POD));
         reflector.start();
         reflector.hears(object(50));
-        reflector.ends(Some(&Trouble::TooOld));
+        reflector.ends(Some(&WatchError::TooOld));
         assert_eq!(reflector.start(), Start::State { not_older_than: Revision(0) });
     }
 
@@ -191,17 +191,17 @@ mod tests {
         let mut reflector = Reflector::new(Stream::of(Kind::POD));
         listed(&mut reflector, 7);
         reflector.hears(object(9));
-        assert_eq!(reflector.ends(Some(&Trouble::TooOld)), Next::Relist);
+        assert_eq!(reflector.ends(Some(&WatchError::TooOld)), Next::Relist);
         assert_eq!(reflector.start(), Start::State { not_older_than: Revision(9) });
         let word = reflector.hears(Heard::Reached { at: Revision(8), complete: true });
-        assert!(matches!(word, Word::Broken(Trouble::Broken(_))), "{word:?}");
+        assert!(matches!(word, Word::Broken(WatchError::Broken(_))), "{word:?}");
         assert_eq!(reflector.start(), Start::State { not_older_than: Revision(9) });
     }
 
     #[test]
     fn failures_in_a_row_wait_longer_and_one_success_forgives_them() {
         let mut reflector = Reflector::new(Stream::of(Kind::POD));
-        let broken = Trouble::Broken(String::new());
+        let broken = WatchError::Broken(String::new());
         let waits: Vec<_> = (0..12)
             .map(|_| {
                 reflector.start();

@@ -11,7 +11,7 @@ use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 use tokio::sync::oneshot;
 
-use super::api::{Api, Events, Heard, Response, Start, Trouble};
+use super::api::{Api, Events, Heard, Response, Start, WatchError};
 use super::*;
 use crate::controller::{
     Call, Controller, Event, Input, Kind, Outbox, Reference, Refusal, Reply, Request, RequestId, Stream, Verb,
@@ -20,7 +20,7 @@ use crate::controller::{
 /// Streams are played from `streams` in order; when there are no more, the next one stays silent forever.
 #[derive(Default)]
 struct Script {
-    streams: Mutex<VecDeque<Result<Vec<Heard>, Trouble>>>,
+    streams: Mutex<VecDeque<Result<Vec<Heard>, WatchError>>>,
     starts: Mutex<Vec<Start>>,
     replies: Mutex<VecDeque<Response>>,
     calls: Mutex<Vec<Call>>,
@@ -45,7 +45,7 @@ impl Api for Script {
         self.replies.lock().unwrap().pop_front().unwrap_or(done)
     }
 
-    async fn follow(&self, _: Stream, from: Start) -> Result<Played, Trouble> {
+    async fn follow(&self, _: Stream, from: Start) -> Result<Played, WatchError> {
         self.starts.lock().unwrap().push(from);
         match self.streams.lock().unwrap().pop_front() {
             Some(Ok(heard)) => Ok(Played(Some(heard.into()))),
@@ -135,7 +135,7 @@ async fn told(script: &Arc<Script>, asks: Vec<Call>, options: Options, lines: us
         let _ = stopped.await;
     };
     let scribe = Box::new(Scribe { told: told.clone(), asks });
-    let running = tokio::spawn(run(script.clone(), vec![scribe], options, Arc::new(Silent), stopped));
+    let running = tokio::spawn(run(script.clone(), vec![scribe], options, Arc::new(NoopObserver), stopped));
     let enough = async {
         while told.lock().unwrap().len() < lines {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -148,11 +148,11 @@ async fn told(script: &Arc<Script>, asks: Vec<Call>, options: Options, lines: us
     told.clone()
 }
 
-fn script(streams: Vec<Result<Vec<Heard>, Trouble>>) -> Arc<Script> {
+fn script(streams: Vec<Result<Vec<Heard>, WatchError>>) -> Arc<Script> {
     Arc::new(Script { streams: Mutex::new(streams.into()), ..Script::default() })
 }
 
-async fn check(streams: Vec<Result<Vec<Heard>, Trouble>>, expected: &[&str], starts: &[Start]) {
+async fn check(streams: Vec<Result<Vec<Heard>, WatchError>>, expected: &[&str], starts: &[Start]) {
     let script = script(streams);
     assert_eq!(told(&script, Vec::new(), Options::default(), expected.len()).await, expected);
     let began = script.starts.lock().unwrap();
@@ -175,8 +175,8 @@ async fn a_stream_that_ends_goes_on_where_it_was() {
 
 #[tokio::test(start_paused = true)]
 async fn what_breaks_is_tried_again() {
-    let broken = || Trouble::Broken("reset".to_owned());
-    let refused = || Trouble::Refused(Refusal { code: 500, ..Refusal::default() });
+    let broken = || WatchError::Broken("reset".to_owned());
+    let refused = || WatchError::Refused(Refusal { code: 500, ..Refusal::default() });
     check(
         vec![
             Err(broken()),
@@ -206,7 +206,7 @@ async fn what_a_server_forgot_is_listed_again_but_never_an_older_state() {
     check(
         vec![
             Ok(vec![complete(50), object("a", 60)]),
-            Err(Trouble::TooOld),
+            Err(WatchError::TooOld),
             Ok(vec![complete(55)]),
             Ok(vec![object("b", 40), complete(61)]),
         ],
@@ -300,7 +300,7 @@ fn flooded(told: &Arc<Mutex<Vec<&'static str>>>) -> (Task<Script>, mpsc::Receive
     let caller = Arc::new(Caller {
         api: script(Vec::new()),
         limit,
-        observer: Arc::new(Silent),
+        observer: Arc::new(NoopObserver),
         began: tokio::time::Instant::now(),
     });
     let task = Task::new(caller, Box::new(Sleeper(told.clone())), 1, Some(Mailbox::default()));
@@ -344,7 +344,7 @@ async fn a_controller_that_breaks_stops_the_others_and_is_heard_of() {
     let script = script(vec![Ok(vec![broken])]);
     let scribe = || Box::new(Scribe { told: Arc::default(), asks: Vec::new() }) as Box<dyn Controller>;
     let forever = std::future::pending();
-    let driver = run(script, vec![scribe(), scribe()], Options::default(), Arc::new(Silent), forever);
+    let driver = run(script, vec![scribe(), scribe()], Options::default(), Arc::new(NoopObserver), forever);
     let ended = tokio::time::timeout(Duration::from_secs(60), tokio::spawn(driver)).await.unwrap();
     assert!(ended.unwrap_err().is_panic());
 }
@@ -374,7 +374,7 @@ async fn events_are_written_where_somebody_can_read_them() {
         let script = script(vec![Ok(vec![complete(1)])]);
         let options = Options { events, ..Options::default() };
         let a_while = tokio::time::sleep(Duration::from_secs(1));
-        run(script.clone(), vec![Box::new(Crier)], options, Arc::new(Silent), a_while).await;
+        run(script.clone(), vec![Box::new(Crier)], options, Arc::new(NoopObserver), a_while).await;
         assert_eq!(!script.calls.lock().unwrap().is_empty(), events);
     }
 }

@@ -10,9 +10,9 @@ use tally_api::options::{FieldValidation, Format, ReadAt};
 use tally_registry::Target;
 
 use crate::auth::User;
-use crate::objects::RequestContext;
-use crate::http::route::ResourcePath;
 use crate::auth::tokens::{Grant, ISSUER};
+use crate::http::route::ResourcePath;
+use crate::objects::RequestContext;
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -77,7 +77,11 @@ impl Question {
             }
             _ => {
                 let token = question.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
-                match context.handler.authenticator.bearer(token, &audiences(&At::root(&question).at("spec")), context.registry()) {
+                match context.handler.authenticator.bearer(
+                    token,
+                    &audiences(&At::root(&question).at("spec")),
+                    context.registry(),
+                ) {
                     Some((user, meant)) => {
                         json!({"authenticated": true, "user": user_info(&user), "audiences": meant})
                     }
@@ -169,7 +173,10 @@ fn find(context: &RequestContext<'_>, resource: &'static Resource, name: &str) -
 }
 
 /// The object that the token is bound to: its key in the claims, its name and its UID.
-fn bound_object(context: &RequestContext<'_>, reference: &At<'_, '_>) -> Result<Option<(&'static str, String, String)>, Failure> {
+fn bound_object(
+    context: &RequestContext<'_>,
+    reference: &At<'_, '_>,
+) -> Result<Option<(&'static str, String, String)>, Failure> {
     if !reference.is_set() {
         return Ok(None);
     }

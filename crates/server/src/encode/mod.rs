@@ -17,7 +17,7 @@ use tally_core::time::Timestamp;
 use tally_registry::{Listing, Object};
 
 use crate::http::body::{Body, List};
-use crate::http::negotiate::{View, ResponseFormat};
+use crate::http::negotiate::{ResponseFormat, View};
 
 pub type HttpResponse = Response<Body>;
 
@@ -52,7 +52,8 @@ pub fn document(code: u16, value: &Value, response_format: ResponseFormat) -> Ht
 }
 
 pub fn failure(failure: &Failure, response_format: ResponseFormat) -> HttpResponse {
-    let mut answer = document(failure.code, &failure.to_json(), ResponseFormat { view: View::Plain, ..response_format });
+    let mut answer =
+        document(failure.code, &failure.to_json(), ResponseFormat { view: View::Plain, ..response_format });
     let seconds = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if seconds > 0 {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -162,7 +163,9 @@ impl Encoder<'_> {
             text.put_u8(b'\n');
             return answer(code, self.response_format.media_type(), Body::Whole(text.freeze()));
         }
-        if let (View::Metadata { list: true, .. }, true) = (self.response_format.view, self.kind != Some(("v1", "Status"))) {
+        if let (View::Metadata { list: true, .. }, true) =
+            (self.response_format.view, self.kind != Some(("v1", "Status")))
+        {
             let text = format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
                 self.go_type("")

@@ -13,17 +13,17 @@ use tally_api::options::Query;
 use tally_registry::Registry;
 use tokio::sync::{Semaphore, watch};
 
+use crate::auth::reviews::Question;
 use crate::auth::{Authenticator, Peer, User};
-use crate::http::body::Body;
-use crate::objects::extras;
 use crate::encode::{self, AUDIT_ID, HttpResponse};
-use crate::objects::logs::Logs;
+use crate::env;
+use crate::http::body::Body;
 use crate::http::metrics::{About, Metrics};
 use crate::http::negotiate::{self, ResponseFormat};
-use crate::objects::{self, RequestContext};
-use crate::auth::reviews::Question;
 use crate::http::route::{ResourcePath, Route, Verb};
-use crate::env;
+use crate::objects::extras;
+use crate::objects::logs::Logs;
+use crate::objects::{self, RequestContext};
 
 /// Requests in flight at once, without watches. Each may need a body of 3 MiB, so this bounds the memory that clients
 /// can use; with two cores, more concurrency is not faster either.
@@ -111,7 +111,9 @@ impl ApiHandler {
             Route::Metrics => return extras::metrics(self),
             _ if method != Method::GET => Err(encode::no_method()),
             Route::Version => negotiate::output(headers, &query).map(extras::version),
-            Route::Index => Ok(encode::document(200, &extras::index(), ResponseFormat { pretty: true, ..ResponseFormat::PLAIN })),
+            Route::Index => {
+                Ok(encode::document(200, &extras::index(), ResponseFormat { pretty: true, ..ResponseFormat::PLAIN }))
+            }
             Route::CoreVersions => extras::groups(headers, &query, Some(&self.address)),
             Route::Groups => extras::groups(headers, &query, None),
             Route::OpenApi(path) => extras::openapi(headers, path),

@@ -26,12 +26,12 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Pki;
 use crate::auth::{Authenticator, AuthenticatorError, Peer};
-use crate::http::handler::{ApiHandler, MOST_AT_WORK};
 use crate::encode::{self, HttpResponse};
+use crate::http::handler::{ApiHandler, MOST_AT_WORK};
 use crate::http::idle::{Counted, Requests};
-use crate::objects::logs::Logs;
 use crate::http::metrics::Metrics;
 use crate::http::negotiate::ResponseFormat;
+use crate::objects::logs::Logs;
 
 /// Connections at once. By default a process may open 1,024 files, and the store needs some of them; further clients
 /// wait in the listen backlog.
@@ -85,7 +85,8 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let (metrics, turns) = (Metrics::default(), Semaphore::new(MOST_AT_WORK));
         let (more_metrics, logs) = (OnceLock::new(), OnceLock::new());
-        let handler = Arc::new(ApiHandler { registry, authenticator, metrics, more_metrics, logs, address, turns, stopping });
+        let handler =
+            Arc::new(ApiHandler { registry, authenticator, metrics, more_metrics, logs, address, turns, stopping });
         Ok(Self { handler, tls: TlsAcceptor::from(Arc::new(config)), stop })
     }
 

@@ -287,7 +287,11 @@ mod tests {
             ),
         ] {
             let response_format = output(&headers(accept), &Query::default());
-            assert_eq!(response_format.ok().map(|response_format| (response_format.format, response_format.view)), expected, "{accept}");
+            assert_eq!(
+                response_format.ok().map(|response_format| (response_format.format, response_format.view)),
+                expected,
+                "{accept}"
+            );
         }
     }
 

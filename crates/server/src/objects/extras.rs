@@ -5,8 +5,8 @@ use tally_api::catalog::{self, discovery};
 use tally_api::failure::Failure;
 use tally_api::options::Query;
 
-use crate::http::handler::ApiHandler;
 use crate::encode::{self, HttpResponse};
+use crate::http::handler::ApiHandler;
 use crate::http::negotiate::{self, ResponseFormat};
 use crate::objects::openapi;
 
@@ -23,7 +23,9 @@ pub fn health(page: &str, check: &str, query: &Query<'_>, store_is_well: bool) -
     if !check.is_empty() {
         return match checks.iter().find(|(name, _)| *name == check) {
             Some((_, true)) => encode::text(200, "ok"),
-            Some((name, false)) => encode::text(500, format!("internal server error: {name} failed: reason withheld\n")),
+            Some((name, false)) => {
+                encode::text(500, format!("internal server error: {name} failed: reason withheld\n"))
+            }
             None => not_found(),
         };
     }
@@ -110,7 +112,11 @@ pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>)
 }
 
 /// One group, or the resources of one version.
-pub fn listing(headers: &hyper::HeaderMap, query: &Query<'_>, document: Option<Value>) -> Result<HttpResponse, Failure> {
+pub fn listing(
+    headers: &hyper::HeaderMap,
+    query: &Query<'_>,
+    document: Option<Value>,
+) -> Result<HttpResponse, Failure> {
     negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
     let (response_format, _) = negotiate::discovery(headers, query)?;
     Ok(encode::document(200, &document.ok_or_else(encode::no_resource)?, response_format))

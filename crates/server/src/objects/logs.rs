@@ -15,8 +15,8 @@ use tally_core::time::{Span, Timestamp};
 use tally_registry::Target;
 use tokio::sync::watch;
 
-use crate::http::body::{Body, Events};
 use crate::encode::{self, HttpResponse};
+use crate::http::body::{Body, Events};
 use crate::objects::RequestContext;
 
 /// The media types that a request for a log may accept.
@@ -88,7 +88,8 @@ pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, Failure
     };
     let over = {
         let (registry, wanted) = (context.handler.registry.clone(), wanted.clone());
-        let (resource, namespace, name) = (context.place.resource, context.place.namespace.to_string(), name.to_string());
+        let (resource, namespace, name) =
+            (context.place.resource, context.place.namespace.to_string(), name.to_string());
         move || match registry.get(Target::new(resource, &namespace, &name), ReadAt::Newest) {
             Ok(pod) => has_ended(&pod.parse(), &wanted),
             Err(_) => true,
@@ -197,8 +198,12 @@ mod tests {
             assert_eq!((run(&status, false), run(&status, true)), (meant, before), "{status}");
             let Some(meant) = meant else { continue };
             let pod = |phase: &str| json!({"metadata": {"uid": "u"}, "status": {"phase": phase, "containerStatuses": [status.clone()]}});
-            let wanted =
-                |uid: &str, run| LogRequest { pod_uid: uid.into(), container: "c".into(), run, ..LogRequest::default() };
+            let wanted = |uid: &str, run| LogRequest {
+                pod_uid: uid.into(),
+                container: "c".into(),
+                run,
+                ..LogRequest::default()
+            };
             assert_eq!(has_ended(&pod("Running"), &wanted("u", meant)), over, "{status}");
             assert!(has_ended(&pod("Failed"), &wanted("u", meant)));
             assert!(has_ended(&pod("Running"), &wanted("another", meant)));

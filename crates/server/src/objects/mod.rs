@@ -25,12 +25,12 @@ use tally_registry::{Deleted, Registry, Target, Written};
 use tokio::time::timeout;
 
 use crate::auth::User;
-use crate::http::handler::ApiHandler;
-use crate::encode::{self, HttpResponse, Encoder};
-use crate::http::negotiate::{self, View, ResponseFormat};
-use crate::http::route::{ResourcePath, Verb};
 use crate::auth::reviews;
 use crate::encode::protobuf;
+use crate::encode::{self, Encoder, HttpResponse};
+use crate::http::handler::ApiHandler;
+use crate::http::negotiate::{self, ResponseFormat, View};
+use crate::http::route::{ResourcePath, Verb};
 
 /// How long a client may take to send a body. Its request occupies one of the permits for in-flight requests meanwhile.
 const BODY_WITHIN: Duration = Duration::from_secs(60);

@@ -18,10 +18,10 @@ use tally_registry::{Object, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::encode::{Encoder, HttpResponse, answer};
 use crate::http::body::Body;
 use crate::http::handler::ApiHandler;
-use crate::encode::{HttpResponse, Encoder, answer};
-use crate::http::negotiate::{self, View, ResponseFormat};
+use crate::http::negotiate::{self, ResponseFormat, View};
 use crate::objects::RequestContext;
 
 /// If the client gives no timeout, a watch ends after half an hour plus a random part of another half, so that clients

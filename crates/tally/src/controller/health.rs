@@ -15,7 +15,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tally_runtime::controller::{Call, Controller, Metric, Reply, Stream};
 use tally_runtime::driver::Observer;
-use tally_runtime::driver::api::Trouble;
+use tally_runtime::driver::api::WatchError;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -137,11 +137,11 @@ impl Observer for Health {
         tracing::info!(controller, "{} are synced", stream.kind.plural);
     }
 
-    fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &Trouble) {
+    fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &WatchError) {
         self.metrics.stream_broken(controller, stream, trouble);
         let resource = stream.kind.plural;
         let why = match trouble {
-            Trouble::TooOld => {
+            WatchError::TooOld => {
                 tracing::info!(
                     controller,
                     "the server no longer has the revision of the watch: listing {resource} again"
@@ -149,12 +149,12 @@ impl Observer for Health {
                 return;
             }
             // That the API server is unreachable has been logged once for all streams.
-            Trouble::Broken(_) if !self.remote.is_reachable() => return,
-            Trouble::Broken(why) => why.clone(),
-            Trouble::Refused(refusal) => format!("{} {}", refusal.code, refusal.message),
+            WatchError::Broken(_) if !self.remote.is_reachable() => return,
+            WatchError::Broken(why) => why.clone(),
+            WatchError::Refused(refusal) => format!("{} {}", refusal.code, refusal.message),
         };
         let first = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert((controller, resource));
-        if first && matches!(trouble, Trouble::Refused(_)) {
+        if first && matches!(trouble, WatchError::Refused(_)) {
             tracing::warn!(controller, "cannot watch {resource}, will retry: {why}");
         } else {
             tracing::debug!(controller, "the watch of {resource} broke: {why}");

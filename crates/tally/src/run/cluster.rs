@@ -10,7 +10,7 @@ use tally_controllers::hollow::Hollow;
 use tally_core::time::Span;
 use tally_node::notes::Notes;
 use tally_registry::Registry;
-use tally_runtime::driver::{self, Silent};
+use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Options, Store};
 
 use super::logs::{HollowLogs, Logs, ProcessLogs};
@@ -61,7 +61,7 @@ impl Cluster {
         let node = Node::start(self, hollow).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster::default();
-        let controllers = Running::start(&chosen, &told, self.registry.clone(), Arc::new(Silent), self.driven());
+        let controllers = Running::start(&chosen, &told, self.registry.clone(), Arc::new(NoopObserver), self.driven());
         Ok(Working { controllers, node })
     }
 
@@ -129,7 +129,7 @@ enum Node {
 
 impl Node {
     async fn start(cluster: &Cluster, hollow: u32) -> Result<Self> {
-        let (registry, observer) = (cluster.registry.clone(), Arc::new(Silent));
+        let (registry, observer) = (cluster.registry.clone(), Arc::new(NoopObserver));
         if hollow == 0 {
             let root = cluster.directory.join("node");
             return Ok(Self::This(ThisNode::start(root, registry, observer, cluster.driven()).await?));

@@ -51,7 +51,7 @@ pub enum Cut {
     /// Ended with 410: the server no longer has the revision.
     Expired,
     /// The stream stays open, but nothing more is sent.
-    Silent,
+    NoopObserver,
 }
 
 pub struct Dice {
@@ -156,7 +156,7 @@ impl Dice {
             30..50 => Cut::Broken,
             50..65 => Cut::Torn,
             65..92 => Cut::Expired,
-            _ => Cut::Silent,
+            _ => Cut::NoopObserver,
         };
         let lives = if self.rng.u32(0..3) == 0 { self.millis(0..150) } else { self.millis(150..2500) };
         (lives, cut)

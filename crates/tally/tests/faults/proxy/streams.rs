@@ -131,7 +131,7 @@ impl Shared {
             Cut::Broken => "watch broken",
             Cut::Torn => "watch torn",
             Cut::Expired => "watch expired",
-            Cut::Silent => "watch fell silent",
+            Cut::NoopObserver => "watch fell silent",
         });
         let broken = || Err(std::io::Error::other("cut"));
         let _ = match cut {
@@ -147,7 +147,7 @@ impl Shared {
                 pieces.send(broken()).await
             }
             Cut::Expired => pieces.send(Ok(Bytes::from_static(EXPIRED.as_bytes()))).await,
-            Cut::Silent => {
+            Cut::NoopObserver => {
                 tokio::select! {
                     () = self.is_calm() => {}
                     () = pieces.closed() => {}
