@@ -234,26 +234,26 @@ impl<R: Rule> Controller for PerNamespace<R> {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing(Kind::NAMESPACE) => self.namespaces.list_begins(),
-            Input::Listing(_) => self.objects.list_begins(),
-            Input::Observed(Kind::NAMESPACE, object) => self.namespace_seen(&object),
-            Input::Observed(_, object) => self.object_seen(&object, !self.objects.is_complete()),
-            Input::Gone(Kind::NAMESPACE, object) => {
+            Input::Init(Kind::NAMESPACE) => self.namespaces.list_begins(),
+            Input::Init(_) => self.objects.list_begins(),
+            Input::Apply(Kind::NAMESPACE, object) => self.namespace_seen(&object),
+            Input::Apply(_, object) => self.object_seen(&object, !self.objects.is_complete()),
+            Input::Delete(Kind::NAMESPACE, object) => {
                 if let Some(gone) = meta(&object).and_then(|meta| self.namespaces.gone(&meta)) {
                     self.due.insert(gone.metadata.name);
                 }
             }
-            Input::Gone(_, object) => self.object_gone(&object),
-            Input::Listed(Kind::NAMESPACE, at) => {
+            Input::Delete(_, object) => self.object_gone(&object),
+            Input::InitDone(Kind::NAMESPACE, at) => {
                 self.due.extend(self.namespaces.list_ends(at).into_iter().map(|gone| gone.metadata.name));
             }
-            Input::Listed(_, at) => {
+            Input::InitDone(_, at) => {
                 self.due.extend(self.objects.list_ends(at).into_iter().map(|gone| gone.meta.namespace));
                 self.followed(at);
             }
-            Input::Reached(Kind::NAMESPACE, _) => {}
-            Input::Reached(_, at) => self.followed(at),
-            Input::Answered { request, reply, .. } => {
+            Input::Bookmark(Kind::NAMESPACE, _) => {}
+            Input::Bookmark(_, at) => self.followed(at),
+            Input::Response { request, reply, .. } => {
                 if let Some(namespace) = self.asked.answered(request) {
                     self.answered(namespace, &reply, now);
                 }

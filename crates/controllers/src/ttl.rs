@@ -214,8 +214,8 @@ impl<S: Mutation> Controller for TtlController<S> {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing(Kind::JOB) => self.epoch = self.epoch.wrapping_add(1),
-            Input::Observed(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
+            Input::Init(Kind::JOB) => self.epoch = self.epoch.wrapping_add(1),
+            Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
                 Ok(job) => self.observe(&Arc::new(job)),
                 // The Job exists, whatever its content: what is known about it is kept.
                 Err(_) => {
@@ -223,10 +223,10 @@ impl<S: Mutation> Controller for TtlController<S> {
                     known.into_iter().for_each(|waiting| waiting.epoch = self.epoch);
                 }
             },
-            Input::Gone(Kind::JOB, bytes) => {
+            Input::Delete(Kind::JOB, bytes) => {
                 Meta::of(&bytes).into_iter().for_each(|meta| self.forget(&JobUid::new(&meta.uid)));
             }
-            Input::Listed(Kind::JOB, _) => {
+            Input::InitDone(Kind::JOB, _) => {
                 let epoch = self.epoch;
                 #[allow(clippy::disallowed_methods, reason = "sorted below")]
                 let mut gone: Vec<JobUid> = self
@@ -240,7 +240,7 @@ impl<S: Mutation> Controller for TtlController<S> {
                     self.forget(&uid);
                 }
             }
-            Input::Answered { request, reply, served_at } => {
+            Input::Response { request, reply, served_at } => {
                 if let Some((uid, step, action)) = self.requests.remove(&request) {
                     // A Job that was forgotten and observed again counts no requests.
                     if let Some(waiting) = self.jobs.get_mut(&uid) {
@@ -250,8 +250,8 @@ impl<S: Mutation> Controller for TtlController<S> {
                     self.answered(&uid, step, answer, served_at, now, out);
                 }
             }
-            Input::Tick | Input::Reached(..) => {}
-            Input::Listing(_) | Input::Observed(..) | Input::Gone(..) | Input::Listed(..) => {}
+            Input::Tick | Input::Bookmark(..) => {}
+            Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
         }
         self.tick(now, out);
         out.wake_at = self.timers.first().map(|(at, _)| *at);
@@ -287,19 +287,19 @@ mod tests {
             let asked = |job: &JobUid| ttl.requests.values().filter(|(uid, ..)| uid == job).count();
             ttl.jobs.iter().all(|(uid, waiting)| waiting.asked as usize == asked(uid))
         };
-        ttl.handle(Input::Listing(Kind::JOB), NOW, &mut out);
+        ttl.handle(Input::Init(Kind::JOB), NOW, &mut out);
         for at in 0..50 {
             // A Job that is observed again while it is being read is not read twice.
             for _ in 0..2 {
-                ttl.handle(Input::Observed(Kind::JOB, expired(at).to_string().into()), NOW, &mut out);
+                ttl.handle(Input::Apply(Kind::JOB, expired(at).to_string().into()), NOW, &mut out);
             }
         }
-        ttl.handle(Input::Listed(Kind::JOB, Revision(5)), NOW, &mut out);
+        ttl.handle(Input::InitDone(Kind::JOB, Revision(5)), NOW, &mut out);
         assert_eq!(out.requests.len(), 50);
         assert!(agrees(&ttl));
         let replies = [done(expired(0)), refused(404, "NotFound"), Reply::Unknown, refused(409, "Conflict")];
         for (reply, request) in replies.iter().cycle().zip(std::mem::take(&mut out.requests)) {
-            let answer = Input::Answered { request: request.id, reply: reply.clone(), served_at: None };
+            let answer = Input::Response { request: request.id, reply: reply.clone(), served_at: None };
             ttl.handle(answer, NOW, &mut out);
             assert!(agrees(&ttl));
         }

@@ -150,7 +150,7 @@ impl Controller for Recorder {
     }
 
     fn handle(&mut self, input: Input, _: Timestamp, _: &mut Outbox) {
-        if let Input::Observed(_, bytes) = input {
+        if let Input::Apply(_, bytes) = input {
             let job: Value = serde_json::from_slice(&bytes).unwrap();
             let text = |field: &str| job["metadata"][field].as_str().unwrap().to_owned();
             self.0.lock().unwrap().insert((text("name"), text("uid")));

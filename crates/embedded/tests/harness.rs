@@ -26,8 +26,8 @@ impl Controller for Copier {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listed(..) => self.complete = true,
-            Input::Observed(_, bytes) => {
+            Input::InitDone(..) => self.complete = true,
+            Input::Apply(_, bytes) => {
                 let object: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 if !name.ends_with("-copy") {

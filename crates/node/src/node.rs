@@ -516,25 +516,25 @@ impl Controller for Node {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing(Kind::NODE) => self.object.listing(),
-            Input::Observed(Kind::NODE, bytes) => self.object.observe(&bytes, &self.options.name),
-            Input::Gone(Kind::NODE, bytes) => self.object.gone(&bytes),
-            Input::Listed(Kind::NODE, _) => self.object.listed(),
-            Input::Listing(Kind::POD) => self.epoch = self.epoch.wrapping_add(1),
-            Input::Observed(Kind::POD, bytes) => self.pod_observed(&bytes, now),
-            Input::Gone(Kind::POD, bytes) => {
+            Input::Init(Kind::NODE) => self.object.listing(),
+            Input::Apply(Kind::NODE, bytes) => self.object.observe(&bytes, &self.options.name),
+            Input::Delete(Kind::NODE, bytes) => self.object.gone(&bytes),
+            Input::InitDone(Kind::NODE, _) => self.object.listed(),
+            Input::Init(Kind::POD) => self.epoch = self.epoch.wrapping_add(1),
+            Input::Apply(Kind::POD, bytes) => self.pod_observed(&bytes, now),
+            Input::Delete(Kind::POD, bytes) => {
                 if let Ok(gone) = serde_json::from_slice::<Glance>(&bytes) {
                     self.pod_gone(&gone.metadata.uid);
                 }
             }
-            Input::Listed(Kind::POD, _) => self.pods_listed(),
-            Input::Answered { request, reply, .. } => {
+            Input::InitDone(Kind::POD, _) => self.pods_listed(),
+            Input::Response { request, reply, .. } => {
                 if let Some(purpose) = self.asked.answered(request) {
                     self.answered(purpose, &reply, now);
                 }
             }
-            Input::Tick | Input::Listing(_) | Input::Observed(..) | Input::Gone(..) | Input::Listed(..) => {}
-            Input::Reached(..) => {}
+            Input::Tick | Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
+            Input::Bookmark(..) => {}
         }
         self.read_losses(now);
         self.proceed(now, out);

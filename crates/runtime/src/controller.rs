@@ -77,7 +77,7 @@ pub struct Stream {
     pub kind: Kind,
     /// Only `metadata` is needed: a server may omit the rest.
     pub metadata_only: bool,
-    /// Work waits for `Reached`: an API that can send it within milliseconds should do so. It costs wake-ups while
+    /// Work waits for `Bookmark`: an API that can send it within milliseconds should do so. It costs wake-ups while
     /// other clients write.
     pub soon: bool,
 }
@@ -99,18 +99,18 @@ impl Stream {
 /// Objects are JSON; `apiVersion` and `kind` may be missing, as in lists.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A complete list begins: its objects follow, then `Listed`. Known objects that are not in it are gone.
-    Listing(Kind),
-    /// An object as it is now: an item of a list, or the next event of a stream.
-    Observed(Kind, Bytes),
-    /// An object is gone; this is its last state, with the revision of its removal.
-    Gone(Kind, Bytes),
+    /// A complete list begins: its objects follow as `Apply`, then `InitDone`. Known objects that are not in it are deleted.
+    Init(Kind),
+    /// An object as it is now: an item of a list, or the next event of the watch.
+    Apply(Kind, Bytes),
+    /// An object was deleted; this is its last state, with the revision of its removal.
+    Delete(Kind, Bytes),
     /// The list is complete, as of this revision.
-    Listed(Kind, Revision),
-    /// The stream has been followed up to here (a bookmark).
-    Reached(Kind, Revision),
-    /// `served_at` is the server's clock when it sent the response, if the response contains it.
-    Answered { request: RequestId, reply: Reply, served_at: Option<Timestamp> },
+    InitDone(Kind, Revision),
+    /// The watch has delivered everything up to this revision.
+    Bookmark(Kind, Revision),
+    /// The response to a request. `served_at` is the server's clock when it sent the response, if the response contains it.
+    Response { request: RequestId, reply: Reply, served_at: Option<Timestamp> },
     /// The requested time has come, or the `Notify` of the controller was notified.
     Tick,
 }

@@ -33,25 +33,25 @@ impl<C: Controller> Probe<C> {
     }
 
     pub fn lists(&mut self, kind: Kind, objects: &[Value], at: u64) {
-        self.input(Input::Listing(kind));
+        self.input(Input::Init(kind));
         for object in objects {
             self.sees(kind, object.clone());
         }
-        self.input(Input::Listed(kind, Revision(at)));
+        self.input(Input::InitDone(kind, Revision(at)));
     }
 
     pub fn sees(&mut self, kind: Kind, object: Value) {
-        self.input(Input::Observed(kind, object.to_string().into()));
+        self.input(Input::Apply(kind, object.to_string().into()));
     }
 
     pub fn gone(&mut self, kind: Kind, object: Value) {
-        self.input(Input::Gone(kind, object.to_string().into()));
+        self.input(Input::Delete(kind, object.to_string().into()));
     }
 
     /// Responds to the nth request of the last `asks`.
     pub fn answer(&mut self, nth: usize, reply: Reply) {
         let request = self.asked[nth].id;
-        self.input(Input::Answered { request, reply, served_at: None });
+        self.input(Input::Response { request, reply, served_at: None });
     }
 
     /// Time passes; a tick is delivered if it was requested and is due.

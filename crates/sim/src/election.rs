@@ -42,7 +42,7 @@ impl Candidate {
     pub(crate) fn handle(&mut self, input: Input, now: Timestamp, at: Duration, out: &mut Outbox) -> Change {
         let led = self.elector.leads_until().is_some();
         let mut change = Change::None;
-        if let Input::Answered { request, reply, .. } = input
+        if let Input::Response { request, reply, .. } = input
             && self.in_flight == Some(request)
         {
             self.in_flight = None;

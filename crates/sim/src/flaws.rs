@@ -110,17 +110,17 @@ impl Controller for Flawed {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match &input {
-            Input::Gone(Kind::SERVICE_ACCOUNT, _) if self.bug == Bug::AccountMadeOnce => return,
-            Input::Observed(Kind::CRON_JOB, bytes) => self.show(bytes, "name"),
-            Input::Observed(Kind::CONFIG_MAP, bytes) if self.bug == Bug::CertificateNotRepaired => {
+            Input::Delete(Kind::SERVICE_ACCOUNT, _) if self.bug == Bug::AccountMadeOnce => return,
+            Input::Apply(Kind::CRON_JOB, bytes) => self.show(bytes, "name"),
+            Input::Apply(Kind::CONFIG_MAP, bytes) if self.bug == Bug::CertificateNotRepaired => {
                 let known = self.shown.len();
                 self.show(bytes, "uid");
                 if known == self.shown.len() && !self.listing {
                     return;
                 }
             }
-            Input::Listing(_) => self.listing = true,
-            Input::Listed(..) => self.listing = false,
+            Input::Init(_) => self.listing = true,
+            Input::InitDone(..) => self.listing = false,
             _ => {}
         }
         self.controller.handle(input, now, out);
@@ -137,7 +137,7 @@ impl Controller for Flawed {
                     reply
                 }
             };
-            self.controller.handle(Input::Answered { request: id, reply: believed, served_at: None }, now, out);
+            self.controller.handle(Input::Response { request: id, reply: believed, served_at: None }, now, out);
         }
         out.requests = sent;
     }

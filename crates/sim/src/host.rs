@@ -433,7 +433,7 @@ impl<S: Mutation> World<S> {
         match followed.reflector.hears(heard) {
             Word::Tell(input) => self.tell(at, input),
             Word::Synced(input) => {
-                if let Input::Listed(_, revision) = &input {
+                if let Input::InitDone(_, revision) = &input {
                     followed.seen = *revision;
                 }
                 self.tell(at, input);

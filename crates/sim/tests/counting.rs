@@ -56,7 +56,7 @@ fn pod_at(revision: u64, name: &str) -> Value {
 }
 
 fn seen(kind: Kind, object: &Value) -> Input {
-    Input::Observed(kind, object.to_string().into())
+    Input::Apply(kind, object.to_string().into())
 }
 
 fn done(object: &Value) -> Reply {
@@ -71,7 +71,7 @@ fn an_hour(controller: &mut JobController, mut queue: Vec<Request>, mut job: Val
         now = now + Span::from_seconds(1);
         at += 1;
         for kind in [Kind::JOB, Kind::POD] {
-            controller.handle(Input::Reached(kind, Revision(at)), now, &mut out);
+            controller.handle(Input::Bookmark(kind, Revision(at)), now, &mut out);
         }
         controller.handle(Input::Tick, now, &mut out);
         queue.append(&mut out.requests);
@@ -95,7 +95,7 @@ fn an_hour(controller: &mut JobController, mut queue: Vec<Request>, mut job: Val
                 }
                 _ => continue,
             };
-            controller.handle(Input::Answered { request: request.id, reply, served_at: None }, now, &mut out);
+            controller.handle(Input::Response { request: request.id, reply, served_at: None }, now, &mut out);
         }
         queue.append(&mut out.requests);
     }
@@ -110,11 +110,11 @@ fn a_creation_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
         let mut controller = JobController::new(Config::default());
         let mut out = Outbox::default();
         let mut tell = |input: Input| controller.handle(input, START, &mut out);
-        tell(Input::Listing(Kind::JOB));
+        tell(Input::Init(Kind::JOB));
         tell(seen(Kind::JOB, &job_at(5, "P1 C2", "{}")));
-        tell(Input::Listed(Kind::JOB, Revision(5)));
-        tell(Input::Listing(Kind::POD));
-        tell(Input::Listed(Kind::POD, Revision(5)));
+        tell(Input::InitDone(Kind::JOB, Revision(5)));
+        tell(Input::Init(Kind::POD));
+        tell(Input::InitDone(Kind::POD, Revision(5)));
         let asked = std::mem::take(&mut out.requests);
         let (id, name) = asked
             .iter()
@@ -123,13 +123,13 @@ fn a_creation_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
                 _ => None,
             })
             .expect("a Pod is created");
-        let answer = Input::Answered { request: id, reply: done(&pod_at(10, &name)), served_at: None };
+        let answer = Input::Response { request: id, reply: done(&pod_at(10, &name)), served_at: None };
         let mut tell = |input: Input| controller.handle(input, START, &mut out);
-        tell(Input::Listing(Kind::POD));
+        tell(Input::Init(Kind::POD));
         if in_the_middle {
             tell(answer.clone());
         }
-        tell(Input::Listed(Kind::POD, Revision(20)));
+        tell(Input::InitDone(Kind::POD, Revision(20)));
         if !in_the_middle {
             tell(answer);
         }
@@ -159,14 +159,14 @@ fn a_deletion_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
         if !in_the_middle {
             cluster.answer_late();
         }
-        cluster.tell(0, Input::Listing(Kind::POD));
+        cluster.tell(0, Input::Init(Kind::POD));
         if in_the_middle {
             cluster.answer_late();
         }
         for pod in pods.into_values() {
-            cluster.tell(0, Input::Observed(Kind::POD, pod.bytes.clone()));
+            cluster.tell(0, Input::Apply(Kind::POD, pod.bytes.clone()));
         }
-        cluster.tell(0, Input::Listed(Kind::POD, head));
+        cluster.tell(0, Input::InitDone(Kind::POD, head));
         cluster.replicas[0].cursors[Resource::Pods as usize] = cluster.api.pod_log.len();
         cluster.replicas[0].deaf = [false, false];
         cluster.hook = carried();
@@ -203,9 +203,9 @@ fn a_job_read_in_the_middle_of_a_list_that_lacks_it_is_gone() {
     assert!(!cluster.api.jobs.contains_key(&key("j")), "the Job is gone");
     cluster.hook = carried();
     let head = cluster.api.head();
-    cluster.tell(0, Input::Listing(Kind::JOB));
+    cluster.tell(0, Input::Init(Kind::JOB));
     cluster.answer_late();
-    cluster.tell(0, Input::Listed(Kind::JOB, head));
+    cluster.tell(0, Input::InitDone(Kind::JOB, head));
     cluster.replicas[0].cursors[Resource::Jobs as usize] = cluster.api.job_log.len();
     cluster.replicas[0].deaf = [false, false];
     cluster.pass(5);
@@ -220,15 +220,15 @@ fn a_ledger_that_begins_in_the_middle_of_a_list_takes_over_no_pods_that_the_list
     let mut controller = JobController::new(Config::default());
     let mut out = Outbox::default();
     let mut tell = |input: Input| controller.handle(input, START, &mut out);
-    tell(Input::Listing(Kind::JOB));
-    tell(Input::Listed(Kind::JOB, Revision(4)));
-    tell(Input::Listing(Kind::POD));
+    tell(Input::Init(Kind::JOB));
+    tell(Input::InitDone(Kind::JOB, Revision(4)));
+    tell(Input::Init(Kind::POD));
     tell(seen(Kind::POD, &pod_at(8, "a")));
-    tell(Input::Listed(Kind::POD, Revision(9)));
-    tell(Input::Listing(Kind::POD));
+    tell(Input::InitDone(Kind::POD, Revision(9)));
+    tell(Input::Init(Kind::POD));
     let job = job_at(5, "P1 C2", "{}");
     tell(seen(Kind::JOB, &job));
-    tell(Input::Listed(Kind::POD, Revision(20)));
+    tell(Input::InitDone(Kind::POD, Revision(20)));
     let (creations, active) = an_hour(&mut controller, out.requests, job);
     assert_eq!((creations, active), (1, 0));
 }

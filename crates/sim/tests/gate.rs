@@ -45,7 +45,7 @@ fn the_first_pods_of_a_job_are_asked_for_in_the_step_in_which_it_is_seen() {
         cluster.replicas[0].deaf = NO_PODS;
         cluster.create_job("j", job, "{}");
         let seen = cluster.api.archive.log(&Kind::JOB).last().unwrap().bytes.clone();
-        cluster.tell(0, Input::Observed(Kind::JOB, seen));
+        cluster.tell(0, Input::Apply(Kind::JOB, seen));
         assert!(cluster.asked().starts_with("create"), "{job}: {}", cluster.asked());
         cluster.pass(30);
         assert_eq!(cluster.api.pods.len(), 3, "{job}: the others follow, though no Pod was ever seen");
@@ -59,13 +59,13 @@ fn nothing_is_done_before_all_pods_have_been_seen_once() {
     let (job, at) = (cluster.api.archive.log(&Kind::JOB)[0].bytes.clone(), cluster.api.head());
     let mut controller = JobController::new(Config::default());
     let mut out = Outbox::default();
-    let jobs = [Input::Listing(Kind::JOB), Input::Observed(Kind::JOB, job)];
-    for input in jobs.into_iter().chain([Input::Listed(Kind::JOB, at), Input::Tick]) {
+    let jobs = [Input::Init(Kind::JOB), Input::Apply(Kind::JOB, job)];
+    for input in jobs.into_iter().chain([Input::InitDone(Kind::JOB, at), Input::Tick]) {
         controller.handle(input, START, &mut out);
     }
     assert!(out.requests.is_empty(), "{:?}", out.requests);
-    controller.handle(Input::Listing(Kind::POD), START, &mut out);
-    controller.handle(Input::Listed(Kind::POD, at), START, &mut out);
+    controller.handle(Input::Init(Kind::POD), START, &mut out);
+    controller.handle(Input::InitDone(Kind::POD, at), START, &mut out);
     assert!(matches!(out.requests[..], [ref request] if is_create(&Action::of(&request.call))), "{:?}", out.requests);
 }
 

@@ -548,42 +548,42 @@ impl Controller for CronJobs {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing(Kind::CRON_JOB) => self.epoch = self.epoch.wrapping_add(1),
-            Input::Observed(Kind::CRON_JOB, bytes) => {
+            Input::Init(Kind::CRON_JOB) => self.epoch = self.epoch.wrapping_add(1),
+            Input::Apply(Kind::CRON_JOB, bytes) => {
                 self.cron_observed(&bytes, now);
             }
-            Input::Gone(Kind::CRON_JOB, bytes) => {
+            Input::Delete(Kind::CRON_JOB, bytes) => {
                 if let Some(cron) = CronJob::read(&bytes) {
                     self.forget(&cron.uid);
                 }
             }
-            Input::Listed(Kind::CRON_JOB, _) => self.crons_listed(),
-            Input::Listing(Kind::JOB) => self.jobs.list_begins(),
-            Input::Observed(Kind::JOB, bytes) => {
+            Input::InitDone(Kind::CRON_JOB, _) => self.crons_listed(),
+            Input::Init(Kind::JOB) => self.jobs.list_begins(),
+            Input::Apply(Kind::JOB, bytes) => {
                 let at = self.job_observed(&bytes, now);
                 // A list is in the order of names: its revisions say nothing.
                 if self.jobs.is_complete() {
                     self.jobs_at = self.jobs_at.max(at.unwrap_or_default());
                 }
             }
-            Input::Gone(Kind::JOB, bytes) => {
+            Input::Delete(Kind::JOB, bytes) => {
                 if let Ok(Child { meta, .. }) | Err(Some(meta)) = Child::read(&bytes) {
                     self.jobs_at = self.jobs_at.max(meta.revision());
                     self.job_gone(&meta, now);
                 }
             }
-            Input::Listed(Kind::JOB, at) => {
+            Input::InitDone(Kind::JOB, at) => {
                 self.jobs_at = self.jobs_at.max(at);
                 self.jobs_listed(at, now);
             }
-            Input::Reached(Kind::JOB, at) => self.jobs_at = self.jobs_at.max(at),
-            Input::Answered { request, reply, .. } => {
+            Input::Bookmark(Kind::JOB, at) => self.jobs_at = self.jobs_at.max(at),
+            Input::Response { request, reply, .. } => {
                 if let Some((uid, purpose)) = self.asked.answered(request) {
                     self.answered(&uid, purpose, &reply, now, out);
                 }
             }
-            Input::Tick | Input::Reached(..) => {}
-            Input::Listing(_) | Input::Observed(..) | Input::Gone(..) | Input::Listed(..) => {}
+            Input::Tick | Input::Bookmark(..) => {}
+            Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
         }
         self.proceed(now, out);
     }

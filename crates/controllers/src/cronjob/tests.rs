@@ -455,10 +455,10 @@ fn a_job_in_an_answer_in_the_middle_of_a_list_is_not_there_if_the_list_lacks_it(
         probe.asks();
         probe.answer(0, done(cron(5, forbid.clone(), json!({}))));
         assert_eq!(probe.asks(), ["create jobs ns/"]);
-        probe.input(Input::Listing(Kind::JOB));
+        probe.input(Input::Init(Kind::JOB));
         probe.answer(0, done(job(slot, None)));
         assert!(probe.asks().is_empty(), "nothing is decided in the middle of a list");
-        probe.input(Input::Listed(Kind::JOB, Revision(listed_at)));
+        probe.input(Input::InitDone(Kind::JOB, Revision(listed_at)));
         assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
         let expected = if is_there { json!([active(slot)]) } else { Value::Null };
         assert_eq!(probe.body(0)["status"]["active"], expected, "the list is as of {listed_at}");
@@ -473,9 +473,9 @@ fn a_cron_job_in_an_answer_in_the_middle_of_a_list_is_gone_if_the_list_lacks_it(
     let slot = "2026-01-31T11:59:00Z";
     let mut probe = probe("2026-01-31T11:59:10Z", cron(5, json!({}), json!({})), &[job(slot, None)]);
     assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
-    probe.input(Input::Listing(Kind::CRON_JOB));
+    probe.input(Input::Init(Kind::CRON_JOB));
     probe.answer(0, done(cron(8, json!({}), json!({"active": [active(slot)], "lastScheduleTime": slot}))));
-    probe.input(Input::Listed(Kind::CRON_JOB, Revision(9)));
+    probe.input(Input::InitDone(Kind::CRON_JOB, Revision(9)));
     probe.gone(Kind::JOB, job(slot, None));
     assert!(probe.asks().is_empty() && probe.wakes_in().is_none(), "there is no such CronJob");
 }

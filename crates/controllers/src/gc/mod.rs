@@ -286,26 +286,26 @@ impl Controller for GarbageCollector {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing(kind) => self.graph.kind(kind).into_iter().for_each(|kind| self.graph.list_begins(kind)),
-            Input::Observed(kind, bytes) => {
+            Input::Init(kind) => self.graph.kind(kind).into_iter().for_each(|kind| self.graph.list_begins(kind)),
+            Input::Apply(kind, bytes) => {
                 self.graph.kind(kind).into_iter().for_each(|kind| self.observed(kind, &bytes));
             }
-            Input::Gone(kind, bytes) => {
+            Input::Delete(kind, bytes) => {
                 if let (Some(kind), Some(meta)) = (self.graph.kind(kind), meta(&bytes)) {
                     self.graph.reaches(kind, meta.revision());
                     self.removed(&ObjectUid::new(&meta.uid));
                 }
             }
-            Input::Listed(kind, at) => {
+            Input::InitDone(kind, at) => {
                 if let Some(kind) = self.graph.kind(kind) {
                     let missing = self.graph.list_ends(kind, at);
                     missing.iter().for_each(|uid| self.removed(uid));
                 }
             }
-            Input::Reached(kind, at) => {
+            Input::Bookmark(kind, at) => {
                 self.graph.kind(kind).into_iter().for_each(|kind| self.graph.reaches(kind, at));
             }
-            Input::Answered { request, reply, .. } => {
+            Input::Response { request, reply, .. } => {
                 if let Some(purpose) = self.asked.answered(request) {
                     self.answered(purpose, &reply, now);
                 }

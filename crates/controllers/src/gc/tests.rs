@@ -114,7 +114,7 @@ fn answer(probe: &mut Probe<GarbageCollector>, nth: usize, line: &str) {
 }
 
 fn reach(probe: &mut Probe<GarbageCollector>, at: u64) {
-    KINDS.into_iter().for_each(|kind| probe.input(Input::Reached(kind, Revision(at))));
+    KINDS.into_iter().for_each(|kind| probe.input(Input::Bookmark(kind, Revision(at))));
 }
 
 const NOTHING: [&str; 0] = [];
@@ -352,7 +352,7 @@ fn a_finalizer_stays_until_the_streams_have_caught_up() {
         let mut probe = started(&["job j @1"]);
         sees(&mut probe, line);
         KINDS.into_iter().filter(|kind| *kind != Kind::POD).for_each(|kind| {
-            probe.input(Input::Reached(kind, Revision(120)));
+            probe.input(Input::Bookmark(kind, Revision(120)));
         });
         assert_eq!(asks(&mut probe), NOTHING);
         probe
@@ -366,7 +366,7 @@ fn a_finalizer_stays_until_the_streams_have_caught_up() {
     assert_eq!(asks(&mut probe), ["delete pods ns/p Background"]);
 
     let mut probe = wait("job j @110 del f=orphan");
-    probe.input(Input::Reached(Kind::POD, Revision(110)));
+    probe.input(Input::Bookmark(Kind::POD, Revision(110)));
     assert_eq!(asks(&mut probe), ["merge jobs ns/j finalizers []"]);
 
     // A server without bookmarks.
@@ -378,11 +378,11 @@ fn a_finalizer_stays_until_the_streams_have_caught_up() {
 
     // A stream that is known to be behind.
     let mut probe = wait("job j @110 del f=orphan");
-    probe.input(Input::Listing(Kind::POD));
+    probe.input(Input::Init(Kind::POD));
     probe.passes(1000);
     assert_eq!((asks(&mut probe), probe.wakes_in()), (Vec::new(), Some(1000)));
     sees(&mut probe, "pod p @109 <job:j");
-    probe.input(Input::Listed(Kind::POD, Revision(130)));
+    probe.input(Input::InitDone(Kind::POD, Revision(130)));
     assert_eq!(asks(&mut probe), ["patch pods ns/p -j"]);
 }
 

@@ -412,25 +412,25 @@ impl Controller for Hollow {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing(Kind::NODE) => self.node_epoch = self.node_epoch.wrapping_add(1),
-            Input::Observed(Kind::NODE, bytes) => self.node_observed(&bytes, now),
-            Input::Gone(Kind::NODE, bytes) => self.node_gone(&bytes, now),
-            Input::Listed(Kind::NODE, at) => self.nodes_listed(at, now),
-            Input::Listing(Kind::POD) => self.pod_epoch = self.pod_epoch.wrapping_add(1),
-            Input::Observed(Kind::POD, bytes) => self.pod_observed(&bytes, now),
-            Input::Gone(Kind::POD, bytes) => {
+            Input::Init(Kind::NODE) => self.node_epoch = self.node_epoch.wrapping_add(1),
+            Input::Apply(Kind::NODE, bytes) => self.node_observed(&bytes, now),
+            Input::Delete(Kind::NODE, bytes) => self.node_gone(&bytes, now),
+            Input::InitDone(Kind::NODE, at) => self.nodes_listed(at, now),
+            Input::Init(Kind::POD) => self.pod_epoch = self.pod_epoch.wrapping_add(1),
+            Input::Apply(Kind::POD, bytes) => self.pod_observed(&bytes, now),
+            Input::Delete(Kind::POD, bytes) => {
                 if let Some(pod) = Pod::read(&bytes) {
                     self.forget(&pod.uid);
                 }
             }
-            Input::Listed(Kind::POD, _) => self.pods_listed(),
-            Input::Answered { request, reply, .. } => match self.asked.answered(request) {
+            Input::InitDone(Kind::POD, _) => self.pods_listed(),
+            Input::Response { request, reply, .. } => match self.asked.answered(request) {
                 Some(Purpose::Node(number)) => self.node_answered(number, &reply, now),
                 Some(Purpose::Pod(uid, about)) => self.pod_answered(&uid, about, &reply, now),
                 None => {}
             },
-            Input::Tick | Input::Listing(_) | Input::Observed(..) | Input::Gone(..) | Input::Listed(..) => {}
-            Input::Reached(..) => {}
+            Input::Tick | Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
+            Input::Bookmark(..) => {}
         }
         self.proceed(now, out);
     }

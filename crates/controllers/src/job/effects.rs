@@ -149,11 +149,11 @@ mod tests {
                     stored["status"][field] = value.clone();
                 }
             }
-            probe.input(Input::Answered { request: recorded.id, reply: done(stored), served_at: None });
+            probe.input(Input::Response { request: recorded.id, reply: done(stored), served_at: None });
             let release = probe.out.requests.iter().find(|request| request.call.name == "a").unwrap().id;
             let released = pod("a", 5, "Succeeded", &[]);
             let reply = if how.starts_with("gone") { Reply::DoneWithStatus } else { done(released.clone()) };
-            let mut answer = Some(Input::Answered { request: release, reply, served_at: None });
+            let mut answer = Some(Input::Response { request: release, reply, served_at: None });
             if !how.starts_with("event") {
                 probe.input(answer.take().unwrap());
             }

@@ -899,15 +899,15 @@ impl<S: Mutation> Controller for JobController<S> {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Observed(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
+            Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
                 Ok(job) => self.observe(Object::Job(Arc::new(job)), now, out),
                 Err(_) => self.observe_unreadable(Resource::Jobs, &bytes, now, out),
             },
-            Input::Observed(Kind::POD, bytes) => match PodView::from_json(&bytes) {
+            Input::Apply(Kind::POD, bytes) => match PodView::from_json(&bytes) {
                 Ok(pod) => self.observe(Object::Pod(Arc::new(pod)), now, out),
                 Err(_) => self.observe_unreadable(Resource::Pods, &bytes, now, out),
             },
-            Input::Gone(Kind::JOB, bytes) => {
+            Input::Delete(Kind::JOB, bytes) => {
                 if let Some(meta) = Meta::of(&bytes) {
                     let uid = JobUid::new(&meta.uid);
                     self.buried_jobs.remove(&uid);
@@ -916,7 +916,7 @@ impl<S: Mutation> Controller for JobController<S> {
                     self.jobs_reached(now, out);
                 }
             }
-            Input::Gone(Kind::POD, bytes) => {
+            Input::Delete(Kind::POD, bytes) => {
                 if let Ok(pod) = PodView::from_json(&bytes) {
                     self.pod_gone(&pod, now, out);
                     self.pods_reached(pod.revision, now, out);
@@ -925,27 +925,27 @@ impl<S: Mutation> Controller for JobController<S> {
                     self.pods_reached(meta.revision(), now, out);
                 }
             }
-            Input::Listing(kind) => Resource::of(kind).into_iter().for_each(|resource| self.list_begins(resource)),
-            Input::Listed(kind, at) => {
+            Input::Init(kind) => Resource::of(kind).into_iter().for_each(|resource| self.list_begins(resource)),
+            Input::InitDone(kind, at) => {
                 if let Some(resource) = Resource::of(kind) {
                     self.list_ends(resource, at, now, out);
                 }
             }
-            Input::Reached(Kind::POD, at) => self.pods_reached(at, now, out),
-            Input::Reached(Kind::JOB, at) => {
+            Input::Bookmark(Kind::POD, at) => self.pods_reached(at, now, out),
+            Input::Bookmark(Kind::JOB, at) => {
                 if !self.listing.contains(&Resource::Jobs) {
                     self.jobs_at = self.jobs_at.max(at);
                     self.jobs_reached(now, out);
                 }
             }
-            Input::Answered { request, reply, served_at: _ } => {
+            Input::Response { request, reply, served_at: _ } => {
                 if let Some((pending, action)) = self.requests.remove(&request) {
                     let answer = wire::answer(self.mutation, &action, &reply);
                     self.answered(pending, answer, now, out);
                 }
             }
             Input::Tick => self.tick(now, out),
-            Input::Observed(..) | Input::Gone(..) | Input::Reached(..) => {}
+            Input::Apply(..) | Input::Delete(..) | Input::Bookmark(..) => {}
         }
         self.ask_for_list(out);
         let timer = self.timers.first().map(|(at, _)| *at);

@@ -393,25 +393,25 @@ impl Controller for Namespaces {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Observed(Kind::NAMESPACE, bytes) => self.observed(&bytes, now),
-            Input::Gone(Kind::NAMESPACE, bytes) => {
+            Input::Apply(Kind::NAMESPACE, bytes) => self.observed(&bytes, now),
+            Input::Delete(Kind::NAMESPACE, bytes) => {
                 if let Ok(Object { metadata }) = serde_json::from_slice(&bytes) {
                     self.ending.remove(&metadata.name);
                 }
             }
-            Input::Gone(_, bytes) => self.went(&bytes),
-            Input::Listing(Kind::NAMESPACE) => self.listed = Some(BTreeSet::new()),
-            Input::Listed(Kind::NAMESPACE, _) => {
+            Input::Delete(_, bytes) => self.went(&bytes),
+            Input::Init(Kind::NAMESPACE) => self.listed = Some(BTreeSet::new()),
+            Input::InitDone(Kind::NAMESPACE, _) => {
                 let listed = self.listed.take().unwrap_or_default();
                 self.ending.retain(|name, _| listed.contains(name));
             }
-            Input::Listed(..) => self.look_everywhere(),
-            Input::Answered { request, reply, .. } => {
+            Input::InitDone(..) => self.look_everywhere(),
+            Input::Response { request, reply, .. } => {
                 if let Some(identity) = self.asked.answered(request) {
                     self.answered(identity, reply, now);
                 }
             }
-            Input::Listing(_) | Input::Observed(..) | Input::Reached(..) | Input::Tick => {}
+            Input::Init(_) | Input::Apply(..) | Input::Bookmark(..) | Input::Tick => {}
         }
         self.fire(now);
         self.work(now, out);

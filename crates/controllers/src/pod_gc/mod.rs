@@ -397,34 +397,34 @@ impl Controller for PodGc {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing(Kind::NODE) => self.nodes.list_begins(),
-            Input::Listing(_) => self.pods.list_begins(),
-            Input::Observed(Kind::NODE, object) => self.node_seen(&object, now),
-            Input::Observed(_, object) => self.pod_seen(&object, now),
-            Input::Gone(Kind::NODE, object) => {
+            Input::Init(Kind::NODE) => self.nodes.list_begins(),
+            Input::Init(_) => self.pods.list_begins(),
+            Input::Apply(Kind::NODE, object) => self.node_seen(&object, now),
+            Input::Apply(_, object) => self.pod_seen(&object, now),
+            Input::Delete(Kind::NODE, object) => {
                 if let Some(node) = read_node(&object).and_then(|node| self.nodes.gone(&node.meta)) {
                     self.node_gone(&node.meta.name, now);
                 }
             }
-            Input::Gone(_, object) => {
+            Input::Delete(_, object) => {
                 if let Some(pod) = read_pod(&object).and_then(|pod| self.pods.gone(&pod.meta)) {
                     self.forget(&pod);
                 }
             }
-            Input::Listed(Kind::NODE, at) => {
+            Input::InitDone(Kind::NODE, at) => {
                 for node in self.nodes.list_ends(at) {
                     self.out_of_service.remove(&node.meta.name);
                 }
                 self.look_for_all(now);
             }
-            Input::Listed(_, at) => {
+            Input::InitDone(_, at) => {
                 for pod in self.pods.list_ends(at) {
                     self.forget(&pod);
                 }
                 self.look_for_all(now);
             }
-            Input::Reached(..) | Input::Tick => {}
-            Input::Answered { request, reply, .. } => {
+            Input::Bookmark(..) | Input::Tick => {}
+            Input::Response { request, reply, .. } => {
                 if let Some(asking) = self.asked.answered(request) {
                     self.answered(asking, &reply, now, out);
                 }

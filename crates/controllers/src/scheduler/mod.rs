@@ -370,34 +370,34 @@ impl Controller for Scheduler {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Listing(Kind::NODE) => self.nodes.list_begins(),
-            Input::Listing(_) => self.pods.list_begins(),
-            Input::Observed(Kind::NODE, object) => self.node_seen(&object, now),
-            Input::Observed(_, object) => self.pod_seen(&object, now),
-            Input::Gone(Kind::NODE, object) => {
+            Input::Init(Kind::NODE) => self.nodes.list_begins(),
+            Input::Init(_) => self.pods.list_begins(),
+            Input::Apply(Kind::NODE, object) => self.node_seen(&object, now),
+            Input::Apply(_, object) => self.pod_seen(&object, now),
+            Input::Delete(Kind::NODE, object) => {
                 let gone = Node::read(&object).and_then(|node| self.nodes.gone(&node.meta));
                 if let Some(node) = gone {
                     self.node_gone(&node.meta.name, now);
                 }
             }
-            Input::Gone(_, object) => {
+            Input::Delete(_, object) => {
                 let gone = Pod::read(&object).and_then(|pod| self.pods.gone(pod.meta()));
                 if let Some(pod) = gone {
                     self.pod_gone(&pod.meta.uid, now);
                 }
             }
-            Input::Listed(Kind::NODE, at) => {
+            Input::InitDone(Kind::NODE, at) => {
                 for node in self.nodes.list_ends(at) {
                     self.node_gone(&node.meta.name, now);
                 }
             }
-            Input::Listed(_, at) => {
+            Input::InitDone(_, at) => {
                 for pod in self.pods.list_ends(at) {
                     self.pod_gone(&pod.meta.uid, now);
                 }
             }
-            Input::Reached(..) | Input::Tick => {}
-            Input::Answered { request, reply, .. } => match self.asked.answered(request) {
+            Input::Bookmark(..) | Input::Tick => {}
+            Input::Response { request, reply, .. } => match self.asked.answered(request) {
                 Some(Asking::Bind { pod, node }) => self.bound(pod, &node, &reply, now, out),
                 Some(Asking::Tell { pod, reason }) => self.told(pod, &reason, &reply, now, out),
                 None => {}

@@ -176,15 +176,15 @@ impl Cluster {
                 let followed = &mut running.streams[at];
                 let input = match &event {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                        Input::Observed(kind, object.bytes.clone())
+                        Input::Apply(kind, object.bytes.clone())
                     }
-                    WatchEvent::Deleted(object) => Input::Gone(kind, object.bytes.clone()),
+                    WatchEvent::Deleted(object) => Input::Delete(kind, object.bytes.clone()),
                     WatchEvent::Bookmark { revision, initial_events_end: true } => {
                         followed.complete = true;
-                        Input::Listed(kind, Revision(*revision))
+                        Input::InitDone(kind, Revision(*revision))
                     }
                     WatchEvent::Bookmark { .. } if !followed.complete => continue,
-                    WatchEvent::Bookmark { revision, .. } => Input::Reached(kind, Revision(*revision)),
+                    WatchEvent::Bookmark { revision, .. } => Input::Bookmark(kind, Revision(*revision)),
                     WatchEvent::Failed(_) => {
                         let stream = followed.stream;
                         running.streams[at] = self.follow(stream, &mut running.controller, &mut running.out);
@@ -201,7 +201,7 @@ impl Cluster {
         let served = resource(stream.kind).expect("served");
         let options = WatchOptions { initial_events: Some(true), bookmarks: true, ..WatchOptions::default() };
         let watch = self.registry.watch(Target::new(served, "", ""), &options).expect("followed");
-        controller.handle(Input::Listing(stream.kind), self.now(), out);
+        controller.handle(Input::Init(stream.kind), self.now(), out);
         Followed { stream, watch, complete: false }
     }
 
@@ -217,7 +217,7 @@ impl Cluster {
             self.log.push(format!("{:?} {} {place}{sub}{}", call.verb, call.kind.plural, call.subresource));
             let reply = (self.intercept)(call).unwrap_or_else(|| now(perform(&self.registry, call)));
             let served_at = Some(self.now());
-            let input = Input::Answered { request: request.id, reply, served_at };
+            let input = Input::Response { request: request.id, reply, served_at };
             running.controller.handle(input, self.now(), &mut running.out);
         }
         busy

@@ -213,15 +213,15 @@ impl World {
                             self.life.done_for.insert(PodUid::new(pod["metadata"]["uid"].as_str().unwrap()));
                         }
                     }
-                    self.tell(Input::Observed(kind, object.bytes.clone()));
+                    self.tell(Input::Apply(kind, object.bytes.clone()));
                 }
-                WatchEvent::Deleted(object) => self.tell(Input::Gone(kind, object.bytes.clone())),
+                WatchEvent::Deleted(object) => self.tell(Input::Delete(kind, object.bytes.clone())),
                 WatchEvent::Bookmark { revision, initial_events_end: true } => {
                     self.life.streams[at].complete = true;
-                    self.tell(Input::Listed(kind, Revision(*revision)));
+                    self.tell(Input::InitDone(kind, Revision(*revision)));
                 }
                 WatchEvent::Bookmark { revision, .. } if self.life.streams[at].complete => {
-                    self.tell(Input::Reached(kind, Revision(*revision)));
+                    self.tell(Input::Bookmark(kind, Revision(*revision)));
                 }
                 WatchEvent::Bookmark { .. } => {}
                 WatchEvent::Failed(failure) => panic!("{failure:?}"),
@@ -255,7 +255,7 @@ impl World {
             assert!(call.verb != Verb::StrategicPatch, "{reply:?}: {body}");
         }
         self.check();
-        self.tell(Input::Answered { request: id, reply, served_at: None });
+        self.tell(Input::Response { request: id, reply, served_at: None });
         true
     }
 
@@ -612,7 +612,7 @@ impl Life {
         let mut out = Outbox::default();
         let mut streams = Vec::new();
         for kind in [Kind::NODE, Kind::POD] {
-            node.handle(Input::Listing(kind), registry.world.now(), &mut out);
+            node.handle(Input::Init(kind), registry.world.now(), &mut out);
             streams.push(Followed { kind, watch: follow(registry, kind), complete: false });
         }
         Self {

@@ -308,7 +308,7 @@ impl Controller for Recorder {
     }
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
-        if let Input::Answered { request, reply, .. } = input {
+        if let Input::Response { request, reply, .. } = input {
             match self.asked.answered(request) {
                 Some(None) => self.creating -= 1,
                 Some(Some(Telling { controller, event })) => {

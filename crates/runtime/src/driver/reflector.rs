@@ -79,7 +79,7 @@ impl<S: Mutation> Reflector<S> {
 
     /// The stream is open.
     pub fn opened(&self) -> Option<Input> {
-        (!self.complete).then_some(Input::Listing(self.stream.kind))
+        (!self.complete).then_some(Input::Init(self.stream.kind))
     }
 
     pub fn hears(&mut self, heard: Heard) -> Word {
@@ -87,17 +87,17 @@ impl<S: Mutation> Reflector<S> {
         let word = match heard {
             Heard::Object(object) => {
                 self.newest = self.complete.then(|| object.clone());
-                Word::Tell(Input::Observed(kind, object))
+                Word::Tell(Input::Apply(kind, object))
             }
             Heard::Gone(object) => {
                 self.newest = self.complete.then(|| object.clone());
-                Word::Tell(Input::Gone(kind, object))
+                Word::Tell(Input::Delete(kind, object))
             }
             Heard::Reached { at, complete } => {
                 self.settle();
                 if !complete || self.complete {
                     self.revision = self.revision.max(at);
-                    Word::Tell(Input::Reached(kind, at))
+                    Word::Tell(Input::Bookmark(kind, at))
                 } else if at < self.seen {
                     let older = format!("the state is of revision {}, but {} was seen before", at.0, self.seen.0);
                     self.useful = false;
@@ -105,7 +105,7 @@ impl<S: Mutation> Reflector<S> {
                 } else {
                     self.revision = at;
                     self.complete = true;
-                    Word::Synced(Input::Listed(kind, at))
+                    Word::Synced(Input::InitDone(kind, at))
                 }
             }
             Heard::Failed(trouble) => return Word::Broken(trouble),
@@ -158,10 +158,10 @@ mod tests {
 
     fn listed(reflector: &mut Reflector, at: u64) {
         assert!(matches!(reflector.start(), Start::State { .. }));
-        assert!(matches!(reflector.opened(), Some(Input::Listing(_))));
-        assert!(matches!(reflector.hears(object(at)), Word::Tell(Input::Observed(..))));
+        assert!(matches!(reflector.opened(), Some(Input::Init(_))));
+        assert!(matches!(reflector.hears(object(at)), Word::Tell(Input::Apply(..))));
         let word = reflector.hears(Heard::Reached { at: Revision(at), complete: true });
-        assert!(matches!(word, Word::Synced(Input::Listed(_, revision)) if revision == Revision(at)));
+        assert!(matches!(word, Word::Synced(Input::InitDone(_, revision)) if revision == Revision(at)));
     }
 
     #[test]

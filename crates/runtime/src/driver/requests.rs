@@ -92,7 +92,7 @@ impl Requests {
         }
         self.in_flight.remove(&id);
         let Response { reply, served_at, .. } = response;
-        Some(Input::Answered { request: id, reply, served_at })
+        Some(Input::Response { request: id, reply, served_at })
     }
 
     /// When the next waiting request is to be sent.

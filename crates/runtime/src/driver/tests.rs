@@ -85,12 +85,12 @@ impl Controller for Scribe {
             object["metadata"]["name"].as_str().unwrap().to_owned()
         };
         let line = match input {
-            Input::Listing(_) => "listing".to_owned(),
-            Input::Observed(_, object) => name(&object),
-            Input::Gone(_, object) => format!("-{}", name(&object)),
-            Input::Listed(_, at) => format!("listed {}", at.0),
-            Input::Reached(_, at) => format!("reached {}", at.0),
-            Input::Answered { reply, .. } => match reply {
+            Input::Init(_) => "listing".to_owned(),
+            Input::Apply(_, object) => name(&object),
+            Input::Delete(_, object) => format!("-{}", name(&object)),
+            Input::InitDone(_, at) => format!("listed {}", at.0),
+            Input::Bookmark(_, at) => format!("reached {}", at.0),
+            Input::Response { reply, .. } => match reply {
                 Reply::Refused(refusal) => format!("refused {}", refusal.code),
                 Reply::Unknown => "unknown".to_owned(),
                 _ => "done".to_owned(),
@@ -306,7 +306,7 @@ fn flooded(told: &Arc<Mutex<Vec<&'static str>>>) -> (Task<Script>, mpsc::Receive
     let task = Task::new(caller, Box::new(Sleeper(told.clone())), 1, Some(Mailbox::default()));
     let (teller, news) = mpsc::channel(4 * BATCH);
     for at in 0..4 * BATCH as u64 {
-        teller.try_send(Input::Reached(Kind::POD, Revision(at))).unwrap();
+        teller.try_send(Input::Bookmark(Kind::POD, Revision(at))).unwrap();
     }
     (task, news)
 }

@@ -458,11 +458,11 @@ impl Cluster {
 
     pub fn list(&mut self, replica: usize, resource: Resource, at: Revision) {
         let kind = resource.kind();
-        self.tell(replica, Input::Listing(kind));
+        self.tell(replica, Input::Init(kind));
         for version in self.api.archive.state_at(&kind, at).into_values() {
-            self.tell(replica, Input::Observed(kind, version.bytes.clone()));
+            self.tell(replica, Input::Apply(kind, version.bytes.clone()));
         }
-        self.tell(replica, Input::Listed(kind, at));
+        self.tell(replica, Input::InitDone(kind, at));
         let log = self.api.archive.log(&kind);
         self.replicas[replica].cursors[resource as usize] = log.partition_point(|version| version.at <= at);
     }
@@ -499,7 +499,7 @@ impl Cluster {
         let inputs: Vec<Input> = news
             .iter()
             .map(|version| (version.gone, version.bytes.clone()))
-            .map(|(gone, bytes)| if gone { Input::Gone(kind, bytes) } else { Input::Observed(kind, bytes) })
+            .map(|(gone, bytes)| if gone { Input::Delete(kind, bytes) } else { Input::Apply(kind, bytes) })
             .collect();
         self.replicas[replica].cursors[at] += inputs.len();
         let news = !inputs.is_empty();
@@ -508,7 +508,7 @@ impl Cluster {
         }
         if news {
             let at = self.api.head();
-            self.tell(replica, Input::Reached(resource.kind(), at));
+            self.tell(replica, Input::Bookmark(resource.kind(), at));
         }
         news
     }
@@ -521,7 +521,7 @@ impl Cluster {
             let at = self.api.head();
             for resource in [Resource::Jobs, Resource::Pods] {
                 if !self.replicas[replica].deaf[resource as usize] {
-                    self.tell(replica, Input::Reached(resource.kind(), at));
+                    self.tell(replica, Input::Bookmark(resource.kind(), at));
                 }
             }
         }
@@ -563,7 +563,7 @@ impl Cluster {
             };
             any = true;
             self.performed.push(Performed { replica, action, carried });
-            let input = Input::Answered { request: request.id, reply, served_at: Some(self.api.now) };
+            let input = Input::Response { request: request.id, reply, served_at: Some(self.api.now) };
             if fate == Fate::AnsweredLate {
                 self.late.push((replica, source, input));
             } else {
