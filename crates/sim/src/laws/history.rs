@@ -62,7 +62,7 @@ pub(crate) struct JobLife {
     /// Who has heard that its own write decided the Job, and in which step.
     pub(crate) told: BTreeMap<Actor, usize>,
     /// Pods that came after the decision, by who asked for them without knowing of it.
-    pub(crate) late: BTreeMap<Actor, BTreeSet<String>>,
+    pub(crate) late: BTreeMap<Actor, BTreeSet<PodUid>>,
     /// Who wrote that an index is complete.
     pub(crate) completed_by: BTreeMap<u32, Actor>,
     pub(crate) max_parallelism: i64,
