@@ -303,6 +303,7 @@ impl<S: Mutation> World<S> {
             clocks_sane: self.clocks_sane,
             incarnations: self.incarnations,
             step: self.steps,
+            given_up: false,
         };
         let (incarnation, role) = (host.incarnation, host.role);
         let asking = (!role.counts()).then(|| Asking {
@@ -609,7 +610,7 @@ impl<S: Mutation> World<S> {
         let call = request.call.clone();
         let role = self.hosts[host].role;
         // An instance that sent a request long ago also counts as acting when the request is carried out now.
-        let context = Context { incarnations: self.incarnations, ..known.context };
+        let context = Context { incarnations: self.incarnations, given_up, ..known.context };
         if role == Role::Job {
             self.check_removal_resumed(&call, host, incarnation, context);
         }

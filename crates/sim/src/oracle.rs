@@ -46,6 +46,8 @@ pub struct Context {
     pub incarnations: usize,
     /// The step of the world in which it was sent.
     pub step: usize,
+    /// The controller gave up waiting for the response before the server carried out the request.
+    pub given_up: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,8 @@ struct PodGhost {
     job: Option<JobUid>,
     name: String,
     created_by: Actor,
+    /// By a request that its sender had given up: it can land after any list that looks for it.
+    created_late: bool,
     ever_tracked: bool,
     ever_succeeded: bool,
     ever_failed: bool,
@@ -375,7 +379,8 @@ impl Oracle {
         let nothing_to_do = after.spec.suspend && after.spec.completions == Some(0);
         require!(self, status.start_time.is_some() || nothing_to_do, "I6", "{}: finished unstarted", after.name);
         for stored in api.pods_of(&after.uid) {
-            let own = self.pods.get(&stored.view.uid).is_some_and(|ghost| ghost.created_by == actor);
+            let known = |ghost: &PodGhost| ghost.created_by == actor && !ghost.created_late;
+            let own = self.pods.get(&stored.view.uid).is_some_and(known);
             require!(
                 self,
                 !stored.view.tracked || !own || !after.spec.selector.matches(&stored.view.labels),
@@ -437,6 +442,7 @@ impl Oracle {
             job: None,
             name: after.name.to_string(),
             created_by: actor,
+            created_late: context.given_up,
             ever_tracked: false,
             ever_succeeded: false,
             ever_failed: false,

@@ -1,5 +1,7 @@
 //! I18, I21, I23 and S34: when a Pod may be created, and how many.
 
+use std::collections::BTreeSet;
+
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
 
@@ -19,7 +21,7 @@ impl Laws {
         else {
             return;
         };
-        self.check_verdict_unknown(&job, &pod, actor, context);
+        self.check_verdict_unknown(uid, &job, &pod, actor, context);
         self.check_parallelism(&job);
         self.check_wanted(&job, &pod, context);
         if job.limit_per_index().is_some() {
@@ -28,21 +30,24 @@ impl Laws {
     }
 
     /// I21: a controller that knows that the Job is decided, by its stream or by the response to its own write,
-    /// requests no Pod. Controllers that cannot know create Pods with no more than `parallelism` names each.
-    fn check_verdict_unknown(&mut self, job: &Job, pod: &Pod, actor: Actor, context: Context) {
+    /// requests no Pod. Controllers that cannot know have running Pods with no more than `parallelism` names each: when
+    /// one ends, the controller requests the next together with the status write that will be refused.
+    fn check_verdict_unknown(&mut self, uid: &PodUid, job: &Job, pod: &Pod, actor: Actor, context: Context) {
         let Some(life) = self.history.jobs.get_mut(&job.metadata.uid) else { return };
         let Some(decided_at) = life.decided_at else { return };
         let told = life.told.get(&actor).is_some_and(|step| context.step >= *step);
         // By name: a request that is sent again after its sender gave up is carried out twice if the first Pod is gone
         // by then.
         let late = life.late.entry(actor).or_default();
-        late.insert(pod.metadata.name.to_string());
-        let (late, most) = (late.len() as i64, life.max_parallelism);
+        late.insert(uid.clone());
+        let (late, most) = (late.clone(), life.max_parallelism);
+        let live = late.iter().filter_map(|uid| self.history.pods.get(uid)?.now()).filter(|pod| !pod.ended());
+        let late = live.map(|pod| pod.metadata.name.to_string()).collect::<BTreeSet<_>>().len() as i64;
         self.require(!told && context.jobs_at < decided_at, "I21", || {
             format!("{} was asked for by one who knew that {} is decided", pod.metadata.name, job.metadata.name)
         });
         self.require(late <= most, "I21", || {
-            format!("{late} Pods of {}, decided, were made by one who did not know", job.metadata.name)
+            format!("{late} Pods of {}, decided, run and were made by one who did not know", job.metadata.name)
         });
     }
 

@@ -63,7 +63,7 @@ pub(crate) struct JobLife {
     /// The actors that have received the response that their own write decided the Job, and in which step.
     pub(crate) told: BTreeMap<Actor, usize>,
     /// Pods created after the decision, by the actor that requested them without knowing the decision.
-    pub(crate) late: BTreeMap<Actor, BTreeSet<String>>,
+    pub(crate) late: BTreeMap<Actor, BTreeSet<PodUid>>,
     /// Which actor wrote that an index is complete.
     pub(crate) completed_by: BTreeMap<u32, Actor>,
     pub(crate) max_parallelism: i64,
