@@ -1,6 +1,6 @@
 #![no_main]
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "one target uses a part of it")]
 #[path = "../properties.rs"]
 mod properties;
 

@@ -363,7 +363,7 @@ mod tests {
         held["finalizers"] = json!(["example.com/other"]);
         assert!(
             matches!(done(NoMutation, &release, Some(pod(held).as_bytes())), Answer::Done(_)),
-            "somebody else holds it"
+            "another owner holds it"
         );
     }
 

@@ -253,7 +253,7 @@ mod tests {
             losses.count(&uid(&format!("p{number:04}")), &slot("m", ""), 1, late + Span::from_millis(number as i64));
         }
         assert_eq!(losses.pods().count(), MOST_ON_RECORD);
-        assert!(losses.pods().any(|pod| *pod == uid("b")), "somebody goes on from it");
+        assert!(losses.pods().any(|pod| *pod == uid("b")), "another Pod continues from it");
         assert!(!losses.pods().any(|pod| *pod == uid("p0007")) && losses.pods().any(|pod| *pod == uid("p0008")));
         assert!(losses.text().len() < 100_000);
         // Only our own format is accepted.

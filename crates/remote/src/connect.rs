@@ -138,7 +138,9 @@ where
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().context("the credentials of the kubeconfig cannot be used")?)
-        .layer(config.extra_headers_layer().context("the kubeconfig impersonates nobody that can be named")?)
+        .layer(config.extra_headers_layer().context(
+            "the user or groups that the kubeconfig impersonates (as, as-groups) are not valid HTTP header values",
+        )?)
         .map_err(BoxError::from)
         .service(client);
     Ok(BoxCloneSyncService::new(service))

@@ -220,7 +220,7 @@ impl<S: Mutation> World<S> {
             self.settle_changes(Context::default());
             return true;
         }
-        self.trace.say(|| format!("somebody annotates {}", key.1));
+        self.trace.say(|| format!("a user annotates {}", key.1));
         self.api.touch_job(&key, Actor::User);
         self.settle_changes(Context::default());
         true

@@ -36,7 +36,7 @@ sometimes! {
     StreamStalled => "a watch stood still",
     ListInterrupted => "a list was cut before it was complete",
     CarriedOutLate => "a request was carried out after its sender had given it up",
-    Misanswered => "a request was answered by somebody who knows nothing of it",
+    Misanswered => "a request was answered by a proxy instead of the API server",
     SentAgain => "a request was sent again when the server had said",
     HiddenLife => "a relist hid a Pod's whole life",
     TwoWriters => "two instances wrote one Job's status",
@@ -73,7 +73,7 @@ sometimes! {
     UncountedLimit => "the limit of uncounted Pods was reached",
     MoreThanParallelism => "more Pods lived than parallelism allows",
     TtlDeleted => "a TTL ran out",
-    ManagedElsewhere => "a Job was managed by somebody else",
+    ManagedElsewhere => "a Job was managed by another controller",
     OwnerRemoved => "a Pod lost its owner",
     // From here on: events of special worlds.
     StatusEdited => "a user edited a status",

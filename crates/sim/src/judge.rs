@@ -428,7 +428,7 @@ fn pod_collected(written: &Written, asking: Option<&Asking>, counters: &mut Coun
         counters.hit(Sometimes::PodOfLostNodeFailed);
         let looked = asking.is_some_and(|asking| asking.missed.contains(node));
         if !looked {
-            return broken("G4", format!("{name} was said to have lost {node}, which nobody looked for"));
+            return broken("G4", format!("{name} was said to have lost {node}, and no controller had read that Node"));
         }
     } else if !before.deleting() {
         return broken("G4", format!("{name} runs on {node} and was said to have failed"));
@@ -445,7 +445,8 @@ fn node_reported(written: &Written, counters: &mut Counters) -> Found {
     if after.gone || after.deleting() != before.deleting() {
         counters.hit(Sometimes::NodeRemoved);
         let removed = before.deleting() && before.has_ended();
-        return (!removed).then(|| ("G5", format!("{} was let go by its node, which nobody asked for", before.name)));
+        return (!removed)
+            .then(|| ("G5", format!("{} was removed by its node without a request to delete it", before.name)));
     }
     let phase = (before.text("/status/phase"), after.text("/status/phase"));
     if before.has_ended() && phase.0 != phase.1 {

@@ -135,7 +135,10 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<bool> {
     match command {
-        Command::Seeds(args) if args.scenario == "all" && args.mutant.is_none() => {
+        Command::Seeds(args) if args.scenario == "all" => {
+            if args.mutant.is_some() {
+                bail!("--mutant needs one scenario; `tally-sim mutants` runs each known bug in its own");
+            }
             run_all(args.range, args.resume.as_deref())
         }
         Command::Seeds(args) => {
@@ -229,12 +232,12 @@ fn run_all(range: Range<u64>, file: Option<&Path>) -> Result<bool> {
     say!("seeds {}..{} in {} scenarios", range.start, range.end, SCENARIOS.len());
     let mut search = Search::new(range, SCENARIOS.iter().collect());
     if let Some(file) = file {
-        search.resume(file)?;
+        search.resume(file).with_context(|| format!("cannot resume from {}", file.display()))?;
     }
     let before = search.total();
     while let Some(block) = search.next_block() {
         if let Some(file) = file {
-            search.save(file)?;
+            search.save(file).with_context(|| format!("cannot write {}", file.display()))?;
         }
         if let Err(found) = block {
             say!("VIOLATION of {} at seed {}: {}", found.violation.invariant, found.seed, found.violation.text);

@@ -224,7 +224,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "conflicts",
-        about: "S02 S33: somebody else writes the Job between read and write",
+        about: "S02 S33: another writer changes the Job between read and write",
         tune: |setup| {
             calm(setup);
             setup.weights.conflict = 8;

@@ -141,6 +141,6 @@ pub(crate) fn describe_reply(kind: Kind, reply: &Reply) -> String {
         Reply::DoneWithStatus => "done, and nothing to show".into(),
         Reply::Listed { items, at } => format!("{} objects as of {at}", items.len()),
         Reply::Refused(refusal) => format!("refused ({}): {}", refusal.code, refusal.message),
-        Reply::Unknown => "nobody knows".into(),
+        Reply::Unknown => "outcome unknown".into(),
     }
 }

@@ -10,18 +10,6 @@ use harness::*;
 use tally_core::pod::Phase;
 use tally_sim::action::Action;
 
-fn running(job: &str, pods: &str) -> Cluster {
-    let mut cluster = Cluster::with(job, pods);
-    cluster.start();
-    cluster.settle();
-    cluster.forget_requests();
-    cluster
-}
-
-fn fate(which: fn(&Action) -> bool, fate: Fate) -> Box<dyn FnMut(&Action) -> Fate> {
-    Box::new(move |action| if which(action) { fate } else { Fate::Carried })
-}
-
 fn is_read_of_job(action: &Action) -> bool {
     matches!(action, Action::GetJob { .. })
 }

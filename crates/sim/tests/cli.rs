@@ -40,6 +40,8 @@ fn bad_usage_says_what_to_do_and_exits_with_2() {
         (&["seeds", "5"][..], "0..5000"),
         (&["seeds", "9..9"], "no seeds"),
         (&["seeds", "0..9", "--resume", "file"], "--scenario all"),
+        (&["seeds", "0..9", "--scenario", "all", "--mutant", "NoGate"], "tally-sim mutants"),
+        (&["seeds", "0..1", "--scenario", "all", "--resume", "/nonexistent/search.txt"], "/nonexistent/search.txt"),
         (&["seeds", "--scenario", "nonsense"], "tally-sim scenarios"),
         (&["seed", "1", "--mutant", "nonsense"], "NoGate"),
         (&["walk"], "--help"),

@@ -16,18 +16,6 @@ use tally_sim::api::{Actor, Hold, Propagation};
 
 const JOB_UID: &str = "3b241101-e2bb-4255-8caf-4136c566a962";
 
-fn running(job: &str, pods: &str) -> Cluster {
-    let mut cluster = Cluster::with(job, pods);
-    cluster.start();
-    cluster.settle();
-    cluster.forget_requests();
-    cluster
-}
-
-fn fate(which: fn(&Action) -> bool, fate: Fate) -> Box<dyn FnMut(&Action) -> Fate> {
-    Box::new(move |action| if which(action) { fate } else { Fate::Carried })
-}
-
 fn carried() -> Box<dyn FnMut(&Action) -> Fate> {
     Box::new(|_| Fate::Carried)
 }

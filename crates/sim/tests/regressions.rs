@@ -20,18 +20,6 @@ use tally_sim::{run, scenarios};
 
 const COMPLETE: &str = "SuccessCriteriaMet(CompletionsReached) Complete";
 
-fn running(job: &str, pods: &str) -> Cluster {
-    let mut cluster = Cluster::with(job, pods);
-    cluster.start();
-    cluster.settle();
-    cluster.forget_requests();
-    cluster
-}
-
-fn fate(which: fn(&Action) -> bool, fate: Fate) -> Box<dyn FnMut(&Action) -> Fate> {
-    Box::new(move |action| if which(action) { fate } else { Fate::Carried })
-}
-
 /// Every status that was ever stored for the Job `j`, with the revision.
 fn history(cluster: &Cluster) -> Vec<(Revision, JobStatus)> {
     let entries = cluster.api.job_log.iter().filter(|entry| entry.object.name == "j");

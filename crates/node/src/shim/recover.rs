@@ -34,7 +34,7 @@ pub fn recover(
         .collect();
     end(layout, boot, &open, &mut note);
     for (attempt, _) in &open {
-        let why = "nobody saw its end; the next start of the node found it so";
+        let why = "its end was not observed; the node found it ended at its next start";
         if let Err(error) = journal.lost(attempt, now(), why) {
             note(format!("the end of {} cannot be recorded: {error}", processes::mark(attempt)));
         }

@@ -184,6 +184,6 @@ mod tests {
             requests.extend([request(8)]);
             assert_eq!(sent(&mut requests, &limit, now), [8]);
         }
-        assert!(requests.answered(RequestId(99), refused(404, None), now, 0.0).is_none(), "nobody asked");
+        assert!(requests.answered(RequestId(99), refused(404, None), now, 0.0).is_none(), "no such request");
     }
 }

@@ -153,7 +153,7 @@ fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) 
     if impersonates(&parts.headers) {
         // Ignoring the header would be the worst response: the request would run as the administrator although the
         // client asked for fewer rights.
-        let text = "impersonation is not supported: nobody can act as somebody else here";
+        let text = "impersonation is not supported; send the request without Impersonate headers (kubectl --as)";
         return Some(Failure::new(403, "Forbidden", text).with(Details::default()));
     }
     let is_allowed = match route {

@@ -44,10 +44,16 @@ impl Laws {
         let live = late.iter().filter_map(|uid| self.history.pods.get(uid)?.now()).filter(|pod| !pod.ended());
         let late = live.map(|pod| pod.metadata.name.to_string()).collect::<BTreeSet<_>>().len() as i64;
         self.require(!told && context.jobs_at < decided_at, "I21", || {
-            format!("{} was asked for by one who knew that {} is decided", pod.metadata.name, job.metadata.name)
+            format!(
+                "{} was requested by a controller that knew that {} is decided",
+                pod.metadata.name, job.metadata.name
+            )
         });
         self.require(late <= most, "I21", || {
-            format!("{late} Pods of {}, decided, run and were made by one who did not know", job.metadata.name)
+            format!(
+                "{late} Pods of {}, decided, run and were created by a controller that did not know",
+                job.metadata.name
+            )
         });
     }
 

@@ -38,7 +38,7 @@ impl Laws {
                 || (job.indexed() && active.iter().any(|other| other.index == pod.index))
         });
         let name = after.pod.metadata.name.clone();
-        self.require(wanted, "I24", || format!("{name} ran and was let go, and nobody wanted that"));
+        self.require(wanted, "I24", || format!("{name} ran and was released, and its removal was not wanted"));
     }
 
     /// How many successes there really were, by index if the Job has indexes.

@@ -38,7 +38,7 @@ impl Laws {
         self.require(found.is_none(), "I20", || {
             let Some((name, (due_at, what))) = found else { return String::new() };
             let (due_at, now) = (due_at.seconds(), now.seconds());
-            format!("{name}: nobody wakes for its {what} at {due_at}, it is {now}, next wake {wake_at:?}")
+            format!("{name}: no controller has a wake-up time for its {what} at {due_at}, it is {now}, next wake {wake_at:?}")
         });
     }
 

@@ -41,7 +41,7 @@ impl fmt::Display for Told<'_> {
             Step::Finish { pod } => write!(f, "Pod {pod} finishes (revision {at})"),
             Step::Flip { pod } => write!(f, "Pod {pod} changes its outcome (revision {at})"),
             Step::Delete { pod } => write!(f, "Pod {pod} is deleted (revision {at})"),
-            Step::Edit => write!(f, "somebody edits the Job (revision {at})"),
+            Step::Edit => write!(f, "a user edits the Job (revision {at})"),
             Step::SeeJob { who } => {
                 let job_at = world.next_job_revision(world.controllers[usize::from(who)].job_at).unwrap_or(0);
                 write!(f, "{} sees the Job as of {job_at}", name(who))
@@ -96,7 +96,9 @@ impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Breach::TalliedTwice { pod } => write!(f, "Pod {pod} is tallied a second time"),
-            Breach::Lost { pod } => write!(f, "Pod {pod} has finished, is released, and nobody will ever tally it"),
+            Breach::Lost { pod } => {
+                write!(f, "Pod {pod} has finished, is released, and no controller can tally it any more")
+            }
             Breach::ReleasedUnrecorded { pod } => write!(f, "Pod {pod} loses its finalizer before it was recorded"),
             Breach::ListedTwice => f.write_str("a UID is put on the lists twice"),
             Breach::TalliedTracked { pod } => write!(f, "Pod {pod} is tallied though its finalizer is still there"),

@@ -688,6 +688,20 @@ fn response(call: &Call, code: u16, body: &'static str) -> Reply {
     interpret(call, code, None, &body.into()).reply
 }
 
+/// A cluster with the Job `j` and these Pods, which the controller has observed. Its requests so far are forgotten.
+pub fn running(job: &str, pods: &str) -> Cluster {
+    let mut cluster = Cluster::with(job, pods);
+    cluster.start();
+    cluster.settle();
+    cluster.forget_requests();
+    cluster
+}
+
+/// A hook that gives this fate to the requests that `which` selects, and carries out all others.
+pub fn fate(which: fn(&Action) -> bool, fate: Fate) -> Box<dyn FnMut(&Action) -> Fate> {
+    Box::new(move |action| if which(action) { fate } else { Fate::Carried })
+}
+
 pub fn is_create(action: &Action) -> bool {
     matches!(action, Action::CreatePod { .. })
 }

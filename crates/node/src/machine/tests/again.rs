@@ -152,7 +152,7 @@ fn nothing_is_released_before_it_is_on_record_what_it_did_not_survive() {
     let asks = |machine: &mut Machine| {
         machine.proceed(None, &options, begin(), &mut Effects::default());
         let asked = machine.ask(false, &options, begin());
-        assert_eq!(machine.ask_at(&options, begin()), None, "nobody is woken for nothing");
+        assert_eq!(machine.ask_at(&options, begin()), None, "there is no wake-up time without work");
         asked
     };
     assert_eq!(asks(&mut machine), None, "it is not known yet what its attempt has been through");
