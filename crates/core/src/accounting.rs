@@ -164,3 +164,77 @@ impl<'a, F: PodFacts> CausalSnapshot<'a, F> {
         self.recorded(uid).is_some() && self.pods.is_tracked(uid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Tracked(&'static [&'static str]);
+
+    impl PodFacts for Tracked {
+        fn is_tracked(&self, uid: &PodUid) -> bool {
+            self.0.iter().any(|tracked| PodUid::new(tracked) == *uid)
+        }
+    }
+
+    fn uids(names: &[&str]) -> Vec<PodUid> {
+        names.iter().map(|name| PodUid::new(name)).collect()
+    }
+
+    #[test]
+    fn the_gate_is_open_for_pods_at_least_as_new_as_the_last_foreign_accounting() {
+        let (none, pods) = (Uncounted::default(), Tracked(&[]));
+        let open =
+            |pods_at, foreign_at| CausalSnapshot::take(&none, &pods, Revision(pods_at), Revision(foreign_at)).is_some();
+        assert_eq!([open(6, 7), open(7, 7), open(8, 7)], [false, true, true]);
+    }
+
+    #[test]
+    fn each_recorded_uid_is_tallied_once_and_only_after_its_release() {
+        let lists = Uncounted { succeeded: uids(&["a", "b", "a"]), failed: uids(&["b", "c", "d"]) };
+        let pods = Tracked(&["b", "d"]);
+        let snapshot = CausalSnapshot::take(&lists, &pods, Revision(1), Revision(1)).expect("an open gate");
+        let tally = snapshot.tally();
+        assert_eq!((tally.succeeded, tally.failed), (uids(&["a"]), uids(&["c"])));
+        assert_eq!(tally.left, Uncounted { succeeded: uids(&["b"]), failed: uids(&["d"]) });
+    }
+
+    #[test]
+    fn a_pod_is_recorded_only_with_the_finalizer_and_only_once() {
+        let committed = Uncounted { succeeded: uids(&["listed"]), failed: Vec::new() };
+        let pods = Tracked(&["listed", "tracked"]);
+        let snapshot = CausalSnapshot::take(&committed, &pods, Revision(1), Revision(1)).expect("an open gate");
+        for (name, recorded) in [("listed", false), ("released", false), ("tracked", true)] {
+            for outcome in [Outcome::Succeeded, Outcome::Failed] {
+                let mut lists = Uncounted::default();
+                let uid = PodUid::new(name);
+                assert_eq!(snapshot.record(&mut lists, &uid, outcome), recorded, "{name}");
+                let list = if outcome == Outcome::Succeeded { &lists.succeeded } else { &lists.failed };
+                assert_eq!((list.contains(&uid), lists.len()), (recorded, usize::from(recorded)), "{name}");
+            }
+        }
+    }
+
+    /// Every part of the accounting moves the gate, and each can be disregarded alone.
+    #[test]
+    fn a_change_of_any_part_of_the_accounting_is_a_difference() {
+        let uncounted = Uncounted { succeeded: uids(&["a"]), failed: Vec::new() };
+        let none = Uncounted::default();
+        let plain =
+            Accounting { counters: (1, 2), uncounted: &none, indexes: ("0", ""), verdict: [false; 4], deleting: false };
+        assert!(!plain.differs(&plain, |_| false));
+        for (field, other) in [
+            (Field::Counters, Accounting { counters: (2, 2), ..plain }),
+            (Field::Counters, Accounting { counters: (1, 3), ..plain }),
+            (Field::Uncounted, Accounting { uncounted: &uncounted, ..plain }),
+            (Field::Indexes, Accounting { indexes: ("0,1", ""), ..plain }),
+            (Field::Indexes, Accounting { indexes: ("0", "1"), ..plain }),
+            (Field::Verdict, Accounting { verdict: [false, true, false, false], ..plain }),
+            (Field::Deletion, Accounting { deleting: true, ..plain }),
+        ] {
+            assert!(plain.differs(&other, |_| false), "{field:?}");
+            assert!(plain.differs(&other, |ignored| ignored != field), "{field:?}");
+            assert!(!plain.differs(&other, |ignored| ignored == field), "{field:?}");
+        }
+    }
+}

@@ -852,3 +852,6 @@ fn mode(job: &JobView) -> JobMode {
         index_limit: job.spec.index_limit(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,734 @@
+//! The rules of the ledger that the comparison with the reference planner cannot show: what it reports to its caller,
+//! responses of every kind, lists in pieces, delays, and the size of its secondary indexes.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const START: Timestamp = Timestamp::from_seconds(1_700_000_000);
+
+/// One Job and its ledger, with a clock and the revisions up to which the streams have been observed.
+struct Bench {
+    ledger: Ledger,
+    now: Timestamp,
+    pods_at: u64,
+    jobs_at: u64,
+}
+
+/// A Job whose accounting has begun.
+fn job(spec: Value) -> Value {
+    let mut job = json!({
+        "metadata": {"namespace": "ns", "name": "j", "uid": "job", "resourceVersion": "10", "generation": 1},
+        "spec": {
+            "parallelism": 1, "completions": 1, "backoffLimit": 6, "completionMode": "NonIndexed",
+            "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "job"}},
+            "template": {"spec": {}},
+        },
+        "status": {"startTime": "2023-11-14T22:13:20Z", "uncountedTerminatedPods": {}, "ready": 0, "terminating": 0},
+    });
+    merge(&mut job["spec"], spec);
+    job
+}
+
+fn indexed(spec: Value) -> Value {
+    let mut job = job(json!({"completionMode": "Indexed"}));
+    merge(&mut job["spec"], spec);
+    job
+}
+
+fn merge(object: &mut Value, change: Value) {
+    for (key, value) in change.as_object().into_iter().flatten() {
+        object[key] = value.clone();
+    }
+}
+
+fn with_status(mut job: Value, status: Value) -> Value {
+    merge(&mut job["status"], status);
+    job
+}
+
+fn job_view(job: &Value) -> Arc<JobView> {
+    Arc::new(JobView::from_json(job.to_string().as_bytes()).expect("a valid Job"))
+}
+
+/// A Pod of the Job that carries the finalizer.
+fn pod(name: &str, revision: u64, phase: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "uid": name, "resourceVersion": revision.to_string(),
+            "creationTimestamp": "2023-11-14T22:13:20Z",
+            "finalizers": ["batch.kubernetes.io/job-tracking"],
+            "labels": {"batch.kubernetes.io/controller-uid": "job"},
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}],
+        },
+        "status": {"phase": phase},
+    })
+}
+
+fn released(mut pod: Value) -> Value {
+    pod["metadata"]["finalizers"] = json!([]);
+    pod
+}
+
+fn deleting(mut pod: Value) -> Value {
+    pod["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z".into();
+    pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    pod
+}
+
+fn at_index(mut pod: Value, index: u32) -> Value {
+    pod["metadata"]["annotations"] = json!({"batch.kubernetes.io/job-completion-index": index.to_string()});
+    pod
+}
+
+fn pod_view(pod: &Value) -> PodView {
+    PodView::from_json(pod.to_string().as_bytes()).expect("a valid Pod")
+}
+
+fn uid(name: &str) -> PodUid {
+    PodUid::new(name)
+}
+
+impl Bench {
+    fn new(job: &Value) -> Self {
+        let ledger = Ledger::new(job_view(job), Limits::default(), NoMutation);
+        Self { ledger, now: START, pods_at: 100, jobs_at: 100 }
+    }
+
+    fn sees(&mut self, pod: Value) {
+        self.ledger.observe_pod(&pod_view(&pod), self.now);
+    }
+
+    fn plan(&mut self) -> Plan {
+        let (pods_at, jobs_at) = (Revision(self.pods_at), Revision(self.jobs_at));
+        self.ledger.plan(self.now, Horizon { pods_at, jobs_at, elsewhere: &Nowhere })
+    }
+
+    fn passes(&mut self, millis: i64) {
+        self.now = self.now + Span::from_millis(millis);
+    }
+
+    /// The Job after the planned write, as the server stores it.
+    fn stored(&self, plan: &Plan, revision: u64) -> Arc<JobView> {
+        let status = plan.status.as_ref().expect("a status write").status.clone();
+        let job = JobView { status, revision: Revision(revision), ..(**self.ledger.job()).clone() };
+        Arc::new(job)
+    }
+
+    /// The planned status write succeeds.
+    fn written(&mut self, plan: &Plan, revision: u64) {
+        let stored = self.stored(plan, revision);
+        self.ledger.status_written(stored, self.now);
+    }
+
+    /// A user changes the Job.
+    fn edited(&mut self, job: &Value, revision: u64) {
+        let mut job = job.clone();
+        job["metadata"]["resourceVersion"] = revision.to_string().into();
+        self.ledger.observe_job(job_view(&job));
+    }
+
+    /// The delay until the next plan, in milliseconds.
+    fn wakes_in(&self, plan: &Plan) -> Option<i64> {
+        plan.wake_at.map(|at| (at - self.now).millis())
+    }
+}
+
+fn created(plan: &Plan) -> Vec<(&str, Option<u32>)> {
+    plan.creations.iter().map(|new| (new.name.as_str(), new.index)).collect()
+}
+
+fn names(pods: &[PodRef]) -> Vec<&str> {
+    let mut names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+// ---- what the ledger reports ----
+
+#[test]
+fn the_ledger_reports_its_pods_and_its_backlog() {
+    let mut bench = Bench::new(&job(json!({"completions": 3, "parallelism": 3})));
+    assert!(bench.ledger.is_empty());
+    assert!(!bench.ledger.has_tracked_pods() && !bench.ledger.has_uncounted() && !bench.ledger.is_writing());
+    assert_eq!((bench.ledger.uncounted_pods(), bench.ledger.knows_at(&uid("a"))), (0, None));
+
+    bench.sees(pod("a", 20, "Succeeded"));
+    bench.sees(released(pod("b", 21, "Running")));
+    bench.sees(pod("c", 22, "Failed"));
+    assert!(!bench.ledger.is_empty() && bench.ledger.has_tracked_pods());
+    assert_eq!((bench.ledger.len(), bench.ledger.uncounted_pods()), (3, 2));
+    assert_eq!(bench.ledger.knows_at(&uid("b")), Some(Revision(21)));
+    assert_eq!(["a", "b", "c"].map(|name| bench.ledger.holds_ended(&uid(name))), [true, false, true]);
+
+    let plan = bench.plan();
+    assert!(bench.ledger.is_writing());
+    bench.written(&plan, 30);
+    assert!(!bench.ledger.is_writing() && bench.ledger.has_uncounted());
+    assert_eq!(["a", "b", "c"].map(|name| bench.ledger.has_recorded(&uid(name))), [true, false, true]);
+    assert_eq!(bench.ledger.uncounted_pods(), 2);
+}
+
+#[test]
+fn a_plan_with_any_part_is_not_empty() {
+    assert!(Plan::default().is_empty());
+    let pod = PodRef { uid: uid("a"), name: "a".into(), ignored: false, revision: None };
+    let removal = Removal { uid: uid("a"), name: "a".into(), revision: Revision(1), tracked: true };
+    let new = crate::blueprint::NewPod { name: "a".into(), index: None, failure_count: None, ignored_failure_count: 0 };
+    let write = StatusWrite { base: Revision(1), status: crate::job::JobStatus::default(), handled: Vec::new() };
+    for plan in [
+        Plan { status: Some(Box::new(write)), ..Plan::default() },
+        Plan { releases: vec![pod.clone()], ..Plan::default() },
+        Plan { deletions: vec![pod], ..Plan::default() },
+        Plan { removals: vec![removal], ..Plan::default() },
+        Plan { creations: vec![new], ..Plan::default() },
+    ] {
+        assert!(!plan.is_empty(), "{plan:?}");
+    }
+}
+
+// ---- accounting ----
+
+#[test]
+fn a_recorded_pod_is_tallied_only_without_the_finalizer_and_not_while_it_runs() {
+    // The wrong live count makes sure that a status is written.
+    let recorded = json!({"uncountedTerminatedPods": {"succeeded": ["a"]}, "active": 5});
+    for (pod, tallied) in [
+        (pod("a", 20, "Succeeded"), false),
+        (pod("a", 20, "Running"), false),
+        (released(pod("a", 20, "Running")), false),
+        (released(pod("a", 20, "Succeeded")), true),
+    ] {
+        let mut bench = Bench::new(&with_status(job(json!({"completions": 2, "parallelism": 0})), recorded.clone()));
+        bench.sees(pod.clone());
+        let write = bench.plan().status.expect("a write");
+        assert_eq!(write.status.succeeded, i32::from(tallied), "{pod}");
+        assert_eq!(write.status.uncounted().len(), usize::from(!tallied), "{pod}");
+    }
+}
+
+/// The Pods of another owner, all with the finalizer.
+struct Elsewhere;
+
+impl PodFacts for Elsewhere {
+    fn is_tracked(&self, _: &PodUid) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_recorded_pod_that_left_the_job_is_tallied_once_no_owner_has_it_with_the_finalizer() {
+    let recorded = json!({"uncountedTerminatedPods": {"succeeded": ["a"]}, "active": 5});
+    for (elsewhere, tallied) in [(&Elsewhere as &dyn PodFacts, false), (&Nowhere, true)] {
+        let mut bench = Bench::new(&with_status(job(json!({"completions": 2, "parallelism": 0})), recorded.clone()));
+        let horizon = Horizon { pods_at: Revision(100), jobs_at: Revision(100), elsewhere };
+        let write = bench.ledger.plan(bench.now, horizon).status.expect("a write");
+        assert_eq!((write.status.succeeded, write.status.uncounted().is_empty()), (i32::from(tallied), tallied));
+    }
+}
+
+#[test]
+fn a_write_that_the_stream_showed_first_was_ours_and_closes_no_gate() {
+    let mut bench = Bench::new(&job(json!({"completions": 2, "parallelism": 2})));
+    bench.sees(pod("a", 20, "Succeeded"));
+    let before = bench.ledger.foreign_at();
+    let plan = bench.plan();
+    let stored = bench.stored(&plan, 130);
+    bench.ledger.observe_job(stored.clone());
+    assert_eq!(bench.ledger.foreign_at(), Revision(130));
+    assert!(bench.plan().gate_closed);
+    bench.ledger.status_written(stored, bench.now);
+    assert_eq!(bench.ledger.foreign_at(), before);
+    let plan = bench.plan();
+    assert!(!plan.gate_closed && plan.waits_for_pods.is_none());
+    assert_eq!(names(&plan.releases), ["a"]);
+}
+
+#[test]
+fn an_older_view_of_the_job_changes_nothing() {
+    let mut bench = Bench::new(&job(json!({})));
+    let known = bench.ledger.job().clone();
+    for revision in [9, 10] {
+        bench.edited(&with_status(job(json!({"parallelism": 7})), json!({"failed": 3})), revision);
+        assert_eq!((bench.ledger.job(), bench.ledger.foreign_at()), (&known, Revision(10)));
+    }
+}
+
+/// The Pods of another leader may be newer than ours: a Job does not end on Pods older than its last foreign change.
+#[test]
+fn a_job_that_another_writer_edited_ends_only_once_the_pods_have_caught_up() {
+    let status = json!({"succeeded": 1});
+    let mut bench = Bench::new(&with_status(job(json!({})), status.clone()));
+    // An edit of the spec leaves the accounting alone, so the gate stays open.
+    bench.edited(&with_status(job(json!({"ttlSecondsAfterFinished": 7})), status), 150);
+    let plan = bench.plan();
+    assert!(!plan.gate_closed && plan.status.is_none());
+    assert_eq!(plan.waits_for_pods, Some(Revision(150)));
+    bench.pods_at = 150;
+    let plan = bench.plan();
+    assert!(plan.status.as_ref().is_some_and(|write| write.status.is_finished()), "{plan:?}");
+    assert_eq!(plan.waits_for_pods, None);
+}
+
+#[test]
+fn a_job_with_pods_left_needs_no_pods_as_new_as_its_last_edit_to_be_decided() {
+    let status = json!({"failed": 1});
+    let mut bench = Bench::new(&with_status(job(json!({"backoffLimit": 0})), status.clone()));
+    bench.sees(pod("a", 20, "Running"));
+    bench.edited(&with_status(job(json!({"backoffLimit": 0, "ttlSecondsAfterFinished": 7})), status), 150);
+    let plan = bench.plan();
+    assert_eq!(plan.waits_for_pods, None);
+    let write = plan.status.expect("the decision");
+    assert!(write.status.is_true(condition::FAILURE_TARGET) && !write.status.is_finished());
+}
+
+#[test]
+fn a_suspended_job_reports_it_once_its_pods_are_gone_and_the_pods_are_as_new_as_the_job() {
+    let mut bench = Bench::new(&job(json!({})));
+    bench.sees(pod("a", 20, "Running"));
+    bench.edited(&job(json!({"suspend": true})), 150);
+    // First the Pod goes: nothing is reported, and no newer Pods are waited for.
+    let plan = bench.plan();
+    assert_eq!(plan.removals.len(), 1);
+    assert_eq!(plan.waits_for_pods, None);
+    let suspended = |plan: &Plan| plan.status.as_ref().is_some_and(|write| write.status.is_true(condition::SUSPENDED));
+    assert!(!suspended(&plan));
+    bench.ledger.pod_gone(&uid("a"), Revision(60));
+    bench.ledger.status_unwritten();
+    let plan = bench.plan();
+    assert_eq!(plan.waits_for_pods, Some(Revision(150)));
+    assert!(!suspended(&plan));
+    bench.ledger.status_unwritten();
+    bench.pods_at = 150;
+    bench.passes(1_000);
+    let plan = bench.plan();
+    assert_eq!(plan.waits_for_pods, None);
+    assert!(suspended(&plan), "{plan:?}");
+}
+
+#[test]
+fn a_running_job_that_was_never_suspended_does_not_wait_for_newer_pods() {
+    let mut bench = Bench::new(&job(json!({})));
+    bench.sees(pod("a", 20, "Running"));
+    bench.edited(&job(json!({"ttlSecondsAfterFinished": 7})), 150);
+    let plan = bench.plan();
+    assert_eq!(plan.waits_for_pods, None);
+    assert_eq!(plan.status.expect("live counts").status.active, 1);
+}
+
+#[test]
+fn a_resumed_job_reports_it_without_waiting_for_newer_pods() {
+    let suspended = json!({"conditions": [
+        {"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended"},
+    ]});
+    let mut bench = Bench::new(&with_status(job(json!({"suspend": true})), suspended.clone()));
+    bench.edited(&with_status(job(json!({})), suspended), 150);
+    let plan = bench.plan();
+    assert_eq!(plan.waits_for_pods, None);
+    let write = plan.status.expect("the condition");
+    assert!(!write.status.is_true(condition::SUSPENDED));
+}
+
+/// Under load the next write waits, so that a Job of many Pods does not cost a write for each of them.
+#[test]
+fn a_write_that_recorded_many_indexes_delays_the_next_one() {
+    for (finished, busy) in [(15, false), (16, true)] {
+        let mut bench = Bench::new(&indexed(json!({"completions": 40, "parallelism": 40})));
+        bench.ledger.job_confirmed(Revision(100));
+        let name = |index: u32| format!("p{index}");
+        for index in 0..40 {
+            let phase = if index < finished { "Succeeded" } else { "Running" };
+            bench.sees(at_index(pod(&name(index), 20 + u64::from(index), phase), index));
+        }
+        let plan = bench.plan();
+        bench.written(&plan, 110);
+        bench.sees(at_index(pod("p39", 90, "Succeeded"), 39));
+        let plan = bench.plan();
+        assert_eq!(plan.status.is_none(), busy, "{finished}");
+        assert_eq!(bench.wakes_in(&plan) == Some(50), busy, "{finished}: {:?}", bench.wakes_in(&plan));
+    }
+}
+
+#[test]
+fn the_condition_suspended_is_written_again_if_any_part_of_it_differs() {
+    let condition = |status: &str, reason: &str, message: &str| json!({"conditions": [{"type": "Suspended", "status": status, "reason": reason, "message": message}]});
+    for (found, differs) in [
+        (condition("True", "JobSuspended", "Job suspended"), false),
+        (condition("False", "JobSuspended", "Job suspended"), true),
+        (condition("True", "Other", "Job suspended"), true),
+        (condition("True", "JobSuspended", "other"), true),
+        (json!({}), true),
+    ] {
+        let mut bench = Bench::new(&with_status(job(json!({"suspend": true})), found.clone()));
+        let plan = bench.plan();
+        let rewritten =
+            plan.status.as_ref().is_some_and(|write| write.status.conditions != bench.ledger.job().status.conditions);
+        assert_eq!(rewritten, differs, "{found}");
+    }
+}
+
+#[test]
+fn a_failed_pod_is_reported_to_the_failure_policy_once_it_is_recorded() {
+    let policy = json!({"podFailurePolicy": {"rules": [
+        {"action": "Count", "onExitCodes": {"operator": "In", "values": [3]}},
+    ]}});
+    let mut bench = Bench::new(&job(policy));
+    let mut failed = pod("a", 20, "Failed");
+    failed["status"]["containerStatuses"] = json!([{"name": "c", "state": {"terminated": {"exitCode": 3}}}]);
+    bench.sees(failed);
+    let write = bench.plan().status.expect("a record");
+    assert_eq!(write.handled.iter().map(|action| action.name()).collect::<Vec<_>>(), ["Count"]);
+}
+
+// ---- observations of Pods ----
+
+#[test]
+fn a_response_about_an_unknown_pod_counts_only_if_the_stream_has_not_passed_it() {
+    for (revision, known) in [(99, false), (100, false), (101, true)] {
+        let mut bench = Bench::new(&job(json!({})));
+        bench.ledger.hear_of_pod(&pod_view(&pod("a", revision, "Running")), Revision(100), START);
+        assert_eq!(bench.ledger.len(), usize::from(known), "{revision}");
+    }
+}
+
+#[test]
+fn a_known_pod_never_goes_back_to_an_older_revision() {
+    let mut bench = Bench::new(&job(json!({})));
+    bench.sees(pod("a", 20, "Succeeded"));
+    bench.sees(pod("a", 19, "Running"));
+    assert_eq!(bench.ledger.knows_at(&uid("a")), Some(Revision(20)));
+    assert!(bench.ledger.holds_ended(&uid("a")));
+}
+
+#[test]
+fn a_list_without_a_pod_means_that_the_pod_is_gone_unless_it_is_newer() {
+    let mut bench = Bench::new(&job(json!({"parallelism": 4, "completions": 4})));
+    for (name, revision) in [("listed", 20), ("missing", 21), ("touched", 22), ("newer", 201)] {
+        bench.sees(pod(name, revision, "Running"));
+    }
+    bench.ledger.relist_begins();
+    bench.sees(pod("listed", 20, "Running"));
+    bench.ledger.pod_is_listed(&uid("touched"));
+    bench.ledger.relist_ends(Revision(200));
+    let left: Vec<String> = bench.ledger.pods().map(|pod| pod.name.to_string()).collect();
+    assert_eq!(left, ["listed", "touched", "newer"]);
+}
+
+/// A response that arrives while a list is being read is not part of the list.
+#[test]
+fn a_response_does_not_put_a_pod_into_a_list() {
+    let mut bench = Bench::new(&job(json!({})));
+    bench.sees(pod("a", 20, "Running"));
+    bench.ledger.relist_begins();
+    bench.ledger.hear_of_pod(&pod_view(&pod("a", 30, "Running")), Revision(100), START);
+    bench.ledger.relist_ends(Revision(200));
+    assert!(bench.ledger.is_empty());
+}
+
+#[test]
+fn a_pod_that_a_response_showed_as_gone_is_not_revived_by_older_events() {
+    let mut bench = Bench::new(&job(json!({})));
+    bench.sees(pod("a", 20, "Running"));
+    bench.ledger.pod_vanished(&uid("a"));
+    assert!(bench.ledger.is_empty());
+    bench.sees(pod("a", 21, "Running"));
+    assert!(bench.ledger.is_empty());
+    // A list that still contains the Pod is older than the response.
+    bench.ledger.relist_begins();
+    bench.sees(pod("a", 21, "Running"));
+    bench.ledger.relist_ends(Revision(50));
+    bench.sees(pod("a", 22, "Running"));
+    assert!(bench.ledger.is_empty() && bench.ledger.buried.len() == 1);
+    // A list older than the Pod says nothing about it; a newer one without it says that no more events follow.
+    bench.ledger.relist_begins();
+    bench.ledger.relist_ends(Revision(19));
+    assert_eq!(bench.ledger.buried.len(), 1);
+    bench.ledger.relist_begins();
+    bench.ledger.relist_ends(Revision(20));
+    assert!(bench.ledger.buried.is_empty());
+}
+
+#[test]
+fn a_list_of_the_jobs_own_pods_drops_what_it_lacks_and_waits_for_the_stream_about_tracked_pods() {
+    let mut bench = Bench::new(&job(json!({"parallelism": 4, "completions": 4})));
+    bench.sees(released(pod("free", 20, "Running")));
+    bench.sees(pod("held", 21, "Succeeded"));
+    bench.sees(released(pod("newer", 131, "Running")));
+    let listed = [Arc::new(pod_view(&pod("found", 125, "Running")))];
+    bench.ledger.pods_listed(&listed, Revision(130), Revision(100), START);
+    let mut left: Vec<String> = bench.ledger.pods().map(|pod| pod.name.to_string()).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["found", "held", "newer"]);
+    // The tracked Pod may be gone or may have lost its owner: it is not recorded until the stream shows it again.
+    let recorded = |plan: &Plan| plan.status.as_ref().is_some_and(|write| !write.status.uncounted().is_empty());
+    assert!(!recorded(&bench.plan()));
+    bench.ledger.status_unwritten();
+    bench.sees(pod("held", 130, "Succeeded"));
+    assert!(!recorded(&bench.plan()));
+    bench.ledger.status_unwritten();
+    bench.sees(pod("held", 131, "Succeeded"));
+    assert!(recorded(&bench.plan()));
+}
+
+#[test]
+fn an_unknown_pod_at_or_before_the_jobs_own_list_is_kept_only_with_the_finalizer() {
+    for (pod, revision, kept) in [
+        (pod("a", 130, "Running"), 130, true),
+        (released(pod("a", 130, "Running")), 130, false),
+        (released(pod("a", 131, "Running")), 131, true),
+    ] {
+        let mut bench = Bench::new(&job(json!({})));
+        bench.ledger.pods_listed(&[], Revision(130), Revision(100), START);
+        bench.sees(pod);
+        assert_eq!(bench.ledger.len(), usize::from(kept), "{revision}");
+    }
+}
+
+// ---- creations ----
+
+#[test]
+fn a_pod_that_another_writer_released_uncounted_makes_the_job_be_read_before_pods_are_created() {
+    let recorded = json!({"uncountedTerminatedPods": {"succeeded": ["a"]}});
+    for (pod, status, rereads) in [
+        (pod("a", 150, "Running"), json!({}), false),
+        (released(pod("a", 150, "Succeeded")), json!({}), true),
+        (released(pod("a", 150, "Succeeded")), recorded, false),
+    ] {
+        let mut bench = Bench::new(&with_status(job(json!({"parallelism": 3, "completions": 9})), status));
+        bench.ledger.job_confirmed(Revision(100));
+        bench.sees(pod.clone());
+        let plan = bench.plan();
+        assert_eq!((plan.must_reread_job, plan.creations.is_empty()), (rereads, rereads), "{pod}");
+    }
+}
+
+#[test]
+fn refused_creations_back_off_from_one_second_to_sixty_four() {
+    let mut bench = Bench::new(&job(json!({})));
+    let mut waits = Vec::new();
+    for _ in 0..9 {
+        let plan = bench.plan();
+        let name = plan.creations[0].name.clone();
+        bench.ledger.creation_failed(&name, bench.now);
+        let wait = bench.plan();
+        assert!(wait.creations.is_empty());
+        waits.push(bench.wakes_in(&wait).expect("a time"));
+        bench.now = wait.wake_at.expect("a time");
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64, 64].map(|seconds| seconds * 1_000));
+    // A success ends the series.
+    let plan = bench.plan();
+    let name = plan.creations[0].name.to_string();
+    bench.ledger.created(&pod_view(&pod(&name, 130, "Pending")), Revision(100), bench.now);
+    assert_eq!(bench.ledger.creation_failures, 0);
+}
+
+#[test]
+fn a_creation_of_unknown_outcome_is_retried_under_the_same_name_after_a_delay() {
+    for mut bench in [Bench::new(&job(json!({}))), Bench::new(&indexed(json!({})))] {
+        let plan = bench.plan();
+        let wanted: Vec<_> = created(&plan).into_iter().map(|(name, index)| (name.to_owned(), index)).collect();
+        assert_eq!(wanted.len(), 1);
+        let name = wanted[0].0.clone();
+        for seconds in [1, 2, 4] {
+            bench.ledger.creation_unknown(&name, bench.now);
+            let plan = bench.plan();
+            assert!(plan.creations.is_empty() && !plan.must_list_pods);
+            assert_eq!(bench.wakes_in(&plan), Some(seconds * 1_000));
+            bench.passes(seconds * 1_000);
+            let plan = bench.plan();
+            assert_eq!(created(&plan), [(name.as_str(), wanted[0].1)]);
+            assert_eq!(plan.creations[0].failure_count, None);
+        }
+        // Its Pod appears: nothing is left to resolve.
+        bench.ledger.creation_unknown(&name, bench.now);
+        let appeared = pod(&name, 130, "Pending");
+        bench.sees(if bench.ledger.mode.indexed { at_index(appeared, 0) } else { appeared });
+        assert!(bench.ledger.creations.is_empty());
+    }
+}
+
+#[test]
+fn a_creation_of_unknown_outcome_that_is_no_longer_wanted_is_resolved_by_a_list() {
+    let mut bench = Bench::new(&job(json!({"parallelism": 2, "completions": 2})));
+    let plan = bench.plan();
+    bench.ledger.creation_unknown(&plan.creations[0].name, bench.now);
+    bench.edited(&job(json!({"parallelism": 0, "completions": 2})), 90);
+    bench.passes(5_000);
+    let plan = bench.plan();
+    assert!(plan.must_list_pods && plan.creations.is_empty());
+    // A list that was requested after the attempt settles it.
+    bench.ledger.list_begins();
+    bench.ledger.pods_listed(&[], Revision(130), Revision(100), bench.now);
+    assert!(bench.ledger.creations.is_empty());
+    assert!(!bench.plan().must_list_pods);
+}
+
+#[test]
+fn an_index_that_is_done_or_out_of_range_makes_a_creation_of_unknown_outcome_unwanted() {
+    let spec = |completions: u32| json!({"completions": completions, "parallelism": completions});
+    for (change, unwanted) in [
+        (indexed(spec(2)), false),
+        (indexed(spec(1)), true),
+        (with_status(indexed(spec(2)), json!({"completedIndexes": "1", "succeeded": 1})), true),
+    ] {
+        let mut bench = Bench::new(&indexed(spec(2)));
+        bench.sees(at_index(pod("zero", 20, "Running"), 0));
+        let plan = bench.plan();
+        assert_eq!(plan.creations[0].index, Some(1));
+        bench.ledger.creation_unknown(&plan.creations[0].name, bench.now);
+        bench.passes(5_000);
+        bench.edited(&change, 90);
+        let plan = bench.plan();
+        assert_eq!((plan.must_list_pods, plan.creations.is_empty()), (unwanted, unwanted), "{change}");
+    }
+}
+
+#[test]
+fn a_creation_that_failed_after_an_unknown_attempt_stays_unknown() {
+    let mut bench = Bench::new(&job(json!({})));
+    let name = bench.plan().creations[0].name.clone();
+    bench.ledger.creation_unknown(&name, bench.now);
+    bench.passes(1_000);
+    assert_eq!(bench.plan().creations.len(), 1);
+    bench.ledger.creation_failed(&name, bench.now);
+    assert_eq!(bench.ledger.creations.len(), 1);
+    assert_eq!(bench.ledger.creation_failures, 0);
+}
+
+#[test]
+fn the_numbers_of_pod_names_wrap_around() {
+    let mut bench = Bench::new(&with_status(job(json!({"parallelism": 2, "completions": 9})), json!({"succeeded": 1})));
+    let last = crate::names::ATTEMPTS - 1;
+    // Two numbers are free, and the lower one belonged to the Pod that was counted.
+    bench.ledger.used_attempts = IndexSet::below(last);
+    bench.ledger.used_attempts.remove(5);
+    bench.ledger.creation_window = 2;
+    let plan = bench.plan();
+    let expected = [last, 5].map(|number| bench.ledger.names.name(None, number));
+    assert_eq!(plan.creations.iter().map(|new| new.name.clone()).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn each_batch_of_creations_that_succeeds_doubles_the_next() {
+    let mut bench = Bench::new(&job(json!({"parallelism": 100, "completions": 100})));
+    let mut sizes = Vec::new();
+    for _ in 0..4 {
+        let plan = bench.plan();
+        sizes.push(plan.creations.len());
+        for new in &plan.creations {
+            assert!(bench.plan().creations.is_empty(), "the batch is not complete");
+            bench.ledger.created(&pod_view(&pod(&new.name, 130, "Pending")), Revision(100), bench.now);
+        }
+    }
+    assert_eq!(sizes, [1, 2, 4, 8]);
+    // A refusal starts again with one.
+    let plan = bench.plan();
+    for new in &plan.creations {
+        bench.ledger.creation_failed(&new.name, bench.now);
+    }
+    bench.passes(64_000);
+    assert_eq!(bench.plan().creations.len(), 1);
+}
+
+// ---- requests about Pods ----
+
+#[test]
+fn a_refused_release_is_retried_after_a_growing_delay_or_when_the_pod_changes() {
+    let recorded = json!({"uncountedTerminatedPods": {"succeeded": ["a"]}});
+    let mut bench = Bench::new(&with_status(job(json!({"completions": 2})), recorded));
+    bench.sees(pod("a", 20, "Succeeded"));
+    bench.sees(pod("b", 21, "Running"));
+    for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
+        assert_eq!(names(&bench.plan().releases), ["a"]);
+        bench.ledger.pod_refused(&uid("a"), bench.now);
+        bench.ledger.status_unwritten();
+        bench.passes(seconds * 1_000 - 1);
+        assert!(bench.plan().releases.is_empty(), "{seconds}");
+        bench.ledger.status_unwritten();
+        bench.passes(1);
+    }
+    assert_eq!(names(&bench.plan().releases), ["a"]);
+    bench.ledger.pod_refused(&uid("a"), bench.now);
+    bench.sees(pod("a", 20, "Succeeded"));
+    assert!(bench.plan().releases.is_empty());
+    bench.sees(pod("a", 22, "Succeeded"));
+    assert_eq!(names(&bench.plan().releases), ["a"]);
+}
+
+// ---- completion indexes ----
+
+#[test]
+fn a_pod_that_moves_to_another_index_frees_its_own() {
+    let mut bench = Bench::new(&indexed(json!({"completions": 2, "parallelism": 2})));
+    bench.ledger.job_confirmed(Revision(100));
+    bench.sees(at_index(pod("a", 20, "Running"), 0));
+    bench.sees(at_index(pod("a", 21, "Running"), 1));
+    assert_eq!(created(&bench.plan()).iter().map(|(_, index)| *index).collect::<Vec<_>>(), [Some(0)]);
+}
+
+#[test]
+fn a_second_success_of_an_index_is_released_once_the_index_is_recorded() {
+    let mut bench = Bench::new(&indexed(json!({"completions": 2, "parallelism": 2})));
+    bench.sees(at_index(pod("a", 20, "Succeeded"), 0));
+    bench.sees(at_index(pod("c", 22, "Running"), 1));
+    let plan = bench.plan();
+    bench.sees(at_index(pod("b", 21, "Succeeded"), 0));
+    bench.written(&plan, 30);
+    assert_eq!(names(&bench.plan().releases), ["a", "b"]);
+}
+
+#[test]
+fn only_pods_of_indexed_jobs_that_may_still_matter_are_kept_by_index() {
+    let mut bench = Bench::new(&job(json!({})));
+    bench.sees(at_index(pod("a", 20, "Running"), 0));
+    assert!(bench.ledger.index.heads.is_empty());
+    let mut bench = Bench::new(&indexed(json!({"completions": 4, "parallelism": 4})));
+    bench.sees(at_index(pod("running", 20, "Running"), 0));
+    bench.sees(at_index(pod("ended", 21, "Succeeded"), 1));
+    bench.sees(at_index(released(pod("counted", 22, "Succeeded")), 2));
+    bench.sees(at_index(released(pod("running freely", 23, "Running")), 3));
+    let mut indexes: Vec<_> = (0..4).filter(|index| bench.ledger.index.heads.contains_key(index)).collect();
+    indexes.sort_unstable();
+    assert_eq!(indexes, [0, 1, 3]);
+}
+
+/// BLPI-7: a kept failure counts against backoffLimit, even while its Pod is being deleted.
+#[test]
+fn a_kept_failure_counts_against_the_limit_of_the_whole_job() {
+    for failed in [pod("a", 20, "Failed"), deleting(pod("a", 20, "Failed"))] {
+        let mut bench = Bench::new(&indexed(json!({
+            "completions": 2, "parallelism": 2, "backoffLimit": 0, "backoffLimitPerIndex": 3,
+        })));
+        bench.sees(at_index(failed.clone(), 0));
+        bench.sees(at_index(pod("b", 21, "Running"), 1));
+        let write = bench.plan().status.expect("a decision");
+        let target = write.status.true_condition(condition::FAILURE_TARGET).map(|found| found.reason.to_string());
+        assert_eq!(target.as_deref(), Some("BackoffLimitExceeded"), "{failed}");
+    }
+}
+
+// ---- sizes ----
+
+/// Members that left a class are removed once they are most of it, so that the class neither grows without bound nor
+/// is searched for every one of them.
+#[test]
+fn a_class_of_active_pods_is_cleaned_up_when_most_of_its_members_have_left() {
+    let mut bench = Bench::new(&job(json!({"parallelism": 400, "completions": 1_000})));
+    let name = |number: u64| format!("p{number}");
+    for number in 0..200 {
+        bench.sees(pod(&name(number), 20 + number, "Running"));
+    }
+    let listed = |bench: &Bench| bench.ledger.active.iter().map(Vec::len).max().unwrap_or(0);
+    assert_eq!(listed(&bench), 200);
+    for number in 0..90 {
+        bench.sees(pod(&name(number), 300 + number, "Succeeded"));
+    }
+    assert_eq!(listed(&bench), 200);
+    for number in 90..200 {
+        bench.sees(pod(&name(number), 300 + number, "Succeeded"));
+    }
+    assert!(listed(&bench) <= 64, "{}", listed(&bench));
+    assert_eq!(bench.ledger.class_sizes.iter().sum::<u32>(), 0);
+    assert!(bench.ledger.active.iter().all(|members| members.capacity() <= 128));
+}
