@@ -606,10 +606,10 @@ impl<S: Mutation> JobController<S> {
         let mut writing = false;
         let mut opened_by_list = None;
         if let Some(tracked) = self.tracked_mut(slot) {
-            if plan.gate_closed && !tracked.gate_closed {
+            if plan.gate_closed() && !tracked.gate_closed {
                 out.metrics.push(Metric::GateClosed);
             }
-            tracked.gate_closed = plan.gate_closed;
+            tracked.gate_closed = plan.gate_closed();
             writing = tracked.ledger.as_ref().is_some_and(|ledger| ledger.is_writing());
             // Opened by a list alone: what the list cannot show waits for the stream.
             let foreign_at = tracked.ledger.as_ref().map(|ledger| ledger.foreign_at());

@@ -34,7 +34,7 @@ use crate::time::{Span, Timestamp};
 use entry::{Busy, CLASSES, Entry, JobMode, Slot};
 use filing::{Counts, Flag, Queue};
 use flight::{Flight, InFlightCreation, StatusInFlight};
-pub use plan::{Horizon, Plan, PodRef, Removal, StatusWrite};
+pub use plan::{Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
 use slab::Slab;
 
 /// CONST-4.

@@ -27,8 +27,8 @@ pub struct Plan {
     pub creations: Vec<NewPod>,
     /// When to plan again if no input arrives before.
     pub wake_at: Option<Timestamp>,
-    /// The Pods are older than the accounting of the Job: nothing can be done until they catch up.
-    pub gate_closed: bool,
+    /// Why the Job gets no Pods now, although it lacks some. None also if it lacks none, or ends.
+    pub held: Option<Hold>,
     /// Something waits until the Pods are known up to this revision: everything, or only the end of the Job.
     pub waits_for_pods: Option<Revision>,
     /// Creations of unknown outcome are no longer wanted: a consistent list of the Job's Pods must resolve them.
@@ -47,9 +47,53 @@ impl Plan {
             && self.creations.is_empty()
     }
 
+    /// The Pods are older than the accounting of the Job: nothing can be done until they catch up.
+    pub fn gate_closed(&self) -> bool {
+        matches!(self.held, Some(Hold::PodsBehind(_)))
+    }
+
     pub(super) fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
     }
+
+    /// No Pod is created now. This is the only place that derives from the reason what ends the wait: a reason whose
+    /// end is not awaited would block the Job forever.
+    pub(super) fn hold(&mut self, reason: Hold) {
+        match reason {
+            Hold::PodsBehind(at) => self.waits_for_pods = Some(at),
+            Hold::Refused(until) | Hold::Backoff(until) | Hold::IndexBackoff(until) => self.wake(until),
+            Hold::UnwantedCreations => self.must_list_pods = true,
+            Hold::JobUnconfirmed => self.must_reread_job = true,
+            // A change of the Job ends it, a response, or the retry that each such creation has scheduled.
+            Hold::Suspended | Hold::Removing | Hold::CreationsInFlight | Hold::CreationsUnknown => {}
+        }
+        self.held = Some(reason);
+    }
+}
+
+/// Why a Job that lacks Pods gets none now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Another writer changed the accounting at this revision, and the Pods are not known up to it: the gate is closed.
+    PodsBehind(Revision),
+    /// `spec.suspend` is set.
+    Suspended,
+    /// Pods that are not wanted are being removed first (MANAGE-3).
+    Removing,
+    /// The API refused to create Pods; they are requested again at this time.
+    Refused(Timestamp),
+    /// Pods have failed; the next one is created at this time (MANAGE-5).
+    Backoff(Timestamp),
+    /// The same for each index: the first one may be created again at this time (BLPI-6).
+    IndexBackoff(Timestamp),
+    /// Creations of unknown outcome are no longer wanted: a list of the Job's Pods must resolve them.
+    UnwantedCreations,
+    /// The batch before has not been answered (MANAGE-8).
+    CreationsInFlight,
+    /// Creations of unknown outcome fill the batch.
+    CreationsUnknown,
+    /// The Job may have changed since its Pods did: it is read again first.
+    JobUnconfirmed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,26 +179,24 @@ impl<S: Mutation> Ledger<S> {
         let unknown_is_gone = pods_at >= foreign_at;
         let pods_at = pods_at.max(self.listed_at);
         if pods_at < foreign_at {
-            plan.gate_closed = true;
-            plan.waits_for_pods = Some(foreign_at);
+            plan.hold(Hold::PodsBehind(foreign_at));
             return plan;
         }
         self.index.advance(now);
         let decision = self.decide(now, &mut plan);
-        let mut waiting = false;
         if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
         } else if (decision.is_none() || self.mutation.injects(Bug::CreatesAfterVerdict))
             && (!self.mode.deleting || self.mutation.injects(Bug::DeletedJobCreates))
             && !self.flight.status.as_ref().is_some_and(|flight| flight.decides)
         {
-            waiting = self.manage(now, &mut plan);
+            self.manage(now, &mut plan);
         }
         if self.mode.decided() || decision.is_some() || self.mode.deleting || self.job.spec.suspend {
             plan.must_list_pods = self.creations.len() > self.flight.creations;
         }
         let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
-        self.plan_status(now, horizon, decision, waiting, &mut plan);
+        self.plan_status(now, horizon, decision, &mut plan);
         self.plan_releases(now, &mut plan);
         plan
     }
@@ -297,59 +339,111 @@ impl<S: Mutation> Ledger<S> {
         }
     }
 
-    /// MANAGE. Returns whether creations wait for a back-off.
-    fn manage(&mut self, now: Timestamp, plan: &mut Plan) -> bool {
-        let spec = self.job.spec.clone();
-        if spec.suspend && !self.mutation.injects(Bug::SuspendedJobRuns) {
+    /// MANAGE: removes the Pods that are not wanted, and creates those that are missing.
+    fn manage(&mut self, now: Timestamp, plan: &mut Plan) {
+        if self.job.spec.suspend && !self.mutation.injects(Bug::SuspendedJobRuns) {
             self.remove_surplus(usize::MAX, plan);
-            return false;
+            plan.hold(Hold::Suspended);
+            return;
         }
-        let active = self.counts.of(Flag::Active) - self.counts.of(Flag::Removing);
+        let wanted = self.wanted();
+        self.remove_unwanted(wanted, plan);
+        let missing = self.missing(wanted);
+        if let Err(reason) = self.may_create(missing, now, plan) {
+            plan.hold(reason);
+            return;
+        }
+        self.retry_unknown_creations(now, plan);
+        if missing <= 0 {
+            return;
+        }
+        if let Err(reason) = self.may_begin_batch() {
+            plan.hold(reason);
+            return;
+        }
+        // Creations of unknown outcome take places of the batch, so that a server that fails every time gets no more of
+        // them.
+        let room = (self.creation_window as usize).saturating_sub(self.creations.len());
+        if room == 0 {
+            plan.hold(Hold::CreationsUnknown);
+        }
+        let batch = usize::try_from(missing).unwrap_or(0).min(room).min(self.limits.batch);
+        self.create(batch, now, plan);
+        match self.index.next_wake() {
+            Some(retry_at) if self.creations.is_empty() => plan.hold(Hold::IndexBackoff(retry_at)),
+            Some(retry_at) => plan.wake(retry_at),
+            None => {}
+        }
+    }
+
+    /// How many Pods the Job is to have, including those that end by themselves.
+    fn wanted(&self) -> i64 {
+        let spec = &self.job.spec;
         let parallelism = i64::from(spec.parallelism.max(0));
-        let in_creation = len(self.creations.len());
         let wanted = match spec.completions {
             // Creations in flight are left alone; creations of unknown outcome are not requested again.
             None if self.succeeded() > 0 && !self.mutation.injects(Bug::WorkQueueGoesOn) => {
-                active + len(self.flight.creations)
+                self.remaining() + len(self.flight.creations)
             }
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
-        } + i64::from(self.mutation.injects(Bug::WantsOneMore));
+        };
+        wanted + i64::from(self.mutation.injects(Bug::WantsOneMore))
+    }
+
+    /// Active Pods that are not being removed.
+    fn remaining(&self) -> i64 {
+        self.counts.of(Flag::Active) - self.counts.of(Flag::Removing)
+    }
+
+    /// RM-1: Pods without a place among the indexes, and as many others as there are too many.
+    fn remove_unwanted(&mut self, wanted: i64, plan: &mut Plan) {
+        let active = self.remaining();
         let misfits = self.remove_misfits(plan);
         let surplus = (active - len(misfits) - wanted).max(0);
         let extra = usize::from(surplus > 0 && self.mutation.injects(Bug::RemovesOneMore));
         self.remove_surplus(usize::try_from(surplus).unwrap_or(0) + extra, plan);
-        if !plan.removals.is_empty() || plan.must_reread_job || self.counts.of(Flag::Removing) > 0 {
-            return false;
-        }
-        let occupied = if spec.waits_for_terminal_phase() { self.counts.of(Flag::Terminating) } else { 0 };
-        let missing = wanted - active - in_creation - occupied;
+    }
+
+    /// How many Pods must be created; less than none if creations of unknown outcome are too many.
+    fn missing(&self, wanted: i64) -> i64 {
+        let occupied = if self.job.spec.waits_for_terminal_phase() { self.counts.of(Flag::Terminating) } else { 0 };
+        wanted - self.remaining() - len(self.creations.len()) - occupied
+    }
+
+    /// Whether Pods may be created at all, including those whose creation is repeated because its outcome is unknown.
+    fn may_create(&mut self, missing: i64, now: Timestamp, plan: &Plan) -> Result<(), Hold> {
         if missing <= 0 && self.creations.is_empty() {
-            return false;
+            return Ok(());
         }
-        if let Some(blocked_until) = self.creation_retry_at {
-            if now < blocked_until {
-                plan.wake(blocked_until);
-                return missing > 0;
-            }
-            self.creation_retry_at = None;
+        if plan.must_reread_job {
+            return Err(Hold::JobUnconfirmed);
         }
-        if !spec.limits_each_index()
-            && let Some(retry_at) = self.history.retry_at(self.mutation)
-            && now < retry_at
+        if !plan.removals.is_empty() || self.counts.of(Flag::Removing) > 0 {
+            return Err(Hold::Removing);
+        }
+        if let Some(until) = self.creation_retry_at.filter(|until| now < *until) {
+            return Err(Hold::Refused(until));
+        }
+        self.creation_retry_at = None;
+        if !self.job.spec.limits_each_index()
+            && let Some(until) = self.history.retry_at(self.mutation)
+            && now < until
         {
-            plan.wake(retry_at);
-            return missing > 0;
+            return Err(Hold::Backoff(until));
         }
         if self.creations.len() > self.flight.creations && self.unwanted_creation(missing, now) {
-            plan.must_list_pods = true;
-            return false;
+            return Err(Hold::UnwantedCreations);
         }
-        self.retry_unknown_creations(now, plan);
+        Ok(())
+    }
+
+    /// Whether Pods may be created beyond those that were requested before.
+    fn may_begin_batch(&mut self) -> Result<(), Hold> {
         // All responses of a batch arrive before the next batch is sent, so that a quota refuses at most one batch
         // (MANAGE-8).
-        if missing <= 0 || self.flight.creations > 0 {
-            return false;
+        if self.flight.creations > 0 {
+            return Err(Hold::CreationsInFlight);
         }
         // A new ledger may know Pods newer than its Job: the Job may have finished since (S04).
         self.confirmed |= self.newest_pod_at <= self.current_at;
@@ -357,24 +451,9 @@ impl<S: Mutation> Ledger<S> {
         // created twice.
         let unexplained = self.unexplained_at > self.current_at && !self.mutation.injects(Bug::StaleJobCreates);
         if !self.confirmed || unexplained {
-            plan.must_reread_job = true;
-            return false;
+            return Err(Hold::JobUnconfirmed);
         }
-        // Creations of unknown outcome take places of the batch, so that a server that fails every time gets no more of
-        // them.
-        let window = (self.creation_window as usize).saturating_sub(self.creations.len());
-        let batch = usize::try_from(missing).unwrap_or(0).min(window).min(self.limits.batch);
-        self.create(batch, now, plan);
-        if self.creations.is_empty()
-            && let Some(wake_at) = self.index.next_wake()
-        {
-            plan.wake(wake_at);
-            return true;
-        }
-        if let Some(wake_at) = self.index.next_wake() {
-            plan.wake(wake_at);
-        }
-        false
+        Ok(())
     }
 
     /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one Pod of each index. Returns how many must be

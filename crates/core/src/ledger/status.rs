@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::entry::Standing;
 use super::filing::Flag;
 use super::flight::{StatusInFlight, Wish};
-use super::plan::{AccountingInputs, Plan, StatusWrite, count, len};
+use super::plan::{AccountingInputs, Hold, Plan, StatusWrite, count, len};
 use super::{Facts, Ledger};
 use crate::accounting::{CausalSnapshot, Outcome};
 use crate::conditions::{self, Decision};
@@ -25,7 +25,6 @@ impl<S: Mutation> Ledger<S> {
         now: Timestamp,
         horizon: AccountingInputs<'_>,
         decision: Option<Decision>,
-        waiting: bool,
         plan: &mut Plan,
     ) {
         if self.flight.status.is_some() {
@@ -58,7 +57,8 @@ impl<S: Mutation> Ledger<S> {
         let decides = decision.as_ref().is_some_and(|decision| !decision.stored);
         let suspends = managed && self.suspended_condition_differs();
         let urgent = news > 0 || decides || finishes || suspends;
-        if !urgent && !self.live_counts_differ(waiting) {
+        let backs_off = matches!(plan.held, Some(Hold::Refused(_) | Hold::Backoff(_) | Hold::IndexBackoff(_)));
+        if !urgent && !self.live_counts_differ(backs_off) {
             return;
         }
         let wish = if decides || finishes || suspends {
@@ -74,7 +74,7 @@ impl<S: Mutation> Ledger<S> {
         }
         self.trim_due();
         let Some((status, flight, handled, batch)) =
-            self.next_status(now, horizon, decision.as_ref(), managed, waiting)
+            self.next_status(now, horizon, decision.as_ref(), managed, backs_off)
         else {
             return;
         };
@@ -100,9 +100,9 @@ impl<S: Mutation> Ledger<S> {
         tallyable + due.min(room) + indexes + mends
     }
 
-    fn live_counts_differ(&self, waiting: bool) -> bool {
+    fn live_counts_differ(&self, backs_off: bool) -> bool {
         let status = &self.job.status;
-        let (active, ready, terminating) = self.live_counts(waiting);
+        let (active, ready, terminating) = self.live_counts(backs_off);
         status.active != active
             || status.ready != Some(ready)
             || status.terminating != Some(terminating)
@@ -112,10 +112,10 @@ impl<S: Mutation> Ledger<S> {
 
     /// Active, ready and terminating, computed from the same set of Pods, so that they are always consistent (S20,
     /// S27).
-    fn live_counts(&self, waiting: bool) -> (i32, i32, i32) {
+    fn live_counts(&self, backs_off: bool) -> (i32, i32, i32) {
         let mut active = self.counts.of(Flag::Active);
         let mut ready = self.counts.of(Flag::Ready);
-        if self.mutation.injects(Bug::ActiveZeroInBackoff) && waiting {
+        if self.mutation.injects(Bug::ActiveZeroInBackoff) && backs_off {
             active = 0;
         }
         if self.mutation.injects(Bug::ForgetOwnDeletions) {
@@ -159,7 +159,7 @@ impl<S: Mutation> Ledger<S> {
         horizon: AccountingInputs<'_>,
         decision: Option<&Decision>,
         managed: bool,
-        waiting: bool,
+        backs_off: bool,
     ) -> Option<(JobStatus, StatusInFlight, Vec<FailureAction>, usize)> {
         let job = &self.job;
         let spec = &job.spec;
@@ -201,7 +201,7 @@ impl<S: Mutation> Ledger<S> {
         self.next_indexes(&mut status, &mut flight);
         batch += flight.completed.len();
 
-        let (active, ready, terminating) = self.live_counts(waiting);
+        let (active, ready, terminating) = self.live_counts(backs_off);
         status.active = active;
         status.ready = Some(ready);
         status.terminating = Some(terminating);

@@ -236,11 +236,11 @@ fn a_write_that_the_stream_showed_first_was_ours_and_closes_no_gate() {
     let stored = bench.stored(&plan, 130);
     bench.ledger.observe_job(stored.clone());
     assert_eq!(bench.ledger.foreign_at(), Revision(130));
-    assert!(bench.plan().gate_closed);
+    assert!(bench.plan().gate_closed());
     bench.ledger.status_written(stored, bench.now);
     assert_eq!(bench.ledger.foreign_at(), before);
     let plan = bench.plan();
-    assert!(!plan.gate_closed && plan.waits_for_pods.is_none());
+    assert!(!plan.gate_closed() && plan.waits_for_pods.is_none());
     assert_eq!(names(&plan.releases), ["a"]);
 }
 
@@ -262,7 +262,7 @@ fn a_job_that_another_writer_edited_ends_only_once_the_pods_have_caught_up() {
     // An edit of the spec leaves the accounting alone, so the gate stays open.
     bench.edited(&with_status(job(json!({"ttlSecondsAfterFinished": 7})), status), 150);
     let plan = bench.plan();
-    assert!(!plan.gate_closed && plan.status.is_none());
+    assert!(!plan.gate_closed() && plan.status.is_none());
     assert_eq!(plan.waits_for_pods, Some(Revision(150)));
     bench.pods_at = 150;
     let plan = bench.plan();
@@ -629,6 +629,70 @@ fn each_batch_of_creations_that_succeeds_doubles_the_next() {
     }
     bench.passes(64_000);
     assert_eq!(bench.plan().creations.len(), 1);
+}
+
+/// A Job that lacks Pods and gets none states why, and the plan contains what ends the wait.
+#[test]
+fn a_job_that_gets_no_pods_states_why() {
+    let at = |seconds: i64| START + Span::from_seconds(seconds);
+    let check = |bench: &mut Bench, expected: Option<Hold>| {
+        let plan = bench.plan();
+        assert_eq!(plan.held, expected);
+        assert_eq!(plan.creations.is_empty(), expected.is_some(), "{expected:?}");
+        plan
+    };
+    let mut bench = Bench::new(&job(json!({"suspend": true})));
+    check(&mut bench, Some(Hold::Suspended));
+
+    let mut bench = Bench::new(&job(json!({})));
+    bench.pods_at = 9;
+    assert_eq!(check(&mut bench, Some(Hold::PodsBehind(Revision(10)))).waits_for_pods, Some(Revision(10)));
+
+    // One Pod too many goes first; then the Job has what it wants.
+    let mut bench = Bench::new(&indexed(json!({"completions": 3, "parallelism": 3})));
+    bench.sees(at_index(pod("a", 20, "Running"), 0));
+    bench.sees(at_index(pod("b", 21, "Running"), 0));
+    assert_eq!(check(&mut bench, Some(Hold::Removing)).removals.len(), 1);
+    check(&mut bench, Some(Hold::Removing));
+
+    let mut bench = Bench::new(&job(json!({"parallelism": 2, "completions": 4})));
+    let name = check(&mut bench, None).creations[0].name.clone();
+    check(&mut bench, Some(Hold::CreationsInFlight));
+    bench.ledger.creation_failed(&name, bench.now);
+    assert_eq!(check(&mut bench, Some(Hold::Refused(at(1)))).wake_at, Some(at(1)));
+    bench.passes(1_000);
+    let name = check(&mut bench, None).creations[0].name.clone();
+    bench.ledger.creation_unknown(&name, bench.now);
+    assert_eq!(check(&mut bench, Some(Hold::CreationsUnknown)).wake_at, Some(at(2)));
+    bench.edited(&job(json!({"parallelism": 0, "completions": 4})), 90);
+    assert!(check(&mut bench, Some(Hold::UnwantedCreations)).must_list_pods);
+
+    let mut bench = Bench::new(&job(json!({})));
+    bench.sees(pod("a", 20, "Failed"));
+    bench.now = at(3);
+    assert_eq!(check(&mut bench, Some(Hold::Backoff(at(10)))).wake_at, Some(at(10)));
+    bench.now = at(10);
+    check(&mut bench, None);
+
+    let mut bench = Bench::new(&indexed(json!({"backoffLimitPerIndex": 2})));
+    bench.sees(at_index(pod("a", 20, "Failed"), 0));
+    bench.now = at(3);
+    assert_eq!(check(&mut bench, Some(Hold::IndexBackoff(at(10)))).wake_at, Some(at(10)));
+    bench.now = at(10);
+    check(&mut bench, None);
+
+    let mut bench = Bench::new(&job(json!({"parallelism": 2, "completions": 4})));
+    bench.sees(pod("a", 150, "Running"));
+    assert!(check(&mut bench, Some(Hold::JobUnconfirmed)).must_reread_job);
+    bench.ledger.job_confirmed(Revision(150));
+    check(&mut bench, None);
+
+    // A Job that wants no more Pods, and one that ends, are not held.
+    let mut bench = Bench::new(&job(json!({})));
+    bench.sees(pod("a", 20, "Running"));
+    assert_eq!(bench.plan().held, None);
+    let mut bench = Bench::new(&with_status(job(json!({"backoffLimit": 0})), json!({"failed": 1})));
+    assert_eq!(bench.plan().held, None);
 }
 
 // ---- requests about Pods ----

@@ -55,7 +55,7 @@ pub struct Memory {
 }
 
 pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) -> Result<(), String> {
-    same!("gate closed", plan.gate_closed, expected.gate_closed);
+    same!("gate closed", plan.gate_closed(), expected.gate_closed);
     // If releases or removals fill a batch, the other Pods have not been examined yet.
     let too_many = expected.forced.len() > facts.limits.batch;
     let full = plan.releases.len().max(plan.removals.len()) >= facts.limits.batch;
