@@ -10,6 +10,7 @@
 mod entry;
 mod filing;
 mod flight;
+mod freshness;
 mod index_files;
 mod plan;
 mod slab;
@@ -34,6 +35,7 @@ use crate::time::{Span, Timestamp};
 use entry::{Busy, CLASSES, Entry, JobMode, Slot};
 use filing::{Counts, Flag, Queue};
 use flight::{Flight, InFlightCreation, StatusInFlight};
+use freshness::Freshness;
 pub use plan::{Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
 use slab::Slab;
 
@@ -47,23 +49,7 @@ pub struct Ledger<S = NoMutation> {
     mutation: S,
     limits: Limits,
     job: Arc<JobView>,
-    /// The newest revision of the Job at which another writer changed its accounting: what the gate compares with.
-    foreign_at: Revision,
-    /// The newest revision of the Job that another writer wrote, whatever it changed: what the end of the Job compares
-    /// with. Another leader may have reported that Pods run, and they must not outlive the Job because we have not
-    /// observed them.
-    edited_at: Revision,
-    /// The view of the Job was current at this revision: a write of ours or a read confirmed it.
-    current_at: Revision,
-    /// The view of the Job has been current at some time since this ledger was created, with the Pods known then.
-    confirmed: bool,
-    /// The newest observed revision of any Pod of this Job.
-    newest_pod_at: Revision,
-    /// The revision at which another writer released a Pod that is not accounted for in our view of the Job.
-    unexplained_at: Revision,
-    /// `foreign_at` and `edited_at` before their last change, in case that change turns out to be our own write.
-    foreign_before: Revision,
-    edited_before: Revision,
+    freshness: Freshness,
     mode: JobMode,
     names: PodNames,
 
@@ -192,20 +178,10 @@ impl PodFacts for Nowhere {
 
 impl<S: Mutation> Ledger<S> {
     pub fn new(job: Arc<JobView>, limits: Limits, mutation: S) -> Self {
-        // No Pod of an untouched Job can have been counted, and Pods that another leader may have created for it have
-        // the names that ours would get.
-        let seen_at = if job.is_untouched() { Revision(0) } else { job.revision };
         let mut ledger = Self {
             mutation,
             limits,
-            foreign_at: seen_at,
-            edited_at: seen_at,
-            foreign_before: seen_at,
-            edited_before: seen_at,
-            current_at: job.revision,
-            confirmed: false,
-            newest_pod_at: Revision(0),
-            unexplained_at: Revision(0),
+            freshness: Freshness::new(&job),
             mode: mode(&job),
             names: PodNames::new(&job.uid, &job.name),
             job,
@@ -251,7 +227,7 @@ impl<S: Mutation> Ledger<S> {
     }
 
     pub fn foreign_at(&self) -> Revision {
-        self.foreign_at
+        self.freshness.foreign_at()
     }
 
     /// Whether a status write is in flight. What the stream shows meanwhile may be that write.
@@ -301,10 +277,8 @@ impl<S: Mutation> Ledger<S> {
             Field::Uncounted => mutation.injects(Bug::GateIgnoresUncounted),
             Field::Indexes | Field::Verdict | Field::Deletion => false,
         };
-        if Accounting::of(&self.job).differs(&Accounting::of(&job), ignored) {
-            self.foreign_before = std::mem::replace(&mut self.foreign_at, job.revision);
-        }
-        self.edited_before = std::mem::replace(&mut self.edited_at, job.revision);
+        let accounting = Accounting::of(&self.job).differs(&Accounting::of(&job), ignored);
+        self.freshness.job_changed(job.revision, accounting);
         self.adopt(job, None);
     }
 
@@ -317,31 +291,20 @@ impl<S: Mutation> Ledger<S> {
                 self.refile(slot, |entry| entry.index_counted = true);
             }
         }
-        // The write was conditional, so no other writer had changed the Job by then.
-        self.current_at = self.current_at.max(job.revision);
-        self.confirmed = true;
+        self.freshness.job_written(job.revision);
         if job.revision > self.job.revision {
             self.adopt(job, flight);
-            return;
-        }
-        // The stream was faster than the response, and what it showed was our own write.
-        if self.foreign_at == job.revision {
-            self.foreign_at = self.foreign_before;
-        }
-        if self.edited_at == job.revision {
-            self.edited_at = self.edited_before;
         }
     }
 
     /// The newest revision of Pods known before a read of the Job begins: the read confirms the Job up to here.
     pub fn newest_pod_at(&self) -> Revision {
-        self.newest_pod_at
+        self.freshness.newest_pod_at()
     }
 
     /// The Job was read, after Pods up to `at` were known.
     pub fn job_confirmed(&mut self, at: Revision) {
-        self.current_at = self.current_at.max(at);
-        self.confirmed = true;
+        self.freshness.job_confirmed(at);
     }
 
     /// Our status write failed, or its outcome is unknown.
@@ -471,9 +434,9 @@ impl<S: Mutation> Ledger<S> {
     /// A claimed Pod, from either source.
     pub fn take_in(&mut self, pod: &PodView, news: News, now: Timestamp) {
         let in_list = news == News::Stream;
-        self.newest_pod_at = self.newest_pod_at.max(pod.revision);
+        self.freshness.pod_observed(pod.revision);
         if !pod.tracked && !self.uncounted.contains_key(&pod.uid) {
-            self.doubt_job(pod.revision);
+            self.freshness.doubt_job(pod.revision);
         }
         let (spec, mutation) = (self.job.spec.clone(), self.mutation);
         // A finish time in the future must not extend the back-off without bound (DEFECT-25).
@@ -568,7 +531,7 @@ impl<S: Mutation> Ledger<S> {
     pub fn pod_vanished(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
             // The response does not say since when.
-            let at = Revision(self.newest_pod_at.0 + 1);
+            let at = self.freshness.next_pod_at();
             let Entry { revision, epoch: seen_in, .. } = *self.entry(slot);
             self.lose_entry(slot, at);
             self.buried.insert(uid.clone(), Burial { revision, seen_in });
@@ -578,16 +541,10 @@ impl<S: Mutation> Ledger<S> {
     /// A Pod is gone: another writer must have released it before, and may have counted it first.
     fn lose_entry(&mut self, slot: Slot, at: Revision) {
         let entry = self.entry(slot);
-        if entry.recorded.is_none() && (entry.tracked || entry.revision > self.current_at) {
-            self.doubt_job(at);
+        if entry.recorded.is_none() && (entry.tracked || !self.freshness.covers(entry.revision)) {
+            self.freshness.doubt_job(at);
         }
         self.drop_entry(slot);
-    }
-
-    /// Only a Job read after `at` accounts for what is missing.
-    fn doubt_job(&mut self, at: Revision) {
-        self.unexplained_at = self.unexplained_at.max(at);
-        self.newest_pod_at = self.newest_pod_at.max(at);
     }
 
     fn drop_entry(&mut self, slot: Slot) {
@@ -789,7 +746,7 @@ impl<S: Mutation> Ledger<S> {
         if let Some(creation) = self.end_creation(name) {
             self.index.taken_names.insert((creation.index, creation.attempt));
             // If the Pod was ours and is gone, another leader may have counted it.
-            self.doubt_job(Revision(self.newest_pod_at.0 + 1));
+            self.freshness.doubt_job(self.freshness.next_pod_at());
         }
         self.creation_batch_ended();
     }

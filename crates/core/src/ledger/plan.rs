@@ -156,7 +156,7 @@ impl<S: Mutation> Ledger<S> {
     /// Plans as far as the observations allow.
     pub fn plan(&mut self, now: Timestamp, horizon: Horizon<'_>) -> Plan {
         let Horizon { pods_at, jobs_at, elsewhere } = horizon;
-        self.current_at = self.current_at.max(jobs_at);
+        self.freshness.jobs_observed(jobs_at);
         let mut plan = Plan::default();
         self.retry_refused(now, &mut plan);
         if self.job.status.is_finished() {
@@ -175,7 +175,7 @@ impl<S: Mutation> Ledger<S> {
         if self.mutation.injects(Bug::RefusalBlocksJob) && !self.refusals.is_empty() {
             return plan;
         }
-        let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.foreign_at };
+        let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.freshness.foreign_at() };
         let unknown_is_gone = pods_at >= foreign_at;
         let pods_at = pods_at.max(self.listed_at);
         if pods_at < foreign_at {
@@ -445,15 +445,8 @@ impl<S: Mutation> Ledger<S> {
         if self.flight.creations > 0 {
             return Err(Hold::CreationsInFlight);
         }
-        // A new ledger may know Pods newer than its Job: the Job may have finished since (S04).
-        self.confirmed |= self.newest_pod_at <= self.current_at;
-        // A Pod that another leader has counted and released is missing only from an older view of the Job: it would be
-        // created twice.
-        let unexplained = self.unexplained_at > self.current_at && !self.mutation.injects(Bug::StaleJobCreates);
-        if !self.confirmed || unexplained {
-            return Err(Hold::JobUnconfirmed);
-        }
-        Ok(())
+        let explained = self.freshness.explains_all() || self.mutation.injects(Bug::StaleJobCreates);
+        if self.freshness.is_confirmed() && explained { Ok(()) } else { Err(Hold::JobUnconfirmed) }
     }
 
     /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one Pod of each index. Returns how many must be
@@ -493,7 +486,7 @@ impl<S: Mutation> Ledger<S> {
     /// Whether our view of the Job may decide about this Pod: not if the Job may have changed since the Pod did. An
     /// index that is out of range in an old view of the Job may be in range by now.
     fn may_judge(&self, slot: Slot) -> bool {
-        self.entry(slot).revision <= self.current_at || self.mutation.injects(Bug::StaleJobJudges)
+        self.freshness.covers(self.entry(slot).revision) || self.mutation.injects(Bug::StaleJobJudges)
     }
 
     fn remove(&mut self, slot: Slot, plan: &mut Plan) {

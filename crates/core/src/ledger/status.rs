@@ -42,11 +42,11 @@ impl<S: Mutation> Ledger<S> {
                 .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
         });
         // What cannot be undone requires Pods as new as the Job: Pods of another leader may be among them.
-        let behind = horizon.pods_at < self.edited_at && !self.mutation.injects(Bug::NoGate);
+        let behind = horizon.pods_at < self.freshness.edited_at() && !self.mutation.injects(Bug::NoGate);
         let finishes = decision.is_some() && self.may_finish();
         let pauses = self.job.spec.suspend && decision.is_none() && self.suspended_condition_differs();
         if behind && (finishes || pauses && !self.suspends_later(plan)) {
-            plan.waits_for_pods = Some(self.edited_at);
+            plan.waits_for_pods = Some(self.freshness.edited_at());
         }
         if behind && finishes {
             return;
@@ -169,7 +169,7 @@ impl<S: Mutation> Ledger<S> {
         let mut flight = StatusInFlight::default();
 
         // Tally, then record: both behind the gate, both in this one write.
-        let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.foreign_at };
+        let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.freshness.foreign_at() };
         let facts = Facts { ledger: self, elsewhere: horizon.elsewhere, unknown_is_gone: horizon.unknown_is_gone };
         let snapshot = CausalSnapshot::take(job.status.uncounted(), &facts, horizon.pods_at, foreign_at)?;
         let mut tally = snapshot.tally();
