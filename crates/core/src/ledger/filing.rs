@@ -110,7 +110,7 @@ impl<S: Mutation> Ledger<S> {
         self.index.free =
             IndexSet::below(self.mode.index_limit).difference(&self.completed).difference(&self.failed_indexes);
         let mut indexes: Vec<CompletionIndex> = slots.iter().filter_map(|slot| self.entry(*slot).index).collect();
-        indexes.extend(self.creations.values().filter_map(|creation| creation.index));
+        indexes.extend(self.creations.indexes());
         indexes.sort_unstable();
         indexes.dedup();
         for index in indexes {

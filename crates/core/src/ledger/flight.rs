@@ -16,19 +16,6 @@ const BUSY_WRITES: u32 = 4;
 /// A Job that has written no status for this long is not under load.
 const REST: Span = Span::from_millis(100);
 
-#[derive(Clone, Debug)]
-pub(super) struct InFlightCreation {
-    pub index: Option<CompletionIndex>,
-    pub attempt: u32,
-    /// None while in flight; if the outcome is unknown, the time at which to retry.
-    pub retry_at: Option<Timestamp>,
-    /// A list that will contain the Pod, if it exists, has been requested.
-    pub listed: bool,
-    /// Consecutive attempts whose response did not contain the Pod. Once the outcome of one of them was unknown, no
-    /// refusal of a later one proves that there is no Pod.
-    pub unknown: u32,
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusInFlight {
     /// Indexes that this write records, so that its commit need not compare whole sets.
@@ -47,9 +34,6 @@ pub(super) struct Flight {
     pub status: Option<StatusInFlight>,
     pub releases: u32,
     pub releases_since: Timestamp,
-    pub creations_since: Timestamp,
-    /// Creations without a response yet; the outcome of the others is unknown.
-    pub creations: usize,
     pub last_batch: usize,
     last_write_at: Option<Timestamp>,
     /// Status writes without a pause between them, not counting the first.
@@ -62,10 +46,9 @@ pub(super) enum Wish {
     /// It contains a decision.
     AtOnce,
     /// Pods have finished or have been released. `full`: one write cannot contain more of them.
-    Accounting {
-        full: bool,
-    },
-    LiveCounts,
+    Accounting { full: bool },
+    /// Only the live counts differ. Creations that have been in flight since this time will change them again.
+    LiveCounts { creating_since: Option<Timestamp> },
 }
 
 impl Flight {
@@ -82,8 +65,8 @@ impl Flight {
         let wait_until = match wish {
             Wish::AtOnce | Wish::Accounting { full: true } => None,
             Wish::Accounting { full: false } => since(BUSY_INTERVAL).filter(|_| busy),
-            Wish::LiveCounts if self.creations > 0 => Some(self.creations_since + CREATION_PATIENCE),
-            Wish::LiveCounts => since(LIVE_COUNT_INTERVAL),
+            Wish::LiveCounts { creating_since: Some(since) } => Some(since + CREATION_PATIENCE),
+            Wish::LiveCounts { creating_since: None } => since(LIVE_COUNT_INTERVAL),
         };
         // A clock that stepped back must not block the Job.
         wait_until.filter(|at| *at > now && *at - now <= CREATION_PATIENCE)
@@ -99,8 +82,8 @@ mod tests {
     }
 
     /// The state after writes at these times, each of `batch` Pods.
-    fn after(writes: &[i64], batch: usize, creations: usize) -> Flight {
-        let mut flight = Flight { last_batch: batch, creations, creations_since: at(0), ..Flight::default() };
+    fn after(writes: &[i64], batch: usize) -> Flight {
+        let mut flight = Flight { last_batch: batch, ..Flight::default() };
         writes.iter().for_each(|millis| flight.written(at(*millis)));
         flight
     }
@@ -108,29 +91,29 @@ mod tests {
     #[test]
     fn writes_come_at_once_until_there_are_many() {
         let accounting = Wish::Accounting { full: false };
-        for (writes, batch, creations, wish, expected) in [
-            (&[][..], 1, 0, accounting, None),
-            (&[400], 1, 0, accounting, None),
+        for (writes, batch, wish, expected) in [
+            (&[][..], 1, accounting, None),
+            (&[400], 1, accounting, None),
             // In quick succession.
-            (&[370, 380, 390, 400], 1, 0, accounting, None),
-            (&[360, 370, 380, 390, 400], 1, 0, accounting, Some(450)),
+            (&[370, 380, 390, 400], 1, accounting, None),
+            (&[360, 370, 380, 390, 400], 1, accounting, Some(450)),
             // Still under load at the pace that this results in.
-            (&[160, 210, 260, 310, 360, 410], 1, 0, accounting, Some(460)),
+            (&[160, 210, 260, 310, 360, 410], 1, accounting, Some(460)),
             // With pauses between them.
-            (&[0, 100, 200, 300, 400], 1, 0, accounting, None),
-            (&[260, 270, 280, 290, 400], 1, 0, accounting, None),
+            (&[0, 100, 200, 300, 400], 1, accounting, None),
+            (&[260, 270, 280, 290, 400], 1, accounting, None),
             // Many Pods in one write.
-            (&[400], 16, 0, accounting, Some(450)),
-            (&[340], 16, 0, accounting, None),
+            (&[400], 16, accounting, Some(450)),
+            (&[340], 16, accounting, None),
             // Decisions and full writes are not delayed.
-            (&[360, 370, 380, 390, 400], 16, 0, Wish::AtOnce, None),
-            (&[360, 370, 380, 390, 400], 16, 0, Wish::Accounting { full: true }, None),
-            (&[400], 1, 0, Wish::LiveCounts, Some(500)),
-            (&[400], 1, 3, Wish::LiveCounts, Some(1000)),
+            (&[360, 370, 380, 390, 400], 16, Wish::AtOnce, None),
+            (&[360, 370, 380, 390, 400], 16, Wish::Accounting { full: true }, None),
+            (&[400], 1, Wish::LiveCounts { creating_since: None }, Some(500)),
+            (&[400], 1, Wish::LiveCounts { creating_since: Some(at(0)) }, Some(1000)),
             // The clock has stepped back.
-            (&[9_400], 16, 0, accounting, None),
+            (&[9_400], 16, accounting, None),
         ] {
-            let waits = after(writes, batch, creations).pace(at(410), wish);
+            let waits = after(writes, batch).pace(at(410), wish);
             assert_eq!(waits, expected.map(at), "{writes:?} of {batch}, {wish:?}");
         }
     }

@@ -7,12 +7,14 @@
 //!
 //! What is stored here may only cost latency when lost. Everything that must survive is in the Job's status.
 
+mod creations;
 mod entry;
 mod filing;
 mod flight;
 mod freshness;
 mod index_files;
 mod plan;
+mod refusals;
 mod slab;
 mod status;
 
@@ -32,17 +34,24 @@ use crate::names::{PodNames, table_hash};
 use crate::pod::PodView;
 use crate::time::{Span, Timestamp};
 
+use creations::{Creations, InFlightCreation};
 use entry::{Busy, CLASSES, Entry, JobMode, Slot};
 use filing::{Counts, Flag, Queue};
-use flight::{Flight, InFlightCreation, StatusInFlight};
+use flight::{Flight, StatusInFlight};
 use freshness::Freshness;
 pub use plan::{Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
+use refusals::Refusals;
 use slab::Slab;
 
 /// CONST-4.
 const BATCH: usize = 500;
-/// After this many consecutive refusals of one request the delay no longer grows.
-const REFUSAL_DOUBLINGS: u32 = 6;
+/// After this many consecutive failures of one request the delay no longer grows.
+const DELAY_DOUBLINGS: u32 = 6;
+
+/// The delay after a request that failed, and failed this many times before: 1, 2, 4 ... 64 seconds.
+fn doubling_delay(failures_before: u32) -> Span {
+    Span::from_seconds(1 << failures_before.min(DELAY_DOUBLINGS))
+}
 
 #[derive(Debug)]
 pub struct Ledger<S = NoMutation> {
@@ -86,14 +95,10 @@ pub struct Ledger<S = NoMutation> {
     index: index_files::IndexFiles,
 
     history: FailureHistory,
-    refusals: BTreeMap<Slot, Refusal>,
-    refusal_wakes: BTreeSet<(Timestamp, Slot)>,
-    creations: BTreeMap<CompactString, InFlightCreation>,
-    creation_window: u32,
+    refusals: Refusals,
+    creations: Creations,
     /// Counts creations, for a put-back bug that does not name them by their purpose.
     creation_serial: u32,
-    creation_failures: u32,
-    creation_retry_at: Option<Timestamp>,
     flight: Flight,
 }
 
@@ -139,12 +144,6 @@ struct Burial {
     revision: Revision,
     /// The latest list that contained it.
     seen_in: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Refusal {
-    times: u32,
-    retry_at: Timestamp,
 }
 
 /// What this ledger knows about its Pods, and what is known about Pods that it does not claim (any more). A recorded
@@ -207,13 +206,9 @@ impl<S: Mutation> Ledger<S> {
             used_attempts: IndexSet::new(),
             index: index_files::IndexFiles::default(),
             history: FailureHistory::default(),
-            refusals: BTreeMap::new(),
-            refusal_wakes: BTreeSet::new(),
-            creations: BTreeMap::new(),
-            creation_window: 1,
+            refusals: Refusals::default(),
+            creations: Creations::default(),
             creation_serial: 0,
-            creation_failures: 0,
-            creation_retry_at: None,
             flight: Flight::default(),
         };
         ledger.read_index_lists();
@@ -486,7 +481,7 @@ impl<S: Mutation> Ledger<S> {
         entry.attempt = self.names.attempt(entry.index.filter(|_| self.mode.indexed), &entry.name);
         // Resolves a creation of unknown outcome. A creation in flight stays so until its response: it may yet be
         // carried out if this Pod is deleted first.
-        if self.creations.get(&pod.name).is_some_and(|creation| creation.retry_at.is_some()) {
+        if self.creations.is_unknown(&pod.name) {
             self.end_creation(&pod.name);
         }
         let (by_uid, by_name, attempt) = (entry.tie, table_hash(entry.name.as_str()), entry.attempt);
@@ -563,7 +558,7 @@ impl<S: Mutation> Ledger<S> {
         if entry.busy == Busy::Releasing {
             self.flight.releases = self.flight.releases.saturating_sub(1);
         }
-        self.refusals.remove(&slot);
+        self.refusals.end(slot);
         if let Some(attempt) = entry.attempt.filter(|_| !self.mode.indexed) {
             self.used_attempts.remove(attempt);
         }
@@ -605,9 +600,7 @@ impl<S: Mutation> Ledger<S> {
     /// A consistent list of this Job's Pods is requested now: it will contain the Pod of every creation carried out so
     /// far.
     pub fn list_begins(&mut self) {
-        for creation in self.creations.values_mut() {
-            creation.listed = creation.retry_at.is_some();
-        }
+        self.creations.list_begins();
     }
 
     /// A consistent list of this Job's Pods alone, as of `at`.
@@ -631,9 +624,7 @@ impl<S: Mutation> Ledger<S> {
             }
         }
         self.listed_at = self.listed_at.max(at);
-        let resolved: Vec<CompactString> =
-            self.creations.iter().filter(|(_, creation)| creation.listed).map(|(name, _)| name.clone()).collect();
-        for name in resolved {
+        for name in self.creations.resolved_by_list() {
             self.end_creation(&name);
         }
     }
@@ -660,7 +651,7 @@ impl<S: Mutation> Ledger<S> {
     /// A release, delete or removal received its response (or was given up): the Pod may be planned for again.
     pub fn pod_answered(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
-            self.refusals.remove(&slot);
+            self.refusals.end(slot);
             self.settle(slot, Busy::No);
         }
     }
@@ -668,10 +659,7 @@ impl<S: Mutation> Ledger<S> {
     /// The API refused the request, or its outcome is unknown: retry later, and let other Pods proceed meanwhile (S15).
     pub fn pod_refused(&mut self, uid: &PodUid, now: Timestamp) {
         if let Some(slot) = self.find(uid) {
-            let times = self.refusals.get(&slot).map_or(0, |refusal| refusal.times).saturating_add(1);
-            let wait = Span::from_seconds(1 << (times - 1).min(REFUSAL_DOUBLINGS));
-            self.refusals.insert(slot, Refusal { times, retry_at: now + wait });
-            self.refusal_wakes.insert((now + wait, slot));
+            self.refusals.add(slot, now);
             self.settle(slot, Busy::Refused);
         }
     }
@@ -705,24 +693,21 @@ impl<S: Mutation> Ledger<S> {
 
     /// A creation succeeded: the Pod is known before the stream shows it.
     pub fn created(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
-        self.creation_failures = 0;
+        self.creations.succeeded();
         self.end_creation(&pod.name);
         if !self.mutation.injects(Bug::ForgetOwnCreations) {
             self.hear_of_pod(pod, pods_at, now);
         }
-        self.creation_batch_ended();
+        self.creations.batch_ended(self.limits.batch);
     }
 
     /// A creation failed for certain: this attempt, but perhaps not an earlier one.
     pub fn creation_failed(&mut self, name: &str, now: Timestamp) {
-        if self.creations.get(name).is_some_and(|creation| creation.unknown > 0) {
+        if !self.creations.refusal_is_certain(name) {
             return self.creation_unknown(name, now);
         }
         self.end_creation(name);
-        self.creation_failures = self.creation_failures.saturating_add(1);
-        self.creation_window = 1;
-        let wait = Span::from_seconds(1 << (self.creation_failures - 1).min(REFUSAL_DOUBLINGS));
-        self.creation_retry_at = Some(now + wait);
+        self.creations.refused(now);
     }
 
     /// It is unknown whether the Pod was created. The name stays taken until the outcome is known.
@@ -730,15 +715,10 @@ impl<S: Mutation> Ledger<S> {
         if self.by_name.find(table_hash(name), |slot| self.entry(*slot).name == name).is_some() {
             // The stream was faster: the Pod exists.
             self.end_creation(name);
-            self.creation_batch_ended();
+            self.creations.batch_ended(self.limits.batch);
             return;
         }
-        if let Some(creation) = self.creations.get_mut(name) {
-            self.flight.creations -= usize::from(creation.retry_at.is_none());
-            let wait = Span::from_seconds(1 << creation.unknown.min(REFUSAL_DOUBLINGS));
-            creation.unknown = creation.unknown.saturating_add(1);
-            creation.retry_at = Some(now + wait);
-        }
+        self.creations.outcome_unknown(name, now);
     }
 
     /// The name is taken by a Pod that is not ours, or no longer is: the attempt is not used again.
@@ -748,19 +728,11 @@ impl<S: Mutation> Ledger<S> {
             // If the Pod was ours and is gone, another leader may have counted it.
             self.freshness.doubt_job(self.freshness.next_pod_at());
         }
-        self.creation_batch_ended();
-    }
-
-    /// The next batch may be twice as large once this one succeeded (CONST-5).
-    fn creation_batch_ended(&mut self) {
-        if self.creation_retry_at.is_none() && self.flight.creations == 0 {
-            self.creation_window = self.creation_window.saturating_mul(2).min(self.limits.batch as u32);
-        }
+        self.creations.batch_ended(self.limits.batch);
     }
 
     fn end_creation(&mut self, name: &str) -> Option<InFlightCreation> {
-        let creation = self.creations.remove(name)?;
-        self.flight.creations -= usize::from(creation.retry_at.is_none());
+        let creation = self.creations.end(name)?;
         if creation.index.is_none() && !self.name_in_use(name) {
             self.used_attempts.remove(creation.attempt);
         }
@@ -778,7 +750,7 @@ impl<S: Mutation> Ledger<S> {
     }
 
     fn name_in_use(&self, name: &str) -> bool {
-        self.creations.contains_key(name)
+        self.creations.contains(name)
             || self.by_name.find(table_hash(name), |slot| self.entry(*slot).name == name).is_some()
     }
 

@@ -6,7 +6,6 @@ use compact_str::CompactString;
 use super::Ledger;
 use super::entry::{Busy, Slot};
 use super::filing::Flag;
-use super::flight::InFlightCreation;
 use crate::accounting::PodFacts;
 use crate::backoff::delay_after;
 use crate::blueprint::NewPod;
@@ -193,7 +192,7 @@ impl<S: Mutation> Ledger<S> {
             self.manage(now, &mut plan);
         }
         if self.mode.decided() || decision.is_some() || self.mode.deleting || self.job.spec.suspend {
-            plan.must_list_pods = self.creations.len() > self.flight.creations;
+            plan.must_list_pods = self.creations.any_unknown();
         }
         let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, horizon, decision, &mut plan);
@@ -361,9 +360,7 @@ impl<S: Mutation> Ledger<S> {
             plan.hold(reason);
             return;
         }
-        // Creations of unknown outcome take places of the batch, so that a server that fails every time gets no more of
-        // them.
-        let room = (self.creation_window as usize).saturating_sub(self.creations.len());
+        let room = self.creations.room();
         if room == 0 {
             plan.hold(Hold::CreationsUnknown);
         }
@@ -383,7 +380,7 @@ impl<S: Mutation> Ledger<S> {
         let wanted = match spec.completions {
             // Creations in flight are left alone; creations of unknown outcome are not requested again.
             None if self.succeeded() > 0 && !self.mutation.injects(Bug::WorkQueueGoesOn) => {
-                self.remaining() + len(self.flight.creations)
+                self.remaining() + len(self.creations.in_flight())
             }
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
@@ -422,17 +419,16 @@ impl<S: Mutation> Ledger<S> {
         if !plan.removals.is_empty() || self.counts.of(Flag::Removing) > 0 {
             return Err(Hold::Removing);
         }
-        if let Some(until) = self.creation_retry_at.filter(|until| now < *until) {
+        if let Some(until) = self.creations.refused_until(now) {
             return Err(Hold::Refused(until));
         }
-        self.creation_retry_at = None;
         if !self.job.spec.limits_each_index()
             && let Some(until) = self.history.retry_at(self.mutation)
             && now < until
         {
             return Err(Hold::Backoff(until));
         }
-        if self.creations.len() > self.flight.creations && self.unwanted_creation(missing, now) {
+        if self.creations.any_unknown() && self.unwanted_creation(missing, now) {
             return Err(Hold::UnwantedCreations);
         }
         Ok(())
@@ -442,7 +438,7 @@ impl<S: Mutation> Ledger<S> {
     fn may_begin_batch(&mut self) -> Result<(), Hold> {
         // All responses of a batch arrive before the next batch is sent, so that a quota refuses at most one batch
         // (MANAGE-8).
-        if self.flight.creations > 0 {
+        if self.creations.in_flight() > 0 {
             return Err(Hold::CreationsInFlight);
         }
         let explained = self.freshness.explains_all() || self.mutation.injects(Bug::StaleJobCreates);
@@ -563,9 +559,7 @@ impl<S: Mutation> Ledger<S> {
     fn begin_creation(&mut self, index: Option<CompletionIndex>, attempt: u32, now: Timestamp, plan: &mut Plan) {
         let name = self.names.name(index, attempt);
         plan.creations.push(self.creation(name.clone(), index));
-        self.creations.insert(name, InFlightCreation { index, attempt, retry_at: None, listed: false, unknown: 0 });
-        self.flight.creations_since = now;
-        self.flight.creations += 1;
+        self.creations.begin(name, index, attempt, now);
         if let Some(index) = index {
             self.index.creating.insert(index);
             self.refresh_index(index);
@@ -590,27 +584,11 @@ impl<S: Mutation> Ledger<S> {
 
     /// Repeats creations of unknown outcome, with the same name, so that at most one Pod of each is created.
     fn retry_unknown_creations(&mut self, now: Timestamp, plan: &mut Plan) {
-        if self.creations.len() == self.flight.creations {
-            return;
-        }
-        let mut again = Vec::new();
-        for (name, creation) in &mut self.creations {
-            match creation.retry_at {
-                Some(at) if at <= now => {
-                    creation.retry_at = None;
-                    creation.listed = false;
-                    self.flight.creations += 1;
-                    again.push((name.clone(), creation.index));
-                }
-                Some(at) => plan.wake(at),
-                None => {}
-            }
-        }
+        let (again, next) = self.creations.retry(now);
         for (name, index) in again {
-            let creation = self.creation(name, index);
-            plan.creations.push(creation);
-            self.flight.creations_since = now;
+            plan.creations.push(self.creation(name, index));
         }
+        next.into_iter().for_each(|at| plan.wake(at));
     }
 
     /// Whether a creation of unknown outcome is for a Pod that is no longer wanted, or not yet: repeating it would
@@ -624,25 +602,19 @@ impl<S: Mutation> Ledger<S> {
                 || done.iter().any(|set| set.contains(index))
                 || retry_at.is_some_and(|retry_at| now < retry_at)
         };
-        let mut unknown = self.creations.values().filter(|creation| creation.retry_at.is_some());
-        missing < 0 || unknown.any(|creation| creation.index.is_some_and(unwanted))
+        missing < 0 || self.creations.unknown_indexes().any(unwanted)
     }
 
     fn retry_refused(&mut self, now: Timestamp, plan: &mut Plan) {
-        while let Some(&(at, slot)) = self.refusal_wakes.first() {
-            if at > now {
-                plan.wake(at);
-                break;
-            }
-            self.refusal_wakes.pop_first();
-            let due = self.refusals.get(&slot).is_some_and(|refusal| refusal.retry_at == at);
-            if due && self.entry(slot).busy == Busy::Refused {
+        while let Some(slot) = self.refusals.pop_due(now) {
+            if self.entry(slot).busy == Busy::Refused {
                 self.refile(slot, |entry| {
                     entry.busy = Busy::No;
                     entry.removal = false;
                 });
             }
         }
+        self.refusals.next_wake().into_iter().for_each(|at| plan.wake(at));
     }
 
     // ---- accounting ----

@@ -66,7 +66,7 @@ impl<S: Mutation> Ledger<S> {
         } else if urgent {
             Wish::Accounting { full: news >= self.limits.uncounted }
         } else {
-            Wish::LiveCounts
+            Wish::LiveCounts { creating_since: self.creations.in_flight_since() }
         };
         if let Some(wait_until) = self.flight.pace(now, wish) {
             plan.wake(wait_until);
@@ -134,7 +134,7 @@ impl<S: Mutation> Ledger<S> {
     /// SUSP-8: a Job is reported as suspended once its Pods are no longer active. A user who sees the condition may
     /// change the template, which the API does not allow earlier. Removals that the server refuses are not waited for.
     fn suspends_later(&self, plan: &Plan) -> bool {
-        let unsettled = plan.must_reread_job || self.counts.of(Flag::InFlight) > 0 || self.flight.creations > 0;
+        let unsettled = plan.must_reread_job || self.counts.of(Flag::InFlight) > 0 || self.creations.in_flight() > 0;
         self.job.spec.suspend && unsettled
     }
 
