@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::Ledger;
-use super::entry::{Busy, Entry, Filed, NOWHERE, Slot, Standing};
+use super::entry::{Busy, Entry, Filed, Slot, Standing};
 use crate::accounting::Outcome;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
@@ -39,8 +39,6 @@ pub(super) enum Flag {
 }
 
 const FLAGS: usize = 15;
-/// How many stale members a class may list, in addition to as many as it has current members.
-const CLASS_SLACK: usize = 64;
 
 /// How many entries have each flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,14 +99,15 @@ impl<S: Mutation> Ledger<S> {
         self.index.clear();
         let slots: Vec<Slot> = self.slots().collect();
         for slot in &slots {
-            let recorded = self.uncounted.get(&self.entry(*slot).uid).copied();
+            let recorded = self.committed.uncounted.get(&self.entry(*slot).uid).copied();
             self.refile_alone(*slot, |entry| {
                 entry.recorded = recorded;
                 entry.kept = false;
             });
         }
-        self.index.free =
-            IndexSet::below(self.mode.index_limit).difference(&self.completed).difference(&self.failed_indexes);
+        self.index.free = IndexSet::below(self.mode.index_limit)
+            .difference(&self.committed.completed)
+            .difference(&self.committed.failed);
         let mut indexes: Vec<CompletionIndex> = slots.iter().filter_map(|slot| self.entry(*slot).index).collect();
         indexes.extend(self.creations.indexes());
         indexes.sort_unstable();
@@ -128,7 +127,7 @@ impl<S: Mutation> Ledger<S> {
         let (serial, tie) = (entry.serial, entry.tie);
         if old.class != new.class {
             self.leave_class(old.class);
-            self.join_class(slot, new.class);
+            self.entry_mut(slot).ticket = self.idle.join(slot, new.class);
         }
         if old.index != new.index {
             self.leave_index(slot, old.index);
@@ -163,41 +162,21 @@ impl<S: Mutation> Ledger<S> {
         }
     }
 
-    fn join_class(&mut self, slot: Slot, class: u8) {
-        if class == NOWHERE {
-            return;
-        }
-        self.next_ticket = self.next_ticket.wrapping_add(1);
-        let ticket = self.next_ticket;
-        self.entry_mut(slot).ticket = ticket;
-        self.active[class as usize].push((slot, ticket));
-        self.class_sizes[class as usize] += 1;
-    }
-
     fn leave_class(&mut self, class: u8) {
-        if class == NOWHERE {
-            return;
-        }
-        let at = class as usize;
-        self.class_sizes[at] -= 1;
-        // Clean up once most of the listed members have left, which costs each of them a constant.
-        if self.active[at].len() > 2 * self.class_sizes[at] as usize + CLASS_SLACK {
-            let mut members = std::mem::take(&mut self.active[at]);
+        if self.idle.leave(class) {
+            let mut members = self.idle.take(class);
             members.retain(|(slot, ticket)| self.in_class(*slot, *ticket, class));
-            members.shrink_to(2 * members.len() + CLASS_SLACK);
-            self.active[at] = members;
+            self.idle.put_back(class, members);
         }
     }
 
-    /// Members that left are detected when they are reached: cheaper than searching for them when they leave.
     fn in_class(&self, slot: Slot, ticket: u32, class: u8) -> bool {
-        self.entries.get(slot).is_some_and(|entry| entry.ticket == ticket && entry.filed.class == class)
+        self.pods.get(slot).is_some_and(|entry| entry.ticket == ticket && entry.filed.class == class)
     }
 
     /// Active Pods without a request in flight, class by class in the order of removal.
     pub(super) fn idle_active(&self) -> impl Iterator<Item = (u8, Slot)> {
-        self.active.iter().enumerate().flat_map(move |(class, members)| {
-            let class = class as u8;
+        self.idle.iter().flat_map(move |(class, members)| {
             members
                 .iter()
                 .filter(move |(slot, ticket)| self.in_class(*slot, *ticket, class))
@@ -208,14 +187,14 @@ impl<S: Mutation> Ledger<S> {
     /// The first `count` active Pods without a request in flight, in the order of removal (RM-2).
     pub(super) fn first_to_go(&self, count: usize) -> Vec<Slot> {
         let mut chosen = Vec::new();
-        for (class, members) in self.active.iter().enumerate() {
+        for (class, members) in self.idle.iter() {
             let missing = count - chosen.len();
             if missing == 0 {
                 break;
             }
             let mut ranked: Vec<_> = members
                 .iter()
-                .filter(|(slot, ticket)| self.in_class(*slot, *ticket, class as u8))
+                .filter(|(slot, ticket)| self.in_class(*slot, *ticket, class))
                 .map(|(slot, _)| {
                     let entry = self.entry(*slot);
                     (entry.removal_rank(), entry.tie, *slot)
@@ -237,7 +216,7 @@ impl<S: Mutation> Ledger<S> {
     }
 
     fn queued(&self, slot: Slot, serial: u32, flag: Flag) -> Option<&Entry> {
-        let entry = self.entries.get(slot)?;
+        let entry = self.pods.get(slot)?;
         (entry.serial == serial && entry.filed.has(flag)).then_some(entry)
     }
 
@@ -248,7 +227,7 @@ impl<S: Mutation> Ledger<S> {
                 break;
             }
             self.due.0.pop_front();
-            if let Some(entry) = self.entries.get_mut(slot).filter(|entry| entry.serial == serial) {
+            if let Some(entry) = self.pods.get_mut(slot).filter(|entry| entry.serial == serial) {
                 entry.queued_due = false;
             }
         }
@@ -258,7 +237,7 @@ impl<S: Mutation> Ledger<S> {
     pub(super) fn pop_releasable(&mut self) -> Option<Slot> {
         while let Some((slot, serial)) = self.releasable.0.pop_front() {
             let releasable = self.queued(slot, serial, Flag::Releasable).is_some();
-            if let Some(entry) = self.entries.get_mut(slot).filter(|entry| entry.serial == serial) {
+            if let Some(entry) = self.pods.get_mut(slot).filter(|entry| entry.serial == serial) {
                 entry.queued_release = false;
             }
             if releasable {
@@ -305,9 +284,9 @@ impl<S: Mutation> Ledger<S> {
                     (false, Some(Outcome::Succeeded)) => Standing::Releasable,
                     _ => Standing::Due(Outcome::Succeeded),
                 },
-                Some(index) if self.completed.contains(index) => Standing::Releasable,
+                Some(index) if self.committed.completed.contains(index) => Standing::Releasable,
                 // BLPI-9: an index that failed does not complete.
-                Some(index) if self.failed_indexes.contains(index) => Standing::Releasable,
+                Some(index) if self.committed.failed.contains(index) => Standing::Releasable,
                 Some(_) => Standing::IndexDue,
             };
         }
@@ -339,7 +318,7 @@ impl<S: Mutation> Ledger<S> {
         let mode = self.mode;
         let entry = self.entry(slot);
         let valid_index = entry.valid_index(mode);
-        let completed = valid_index.is_some_and(|index| self.completed.contains(index));
+        let completed = valid_index.is_some_and(|index| self.committed.completed.contains(index));
         if completed && entry.phase == Phase::Succeeded && entry.tracked && entry.recorded.is_none() && !entry.unlisted
         {
             self.entry_mut(slot).index_counted = true;

@@ -119,7 +119,7 @@ impl<S: Mutation> Ledger<S> {
         if !mode.indexed || index >= mode.index_limit {
             return;
         }
-        let stored = self.completed.contains(index) || self.failed_indexes.contains(index);
+        let stored = self.committed.completed.contains(index) || self.committed.failed.contains(index);
         let mut active = 0u32;
         let mut terminating = false;
         let mut completes = false;
@@ -206,7 +206,7 @@ impl<S: Mutation> Ledger<S> {
         };
         // The Pod that was kept before may be gone, and its slot may belong to another Pod by now.
         let before = before
-            .filter(|before| self.entries.get(*before).is_some_and(|entry| entry.kept && entry.index == Some(index)));
+            .filter(|before| self.pods.get(*before).is_some_and(|entry| entry.kept && entry.index == Some(index)));
         for changed in [before, slot].into_iter().flatten() {
             let kept = Some(changed) == slot;
             if self.entry(changed).kept != kept {

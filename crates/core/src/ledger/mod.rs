@@ -7,22 +7,24 @@
 //!
 //! What is stored here may only cost latency when lost. Everything that must survive is in the Job's status.
 
+mod committed;
 mod creations;
 mod entry;
 mod filing;
 mod flight;
 mod freshness;
 mod index_files;
+mod lists;
 mod plan;
+mod pod_table;
 mod refusals;
-mod slab;
+mod removal_classes;
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use hashbrown::HashTable;
 
 use crate::accounting::{Accounting, Field, Outcome, PodFacts, UNCOUNTED_LIMIT};
 use crate::backoff::FailureHistory;
@@ -30,18 +32,21 @@ use crate::ids::{PodUid, Revision};
 use crate::indexes::IndexSet;
 use crate::job::{JobView, condition};
 use crate::mutation::{Bug, Mutation, NoMutation};
-use crate::names::{PodNames, table_hash};
+use crate::names::PodNames;
 use crate::pod::PodView;
 use crate::time::{Span, Timestamp};
 
+use committed::Committed;
 use creations::{Creations, InFlightCreation};
-use entry::{Busy, CLASSES, Entry, JobMode, Slot};
+use entry::{Busy, Entry, JobMode, Slot};
 use filing::{Counts, Flag, Queue};
 use flight::{Flight, StatusInFlight};
 use freshness::Freshness;
+use lists::Lists;
 pub use plan::{Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
+use pod_table::PodTable;
 use refusals::Refusals;
-use slab::Slab;
+use removal_classes::RemovalClasses;
 
 /// CONST-4.
 const BATCH: usize = 500;
@@ -62,31 +67,14 @@ pub struct Ledger<S = NoMutation> {
     mode: JobMode,
     names: PodNames,
 
-    entries: Slab,
-    by_uid: HashTable<Slot>,
-    by_name: HashTable<Slot>,
-    /// Tombstones: Pods that are gone according to a response, until the stream shows it too. Older events must not
-    /// revive them.
-    buried: BTreeMap<PodUid, Burial>,
-    /// A list of this Job's Pods alone was read at this revision: an older event does not prove that an unknown Pod
-    /// exists.
-    listed_at: Revision,
-    epoch: u32,
-    next_serial: u32,
-
-    // From the committed status.
-    uncounted: HashMap<PodUid, Outcome, foldhash::fast::FixedState>,
-    completed: IndexSet,
-    failed_indexes: IndexSet,
-    /// The stored index lists differ from what we would write (out of range after a scale-down, or edited by hand).
-    index_text_stale: bool,
+    pods: PodTable,
+    lists: Lists,
+    committed: Committed,
 
     // Secondary indexes.
     counts: Counts,
-    /// Active Pods without a request in flight, by the first criteria of the removal order (RM-2).
-    active: [Vec<(Slot, u32)>; CLASSES],
-    class_sizes: [u32; CLASSES],
-    next_ticket: u32,
+    /// Active Pods without a request in flight.
+    idle: RemovalClasses,
     due: Queue,
     releasable: Queue,
     fail_job: BTreeSet<(u64, Slot)>,
@@ -137,15 +125,6 @@ pub enum News {
     Answer,
 }
 
-/// A Pod that is gone according to a response.
-#[derive(Clone, Copy, Debug)]
-struct Burial {
-    /// Its newest known revision.
-    revision: Revision,
-    /// The latest list that contained it.
-    seen_in: u32,
-}
-
 /// What this ledger knows about its Pods, and what is known about Pods that it does not claim (any more). A recorded
 /// Pod that lost its labels or its owner is not a released Pod.
 struct Facts<'a, S> {
@@ -177,28 +156,21 @@ impl PodFacts for Nowhere {
 
 impl<S: Mutation> Ledger<S> {
     pub fn new(job: Arc<JobView>, limits: Limits, mutation: S) -> Self {
+        let mode = mode(&job);
+        let mut committed = Committed::new(&job, mode);
+        committed.compare_indexes(&job, mode);
         let mut ledger = Self {
             mutation,
             limits,
             freshness: Freshness::new(&job),
-            mode: mode(&job),
+            mode,
             names: PodNames::new(&job.uid, &job.name),
             job,
-            entries: Slab::default(),
-            by_uid: HashTable::new(),
-            by_name: HashTable::new(),
-            buried: BTreeMap::new(),
-            listed_at: Revision(0),
-            epoch: 0,
-            next_serial: 0,
-            uncounted: HashMap::default(),
-            completed: IndexSet::new(),
-            failed_indexes: IndexSet::new(),
-            index_text_stale: false,
+            pods: PodTable::default(),
+            lists: Lists::default(),
+            committed,
             counts: Counts::default(),
-            active: std::array::from_fn(|_| Vec::new()),
-            class_sizes: [0; CLASSES],
-            next_ticket: 0,
+            idle: RemovalClasses::default(),
             due: Queue::default(),
             releasable: Queue::default(),
             fail_job: BTreeSet::new(),
@@ -211,8 +183,6 @@ impl<S: Mutation> Ledger<S> {
             creation_serial: 0,
             flight: Flight::default(),
         };
-        ledger.read_index_lists();
-        ledger.adopt_status(None);
         ledger.rebuild();
         ledger
     }
@@ -232,11 +202,11 @@ impl<S: Mutation> Ledger<S> {
 
     /// Pods in the ledger.
     pub fn len(&self) -> usize {
-        self.by_uid.len()
+        self.pods.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.by_uid.is_empty()
+        self.pods.len() == 0
     }
 
     /// Whether any Pod still carries the finalizer.
@@ -246,17 +216,17 @@ impl<S: Mutation> Ledger<S> {
 
     /// Whether recorded UIDs wait to be tallied.
     pub fn has_uncounted(&self) -> bool {
-        !self.uncounted.is_empty()
+        !self.committed.uncounted.is_empty()
     }
 
     /// Whether the status lists this Pod among those to be tallied.
     pub fn has_recorded(&self, uid: &PodUid) -> bool {
-        self.uncounted.contains_key(uid)
+        self.committed.uncounted.contains_key(uid)
     }
 
     /// Recorded or due, and not yet tallied: what an operator calls the backlog.
     pub fn uncounted_pods(&self) -> usize {
-        self.uncounted.len() + self.counts.of(Flag::Due) as usize
+        self.committed.uncounted.len() + self.counts.of(Flag::Due) as usize
     }
 
     // ---- the Job ----
@@ -307,49 +277,53 @@ impl<S: Mutation> Ledger<S> {
         self.flight.status = None;
     }
 
-    fn adopt(&mut self, job: Arc<JobView>, index_counted: Option<StatusInFlight>) {
+    fn adopt(&mut self, job: Arc<JobView>, own_write: Option<StatusInFlight>) {
         let old = std::mem::replace(&mut self.job, job);
-        let new_regime = mode(&self.job);
+        let mode = mode(&self.job);
         let rules_changed =
-            new_regime != self.mode || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
-        self.mode = new_regime;
-        let lists = |job: &JobView| (job.status.completed_indexes.clone(), job.status.failed_indexes.clone());
-        if rules_changed || (index_counted.is_none() && lists(&old) != lists(&self.job)) {
+            mode != self.mode || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
+        self.mode = mode;
+        let lists_changed = old.status.completed_indexes != self.job.status.completed_indexes
+            || old.status.failed_indexes != self.job.status.failed_indexes;
+        if rules_changed || (own_write.is_none() && lists_changed) {
             // Before the UIDs: a success that is no longer recorded is booked permanently if its index is complete, and
             // that must be the index list of this status. Another writer may have removed both at once.
-            self.read_index_lists();
+            self.committed.read_indexes(&self.job, mode);
         }
         self.adopt_uncounted(&old);
-        if rules_changed {
-            self.adopt_status(None);
-            self.rebuild();
-        } else {
-            self.adopt_status(Some((&old, index_counted)));
+        match own_write {
+            _ if rules_changed => self.rebuild(),
+            _ if !lists_changed => return,
+            _ if !mode.indexed => {}
+            Some(write) => {
+                self.committed.add_indexes(&write);
+                for index in write.completed.into_iter().chain(write.failed) {
+                    self.refresh_index(index);
+                    self.refile_index(index);
+                }
+                return;
+            }
+            None => self.rebuild(),
         }
+        self.committed.compare_indexes(&self.job, mode);
     }
 
     /// Marks the Pods of the committed lists, and unmarks those that left them.
     fn adopt_uncounted(&mut self, old: &JobView) {
-        if old.status.uncounted() == self.job.status.uncounted() && !self.uncounted.is_empty() {
+        if old.status.uncounted() == self.job.status.uncounted() {
             return;
         }
         let job = self.job.clone();
-        let lists = job.status.uncounted();
-        let mut fresh = HashMap::with_capacity_and_hasher(lists.len(), foldhash::fast::FixedState::default());
-        for (uids, outcome) in [(&lists.succeeded, Outcome::Succeeded), (&lists.failed, Outcome::Failed)] {
-            for uid in uids {
-                fresh.entry(uid.clone()).or_insert(outcome);
-            }
-        }
-        let stale = std::mem::replace(&mut self.uncounted, fresh);
+        let before = self.committed.read_uncounted(&job);
         let old_lists = old.status.uncounted();
         for uid in old_lists.succeeded.iter().chain(&old_lists.failed) {
-            if stale.contains_key(uid) && !self.uncounted.contains_key(uid) {
+            if before.contains_key(uid) && !self.committed.uncounted.contains_key(uid) {
                 self.mark_recorded(uid, None);
             }
         }
+        let lists = job.status.uncounted();
         for uid in lists.succeeded.iter().chain(&lists.failed) {
-            let outcome = self.uncounted.get(uid).copied();
+            let outcome = self.committed.uncounted.get(uid).copied();
             self.mark_recorded(uid, outcome);
         }
     }
@@ -360,63 +334,6 @@ impl<S: Mutation> Ledger<S> {
         {
             self.refile(slot, |entry| entry.recorded = outcome);
         }
-    }
-
-    /// Applies the index lists of the status, as cheaply as the known difference allows.
-    fn adopt_status(&mut self, change: Option<(&JobView, Option<StatusInFlight>)>) {
-        let status = &self.job.status;
-        if change.is_none() {
-            let mut uncounted = std::mem::take(&mut self.uncounted);
-            uncounted.clear();
-            let lists = status.uncounted();
-            for (uids, outcome) in [(&lists.succeeded, Outcome::Succeeded), (&lists.failed, Outcome::Failed)] {
-                uncounted.extend(uids.iter().map(|uid| (uid.clone(), outcome)));
-            }
-            self.uncounted = uncounted;
-        }
-        if !self.mode.indexed {
-            self.index_text_stale = !status.completed_indexes.is_empty() || status.failed_indexes.is_some();
-            return;
-        }
-        match change {
-            Some((old, _))
-                if old.status.completed_indexes == status.completed_indexes
-                    && old.status.failed_indexes == status.failed_indexes => {}
-            Some((_, Some(index_counted))) => {
-                for index in &index_counted.completed {
-                    self.completed.insert(*index);
-                }
-                for index in &index_counted.failed {
-                    self.failed_indexes.insert(*index);
-                }
-                self.index_text_stale = false;
-                for index in index_counted.completed.into_iter().chain(index_counted.failed) {
-                    self.refresh_index(index);
-                    self.refile_index(index);
-                }
-                return;
-            }
-            Some(_) => self.rebuild(),
-            None => {}
-        }
-        self.index_text_stale = self.completed.text() != *self.job.status.completed_indexes
-            || self.failed_text().as_deref() != self.job.status.failed_indexes.as_deref();
-    }
-
-    fn read_index_lists(&mut self) {
-        if !self.mode.indexed {
-            return;
-        }
-        let (job, limit) = (self.job.clone(), self.mode.index_limit);
-        self.completed = IndexSet::read_tolerant(&job.status.completed_indexes, limit);
-        let failed = job.status.failed_indexes.as_deref().filter(|_| job.spec.limits_each_index());
-        // BLPI-9: whatever the status contains, an index is in one set only, and success takes precedence.
-        self.failed_indexes = IndexSet::read_tolerant(failed.unwrap_or_default(), limit).difference(&self.completed);
-    }
-
-    /// `status.failedIndexes` as we would write it: null unless each index has a limit of failures.
-    fn failed_text(&self) -> Option<String> {
-        self.job.spec.limits_each_index().then(|| self.failed_indexes.text())
     }
 
     // ---- Pods ----
@@ -430,14 +347,14 @@ impl<S: Mutation> Ledger<S> {
     pub fn take_in(&mut self, pod: &PodView, news: News, now: Timestamp) {
         let in_list = news == News::Stream;
         self.freshness.pod_observed(pod.revision);
-        if !pod.tracked && !self.uncounted.contains_key(&pod.uid) {
+        if !pod.tracked && !self.committed.uncounted.contains_key(&pod.uid) {
             self.freshness.doubt_job(pod.revision);
         }
         let (spec, mutation) = (self.job.spec.clone(), self.mutation);
         // A finish time in the future must not extend the back-off without bound (DEFECT-25).
         let finished_at = pod.finished_at.min(now);
         if let Some(slot) = self.find(&pod.uid) {
-            let epoch = self.epoch;
+            let epoch = self.lists.epoch;
             let known = self.entry_mut(slot);
             if in_list {
                 known.epoch = epoch;
@@ -445,7 +362,7 @@ impl<S: Mutation> Ledger<S> {
             if pod.revision < known.revision {
                 return;
             }
-            let listed_at = self.listed_at;
+            let listed_at = self.lists.own_at;
             self.refile(slot, |entry| {
                 let news = entry.revision < pod.revision;
                 entry.unlisted &= pod.revision <= listed_at;
@@ -459,37 +376,28 @@ impl<S: Mutation> Ledger<S> {
             });
             return;
         }
-        if let Some(burial) = self.buried.get_mut(&pod.uid) {
-            if in_list {
-                burial.seen_in = self.epoch;
-            }
+        if self.lists.is_buried(&pod.uid, in_list) {
             return;
         }
         // A newer list did not contain it. Without the finalizer the Pod is gone; with it, the Pod may be gone or may
         // have lost its owner by then, and only the stream will show which.
-        let unlisted = pod.revision <= self.listed_at;
+        let unlisted = pod.revision <= self.lists.own_at;
         if unlisted && !pod.tracked {
             return;
         }
         let mut entry = Entry::new(pod, &spec, mutation);
         entry.finished_at = finished_at;
-        entry.epoch = if in_list { self.epoch } else { self.epoch.wrapping_sub(1) };
+        entry.epoch = if in_list { self.lists.epoch } else { self.lists.epoch.wrapping_sub(1) };
         entry.unlisted = unlisted;
-        entry.recorded = self.uncounted.get(&pod.uid).copied();
-        entry.serial = self.next_serial;
-        self.next_serial = self.next_serial.wrapping_add(1);
+        entry.recorded = self.committed.uncounted.get(&pod.uid).copied();
         entry.attempt = self.names.attempt(entry.index.filter(|_| self.mode.indexed), &entry.name);
         // Resolves a creation of unknown outcome. A creation in flight stays so until its response: it may yet be
         // carried out if this Pod is deleted first.
         if self.creations.is_unknown(&pod.name) {
             self.end_creation(&pod.name);
         }
-        let (by_uid, by_name, attempt) = (entry.tie, table_hash(entry.name.as_str()), entry.attempt);
-        let slot = self.entries.insert(entry);
-        let entries = &self.entries;
-        self.by_uid.insert_unique(by_uid, slot, |slot| entries.get(*slot).map_or(0, |entry| entry.tie));
-        self.by_name
-            .insert_unique(by_name, slot, |slot| entries.get(*slot).map_or(0, |entry| table_hash(entry.name.as_str())));
+        let attempt = entry.attempt;
+        let slot = self.pods.insert(entry);
         if let Some(attempt) = attempt.filter(|_| !self.mode.indexed) {
             self.used_attempts.insert(attempt);
         }
@@ -498,11 +406,11 @@ impl<S: Mutation> Ledger<S> {
 
     /// The list that is being read contains the Pod, without new information about it.
     pub fn pod_is_listed(&mut self, uid: &PodUid) {
-        let epoch = self.epoch;
+        let epoch = self.lists.epoch;
         if let Some(slot) = self.find(uid) {
             self.entry_mut(slot).epoch = epoch;
-        } else if let Some(burial) = self.buried.get_mut(uid) {
-            burial.seen_in = epoch;
+        } else {
+            self.lists.is_buried(uid, true);
         }
     }
 
@@ -516,7 +424,7 @@ impl<S: Mutation> Ledger<S> {
 
     /// The stream shows that the Pod is gone, as of `at`.
     pub fn pod_gone(&mut self, uid: &PodUid, at: Revision) {
-        self.buried.remove(uid);
+        self.lists.unbury(uid);
         if let Some(slot) = self.find(uid) {
             self.lose_entry(slot, at);
         }
@@ -529,7 +437,7 @@ impl<S: Mutation> Ledger<S> {
             let at = self.freshness.next_pod_at();
             let Entry { revision, epoch: seen_in, .. } = *self.entry(slot);
             self.lose_entry(slot, at);
-            self.buried.insert(uid.clone(), Burial { revision, seen_in });
+            self.lists.bury(uid.clone(), revision, seen_in);
         }
     }
 
@@ -544,17 +452,9 @@ impl<S: Mutation> Ledger<S> {
 
     fn drop_entry(&mut self, slot: Slot) {
         self.unfile(slot);
-        let Some(entry) = self.entries.remove(slot) else {
+        let Some(entry) = self.pods.remove(slot) else {
             return;
         };
-        let by_uid = self.by_uid.find_entry(entry.tie, |candidate| *candidate == slot);
-        if let Ok(found) = by_uid {
-            found.remove();
-        }
-        let by_name = self.by_name.find_entry(table_hash(entry.name.as_str()), |candidate| *candidate == slot);
-        if let Ok(found) = by_name {
-            found.remove();
-        }
         if entry.busy == Busy::Releasing {
             self.flight.releases = self.flight.releases.saturating_sub(1);
         }
@@ -574,10 +474,9 @@ impl<S: Mutation> Ledger<S> {
             for slot in all {
                 self.drop_entry(slot);
             }
-            self.buried.clear();
-            self.listed_at = Revision(0);
+            self.lists.forget();
         }
-        self.epoch = self.epoch.wrapping_add(1);
+        self.lists.begin();
     }
 
     /// The list is complete as of `at`. Entries newer than it stay: they come from a response.
@@ -586,15 +485,13 @@ impl<S: Mutation> Ledger<S> {
             .slots()
             .filter(|slot| {
                 let entry = self.entry(*slot);
-                entry.epoch != self.epoch && entry.revision <= at
+                entry.epoch != self.lists.epoch && entry.revision <= at
             })
             .collect();
         for slot in missing {
             self.lose_entry(slot, at);
         }
-        // Absence from a complete list means that no more events about the Pod follow, unless it was created after that
-        // list. Presence means that the list is older than the tombstone.
-        self.buried.retain(|_, burial| burial.seen_in == self.epoch || burial.revision > at);
+        self.lists.end(at);
     }
 
     /// A consistent list of this Job's Pods is requested now: it will contain the Pod of every creation carried out so
@@ -623,7 +520,7 @@ impl<S: Mutation> Ledger<S> {
                 self.lose_entry(slot, at);
             }
         }
-        self.listed_at = self.listed_at.max(at);
+        self.lists.own_at = self.lists.own_at.max(at);
         for name in self.creations.resolved_by_list() {
             self.end_creation(&name);
         }
@@ -683,7 +580,7 @@ impl<S: Mutation> Ledger<S> {
 
     /// Every Pod in the ledger.
     pub fn pods(&self) -> impl Iterator<Item = LedgerPod<'_>> {
-        self.entries.iter().map(|(_, entry)| LedgerPod {
+        self.pods.iter().map(|(_, entry)| LedgerPod {
             uid: &entry.uid,
             name: &entry.name,
             revision: entry.revision,
@@ -712,7 +609,7 @@ impl<S: Mutation> Ledger<S> {
 
     /// It is unknown whether the Pod was created. The name stays taken until the outcome is known.
     pub fn creation_unknown(&mut self, name: &str, now: Timestamp) {
-        if self.by_name.find(table_hash(name), |slot| self.entry(*slot).name == name).is_some() {
+        if self.pods.has_name(name) {
             // The stream was faster: the Pod exists.
             self.end_creation(name);
             self.creations.batch_ended(self.limits.batch);
@@ -746,26 +643,25 @@ impl<S: Mutation> Ledger<S> {
     // ---- lookup ----
 
     fn find(&self, uid: &PodUid) -> Option<Slot> {
-        self.by_uid.find(table_hash(uid), |slot| self.entry(*slot).uid == *uid).copied()
+        self.pods.find(uid)
     }
 
     fn name_in_use(&self, name: &str) -> bool {
-        self.creations.contains(name)
-            || self.by_name.find(table_hash(name), |slot| self.entry(*slot).name == name).is_some()
+        self.creations.contains(name) || self.pods.has_name(name)
     }
 
     #[allow(clippy::expect_used)]
     fn entry(&self, slot: Slot) -> &Entry {
-        self.entries.get(slot).expect("a slot in any file holds an entry: drop_entry unfiles first")
+        self.pods.get(slot).expect("a slot in any file holds an entry: drop_entry unfiles first")
     }
 
     #[allow(clippy::expect_used)]
     fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
-        self.entries.get_mut(slot).expect("a slot in any file holds an entry: drop_entry unfiles first")
+        self.pods.get_mut(slot).expect("a slot in any file holds an entry: drop_entry unfiles first")
     }
 
     fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.entries.iter().map(|(slot, _)| slot)
+        self.pods.iter().map(|(slot, _)| slot)
     }
 }
 

@@ -176,7 +176,7 @@ impl<S: Mutation> Ledger<S> {
         }
         let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.freshness.foreign_at() };
         let unknown_is_gone = pods_at >= foreign_at;
-        let pods_at = pods_at.max(self.listed_at);
+        let pods_at = pods_at.max(self.lists.own_at);
         if pods_at < foreign_at {
             plan.hold(Hold::PodsBehind(foreign_at));
             return plan;
@@ -205,7 +205,7 @@ impl<S: Mutation> Ledger<S> {
     /// COUNT-3.
     pub(super) fn succeeded(&self) -> i64 {
         if self.mode.indexed {
-            return len(self.completed.len()) + len(self.index.completed.len());
+            return len(self.committed.completed.len()) + len(self.index.completed.len());
         }
         let status = &self.job.status;
         i64::from(status.succeeded) + self.counts.of(Flag::NewSucceeded) + len(status.uncounted().succeeded.len())
@@ -261,7 +261,7 @@ impl<S: Mutation> Ledger<S> {
             }
         }
         if self.mode.indexed {
-            let failed = len(self.failed_indexes.len()) + len(self.index.failed.len());
+            let failed = len(self.committed.failed.len()) + len(self.index.failed.len());
             if spec.limits_each_index() && failed > 0 {
                 let reached = i64::from(self.mutation.injects(Bug::MaxFailedIndexesReached));
                 if spec.max_failed_indexes.is_some_and(|limit| failed + reached > i64::from(limit)) {
@@ -288,7 +288,7 @@ impl<S: Mutation> Ledger<S> {
     /// FIN-1 case 8.
     fn succeeds_by_policy(&self) -> Option<Decision> {
         let policy = self.job.spec.success_policy.as_ref().filter(|_| self.mode.indexed)?;
-        let completed = self.completed.union(&self.index.completed);
+        let completed = self.committed.completed.union(&self.index.completed);
         let rule = policy.matched_rule(self.mutation, &completed, self.mode.index_limit)?;
         Some(Decision::success("SuccessPolicy", &format!("Matched rules at index {rule}")))
     }
@@ -595,7 +595,7 @@ impl<S: Mutation> Ledger<S> {
     /// create the Pod.
     fn unwanted_creation(&self, missing: i64, now: Timestamp) -> bool {
         let unwanted = |index: CompletionIndex| {
-            let done = [&self.completed, &self.failed_indexes, &self.index.completed, &self.index.failed];
+            let done = [&self.committed.completed, &self.committed.failed, &self.index.completed, &self.index.failed];
             let kept = self.index.kept.get(&index).map(|slot| self.entry(*slot));
             let retry_at = kept.map(|kept| kept.finished_at + delay_after(self.mutation, kept.failures_of_index()));
             index >= self.mode.index_limit

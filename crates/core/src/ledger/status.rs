@@ -88,12 +88,12 @@ impl<S: Mutation> Ledger<S> {
 
     /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to repair.
     fn accounting_news(&self) -> usize {
-        let tallyable = self.uncounted.len().saturating_sub(self.counts.of(Flag::Held) as usize);
+        let tallyable = self.committed.uncounted.len().saturating_sub(self.counts.of(Flag::Held) as usize);
         let room = self.limits.uncounted.saturating_sub(self.counts.of(Flag::Held) as usize);
         let indexes = self.index.completed.len() + self.index.failed.len();
         let mends = usize::from(
             self.job.status.completion_time.is_some()
-                || self.index_text_stale
+                || self.committed.indexes_differ
                 || (self.mode.indexed && self.job.status.succeeded != self.indexed_successes()),
         );
         let due = self.counts.of(Flag::Due) as usize;
@@ -236,9 +236,9 @@ impl<S: Mutation> Ledger<S> {
             status.failed_indexes = None;
             return;
         }
-        let mends = self.index_text_stale;
+        let mends = self.committed.indexes_differ;
         if mends || !self.index.completed.is_empty() {
-            let completed = self.completed.union(&self.index.completed);
+            let completed = self.committed.completed.union(&self.index.completed);
             status.completed_indexes = completed.text().into();
             flight.completed = self.index.completed.iter().collect();
             let pods = flight.completed.iter().flat_map(|index| self.pods_of(*index)).map(|(_, entry)| entry);
@@ -248,7 +248,7 @@ impl<S: Mutation> Ledger<S> {
         status.succeeded = self.indexed_successes();
         if mends || !self.index.failed.is_empty() {
             flight.failed = self.index.failed.iter().collect();
-            let failed = self.failed_indexes.union(&self.index.failed);
+            let failed = self.committed.failed.union(&self.index.failed);
             status.failed_indexes = self.job.spec.limits_each_index().then(|| failed.text().into());
         }
     }

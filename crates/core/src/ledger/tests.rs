@@ -438,14 +438,14 @@ fn a_pod_that_a_response_showed_as_gone_is_not_revived_by_older_events() {
     bench.sees(pod("a", 21, "Running"));
     bench.ledger.relist_ends(Revision(50));
     bench.sees(pod("a", 22, "Running"));
-    assert!(bench.ledger.is_empty() && bench.ledger.buried.len() == 1);
+    assert!(bench.ledger.is_empty() && bench.ledger.lists.tombstones() == 1);
     // A list older than the Pod says nothing about it; a newer one without it says that no more events follow.
     bench.ledger.relist_begins();
     bench.ledger.relist_ends(Revision(19));
-    assert_eq!(bench.ledger.buried.len(), 1);
+    assert_eq!(bench.ledger.lists.tombstones(), 1);
     bench.ledger.relist_begins();
     bench.ledger.relist_ends(Revision(20));
-    assert!(bench.ledger.buried.is_empty());
+    assert_eq!(bench.ledger.lists.tombstones(), 0);
 }
 
 #[test]
@@ -787,7 +787,7 @@ fn a_class_of_active_pods_is_cleaned_up_when_most_of_its_members_have_left() {
     for number in 0..200 {
         bench.sees(pod(&name(number), 20 + number, "Running"));
     }
-    let listed = |bench: &Bench| bench.ledger.active.iter().map(Vec::len).max().unwrap_or(0);
+    let listed = |bench: &Bench| bench.ledger.idle.sizes().1;
     assert_eq!(listed(&bench), 200);
     for number in 0..90 {
         bench.sees(pod(&name(number), 300 + number, "Succeeded"));
@@ -797,6 +797,6 @@ fn a_class_of_active_pods_is_cleaned_up_when_most_of_its_members_have_left() {
         bench.sees(pod(&name(number), 300 + number, "Succeeded"));
     }
     assert!(listed(&bench) <= 64, "{}", listed(&bench));
-    assert_eq!(bench.ledger.class_sizes.iter().sum::<u32>(), 0);
-    assert!(bench.ledger.active.iter().all(|members| members.capacity() <= 128));
+    let (members, _, capacity) = bench.ledger.idle.sizes();
+    assert!(members == 0 && capacity <= 192, "{members} of {capacity}");
 }
