@@ -98,7 +98,7 @@ impl<S: Mutation> World<S> {
         for at in 0..self.setup.instances {
             let Some(sizes) = self.hosts[at].job_controller().map(|controller| controller.sizes()) else { continue };
             if sizes[0] > kept.len() || (kept.is_empty() && sizes[1] > 0) || sizes[3] > 0 {
-                let text = format!("at rest c{at} keeps {sizes:?} ledgers, Pods, strays, requests");
+                let text = format!("at rest c{at} keeps {sizes:?} ledgers, Pods, unclaimed Pods, requests");
                 self.oracle.fail("I9", text);
             }
         }

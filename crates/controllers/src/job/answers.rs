@@ -8,7 +8,8 @@ use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
-use super::{Adoption, GET_RETRY, JobController, Pending, WorkItem, effects, pod_key};
+use super::table::Adoption;
+use super::{GET_RETRY, JobController, Pending, WorkItem, effects, pod_key};
 use crate::wire::{Action, Answer, Object, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
 
@@ -24,8 +25,8 @@ impl<S: Mutation> JobController<S> {
                     }
                 }
                 self.status_answered(&job, write, answer, now, out);
-                self.strays.unsettle_loose(&before.namespace);
-                self.settle_strays(now, out);
+                self.unclaimed.unsettle_loose(&before.namespace);
+                self.settle_unclaimed(now, out);
             }
             Pending::Release { job, pod, ignored } => self.release_answered(&job, &pod, ignored, answer, now, out),
             Pending::RemovalRelease { job, pod, name, revision } => match answer {
@@ -71,13 +72,13 @@ impl<S: Mutation> JobController<S> {
             }
             Pending::FindCreated { job, name } => self.created_found(&job, &name, answer, now, out),
             Pending::ConfirmJob { job, pods_at } => {
-                let Some(slot) = self.slot_of(&job) else {
+                let Some(slot) = self.jobs.slot_of(&job) else {
                     return;
                 };
                 if matches!(answer, Answer::Done(_) | Answer::Gone) {
-                    if let Some(tracked) = self.tracked_mut(slot) {
-                        tracked.confirming = false;
-                        if let Some(ledger) = &mut tracked.ledger {
+                    if let Some(record) = self.jobs.get_mut(slot) {
+                        record.confirming = false;
+                        if let Some(ledger) = &mut record.ledger {
                             ledger.job_confirmed(pods_at);
                         }
                     }
@@ -91,8 +92,8 @@ impl<S: Mutation> JobController<S> {
             Pending::ListPods { jobs } => self.list_answered(jobs, answer, now, out),
             Pending::ConfirmAdopter { job } => self.adopter_confirmed(&job, answer, now, out),
             Pending::Adopt { job, pod } => {
-                let slot = self.slot_of(&job);
-                let waiting = slot.and_then(|slot| self.tracked_mut(slot)).and_then(|it| it.adoptions.get_mut(&pod));
+                let slot = self.jobs.slot_of(&job);
+                let waiting = slot.and_then(|slot| self.jobs.get_mut(slot)).and_then(|it| it.adoptions.get_mut(&pod));
                 if let Some(adoption) = waiting {
                     adoption.in_flight = false;
                     adoption.since = adoption.since.filter(|_| matches!(answer, Answer::Refused { .. }));
@@ -102,12 +103,12 @@ impl<S: Mutation> JobController<S> {
                         self.hear_of_pod(stored, now, out);
                         // The stream was ahead of the response: the Pod was adopted and has lost its owner since. While
                         // the adoption was in flight it was not requested again.
-                        let tracked = slot.and_then(|slot| self.tracked(slot));
-                        if tracked.is_some_and(|tracked| self.strays.is_adoptable(&pod, &tracked.view)) {
+                        let record = slot.and_then(|slot| self.jobs.get(slot));
+                        if record.is_some_and(|record| self.unclaimed.is_adoptable(&pod, &record.view)) {
                             self.timers.insert((now + GET_RETRY, WorkItem::Reconsider(pod)));
                         }
                     }
-                    Answer::Gone => self.stray_gone(&pod, now, out),
+                    Answer::Gone => self.unclaimed_gone(&pod, now, out),
                     // The Pod may or may not have changed meanwhile: no event need follow, so check again (S13). The
                     // Job waits: Pods that it created meanwhile would be too many.
                     _ => {
@@ -121,7 +122,7 @@ impl<S: Mutation> JobController<S> {
             }
             Pending::Disown { pod } => match answer {
                 Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
-                Answer::Gone => self.stray_gone(&pod, now, out),
+                Answer::Gone => self.unclaimed_gone(&pod, now, out),
                 _ => {
                     self.timers.insert((now + GET_RETRY, WorkItem::Reconsider(pod)));
                 }
@@ -164,25 +165,25 @@ impl<S: Mutation> JobController<S> {
         match answer {
             Answer::Done(Object::Job(stored)) => {
                 ledger.status_written(stored.clone(), now);
-                if let Some(tracked) = self.tracked_mut(slot)
-                    && stored.revision > tracked.view.revision
+                if let Some(record) = self.jobs.get_mut(slot)
+                    && stored.revision > record.view.revision
                 {
-                    tracked.view = stored;
+                    record.view = stored;
                 }
                 self.plan(slot, now, out);
             }
             Answer::Conflict | Answer::Unknown | Answer::Unavailable if !waits => {
                 ledger.status_unwritten();
                 // Do not wait for an event: it may have arrived already (S33).
-                if let Some(tracked) = self.tracked_mut(slot) {
-                    tracked.stale_write = Some(write).filter(|_| retries_stale);
+                if let Some(record) = self.jobs.get_mut(slot) {
+                    record.stale_write = Some(write).filter(|_| retries_stale);
                 }
                 self.refresh_job(slot, out);
             }
             Answer::Conflict => {
                 ledger.status_unwritten();
-                if let Some(tracked) = self.tracked_mut(slot) {
-                    tracked.refreshing = true;
+                if let Some(record) = self.jobs.get_mut(slot) {
+                    record.refreshing = true;
                 }
             }
             _ => {
@@ -192,8 +193,8 @@ impl<S: Mutation> JobController<S> {
                     action: tally_runtime::metric::SyncAction::Tracking,
                     error: true,
                 });
-                if let Some(tracked) = self.tracked_mut(slot) {
-                    tracked.refreshing = true;
+                if let Some(record) = self.jobs.get_mut(slot) {
+                    record.refreshing = true;
                 }
                 self.timers.insert((now + GET_RETRY, WorkItem::Refresh(job.clone())));
             }
@@ -257,7 +258,7 @@ impl<S: Mutation> JobController<S> {
     /// path.
     fn leftover_answered(&mut self, pod: &PodUid, answer: &Answer) {
         if matches!(answer, Answer::Gone) {
-            self.strays.bury(pod);
+            self.unclaimed.bury(pod);
         }
     }
 
@@ -270,7 +271,7 @@ impl<S: Mutation> JobController<S> {
         now: Timestamp,
         out: &mut Outbox,
     ) {
-        let (mutation, pods_at) = (self.mutation, self.pods_at);
+        let (mutation, pods_at) = (self.mutation, self.progress.pods_at);
         let succeeded = matches!(answer, Answer::Done(_));
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             // The Job is gone. The stream will show the Pod, if there is one, as an orphan.
@@ -309,7 +310,7 @@ impl<S: Mutation> JobController<S> {
 
     /// The name was taken: by this very Pod, created before we knew, or by another one.
     fn created_found(&mut self, job: &JobUid, name: &str, answer: Answer, now: Timestamp, out: &mut Outbox) {
-        let pods_at = self.pods_at;
+        let pods_at = self.progress.pods_at;
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             return;
         };
@@ -330,17 +331,17 @@ impl<S: Mutation> JobController<S> {
     }
 
     fn job_refreshed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
-        let Some(slot) = self.slot_of(job) else {
+        let Some(slot) = self.jobs.slot_of(job) else {
             return;
         };
         let retries_stale = self.mutation.injects(Bug::RetryStaleStatus);
         match answer {
             Answer::Done(Object::Job(fresh)) if fresh.uid == *job => {
-                let Some(tracked) = self.tracked_mut(slot) else {
+                let Some(record) = self.jobs.get_mut(slot) else {
                     return;
                 };
-                tracked.refreshing = false;
-                let stale = tracked.stale_write.take().filter(|_| retries_stale);
+                record.refreshing = false;
+                let stale = record.stale_write.take().filter(|_| retries_stale);
                 self.take_in_job(fresh.clone(), News::Answer, now, out);
                 if let Some(mut write) = stale.filter(|_| !fresh.status.is_finished()) {
                     write.base = fresh.revision;
@@ -350,10 +351,7 @@ impl<S: Mutation> JobController<S> {
             }
             Answer::Done(_) | Answer::Gone => {
                 // Replaced or deleted. The stream will show the same; there is nothing to wait for.
-                if let Some(tracked) = self.tracked(slot) {
-                    let burial = (tracked.epoch, tracked.view.revision);
-                    self.buried_jobs.insert(job.clone(), burial);
-                }
+                self.jobs.bury(slot);
                 self.job_gone(job, now, out);
             }
             _ => {
@@ -370,22 +368,22 @@ impl<S: Mutation> JobController<S> {
         now: Timestamp,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.slot_of(job) else {
+        let Some(slot) = self.jobs.slot_of(job) else {
             return;
         };
-        let Some(tracked) = self.tracked_mut(slot) else {
+        let Some(record) = self.jobs.get_mut(slot) else {
             return;
         };
-        let selector = tracked.view.spec.selector.clone();
+        let selector = record.view.spec.selector.clone();
         let (ours, others): (Vec<_>, Vec<_>) = pods
             .into_iter()
-            .filter(|pod| pod.job() == Some(job) && !self.strays.knows_newer(pod))
+            .filter(|pod| pod.job() == Some(job) && !self.unclaimed.knows_newer(pod))
             .partition(|pod| selector.matches(&pod.labels));
         // Pods that the Job controls and does not select are placed first: they are not gone.
         for pod in others {
             self.hear_of_pod(pod, now, out);
         }
-        let pods_at = self.pods_at;
+        let pods_at = self.progress.pods_at;
         let Some((_, ledger)) = self.ledger_mut(job) else {
             return;
         };
@@ -397,23 +395,23 @@ impl<S: Mutation> JobController<S> {
     }
 
     fn adopter_confirmed(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
-        let Some(slot) = self.slot_of(job) else {
+        let Some(slot) = self.jobs.slot_of(job) else {
             return;
         };
-        let Some(tracked) = self.tracked_mut(slot) else {
+        let Some(record) = self.jobs.get_mut(slot) else {
             return;
         };
-        let pods = std::mem::take(&mut tracked.adopting);
-        let view = tracked.view.clone();
+        let pods = std::mem::take(&mut record.adopting);
+        let view = record.view.clone();
         let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);
         if !confirmed {
-            tracked.adoptions.extend(pods.keys().map(|uid| (uid.clone(), Adoption::default())));
+            record.adoptions.extend(pods.keys().map(|uid| (uid.clone(), Adoption::default())));
             self.timers.extend(pods.into_keys().map(|uid| (now + GET_RETRY, WorkItem::Reconsider(uid))));
             self.plan(slot, now, out);
             return;
         }
         for uid in pods.keys() {
-            let adoption = tracked.adoptions.entry(uid.clone()).or_default();
+            let adoption = record.adoptions.entry(uid.clone()).or_default();
             adoption.in_flight = true;
             adoption.since.get_or_insert(now);
         }

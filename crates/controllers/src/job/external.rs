@@ -43,12 +43,12 @@ impl<S: Mutation> JobController<S> {
     /// A Job of another manager, as it is now.
     pub(super) fn observe_external(&mut self, job: &JobView, now: Timestamp) {
         if !self.is_caretaker() {
-            self.strays.forget_job(&job.uid);
+            self.unclaimed.forget_job(&job.uid);
             return;
         }
-        self.strays.forget_untracked(&job.uid);
+        self.unclaimed.forget_untracked(&job.uid);
         if job.status.is_finished() {
-            self.strays.unsettle_loose(&job.namespace);
+            self.unclaimed.unsettle_loose(&job.namespace);
         }
         if !is_untouched(job) {
             self.forget_unserved(&job.uid);
@@ -74,9 +74,9 @@ impl<S: Mutation> JobController<S> {
 
     /// Nothing of a Job's manager has been observed for that long.
     pub(super) fn doubt(&mut self, uid: &JobUid, now: Timestamp, out: &mut Outbox) {
-        let Some(tracked) = self.slot_of(uid).and_then(|slot| self.tracked(slot)) else { return };
-        let (namespace, name) = (tracked.view.namespace.clone(), tracked.view.name.clone());
-        if self.strays.has_pods_of(uid) {
+        let Some(record) = self.jobs.slot_of(uid).and_then(|slot| self.jobs.get(slot)) else { return };
+        let (namespace, name) = (record.view.namespace.clone(), record.view.name.clone());
+        if self.unclaimed.has_pods_of(uid) {
             // A controller created them.
             self.doubt_again(uid, now + self.config.unserved_after);
             return;

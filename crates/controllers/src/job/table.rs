@@ -1,0 +1,225 @@
+//! The Jobs that the controller knows, found by slot, by UID and by namespace.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::job::JobView;
+use tally_core::ledger::{Ledger, StatusWrite};
+use tally_core::time::Timestamp;
+
+use super::FixedState;
+
+pub(super) type JobSlot = u32;
+
+pub(super) struct JobTable<S> {
+    records: Vec<Option<JobRecord<S>>>,
+    free: Vec<JobSlot>,
+    by_uid: HashMap<JobUid, JobSlot, FixedState>,
+    by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
+    /// Jobs that are gone according to a response, until the stream shows it too. Older events must not revive them.
+    tombstones: BTreeMap<JobUid, JobTombstone>,
+    /// Jobs that cannot be decoded, and the last list that contained each. They exist: their Pods are not orphans.
+    unreadable: BTreeMap<JobUid, u32>,
+    /// The number of the current list. A record keeps the number of the last list that contained it.
+    epoch: u32,
+}
+
+struct JobTombstone {
+    /// The latest list that contained the Job.
+    seen_in: u32,
+    /// The newest known revision of the Job.
+    revision: Revision,
+}
+
+/// One Job as the controller stores it.
+pub(super) struct JobRecord<S> {
+    pub view: Arc<JobView>,
+    /// Only while there is something to do: a finished Job whose Pods are released costs only a view (S39).
+    pub ledger: Option<Box<Ledger<S>>>,
+    pub epoch: u32,
+    pub timer: Option<Timestamp>,
+    /// A current view was requested after a conflict; planning from the old one would only conflict again.
+    pub refreshing: bool,
+    pub confirming: bool,
+    /// Its position among the Jobs whose Pods are to be listed.
+    pub list_ticket: Option<u64>,
+    /// Its Pods are being listed.
+    pub listing: bool,
+    pub list_retry_at: Option<Timestamp>,
+    pub gate_closed: bool,
+    /// Pods to adopt once the Job is known to still exist.
+    pub adopting: BTreeMap<PodUid, (CompactString, Revision)>,
+    /// Adoptions that were requested and have not ended.
+    pub adoptions: BTreeMap<PodUid, Adoption>,
+    pub warned_unknown_mode: bool,
+    pub planned_at: Option<Timestamp>,
+    /// For the put-back bug that sends a stale status again.
+    pub stale_write: Option<Box<StatusWrite>>,
+}
+
+#[derive(Default)]
+pub(super) struct Adoption {
+    pub in_flight: bool,
+    /// Since when it has had no response or has been refused. None: it has failed and is to be retried.
+    pub since: Option<Timestamp>,
+}
+
+impl<S> Default for JobTable<S> {
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            free: Vec::new(),
+            by_uid: HashMap::default(),
+            by_namespace: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            epoch: 0,
+        }
+    }
+}
+
+impl<S> JobTable<S> {
+    pub fn slot_of(&self, uid: &JobUid) -> Option<JobSlot> {
+        self.by_uid.get(uid).copied()
+    }
+
+    pub fn get(&self, slot: JobSlot) -> Option<&JobRecord<S>> {
+        self.records.get(slot as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, slot: JobSlot) -> Option<&mut JobRecord<S>> {
+        self.records.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub fn find_mut(&mut self, uid: &JobUid) -> Option<&mut JobRecord<S>> {
+        self.get_mut(self.slot_of(uid)?)
+    }
+
+    /// Every slot, whether or not a Job has it.
+    pub fn slots(&self) -> std::ops::Range<JobSlot> {
+        0..JobSlot::try_from(self.records.len()).unwrap_or(JobSlot::MAX)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (JobSlot, &JobRecord<S>)> {
+        (0..).zip(&self.records).filter_map(|(slot, record)| Some((slot, record.as_ref()?)))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut JobRecord<S>> {
+        self.records.iter_mut().flatten()
+    }
+
+    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = (JobSlot, &JobRecord<S>)> {
+        let slots = self.by_namespace.get(namespace).into_iter().flatten();
+        slots.filter_map(|slot| Some((*slot, self.get(*slot)?)))
+    }
+
+    pub fn insert(&mut self, job: Arc<JobView>) -> JobSlot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.records.push(None);
+            JobSlot::try_from(self.records.len() - 1).unwrap_or(JobSlot::MAX)
+        });
+        self.by_uid.insert(job.uid.clone(), slot);
+        self.by_namespace.entry(job.namespace.clone()).or_default().insert(slot);
+        self.records[slot as usize] = Some(JobRecord {
+            view: job,
+            ledger: None,
+            epoch: self.epoch,
+            timer: None,
+            refreshing: false,
+            confirming: false,
+            list_ticket: None,
+            listing: false,
+            list_retry_at: None,
+            gate_closed: false,
+            adopting: BTreeMap::new(),
+            adoptions: BTreeMap::new(),
+            warned_unknown_mode: false,
+            planned_at: None,
+            stale_write: None,
+        });
+        slot
+    }
+
+    pub fn remove(&mut self, slot: JobSlot) -> Option<JobRecord<S>> {
+        let record = self.records.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        self.by_uid.remove(&record.view.uid);
+        if let Some(siblings) = self.by_namespace.get_mut(&record.view.namespace) {
+            siblings.remove(&slot);
+            if siblings.is_empty() {
+                self.by_namespace.remove(&record.view.namespace);
+            }
+        }
+        Some(record)
+    }
+
+    // ---- lists ----
+
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub fn list_begins(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// The Jobs that a list, complete as of `at`, does not contain. Records newer than it stay: they come from a
+    /// response.
+    pub fn missing_from_list(&self, at: Revision) -> Vec<JobUid> {
+        let known = self.iter().map(|(_, record)| record);
+        let known = known.filter(|record| record.epoch != self.epoch && record.view.revision <= at);
+        let unreadable = self.unreadable.iter().filter(|(_, seen_in)| **seen_in != self.epoch);
+        known.map(|record| record.view.uid.clone()).chain(unreadable.map(|(uid, _)| uid.clone())).collect()
+    }
+
+    /// Absence from a complete list means that no more events about the Job follow, unless it was created after that
+    /// list. Presence means that the list is older than the tombstone.
+    pub fn list_ends(&mut self, at: Revision) {
+        self.tombstones.retain(|_, tombstone| tombstone.seen_in == self.epoch || tombstone.revision > at);
+    }
+
+    /// A response shows that the Job is gone.
+    pub fn bury(&mut self, slot: JobSlot) {
+        if let Some(record) = self.get(slot) {
+            let tombstone = JobTombstone { seen_in: record.epoch, revision: record.view.revision };
+            self.tombstones.insert(record.view.uid.clone(), tombstone);
+        }
+    }
+
+    /// The stream shows that the Job is gone.
+    pub fn unbury(&mut self, uid: &JobUid) {
+        self.tombstones.remove(uid);
+    }
+
+    /// Whether the Job is gone, though it was observed just now, perhaps in the current list.
+    pub fn is_buried(&mut self, uid: &JobUid, in_list: bool) -> bool {
+        let Some(tombstone) = self.tombstones.get_mut(uid) else {
+            return false;
+        };
+        if in_list {
+            tombstone.seen_in = self.epoch;
+        }
+        true
+    }
+
+    /// The stream shows a Job that cannot be decoded. What is known about it is kept.
+    pub fn unreadable(&mut self, uid: JobUid) {
+        let epoch = self.epoch;
+        if let Some(record) = self.find_mut(&uid) {
+            record.epoch = epoch;
+        } else if !self.is_buried(&uid, true) {
+            self.unreadable.insert(uid, epoch);
+        }
+    }
+
+    pub fn is_unreadable(&self, uid: &JobUid) -> bool {
+        self.unreadable.contains_key(uid)
+    }
+
+    /// The Job can be decoded now, or is gone. Returns whether it could not be decoded before.
+    pub fn readable(&mut self, uid: &JobUid) -> bool {
+        self.unreadable.remove(uid).is_some()
+    }
+}

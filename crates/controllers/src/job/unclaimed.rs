@@ -1,0 +1,291 @@
+//! Unclaimed Pods, which are in no ledger: their Job is not known (yet), or they have none.
+//!
+//! A Pod whose Job is missing is an orphan only once the Job stream is as far as the Pod: before that the Job may
+//! simply not have been observed. Orphans lose the finalizer and nothing is counted.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use tally_core::accounting::PodFacts;
+use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::job::JobView;
+use tally_core::ledger::News;
+use tally_core::pod::{Phase, PodView};
+use tally_core::time::{Span, Timestamp};
+
+use super::FixedState;
+
+/// The maximum number of orphan releases in flight: ten thousand orphans must not displace the requests of running Jobs
+/// (S16).
+const ORPHANS_IN_FLIGHT: usize = 100;
+/// A refused release is retried after 1, 2, 4 ... 64 seconds.
+const ORPHAN_DOUBLINGS: u32 = 6;
+
+#[derive(Default)]
+pub(super) struct UnclaimedPods {
+    pods: HashMap<PodUid, (Arc<PodView>, u32), FixedState>,
+    by_job: HashMap<JobUid, BTreeSet<PodUid>, FixedState>,
+    /// Pods without a controller, by namespace: the ones that a Job may adopt.
+    loose: BTreeMap<CompactString, BTreeSet<PodUid>>,
+    /// Pods about which nothing is decided before the Job stream has reached their revision.
+    unsettled: BTreeSet<(Revision, PodUid)>,
+    orphans: BTreeMap<PodUid, Orphan>,
+    /// Orphans to release, by the time of the next attempt.
+    queue: BTreeSet<(Timestamp, PodUid)>,
+    in_flight: usize,
+    epoch: u32,
+}
+
+pub(super) struct Orphan {
+    pub namespace: CompactString,
+    pub name: CompactString,
+    /// Its revision when it was found to be an orphan. It is released at that revision only, or read again: another Job
+    /// may have adopted it.
+    pub revision: Revision,
+    /// The Job that is gone or has finished; None if the Pod had none.
+    pub job: Option<JobUid>,
+    refusals: u32,
+    queued: Option<Timestamp>,
+}
+
+impl PodFacts for UnclaimedPods {
+    fn is_tracked(&self, uid: &PodUid) -> bool {
+        self.orphans.contains_key(uid) || self.pods.get(uid).is_some_and(|(pod, _)| pod.tracked)
+    }
+}
+
+impl UnclaimedPods {
+    pub fn len(&self) -> usize {
+        self.pods.len() + self.orphans.len()
+    }
+
+    /// A Pod that a response shows does not become part of a list.
+    pub fn insert(&mut self, pod: Arc<PodView>, news: News) {
+        let before = self.pods.get(&pod.uid).map(|(_, seen_in)| *seen_in);
+        self.remove(&pod.uid);
+        if let Some(job) = pod.job() {
+            self.by_job.entry(job.clone()).or_default().insert(pod.uid.clone());
+        } else {
+            self.loose.entry(pod.namespace.clone()).or_default().insert(pod.uid.clone());
+        }
+        self.unsettled.insert((pod.revision, pod.uid.clone()));
+        let seen_in = match news {
+            News::Stream => self.epoch,
+            News::Answer => before.unwrap_or(self.epoch.wrapping_sub(1)),
+        };
+        self.pods.insert(pod.uid.clone(), (pod, seen_in));
+    }
+
+    /// The current list contains it, perhaps in an older version.
+    pub fn touch(&mut self, uid: &PodUid) {
+        let epoch = self.epoch;
+        if let Some((_, seen_in)) = self.pods.get_mut(uid) {
+            *seen_in = epoch;
+        }
+    }
+
+    pub fn remove(&mut self, uid: &PodUid) -> Option<Arc<PodView>> {
+        let (pod, _) = self.pods.remove(uid)?;
+        self.unsettled.remove(&(pod.revision, uid.clone()));
+        if let Some(job) = pod.job() {
+            if let Some(siblings) = self.by_job.get_mut(job) {
+                siblings.remove(uid);
+                if siblings.is_empty() {
+                    self.by_job.remove(job);
+                }
+            }
+        } else if let Some(siblings) = self.loose.get_mut(&pod.namespace) {
+            siblings.remove(uid);
+            if siblings.is_empty() {
+                self.loose.remove(&pod.namespace);
+            }
+        }
+        Some(pod)
+    }
+
+    /// The Pod is permanently gone.
+    pub fn bury(&mut self, uid: &PodUid) {
+        self.remove(uid);
+        self.forget_orphan(uid);
+    }
+
+    pub fn forget_orphan(&mut self, uid: &PodUid) {
+        if let Some(orphan) = self.orphans.remove(uid)
+            && let Some(at) = orphan.queued
+        {
+            self.queue.remove(&(at, uid.clone()));
+        }
+    }
+
+    pub fn take_job(&mut self, job: &JobUid) -> Vec<Arc<PodView>> {
+        self.take_news_of(job).into_iter().map(|(pod, _)| pod).collect()
+    }
+
+    /// With each Pod, whether the current list has contained it.
+    pub fn take_news_of(&mut self, job: &JobUid) -> Vec<(Arc<PodView>, News)> {
+        let uids = self.by_job.get(job).cloned().unwrap_or_default();
+        let news_of = |uid: &PodUid| match self.pods.get(uid) {
+            Some((_, seen_in)) if *seen_in == self.epoch => News::Stream,
+            _ => News::Answer,
+        };
+        let news: Vec<News> = uids.iter().map(news_of).collect();
+        uids.iter().zip(news).filter_map(|(uid, news)| Some((self.remove(uid)?, news))).collect()
+    }
+
+    pub fn forget_job(&mut self, job: &JobUid) {
+        self.take_job(job);
+    }
+
+    /// Keeps the Pods that become orphans when the Job is gone.
+    pub fn forget_untracked(&mut self, job: &JobUid) {
+        let is_free = |uid: &&PodUid| self.pods.get(*uid).is_none_or(|(pod, _)| !pod.tracked);
+        let free: Vec<PodUid> = self.by_job.get(job).into_iter().flatten().filter(is_free).cloned().collect();
+        for uid in free {
+            self.remove(&uid);
+        }
+    }
+
+    pub fn has_pods_of(&self, job: &JobUid) -> bool {
+        self.by_job.contains_key(job)
+    }
+
+    /// Whether the Pod, as far as is known, may still be adopted by this Job.
+    pub fn is_adoptable(&self, uid: &PodUid, job: &JobView) -> bool {
+        self.pods.get(uid).is_some_and(|(pod, _)| pod.controller.is_none() && may_adopt(job, pod))
+    }
+
+    pub fn knows_newer(&self, pod: &PodView) -> bool {
+        self.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision)
+            || self.orphan_at(&pod.uid).is_some_and(|known_at| known_at > pod.revision)
+    }
+
+    /// The Pods without an owner are decided about again.
+    pub fn unsettle_loose(&mut self, namespace: &str) {
+        let uids = self.loose.get(namespace).into_iter().flatten();
+        let again = uids.filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| (pod.revision, pod.uid.clone()));
+        self.unsettled.extend(again);
+    }
+
+    pub fn loose_in(&self, namespace: &str) -> Vec<Arc<PodView>> {
+        let uids = self.loose.get(namespace);
+        uids.into_iter().flatten().filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| pod.clone()).collect()
+    }
+
+    pub fn get(&self, uid: &PodUid) -> Option<&Arc<PodView>> {
+        self.pods.get(uid).map(|(pod, _)| pod)
+    }
+
+    /// The next Pod to be decided about: the Job stream, observed up to `jobs_at`, has reached its revision.
+    pub fn pop_unsettled(&mut self, jobs_at: Revision) -> Option<Arc<PodView>> {
+        loop {
+            let (revision, _) = self.unsettled.first()?;
+            if *revision > jobs_at {
+                return None;
+            }
+            let (_, uid) = self.unsettled.pop_first()?;
+            if let Some((pod, _)) = self.pods.get(&uid) {
+                return Some(pod.clone());
+            }
+        }
+    }
+
+    pub fn orphan(&mut self, pod: &PodView) {
+        let place = (pod.namespace.clone(), pod.name.clone());
+        self.orphan_named(pod.uid.clone(), place, pod.revision, pod.job().cloned());
+    }
+
+    /// No controller will ever count this Pod: release it, conditional on this revision.
+    pub fn orphan_named(
+        &mut self,
+        uid: PodUid,
+        place: (CompactString, CompactString),
+        revision: Revision,
+        job: Option<JobUid>,
+    ) {
+        if self.orphan_at(&uid).is_some_and(|known_at| known_at >= revision) {
+            return;
+        }
+        self.forget_orphan(&uid);
+        let at = Timestamp::default();
+        self.queue.insert((at, uid.clone()));
+        let (namespace, name) = place;
+        self.orphans.insert(uid, Orphan { namespace, name, revision, job, refusals: 0, queued: Some(at) });
+    }
+
+    pub fn get_orphan(&self, uid: &PodUid) -> Option<&Orphan> {
+        self.orphans.get(uid)
+    }
+
+    /// The release of an orphan received its response.
+    pub fn release_ended(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// The revision at which a Pod was found to be an orphan.
+    pub fn orphan_at(&self, uid: &PodUid) -> Option<Revision> {
+        self.orphans.get(uid).map(|orphan| orphan.revision)
+    }
+
+    /// The release at this revision failed. A newer orphan with that UID has its own entry in the queue.
+    pub fn orphan_refused(&mut self, uid: &PodUid, revision: Revision, now: Timestamp) {
+        let failed = |orphan: &&mut Orphan| orphan.revision == revision && orphan.queued.is_none();
+        if let Some(orphan) = self.orphans.get_mut(uid).filter(failed) {
+            let at = now + Span::from_seconds(1 << orphan.refusals.min(ORPHAN_DOUBLINGS));
+            orphan.refusals += 1;
+            orphan.queued = Some(at);
+            self.queue.insert((at, uid.clone()));
+        }
+    }
+
+    pub fn next_orphan(&mut self, now: Timestamp) -> Option<(PodUid, &Orphan)> {
+        if self.in_flight >= ORPHANS_IN_FLIGHT {
+            return None;
+        }
+        let (at, _) = self.queue.first()?;
+        if *at > now {
+            return None;
+        }
+        let (_, uid) = self.queue.pop_first()?;
+        let orphan = self.orphans.get_mut(&uid)?;
+        orphan.queued = None;
+        self.in_flight += 1;
+        Some((uid, orphan))
+    }
+
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        if self.in_flight >= ORPHANS_IN_FLIGHT {
+            return None;
+        }
+        self.queue.first().map(|(at, _)| *at)
+    }
+
+    pub fn relist_begins(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    pub fn relist_ends(&mut self, at: Revision) {
+        let epoch = self.epoch;
+        #[allow(clippy::disallowed_methods, reason = "sorted below")]
+        let mut missing: Vec<PodUid> = self
+            .pods
+            .iter()
+            .filter(|(_, (pod, seen_in))| *seen_in != epoch && pod.revision <= at)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        missing.sort_unstable();
+        for uid in missing {
+            self.remove(&uid);
+        }
+    }
+}
+
+/// OWN-4, except for Pods that may have been counted before: with the finalizer they would be counted once more. A
+/// finished Pod without the finalizer is one. So is a Pod that has succeeded with an index: the Job that it belonged to
+/// counts it by its index, and nothing says which Pod that was.
+pub(super) fn may_adopt(job: &JobView, pod: &PodView) -> bool {
+    let may_be_counted =
+        pod.phase.is_terminal() && (!pod.tracked || pod.phase == Phase::Succeeded && pod.index.is_some());
+    let is_open = !job.deleting && !job.status.is_finished();
+    is_open && !pod.deleting() && !may_be_counted && job.spec.selector.matches(&pod.labels)
+}
