@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::ledger::{News, StatusWrite};
+use tally_core::ledger::{ObservedVia, StatusWrite};
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
@@ -100,7 +100,7 @@ impl<S: Mutation> JobController<S> {
                 }
                 match answer {
                     Answer::Done(Object::Pod(stored)) => {
-                        self.hear_of_pod(stored, now, out);
+                        self.observe_response(stored, now, out);
                         // The stream was ahead of the response: the Pod was adopted and has lost its owner since. While
                         // the adoption was in flight it was not requested again.
                         let record = slot.and_then(|slot| self.jobs.get(slot));
@@ -121,7 +121,7 @@ impl<S: Mutation> JobController<S> {
                 }
             }
             Pending::Disown { pod } => match answer {
-                Answer::Done(Object::Pod(stored)) => self.hear_of_pod(stored, now, out),
+                Answer::Done(Object::Pod(stored)) => self.observe_response(stored, now, out),
                 Answer::Gone => self.unclaimed_gone(&pod, now, out),
                 _ => {
                     self.timers.insert((now + GET_RETRY, WorkItem::Reconsider(pod)));
@@ -141,9 +141,9 @@ impl<S: Mutation> JobController<S> {
         };
         if pod.job() != Some(job) || !ledger.job().spec.selector.matches(&pod.labels) {
             // The response shows that the Pod is no longer this Job's: it leaves the ledger before the next plan.
-            self.hear_of_pod(pod.clone(), now, out);
+            self.observe_response(pod.clone(), now, out);
         } else if ledger.knows_at(&pod.uid).is_some() {
-            ledger.take_in(pod, News::Answer, now);
+            ledger.apply_pod(pod, ObservedVia::Response, now);
             self.pod_owner.insert(pod_key(&pod.uid), slot);
         }
     }
@@ -237,7 +237,7 @@ impl<S: Mutation> JobController<S> {
         match answer {
             Answer::Done(_) => ledger.pod_answered(pod),
             Answer::Gone => {
-                ledger.pod_vanished(pod);
+                ledger.pod_gone_by_response(pod);
                 self.pod_owner.remove(&pod_key(pod));
             }
             // The Pod has changed: its next event will show how. Planning again from the old view would only repeat
@@ -342,7 +342,7 @@ impl<S: Mutation> JobController<S> {
                 };
                 record.refreshing = false;
                 let stale = record.stale_write.take().filter(|_| retries_stale);
-                self.take_in_job(fresh.clone(), News::Answer, now, out);
+                self.apply_job(fresh.clone(), ObservedVia::Response, now, out);
                 if let Some(mut write) = stale.filter(|_| !fresh.status.is_finished()) {
                     write.base = fresh.revision;
                     let view = fresh;
@@ -381,7 +381,7 @@ impl<S: Mutation> JobController<S> {
             .partition(|pod| selector.matches(&pod.labels));
         // Pods that the Job controls and does not select are placed first: they are not gone.
         for pod in others {
-            self.hear_of_pod(pod, now, out);
+            self.observe_response(pod, now, out);
         }
         let pods_at = self.progress.pods_at;
         let Some((_, ledger)) = self.ledger_mut(job) else {

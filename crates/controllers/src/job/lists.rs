@@ -140,7 +140,7 @@ impl<S: Mutation> JobController<S> {
             } else if pod.controller.is_none() {
                 // The Pod may have to be adopted, before another one is created in its place.
                 loose = true;
-                self.hear_of_pod(pod, now, out);
+                self.observe_response(pod, now, out);
             }
         }
         for job in jobs {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobView, RESERVED_MANAGER};
-use tally_core::ledger::{Ledger, Limits, News, StatusWrite};
+use tally_core::ledger::{Ledger, Limits, ObservedVia, StatusWrite};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
@@ -263,12 +263,12 @@ impl<S: Mutation> JobController<S> {
     // ---- Jobs ----
 
     fn observe_job(&mut self, job: Arc<JobView>, now: Timestamp, out: &mut Outbox) {
-        self.take_in_job(job, News::Stream, now, out);
+        self.apply_job(job, ObservedVia::Stream, now, out);
     }
 
     /// A Job as the stream or a response shows it. A response is part of no list.
-    fn take_in_job(&mut self, job: Arc<JobView>, news: News, now: Timestamp, out: &mut Outbox) {
-        let in_list = news == News::Stream;
+    fn apply_job(&mut self, job: Arc<JobView>, via: ObservedVia, now: Timestamp, out: &mut Outbox) {
+        let in_list = via == ObservedVia::Stream;
         if self.jobs.is_buried(&job.uid, in_list) {
             return;
         }
@@ -327,22 +327,22 @@ impl<S: Mutation> JobController<S> {
             let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.mutation));
             let (ours, others): (Vec<_>, Vec<_>) = self
                 .unclaimed
-                .take_news_of(&view.uid)
+                .take_with_via(&view.uid)
                 .into_iter()
                 .partition(|(pod, _)| view.spec.selector.matches(&pod.labels));
-            for (pod, news) in ours {
+            for (pod, via) in ours {
                 self.placed(&pod.uid, slot);
-                ledger.take_in(&pod, news, now);
+                ledger.apply_pod(&pod, via, now);
             }
             if let Some(record) = self.jobs.get_mut(slot) {
                 record.ledger = Some(ledger);
             }
             // Insert all of them first: while one is being placed the ledger may plan, and must know about the others.
-            for (pod, news) in &others {
-                self.unclaimed.insert(pod.clone(), *news);
+            for (pod, via) in &others {
+                self.unclaimed.insert(pod.clone(), *via);
             }
-            for (pod, news) in others {
-                self.take_in(pod, news, now, out);
+            for (pod, via) in others {
+                self.apply_pod(pod, via, now, out);
             }
             self.consider_adoptions(slot, out);
         }

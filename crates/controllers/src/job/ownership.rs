@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::ledger::News;
+use tally_core::ledger::ObservedVia;
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
@@ -17,14 +17,14 @@ use tally_runtime::controller::{Metric, Outbox};
 
 impl<S: Mutation> JobController<S> {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
-        self.take_in(pod, News::Stream, now, out);
+        self.apply_pod(pod, ObservedVia::Stream, now, out);
     }
 
     /// Places a Pod, from either source.
-    pub(super) fn take_in(&mut self, pod: Arc<PodView>, news: News, now: Timestamp, out: &mut Outbox) {
+    pub(super) fn apply_pod(&mut self, pod: Arc<PodView>, via: ObservedVia, now: Timestamp, out: &mut Outbox) {
         let (held_before, holds_now) = (self.holds_ended(&pod.uid), pod.tracked && pod.phase.is_terminal());
         if self.unclaimed.knows_newer(&pod) {
-            if news == News::Stream {
+            if via == ObservedVia::Stream {
                 self.unclaimed.touch(&pod.uid);
             }
             return;
@@ -42,7 +42,7 @@ impl<S: Mutation> JobController<S> {
             if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied()
                 && let Some(ledger) = self.jobs.get_mut(slot).and_then(|record| record.ledger.as_mut())
             {
-                ledger.take_in(&pod, news, now);
+                ledger.apply_pod(&pod, via, now);
             }
             return;
         }
@@ -51,7 +51,7 @@ impl<S: Mutation> JobController<S> {
         }
         let job = pod.job().and_then(|uid| self.jobs.slot_of(uid));
         let before = self.pod_owner.get(&pod_key(&pod.uid)).copied().filter(|before| Some(*before) != job);
-        self.place_pod(pod.clone(), job, news, now, out);
+        self.place_pod(pod.clone(), job, via, now, out);
         if let Some(before) = before {
             // It changed its owner, or lost it. The old ledger plans only now that the Pod is in its new place: a Pod
             // that is merely elsewhere is not a released Pod.
@@ -70,13 +70,13 @@ impl<S: Mutation> JobController<S> {
     }
 
     /// A Pod as a response shows it, which may be older than the stream.
-    pub(super) fn hear_of_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
+    pub(super) fn observe_response(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
         let owner = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.jobs.get(*slot)?.ledger.as_ref());
         let known = self.unclaimed.get(&pod.uid).is_some()
             || self.unclaimed.get_orphan(&pod.uid).is_some()
             || owner.is_some_and(|ledger| ledger.knows_at(&pod.uid).is_some());
         if known || pod.revision > self.progress.pods_at {
-            self.take_in(pod, News::Answer, now, out);
+            self.apply_pod(pod, ObservedVia::Response, now, out);
         }
     }
 
@@ -102,7 +102,14 @@ impl<S: Mutation> JobController<S> {
         self.pod_owner.insert(pod_key(uid), slot);
     }
 
-    fn place_pod(&mut self, pod: Arc<PodView>, job: Option<JobSlot>, news: News, now: Timestamp, out: &mut Outbox) {
+    fn place_pod(
+        &mut self,
+        pod: Arc<PodView>,
+        job: Option<JobSlot>,
+        via: ObservedVia,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
         let Some(slot) = job else {
             if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
                 // A Pod of another kind of owner, with or without the finalizer (S14).
@@ -112,7 +119,7 @@ impl<S: Mutation> JobController<S> {
             if !pod.tracked {
                 self.unclaimed.forget_orphan(&pod.uid);
             }
-            self.unclaimed.insert(pod.clone(), news);
+            self.unclaimed.insert(pod.clone(), via);
             self.unclaimed_changed(&pod, now, out);
             self.settle_unclaimed(now, out);
             return;
@@ -124,7 +131,7 @@ impl<S: Mutation> JobController<S> {
         if !self.is_ours(&view) {
             self.unclaimed.bury(&pod.uid);
             if pod.tracked && self.is_caretaker() {
-                self.unclaimed.insert(pod, news);
+                self.unclaimed.insert(pod, via);
             }
             return;
         }
@@ -140,7 +147,7 @@ impl<S: Mutation> JobController<S> {
             return;
         }
         if !view.spec.selector.matches(&pod.labels) {
-            self.unclaimed.insert(pod.clone(), news);
+            self.unclaimed.insert(pod.clone(), via);
             if !view.deleting {
                 self.disown(&view.uid, &pod, out);
             } else if pod.tracked {
@@ -158,7 +165,7 @@ impl<S: Mutation> JobController<S> {
         let Some(ledger) = self.jobs.get_mut(slot).and_then(|record| record.ledger.as_mut()) else {
             return;
         };
-        ledger.take_in(&pod, news, now);
+        ledger.apply_pod(&pod, via, now);
         self.plan(slot, now, out);
     }
 
@@ -236,7 +243,7 @@ impl<S: Mutation> JobController<S> {
     pub(super) fn reconsider_unclaimed(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         // As if observed again: it may match again, or belong to another owner by now.
         if let Some(pod) = self.unclaimed.get(uid).cloned() {
-            self.take_in(pod, News::Answer, now, out);
+            self.apply_pod(pod, ObservedVia::Response, now, out);
         }
     }
 
@@ -384,7 +391,7 @@ impl<S: Mutation> JobController<S> {
             if let Some(known) = self.unclaimed.get(uid)
                 && known.revision < pod.revision
             {
-                self.unclaimed.insert(pod.clone(), News::Answer);
+                self.unclaimed.insert(pod.clone(), ObservedVia::Response);
             }
             self.unclaimed_changed(pod, now, out);
         } else if let Answer::Gone = answer {
@@ -414,7 +421,7 @@ impl<S: Mutation> JobController<S> {
     ) {
         match answer {
             Answer::Done(Object::Pod(pod)) if pod.uid == *uid && pod.revision > revision => {
-                self.hear_of_pod(pod, now, out);
+                self.observe_response(pod, now, out);
             }
             // The name belongs to another Pod.
             Answer::Done(Object::Pod(pod)) if pod.uid != *uid => self.unclaimed_gone(uid, now, out),

@@ -10,7 +10,7 @@ use compact_str::CompactString;
 use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
-use tally_core::ledger::News;
+use tally_core::ledger::ObservedVia;
 use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
@@ -61,7 +61,7 @@ impl UnclaimedPods {
     }
 
     /// A Pod that a response shows does not become part of a list.
-    pub fn insert(&mut self, pod: Arc<PodView>, news: News) {
+    pub fn insert(&mut self, pod: Arc<PodView>, via: ObservedVia) {
         let before = self.pods.get(&pod.uid).map(|(_, seen_in)| *seen_in);
         self.remove(&pod.uid);
         if let Some(job) = pod.job() {
@@ -70,9 +70,9 @@ impl UnclaimedPods {
             self.loose.entry(pod.namespace.clone()).or_default().insert(pod.uid.clone());
         }
         self.unsettled.insert((pod.revision, pod.uid.clone()));
-        let seen_in = match news {
-            News::Stream => self.epoch,
-            News::Answer => before.unwrap_or(self.epoch.wrapping_sub(1)),
+        let seen_in = match via {
+            ObservedVia::Stream => self.epoch,
+            ObservedVia::Response => before.unwrap_or(self.epoch.wrapping_sub(1)),
         };
         self.pods.insert(pod.uid.clone(), (pod, seen_in));
     }
@@ -119,18 +119,18 @@ impl UnclaimedPods {
     }
 
     pub fn take_job(&mut self, job: &JobUid) -> Vec<Arc<PodView>> {
-        self.take_news_of(job).into_iter().map(|(pod, _)| pod).collect()
+        self.take_with_via(job).into_iter().map(|(pod, _)| pod).collect()
     }
 
     /// With each Pod, whether the current list has contained it.
-    pub fn take_news_of(&mut self, job: &JobUid) -> Vec<(Arc<PodView>, News)> {
+    pub fn take_with_via(&mut self, job: &JobUid) -> Vec<(Arc<PodView>, ObservedVia)> {
         let uids = self.by_job.get(job).cloned().unwrap_or_default();
-        let news_of = |uid: &PodUid| match self.pods.get(uid) {
-            Some((_, seen_in)) if *seen_in == self.epoch => News::Stream,
-            _ => News::Answer,
+        let via_of = |uid: &PodUid| match self.pods.get(uid) {
+            Some((_, seen_in)) if *seen_in == self.epoch => ObservedVia::Stream,
+            _ => ObservedVia::Response,
         };
-        let news: Vec<News> = uids.iter().map(news_of).collect();
-        uids.iter().zip(news).filter_map(|(uid, news)| Some((self.remove(uid)?, news))).collect()
+        let via: Vec<ObservedVia> = uids.iter().map(via_of).collect();
+        uids.iter().zip(via).filter_map(|(uid, via)| Some((self.remove(uid)?, via))).collect()
     }
 
     pub fn forget_job(&mut self, job: &JobUid) {

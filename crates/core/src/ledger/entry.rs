@@ -2,7 +2,7 @@
 
 use compact_str::CompactString;
 
-use super::filing::Flag;
+use super::classification::Flag;
 use crate::accounting::Outcome;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::JobSpec;
@@ -52,7 +52,7 @@ pub(crate) struct Entry {
     pub unlisted: bool,
 
     // Bookkeeping of the ledger.
-    pub filed: Filed,
+    pub classification: Classification,
     /// Distinguishes this entry from others that have had its slot.
     pub serial: u32,
     /// Breaks ties in orderings, in the same way for every leader.
@@ -136,9 +136,9 @@ impl Entry {
             busy: Busy::No,
             removal: false,
             unlisted: false,
-            filed: Filed::default(),
+            classification: Classification::default(),
             serial: 0,
-            tie: super::filing::tie(&pod.uid),
+            tie: super::classification::tie(&pod.uid),
             ticket: 0,
             next_of_index: None,
             queued_due: false,
@@ -247,20 +247,20 @@ pub(crate) const NOWHERE: u8 = u8::MAX;
 
 /// The keys and flags under which an entry is indexed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Filed {
+pub(crate) struct Classification {
     pub index: Option<CompletionIndex>,
     pub restarts: u32,
     pub flags: u16,
     pub class: u8,
 }
 
-impl Default for Filed {
+impl Default for Classification {
     fn default() -> Self {
         Self { index: None, restarts: 0, flags: 0, class: NOWHERE }
     }
 }
 
-impl Filed {
+impl Classification {
     pub fn set(&mut self, flag: Flag, value: bool) {
         self.flags |= u16::from(value) << flag as u16;
     }

@@ -1,19 +1,19 @@
 //! The ledger of one Job: its Pods as compact entries, indexed so that planning costs as much as the plan is long.
 //!
-//! Every observation goes through [`Ledger::refile`], which changes the entry and updates the secondary indexes by the
+//! Every observation goes through [`Ledger::update_entry`], which changes the entry and updates the secondary indexes by the
 //! difference: O(log N). Changes of the Job that affect how all its Pods are classified (a decision, a deletion, a new
 //! number of completions) rebuild the indexes; they are few in a Job's life. Planning reads only the indexes
 //! (`plan.rs`).
 //!
 //! What is stored here may only cost latency when lost. Everything that must survive is in the Job's status.
 
+mod classification;
 mod committed;
 mod creations;
 mod entry;
-mod filing;
 mod flight;
 mod freshness;
-mod index_files;
+mod index_states;
 mod lists;
 mod plan;
 mod pod_table;
@@ -36,10 +36,10 @@ use crate::names::PodNames;
 use crate::pod::PodView;
 use crate::time::{Span, Timestamp};
 
+use classification::{Counts, Flag, Queue};
 use committed::Committed;
 use creations::{Creations, InFlightCreation};
 use entry::{Busy, Entry, JobMode, Slot};
-use filing::{Counts, Flag, Queue};
 use flight::{Flight, StatusInFlight};
 use freshness::Freshness;
 use lists::Lists;
@@ -80,7 +80,7 @@ pub struct Ledger<S = NoMutation> {
     fail_job: BTreeSet<(u64, Slot)>,
     misfits: BTreeSet<Slot>,
     used_attempts: IndexSet,
-    index: index_files::IndexFiles,
+    index: index_states::IndexStates,
 
     history: FailureHistory,
     refusals: Refusals,
@@ -118,11 +118,11 @@ pub struct LedgerPod<'a> {
 /// The source of an observation of a Pod. Only a list shows what is absent: a response that arrives while a list is
 /// being read is not part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum ObservedVia {
     /// A list, or the watch events after it.
     Stream,
     /// The response to a request.
-    Answer,
+    Response,
 }
 
 /// What this ledger knows about its Pods, and what is known about Pods that it does not claim (any more). A recorded
@@ -176,7 +176,7 @@ impl<S: Mutation> Ledger<S> {
             fail_job: BTreeSet::new(),
             misfits: BTreeSet::new(),
             used_attempts: IndexSet::new(),
-            index: index_files::IndexFiles::default(),
+            index: index_states::IndexStates::default(),
             history: FailureHistory::default(),
             refusals: Refusals::default(),
             creations: Creations::default(),
@@ -253,7 +253,7 @@ impl<S: Mutation> Ledger<S> {
         self.flight.written(now);
         for uid in flight.iter().flat_map(|flight| &flight.succeeded) {
             if let Some(slot) = self.find(uid) {
-                self.refile(slot, |entry| entry.index_counted = true);
+                self.update_entry(slot, |entry| entry.index_counted = true);
             }
         }
         self.freshness.job_written(job.revision);
@@ -299,7 +299,7 @@ impl<S: Mutation> Ledger<S> {
                 self.committed.add_indexes(&write);
                 for index in write.completed.into_iter().chain(write.failed) {
                     self.refresh_index(index);
-                    self.refile_index(index);
+                    self.update_pods_of(index);
                 }
                 return;
             }
@@ -332,7 +332,7 @@ impl<S: Mutation> Ledger<S> {
         if let Some(slot) = self.find(uid)
             && self.entry(slot).recorded != outcome
         {
-            self.refile(slot, |entry| entry.recorded = outcome);
+            self.update_entry(slot, |entry| entry.recorded = outcome);
         }
     }
 
@@ -340,12 +340,12 @@ impl<S: Mutation> Ledger<S> {
 
     /// A claimed Pod as the stream or its list shows it. Older revisions are ignored, so the view never goes back.
     pub fn observe_pod(&mut self, pod: &PodView, now: Timestamp) {
-        self.take_in(pod, News::Stream, now);
+        self.apply_pod(pod, ObservedVia::Stream, now);
     }
 
     /// A claimed Pod, from either source.
-    pub fn take_in(&mut self, pod: &PodView, news: News, now: Timestamp) {
-        let in_list = news == News::Stream;
+    pub fn apply_pod(&mut self, pod: &PodView, via: ObservedVia, now: Timestamp) {
+        let in_list = via == ObservedVia::Stream;
         self.freshness.pod_observed(pod.revision);
         if !pod.tracked && !self.committed.uncounted.contains_key(&pod.uid) {
             self.freshness.doubt_job(pod.revision);
@@ -363,12 +363,12 @@ impl<S: Mutation> Ledger<S> {
                 return;
             }
             let listed_at = self.lists.own_at;
-            self.refile(slot, |entry| {
-                let news = entry.revision < pod.revision;
+            self.update_entry(slot, |entry| {
+                let newer = entry.revision < pod.revision;
                 entry.unlisted &= pod.revision <= listed_at;
                 entry.update(pod, &spec, mutation);
                 entry.finished_at = finished_at;
-                if news && entry.busy == Busy::Refused {
+                if newer && entry.busy == Busy::Refused {
                     // A request that was refused may succeed now.
                     entry.busy = Busy::No;
                     entry.removal = false;
@@ -401,7 +401,7 @@ impl<S: Mutation> Ledger<S> {
         if let Some(attempt) = attempt.filter(|_| !self.mode.indexed) {
             self.used_attempts.insert(attempt);
         }
-        self.refile(slot, |_| {});
+        self.update_entry(slot, |_| {});
     }
 
     /// The list that is being read contains the Pod, without new information about it.
@@ -416,9 +416,9 @@ impl<S: Mutation> Ledger<S> {
 
     /// A Pod as a response shows it. A response may be older than the stream: a Pod that is unknown although the stream
     /// is past it has been created and deleted.
-    pub fn hear_of_pod(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
+    pub fn observe_response(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
         if pod.revision > pods_at || self.find(&pod.uid).is_some() {
-            self.take_in(pod, News::Answer, now);
+            self.apply_pod(pod, ObservedVia::Response, now);
         }
     }
 
@@ -431,7 +431,7 @@ impl<S: Mutation> Ledger<S> {
     }
 
     /// A response shows that the Pod is gone; the stream will show it later.
-    pub fn pod_vanished(&mut self, uid: &PodUid) {
+    pub fn pod_gone_by_response(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
             // The response does not say since when.
             let at = self.freshness.next_pod_at();
@@ -451,7 +451,7 @@ impl<S: Mutation> Ledger<S> {
     }
 
     fn drop_entry(&mut self, slot: Slot) {
-        self.unfile(slot);
+        self.remove_from_indexes(slot);
         let Some(entry) = self.pods.remove(slot) else {
             return;
         };
@@ -503,7 +503,7 @@ impl<S: Mutation> Ledger<S> {
     /// A consistent list of this Job's Pods alone, as of `at`.
     pub fn pods_listed(&mut self, pods: &[Arc<PodView>], at: Revision, pods_at: Revision, now: Timestamp) {
         for pod in pods {
-            self.hear_of_pod(pod, pods_at, now);
+            self.observe_response(pod, pods_at, now);
         }
         let listed: BTreeSet<&PodUid> = pods.iter().map(|pod| &pod.uid).collect();
         let missing: Vec<Slot> = self
@@ -515,7 +515,7 @@ impl<S: Mutation> Ledger<S> {
             .collect();
         for slot in missing {
             if self.entry(slot).tracked {
-                self.refile(slot, |entry| entry.unlisted = true);
+                self.update_entry(slot, |entry| entry.unlisted = true);
             } else {
                 self.lose_entry(slot, at);
             }
@@ -534,7 +534,7 @@ impl<S: Mutation> Ledger<S> {
     /// Assumes a release, and forgets it as soon as the stream shows an older state of the Pod. For a put-back bug.
     pub fn release_believed_for_now(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
-            self.refile(slot, |entry| entry.tracked = false);
+            self.update_entry(slot, |entry| entry.tracked = false);
         }
     }
 
@@ -565,7 +565,7 @@ impl<S: Mutation> Ledger<S> {
         if self.entry(slot).busy == Busy::Releasing {
             self.flight.releases = self.flight.releases.saturating_sub(1);
         }
-        self.refile(slot, |entry| {
+        self.update_entry(slot, |entry| {
             entry.busy = busy;
             entry.removal &= busy != Busy::No;
         });
@@ -574,7 +574,7 @@ impl<S: Mutation> Ledger<S> {
     /// A Pod being removed has lost its finalizer; the deletion follows.
     pub fn removal_released(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid) {
-            self.refile(slot, |entry| entry.busy = Busy::Removing);
+            self.update_entry(slot, |entry| entry.busy = Busy::Removing);
         }
     }
 
@@ -593,7 +593,7 @@ impl<S: Mutation> Ledger<S> {
         self.creations.succeeded();
         self.end_creation(&pod.name);
         if !self.mutation.injects(Bug::ForgetOwnCreations) {
-            self.hear_of_pod(pod, pods_at, now);
+            self.observe_response(pod, pods_at, now);
         }
         self.creations.batch_ended(self.limits.batch);
     }
@@ -652,12 +652,12 @@ impl<S: Mutation> Ledger<S> {
 
     #[allow(clippy::expect_used)]
     fn entry(&self, slot: Slot) -> &Entry {
-        self.pods.get(slot).expect("a slot in any file holds an entry: drop_entry unfiles first")
+        self.pods.get(slot).expect("a slot in any index holds an entry: drop_entry removes it from them first")
     }
 
     #[allow(clippy::expect_used)]
     fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
-        self.pods.get_mut(slot).expect("a slot in any file holds an entry: drop_entry unfiles first")
+        self.pods.get_mut(slot).expect("a slot in any index holds an entry: drop_entry removes it from them first")
     }
 
     fn slots(&self) -> impl Iterator<Item = Slot> + '_ {

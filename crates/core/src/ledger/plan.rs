@@ -4,8 +4,8 @@
 use compact_str::CompactString;
 
 use super::Ledger;
+use super::classification::Flag;
 use super::entry::{Busy, Slot};
-use super::filing::Flag;
 use crate::accounting::PodFacts;
 use crate::backoff::delay_after;
 use crate::blueprint::NewPod;
@@ -334,7 +334,7 @@ impl<S: Mutation> Ledger<S> {
         let doomed: Vec<Slot> = self.idle_active().take(room).map(|(_, slot)| slot).collect();
         for slot in doomed {
             plan.deletions.push(self.pod_ref(slot));
-            self.refile(slot, |entry| entry.busy = Busy::Deleting);
+            self.update_entry(slot, |entry| entry.busy = Busy::Deleting);
         }
     }
 
@@ -497,7 +497,7 @@ impl<S: Mutation> Ledger<S> {
             revision: entry.revision,
             tracked: entry.tracked,
         });
-        self.refile(slot, |entry| {
+        self.update_entry(slot, |entry| {
             entry.busy = Busy::Removing;
             entry.removal = true;
         });
@@ -608,7 +608,7 @@ impl<S: Mutation> Ledger<S> {
     fn retry_refused(&mut self, now: Timestamp, plan: &mut Plan) {
         while let Some(slot) = self.refusals.pop_due(now) {
             if self.entry(slot).busy == Busy::Refused {
-                self.refile(slot, |entry| {
+                self.update_entry(slot, |entry| {
                     entry.busy = Busy::No;
                     entry.removal = false;
                 });
@@ -639,7 +639,7 @@ impl<S: Mutation> Ledger<S> {
             let revision = uncounted.then_some(entry.revision);
             plan.releases.push(PodRef { revision, ..self.pod_ref(slot) });
             self.flight.releases += 1;
-            self.refile(slot, |entry| entry.busy = Busy::Releasing);
+            self.update_entry(slot, |entry| entry.busy = Busy::Releasing);
         }
         for slot in unjudged {
             self.push_releasable(slot);
@@ -661,7 +661,7 @@ impl<S: Mutation> Ledger<S> {
             let revision = Some(self.entry(slot).revision);
             plan.releases.push(PodRef { revision, ..self.pod_ref(slot) });
             self.flight.releases += 1;
-            self.refile(slot, |entry| entry.busy = Busy::Releasing);
+            self.update_entry(slot, |entry| entry.busy = Busy::Releasing);
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::classification::Flag;
 use super::entry::Standing;
-use super::filing::Flag;
 use super::flight::{StatusInFlight, Wish};
 use super::plan::{AccountingInputs, Hold, Plan, StatusWrite, count, len};
 use super::{Facts, Ledger};

@@ -386,7 +386,7 @@ fn a_failed_pod_is_reported_to_the_failure_policy_once_it_is_recorded() {
 fn a_response_about_an_unknown_pod_counts_only_if_the_stream_has_not_passed_it() {
     for (revision, known) in [(99, false), (100, false), (101, true)] {
         let mut bench = Bench::new(&job(json!({})));
-        bench.ledger.hear_of_pod(&pod_view(&pod("a", revision, "Running")), Revision(100), START);
+        bench.ledger.observe_response(&pod_view(&pod("a", revision, "Running")), Revision(100), START);
         assert_eq!(bench.ledger.len(), usize::from(known), "{revision}");
     }
 }
@@ -420,7 +420,7 @@ fn a_response_does_not_put_a_pod_into_a_list() {
     let mut bench = Bench::new(&job(json!({})));
     bench.sees(pod("a", 20, "Running"));
     bench.ledger.relist_begins();
-    bench.ledger.hear_of_pod(&pod_view(&pod("a", 30, "Running")), Revision(100), START);
+    bench.ledger.observe_response(&pod_view(&pod("a", 30, "Running")), Revision(100), START);
     bench.ledger.relist_ends(Revision(200));
     assert!(bench.ledger.is_empty());
 }
@@ -429,7 +429,7 @@ fn a_response_does_not_put_a_pod_into_a_list() {
 fn a_pod_that_a_response_showed_as_gone_is_not_revived_by_older_events() {
     let mut bench = Bench::new(&job(json!({})));
     bench.sees(pod("a", 20, "Running"));
-    bench.ledger.pod_vanished(&uid("a"));
+    bench.ledger.pod_gone_by_response(&uid("a"));
     assert!(bench.ledger.is_empty());
     bench.sees(pod("a", 21, "Running"));
     assert!(bench.ledger.is_empty());

@@ -460,7 +460,7 @@ impl World {
 
     /// A response shows it.
     fn show_vanished(&mut self, uid: &PodUid) {
-        self.ledger.pod_vanished(uid);
+        self.ledger.pod_gone_by_response(uid);
         self.refused.remove(uid);
         if self.known.remove(uid).is_some() {
             self.buried.insert(uid.clone());

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::Ledger;
-use super::entry::{Busy, Entry, Filed, Slot, Standing};
+use super::entry::{Busy, Classification, Entry, Slot, Standing};
 use crate::accounting::Outcome;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
@@ -67,9 +67,9 @@ impl Queue {
 
 impl<S: Mutation> Ledger<S> {
     /// Changes an entry and updates its secondary indexes.
-    pub(super) fn refile(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
+    pub(super) fn update_entry(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
         let index_before = self.entry(slot).index;
-        self.refile_alone(slot, change);
+        self.update_entry_alone(slot, change);
         if self.mode.indexed {
             let index = self.entry(slot).index;
             if let Some(index) = index {
@@ -82,16 +82,16 @@ impl<S: Mutation> Ledger<S> {
     }
 
     /// The same, without updating what is derived for its completion index.
-    pub(super) fn refile_alone(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
+    pub(super) fn update_entry_alone(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
         let entry = self.entry_mut(slot);
         change(entry);
-        let filed = self.filing(slot);
-        self.move_to(slot, filed);
+        let classification = self.classify(slot);
+        self.move_to(slot, classification);
         self.note_ending(slot);
     }
 
-    pub(super) fn unfile(&mut self, slot: Slot) {
-        self.move_to(slot, Filed::default());
+    pub(super) fn remove_from_indexes(&mut self, slot: Slot) {
+        self.move_to(slot, Classification::default());
     }
 
     /// Indexes every entry again, after a change that affects how all of them are classified.
@@ -100,7 +100,7 @@ impl<S: Mutation> Ledger<S> {
         let slots: Vec<Slot> = self.slots().collect();
         for slot in &slots {
             let recorded = self.committed.uncounted.get(&self.entry(*slot).uid).copied();
-            self.refile_alone(*slot, |entry| {
+            self.update_entry_alone(*slot, |entry| {
                 entry.recorded = recorded;
                 entry.kept = false;
             });
@@ -118,9 +118,9 @@ impl<S: Mutation> Ledger<S> {
     }
 
     /// Moves an entry from its current keys to the new ones.
-    fn move_to(&mut self, slot: Slot, new: Filed) {
+    fn move_to(&mut self, slot: Slot, new: Classification) {
         let entry = self.entry_mut(slot);
-        let old = std::mem::replace(&mut entry.filed, new);
+        let old = std::mem::replace(&mut entry.classification, new);
         if old == new {
             return;
         }
@@ -171,7 +171,7 @@ impl<S: Mutation> Ledger<S> {
     }
 
     fn in_class(&self, slot: Slot, ticket: u32, class: u8) -> bool {
-        self.pods.get(slot).is_some_and(|entry| entry.ticket == ticket && entry.filed.class == class)
+        self.pods.get(slot).is_some_and(|entry| entry.ticket == ticket && entry.classification.class == class)
     }
 
     /// Active Pods without a request in flight, class by class in the order of removal.
@@ -217,7 +217,7 @@ impl<S: Mutation> Ledger<S> {
 
     fn queued(&self, slot: Slot, serial: u32, flag: Flag) -> Option<&Entry> {
         let entry = self.pods.get(slot)?;
-        (entry.serial == serial && entry.filed.has(flag)).then_some(entry)
+        (entry.serial == serial && entry.classification.has(flag)).then_some(entry)
     }
 
     /// Drops entries at the front that are no longer due.
@@ -314,7 +314,7 @@ impl<S: Mutation> Ledger<S> {
     }
 
     /// The keys and flags under which an entry must be indexed.
-    fn filing(&mut self, slot: Slot) -> Filed {
+    fn classify(&mut self, slot: Slot) -> Classification {
         let mode = self.mode;
         let entry = self.entry(slot);
         let valid_index = entry.valid_index(mode);
@@ -333,32 +333,32 @@ impl<S: Mutation> Ledger<S> {
         let counted_failure =
             unaccounted && failed && !entry.is_ignored() && !misfit && !(mode.succeeding && entry.deleting);
         let idle = entry.busy == Busy::No;
-        let mut filed = Filed::default();
-        filed.set(Flag::Active, active);
-        filed.set(Flag::Ready, active && entry.ready);
-        filed.set(Flag::Terminating, terminating);
-        filed.set(Flag::ReadyTerminating, terminating && entry.ready);
-        filed.set(Flag::Tracked, entry.tracked);
-        filed.set(Flag::Removing, active && entry.removal);
-        filed.set(Flag::InFlight, matches!(entry.busy, Busy::Deleting | Busy::Removing));
-        filed.set(Flag::Held, entry.recorded.is_some() && (entry.tracked || active));
-        filed.set(Flag::NewSucceeded, standing == Standing::Due(Outcome::Succeeded));
-        filed.set(Flag::NewFailed, counted_failure || standing == Standing::Due(Outcome::Failed));
-        filed.set(Flag::Due, matches!(standing, Standing::Due(_)));
-        filed.set(Flag::Releasable, standing == Standing::Releasable && idle);
-        filed.set(Flag::Misfit, active && misfit);
-        filed.set(Flag::FailsJob, fails_job);
+        let mut classification = Classification::default();
+        classification.set(Flag::Active, active);
+        classification.set(Flag::Ready, active && entry.ready);
+        classification.set(Flag::Terminating, terminating);
+        classification.set(Flag::ReadyTerminating, terminating && entry.ready);
+        classification.set(Flag::Tracked, entry.tracked);
+        classification.set(Flag::Removing, active && entry.removal);
+        classification.set(Flag::InFlight, matches!(entry.busy, Busy::Deleting | Busy::Removing));
+        classification.set(Flag::Held, entry.recorded.is_some() && (entry.tracked || active));
+        classification.set(Flag::NewSucceeded, standing == Standing::Due(Outcome::Succeeded));
+        classification.set(Flag::NewFailed, counted_failure || standing == Standing::Due(Outcome::Failed));
+        classification.set(Flag::Due, matches!(standing, Standing::Due(_)));
+        classification.set(Flag::Releasable, standing == Standing::Releasable && idle);
+        classification.set(Flag::Misfit, active && misfit);
+        classification.set(Flag::FailsJob, fails_job);
         // A Pod that has ended and has no finalizer was counted, unless its failure is ignored.
         let released = !entry.tracked && (entry.phase.is_terminal() || entry.deleting) && !entry.is_ignored();
-        filed.set(Flag::Counted, entry.recorded.is_some() || released);
+        classification.set(Flag::Counted, entry.recorded.is_some() || released);
         if active && idle {
-            filed.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
+            classification.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
         }
         if (active || terminating) && entry.phase != Phase::Unknown {
-            filed.restarts = entry.restarts.sum;
+            classification.restarts = entry.restarts.sum;
         }
-        filed.index = entry.index.filter(|_| mode.indexed && (!entry.phase.is_terminal() || entry.tracked));
-        filed
+        classification.index = entry.index.filter(|_| mode.indexed && (!entry.phase.is_terminal() || entry.tracked));
+        classification
     }
 
     /// Adds the end of a Pod to the history that determines the back-off.

@@ -14,7 +14,7 @@ use crate::policy::FailureAction;
 use crate::time::Timestamp;
 
 #[derive(Debug, Default)]
-pub(super) struct IndexFiles {
+pub(super) struct IndexStates {
     /// Neither done, nor occupied, nor waiting: the next Pods are created for the lowest of these (IDX-4).
     pub free: IndexSet,
     /// Succeeded, and not yet in `status.completedIndexes`.
@@ -64,7 +64,7 @@ impl IndexState {
     }
 }
 
-impl IndexFiles {
+impl IndexStates {
     /// Clears what can be derived from the Pods.
     pub fn clear(&mut self) {
         let creating = std::mem::take(&mut self.creating);
@@ -177,11 +177,11 @@ impl<S: Mutation> Ledger<S> {
             None => 0,
         };
         if known != code || code == 0 {
-            self.file_index(index, state);
+            self.store_index(index, state);
         }
     }
 
-    fn file_index(&mut self, index: CompletionIndex, state: IndexState) {
+    fn store_index(&mut self, index: CompletionIndex, state: IndexState) {
         set(&mut self.index.completed, index, state.completes);
         set(&mut self.index.failed, index, state.fails);
         set(&mut self.index.free, index, state.free);
@@ -210,16 +210,16 @@ impl<S: Mutation> Ledger<S> {
         for changed in [before, slot].into_iter().flatten() {
             let kept = Some(changed) == slot;
             if self.entry(changed).kept != kept {
-                self.refile_alone(changed, |entry| entry.kept = kept);
+                self.update_entry_alone(changed, |entry| entry.kept = kept);
             }
         }
     }
 
     /// Updates the Pods of an index, after the index itself was recorded.
-    pub(super) fn refile_index(&mut self, index: CompletionIndex) {
+    pub(super) fn update_pods_of(&mut self, index: CompletionIndex) {
         let slots: Vec<Slot> = self.pods_of(index).map(|(slot, _)| slot).collect();
         for slot in slots {
-            self.refile_alone(slot, |_| {});
+            self.update_entry_alone(slot, |_| {});
         }
     }
 }
