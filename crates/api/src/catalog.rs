@@ -91,6 +91,7 @@ const fn resource(
         storage: plural,
         create_on_update: false,
         orphans_by_default: false,
+        delete_returns_object: false,
         rules,
     }
 }
@@ -131,6 +132,7 @@ static RESOURCES: &[&Resource] = &[
         namespaced: false,
         verbs: NO_COLLECTION,
         subresources: &[sub("finalize", "Namespace", &["update"]), status("Namespace")],
+        delete_returns_object: true,
         ..resource(CORE, "Namespace", ["namespaces", "namespace"], &NamespaceRules)
     },
     &Resource {
@@ -142,6 +144,7 @@ static RESOURCES: &[&Resource] = &[
     &Resource {
         short_names: &["pvc"],
         subresources: &[status("PersistentVolumeClaim")],
+        delete_returns_object: true,
         ..resource(
             CORE,
             "PersistentVolumeClaim",
@@ -158,9 +161,13 @@ static RESOURCES: &[&Resource] = &[
             sub("log", "Pod", &["get"]),
             status("Pod"),
         ],
+        delete_returns_object: true,
         ..resource(CORE, "Pod", ["pods", "pod"], &PodRules)
     },
-    &resource(CORE, "PodTemplate", ["podtemplates", "podtemplate"], &PodTemplateRules),
+    &Resource {
+        delete_returns_object: true,
+        ..resource(CORE, "PodTemplate", ["podtemplates", "podtemplate"], &PodTemplateRules)
+    },
     &Resource {
         short_names: &["rc"],
         categories: ALL,
@@ -176,6 +183,7 @@ static RESOURCES: &[&Resource] = &[
     &Resource {
         short_names: &["quota"],
         subresources: &[status("ResourceQuota")],
+        delete_returns_object: true,
         ..resource(CORE, "ResourceQuota", ["resourcequotas", "resourcequota"], &OrdinaryRules)
     },
     &resource(CORE, "Secret", ["secrets", "secret"], &SecretRules),
@@ -185,12 +193,14 @@ static RESOURCES: &[&Resource] = &[
             group_version: Some((AUTHENTICATION, "v1")),
             ..sub("token", "TokenRequest", CREATE)
         }],
+        delete_returns_object: true,
         ..resource(CORE, "ServiceAccount", ["serviceaccounts", "serviceaccount"], &ServiceAccountRules)
     },
     &Resource {
         short_names: &["svc"],
         categories: ALL,
         subresources: &[status("Service")],
+        delete_returns_object: true,
         create_on_update: true,
         ..resource(CORE, "Service", ["services", "service"], &ServiceRules)
     },

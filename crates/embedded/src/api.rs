@@ -21,7 +21,7 @@ impl Api for Embedded {
 
     async fn call(&self, call: &Call) -> Response {
         let reply = perform(&self.0, call).await;
-        Response { reply, served_at: Some(self.0.world.now()), retry_after: None }
+        Response { reply, served_at: Some(self.0.now()), retry_after: None }
     }
 
     async fn follow(&self, stream: Stream, from: Start) -> Result<Watched, WatchError> {

@@ -25,7 +25,7 @@ impl Registry {
     ) -> Result<()> {
         for _ in 0..MOST_ROUNDS {
             let paying = match self.budget_of(pod.namespace, object)? {
-                Some(entry) => paid(&text::parse(&entry.value), object, pod.name, self.world.now().truncated())?
+                Some(entry) => paid(&text::parse(&entry.value), object, pod.name, self.now().truncated())?
                     .map(|budget| (entry, budget)),
                 None => None,
             };

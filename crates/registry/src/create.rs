@@ -3,12 +3,11 @@
 use serde_json::Value;
 use tally_api::decode::{Decoded, decode, settle};
 use tally_api::failure::{Cause, Failure};
-use tally_api::kinds::Resource;
+use tally_api::kinds::{AdmissionError, Resource};
+use tally_api::meta;
 use tally_api::options::{Format, WriteOptions};
-use tally_api::{limits, meta, pod};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
-use crate::bounds::within;
 use crate::text::{self, metadata};
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, key, refused, view};
 
@@ -25,14 +24,12 @@ impl Registry {
         format: Format,
         options: &WriteOptions,
     ) -> Result<Written> {
-        if target.resource.plural == "bindings" {
-            return self.bind(target, body, format, options).await;
-        }
-        match target.subresource.map(|subresource| subresource.name) {
-            None => {}
-            Some("binding") => return self.bind(target, body, format, options).await,
-            Some("eviction") => return self.evict(target, body, format, options).await,
-            Some(_) => return Err(Failure::method_not_allowed(target.resource, "create")),
+        // A Binding is created as a subresource of a Pod or, in the older form, in a collection of its own.
+        match target.subresource.map_or(target.resource.kind, |subresource| subresource.kind) {
+            "Binding" => return self.bind(target, body, format, options).await,
+            "Eviction" => return self.evict(target, body, format, options).await,
+            _ if target.subresource.is_some() => return Err(Failure::method_not_allowed(target.resource, "create")),
+            _ => {}
         }
         let decoded = decode(target.resource, body, format, options.field_validation)?;
         self.create_object(target, decoded, options).await
@@ -53,14 +50,10 @@ impl Registry {
         let mut namespace_seen = self.admit(target, &called)?;
         resource.rules.default(&mut object);
         self.give_identity(&mut object);
-        let is_pod = resource.plural == "pods" && resource.group.is_empty();
-        let forbidden = |why: String| Failure::forbidden(resource, &called, &why);
-        let limits = self.limit_ranges(resource, namespace)?;
-        if is_pod {
-            limits.iter().for_each(|range| limits::fill_in(&mut object, range));
-            self.admit_priority(&mut object).map_err(forbidden)?;
-            pod::admit_runtime_class(&object).map_err(forbidden)?;
-        }
+        let forbidden = |why: AdmissionError| Failure::forbidden(resource, &called, &why.0);
+        let limits = self.limits(resource, namespace)?;
+        limits.fill_in(&mut object);
+        resource.rules.admit_create(&mut object, self).map_err(forbidden)?;
         let prefix = text::text(&object, "/metadata/generateName").to_owned();
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
         let mut attempt = 1;
@@ -70,7 +63,7 @@ impl Registry {
                 metadata(&mut candidate).insert("name".to_owned(), self.generate_name(&prefix).into());
             }
             let name = text::text(&candidate, "/metadata/name").to_owned();
-            resource.rules.prepare_create(&mut candidate, self.world.now());
+            resource.rules.prepare_create(&mut candidate, self.now());
             let mut told = warnings.clone();
             told.extend(meta::dedupe_owner_references(&mut candidate));
             let mut errors = meta::validate_create(resource, &candidate);
@@ -79,10 +72,10 @@ impl Registry {
                 return Err(Failure { warnings: told, ..view::invalid(resource, &name, &errors) });
             }
             told.extend(resource.rules.create_warnings(&candidate));
-            if let Err(failure) = within(resource, &candidate, &name, &limits) {
+            if let Err(failure) = limits.check(resource, &candidate, &name) {
                 return Err(Failure { warnings: told, ..failure });
             }
-            if is_pod && let Err(why) = pod::admit_overhead(&candidate) {
+            if let Err(why) = resource.rules.admit_valid(&candidate) {
                 return Err(Failure { warnings: told, ..forbidden(why) });
             }
             if revision != 0 && !options.dry_run {
@@ -176,13 +169,13 @@ impl Registry {
         meta::prepare_create(object);
         let metadata = metadata(object);
         metadata.remove("resourceVersion");
-        metadata.insert("uid".to_owned(), self.world.new_uid().into());
-        metadata.insert("creationTimestamp".to_owned(), self.world.now().truncated().to_string().into());
+        metadata.insert("uid".to_owned(), self.env.new_uid().into());
+        metadata.insert("creationTimestamp".to_owned(), self.now().truncated().to_string().into());
     }
 
     /// CONST-10: five characters after the prefix, which is truncated so that the name is still a label.
     fn generate_name(&self, prefix: &str) -> String {
-        let draw = |_| char::from(SUFFIX[self.world.random(SUFFIX.len() as u32) as usize % SUFFIX.len()]);
+        let draw = |_| char::from(SUFFIX[self.env.random(SUFFIX.len() as u32) as usize % SUFFIX.len()]);
         meta::generated_name(prefix, &(0..SUFFIX_LENGTH).map(draw).collect::<String>())
     }
 }

@@ -5,11 +5,11 @@
 //! Every write is conditional on the revision its decision was made from (`Expect`), and is decided again if another
 //! write came first: there is no get-then-put.
 
-mod bounds;
 mod budgets;
 mod continuation;
 mod create;
 mod delete;
+mod limits;
 mod pods;
 mod read;
 mod start;
@@ -17,6 +17,8 @@ mod text;
 mod update;
 mod view;
 mod watch;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -86,15 +88,55 @@ pub trait Env: Send + Sync {
 }
 
 pub struct Registry {
-    pub store: Store,
-    pub world: Box<dyn Env>,
+    store: Store,
+    env: Box<dyn Env>,
+}
+
+/// What is known about the store, for metrics.
+pub struct StoreStats {
+    pub objects: usize,
+    /// A write or sync has failed, and no more writes are accepted.
+    pub poisoned: bool,
+    pub revision: u64,
+    /// From this revision on, every watch can start.
+    pub compacted: u64,
 }
 
 type Result<T> = std::result::Result<T, Failure>;
 
 impl Registry {
-    pub fn new(store: Store, world: Box<dyn Env>) -> Self {
-        Self { store, world }
+    pub fn new(store: Store, env: Box<dyn Env>) -> Self {
+        Self { store, env }
+    }
+
+    /// The time of the registry's environment. Everything that answers for it uses this clock.
+    pub fn now(&self) -> Timestamp {
+        self.env.now()
+    }
+
+    /// The revision of the newest write.
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
+    }
+
+    /// Why the store accepts no more writes, if a write or sync has failed.
+    pub fn poisoned(&self) -> Option<Arc<str>> {
+        self.store.poisoned()
+    }
+
+    pub fn stats(&self) -> StoreStats {
+        let store = &self.store;
+        StoreStats {
+            objects: store.len(),
+            poisoned: store.poisoned().is_some(),
+            revision: store.revision(),
+            compacted: store.compacted(),
+        }
+    }
+
+    /// Stops the store: writes are refused from now on, and those that were accepted are on disk when this returns.
+    pub fn close(&self) {
+        self.store.close();
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tally_api::decode::decode_as;
 use tally_api::failure::Failure;
-use tally_api::kinds::Resource;
+use tally_api::kinds::{PriorityClasses, Resource};
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
 use tally_api::{catalog, pod};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
@@ -31,7 +31,7 @@ impl Registry {
             return Err(Failure::bad_request("name in URL does not match name in Binding object"));
         }
         pod::validate_binding(&binding)?;
-        let now = self.world.now();
+        let now = self.now();
         let pod = Target::new(pods()?, target.namespace, name);
         self.change_pod(pod, options.dry_run, |_, object| pod::bind(object, &binding, now)).await?;
         Ok(success(decoded.warnings))
@@ -53,7 +53,7 @@ impl Registry {
         }
         let mut asked = delete_options(&eviction, options.dry_run);
         let pod = Target { subresource: None, ..target };
-        let now = self.world.now();
+        let now = self.now();
         let entry = self.store.get(&pod.key()).ok_or_else(|| Failure::not_found(pod.resource, pod.name))?;
         let seen = text::parse(&entry.value);
         if counts_for_budgets(&seen) {
@@ -72,17 +72,6 @@ impl Registry {
         asked.precondition_resource_version = None;
         self.delete(pod, &asked).await?;
         Ok(success(decoded.warnings))
-    }
-
-    /// A new Pod gets the priority of its PriorityClass.
-    pub(crate) fn admit_priority(&self, pod: &mut Value) -> std::result::Result<(), String> {
-        const CLASSES: &str = "priorityclasses/";
-        let named = |name: &str| self.store.get(&format!("{CLASSES}{name}")).map(|entry| text::parse(&entry.value));
-        let by_default = || {
-            let classes = self.store.range(CLASSES, None, None, None).ok()?.entries;
-            classes.iter().map(|entry| text::parse(&entry.value)).find(|class| class["globalDefault"] == true)
-        };
-        pod::admit_priority(pod, named, by_default)
     }
 
     async fn change_pod(
@@ -108,6 +97,19 @@ impl Registry {
             }
         }
         Err(Failure::modified(target.resource, target.name))
+    }
+}
+
+const PRIORITY_CLASSES: &str = "priorityclasses/";
+
+impl PriorityClasses for Registry {
+    fn named(&self, name: &str) -> Option<Value> {
+        self.store.get(&format!("{PRIORITY_CLASSES}{name}")).map(|entry| text::parse(&entry.value))
+    }
+
+    fn global_default(&self) -> Option<Value> {
+        let classes = self.store.range(PRIORITY_CLASSES, None, None, None).ok()?.entries;
+        classes.iter().map(|entry| text::parse(&entry.value)).find(|class| class["globalDefault"] == true)
     }
 }
 

@@ -85,7 +85,7 @@ impl Registry {
             };
             let decision = decide(&target, &wish, &entry, options)?;
             if let Outcome::Put(new) = &decision.outcome
-                && let Err(failure) = self.admit_change(&target, new)
+                && let Err(failure) = self.admit_update(&target, new)
             {
                 return Err(Failure { warnings: decision.warnings, ..failure });
             }
@@ -202,8 +202,7 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
 pub fn may_go(resource: &Resource, object: &Value) -> bool {
     let none = |pointer| object.pointer(pointer).and_then(Value::as_array).is_none_or(Vec::is_empty);
     let grace = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    let emptied = resource.plural != "namespaces" || none("/spec/finalizers");
-    grace == 0 && none("/metadata/finalizers") && emptied
+    grace == 0 && none("/metadata/finalizers") && !resource.rules.blocks_removal(object)
 }
 
 /// API-3: a resourceVersion in the request must match. A patch without one contains the stored one.

@@ -9,6 +9,7 @@ use super::{IMMUTABLE, fill, keep_apart, part_of};
 use crate::decode::json::{self, Node};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
+use crate::limits::LimitType;
 
 pub struct ConfigMapRules;
 pub struct SecretRules;
@@ -213,6 +214,10 @@ pub(crate) fn key_problems(key: &str) -> Vec<String> {
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 impl Rules for PersistentVolumeClaimRules {
+    fn limit_type(&self) -> Option<LimitType> {
+        Some(LimitType::PersistentVolumeClaim)
+    }
+
     fn default(&self, claim: &mut Value) {
         if let Some(spec) = part_of(claim, "spec") {
             fill(spec, "volumeMode", "Filesystem");

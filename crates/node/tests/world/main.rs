@@ -612,7 +612,7 @@ impl Life {
         let mut out = Outbox::default();
         let mut streams = Vec::new();
         for kind in [Kind::NODE, Kind::POD] {
-            node.handle(Input::Init(kind), registry.world.now(), &mut out);
+            node.handle(Input::Init(kind), registry.now(), &mut out);
             streams.push(Followed { kind, watch: follow(registry, kind), complete: false });
         }
         Self {

@@ -38,13 +38,18 @@ impl Env for Still {
 
 pub struct Cluster {
     pub registry: Registry,
+    pub store: Store,
 }
 
 impl Cluster {
     pub fn new() -> Self {
-        let registry = Registry::new(Store::memory(Options::default()), Box::new(Still::default()));
-        now(registry.begin()).expect("a cluster begins");
-        Cluster { registry }
+        let cluster = Cluster::on(Store::memory(Options::default()), Box::new(Still::default()));
+        now(cluster.registry.begin()).expect("a cluster begins");
+        cluster
+    }
+
+    pub fn on(store: Store, env: Box<dyn Env>) -> Self {
+        Cluster { registry: Registry::new(store.clone(), env), store }
     }
 
     pub fn target<'a>(&self, group: &str, plural: &str, namespace: &'a str, name: &'a str) -> Target<'a> {

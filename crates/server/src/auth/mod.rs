@@ -136,7 +136,7 @@ impl Authenticator {
 
     /// The user of this request. None if there are no credentials. Valid credentials count even next to invalid ones.
     pub fn user(&self, peer: &Peer, headers: &HeaderMap, registry: &Registry) -> Result<Option<Arc<User>>, Refused> {
-        let now = registry.world.now().seconds();
+        let now = registry.now().seconds();
         // Connections outlive certificates, so the expiry is checked for each request.
         let mut refused = match peer {
             Peer::Known { user, until } if now <= *until => return Ok(Some(user.clone())),

@@ -141,7 +141,7 @@ fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, Fail
     }
     let audiences = audiences(&spec);
     let bound = bound_object(context, &spec.at("boundObjectRef"))?;
-    let now = context.registry().world.now();
+    let now = context.registry().now();
     let grant = Grant {
         namespace,
         name,

@@ -66,7 +66,7 @@ impl Tokens {
     /// and the object it is bound to still exist.
     pub fn user(&self, token: &str, audiences: &[String], registry: &Registry) -> Option<(User, Vec<String>)> {
         let claims = self.claims(token)?;
-        let now = registry.world.now().seconds();
+        let now = registry.now().seconds();
         let time = |name: &str| claims.get(name).and_then(Value::as_i64);
         let named = claims.get("aud")?.as_array()?;
         let meant: Vec<String> =

@@ -98,7 +98,7 @@ impl ApiHandler {
         }
         let served = match &route {
             Route::Health { page, check } => {
-                let store_is_well = self.registry.store.poisoned().is_none();
+                let store_is_well = self.registry.poisoned().is_none();
                 return extras::health(page, check, &query, store_is_well);
             }
             Route::NoPage => return extras::not_found(),

@@ -170,7 +170,7 @@ impl Connection {
             secured = timeout(HANDSHAKE_WITHIN, self.tls.accept(stream)) => secured,
         };
         let Ok(Ok(stream)) = stream else { return };
-        let now = self.handler.registry.world.now().seconds();
+        let now = self.handler.registry.now().seconds();
         let peer = Arc::new(self.handler.authenticator.peer(stream.get_ref().1.peer_certificates(), now));
         self.handler.metrics.connections.up();
         let requests = Requests::new();

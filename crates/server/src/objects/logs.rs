@@ -70,7 +70,7 @@ pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, Failure
         Since::Time(at) => at,
         Since::Seconds(seconds) => {
             let seconds = i64::try_from(seconds).unwrap_or(i64::MAX / 1_000);
-            context.registry().world.now() - Span::from_seconds(seconds)
+            context.registry().now() - Span::from_seconds(seconds)
         }
     });
     let Some(run) = status(&pod, &container).and_then(|status| run(status, options.previous)) else {

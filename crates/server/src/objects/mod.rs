@@ -109,7 +109,7 @@ impl RequestContext<'_> {
             View::Table { .. } => IncludeObject::parse(self.query.get("includeObject").unwrap_or_default())?,
             _ => IncludeObject::None,
         };
-        let (resource, now) = (self.place.resource, self.registry().world.now());
+        let (resource, now) = (self.place.resource, self.registry().now());
         Ok(Encoder { resource, kind: None, response_format, include, now })
     }
 

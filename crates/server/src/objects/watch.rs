@@ -142,7 +142,7 @@ impl Watching {
             self.encoder.whole(&object, out);
             out.put_slice(b"}\n");
         } else {
-            self.encoder.now = self.handler.registry.world.now();
+            self.encoder.now = self.handler.registry.now();
             let shown = self.encoder.view(self.encoder.value(&object), &mut self.heading);
             line(kind, shown.to_string().as_bytes(), out);
         }

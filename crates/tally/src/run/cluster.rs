@@ -72,7 +72,7 @@ impl Cluster {
 
     /// Waits until everything is on disk.
     pub fn close(self) {
-        self.registry.store.close();
+        self.registry.close();
     }
 }
 

@@ -213,7 +213,7 @@ impl Follow<'_> {
 
     /// Why the run cannot continue.
     fn trouble(&self, working: &Shared) -> Option<String> {
-        if let Some(reason) = self.registry.store.poisoned() {
+        if let Some(reason) = self.registry.poisoned() {
             return Some(format!("the store no longer accepts writes: {reason}"));
         }
         working.has_ended().then(|| "the controllers or the node stopped unexpectedly".to_owned())

@@ -177,7 +177,7 @@ async fn serve(
     };
     let finished = finished.and(ended);
     // Waits until the store is on disk; nothing else is left to do.
-    ready.registry.store.close();
+    ready.registry.close();
     if broken.into_inner() {
         finished?;
         bail!("the controllers or the node stopped unexpectedly; restart tally");
