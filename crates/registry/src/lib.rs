@@ -25,6 +25,7 @@ use serde_json::Value;
 use tally_api::failure::Failure;
 use tally_api::kinds::{Resource, Subresource};
 use tally_core::time::Timestamp;
+use tally_store::backend::BackendError;
 use tally_store::{Body, Store, WriteError};
 
 pub use text::body as stored_form;
@@ -120,7 +121,7 @@ impl Registry {
     }
 
     /// Why the store accepts no more writes, if a write or sync has failed.
-    pub fn poisoned(&self) -> Option<Arc<str>> {
+    pub fn poisoned(&self) -> Option<Arc<BackendError>> {
         self.store.poisoned()
     }
 

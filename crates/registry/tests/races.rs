@@ -13,7 +13,7 @@ use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, WriteOptions};
 use tally_core::time::Timestamp;
 use tally_registry::{Env, Registry, Target};
-use tally_store::backend::{Account, Backend, Failure, Planned};
+use tally_store::backend::{Account, Backend, BackendError, Planned};
 use tally_store::{Options, Store};
 
 type Meddling = Box<dyn FnOnce(&Cluster) + Send>;
@@ -65,7 +65,7 @@ struct Slow {
 }
 
 impl Backend for Slow {
-    fn write(&mut self, writes: &[Planned], _: &Account) -> Result<(), Failure> {
+    fn write(&mut self, writes: &[Planned], _: &Account) -> Result<(), BackendError> {
         // If a key is written twice, only the last write is stored.
         let lasting = writes.iter().filter(|write| !write.superseded);
         let told = lasting.map(|write| (write.deleted, serde_json::from_slice(&write.entry.value).unwrap()));

@@ -70,6 +70,11 @@ impl Cluster {
         driver::Options { events: self.kept, ..driver::Options::default() }
     }
 
+    /// Whether the store accepts no more writes because the disk or the user's quota is full.
+    pub fn disk_is_full(&self) -> bool {
+        self.registry.poisoned().is_some_and(|error| error.disk_full)
+    }
+
     /// Waits until everything is on disk.
     pub fn close(self) {
         self.registry.close();
