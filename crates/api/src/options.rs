@@ -172,7 +172,7 @@ fn number_error(function: &str, text: &str, error: &std::num::ParseIntError) -> 
 }
 
 /// Parses a revision: digits only.
-pub fn parse_revision(text: &str) -> Result<u64, String> {
+fn parse_revision(text: &str) -> Result<u64, String> {
     // Rust would accept a plus sign.
     let text_or_nothing = if text.starts_with('+') { "" } else { text };
     text_or_nothing.parse().map_err(|error| number_error("ParseUint", text, &error))

@@ -94,6 +94,11 @@ enum Operator {
     LessThan,
 }
 
+/// The operator of a requirement that no version of the API knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a valid label selector operator")]
+pub struct UnknownOperator(String);
+
 impl LabelSelector {
     /// From a query parameter such as `app=x,tier in (a,b),!old`.
     pub fn parse(text: &str) -> Result<Self, Failure> {
@@ -102,7 +107,7 @@ impl LabelSelector {
     }
 
     /// From a LabelSelector object: `{}` selects everything, an absent selector nothing.
-    pub fn from_json(selector: Option<&Value>) -> Result<Self, String> {
+    pub fn from_json(selector: Option<&Value>) -> Result<Self, UnknownOperator> {
         let Some(selector) = selector.filter(|selector| !selector.is_null()) else {
             return Ok(Self { nothing: true, ..Self::default() });
         };
@@ -114,7 +119,7 @@ impl LabelSelector {
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
-                other => return Err(format!("{other:?} is not a valid label selector operator")),
+                other => return Err(UnknownOperator(other.to_owned())),
             };
             let values = expression.at("values");
             let values = values.list().iter().filter_map(Value::as_str).map(str::to_owned).collect();

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::env::Environment;
+use crate::config_error::ContainerConfigError;
+use crate::env::{Environment, UnsetVariable};
 use crate::facts;
 use crate::options::Options;
 use crate::pod::{ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVolume, Volume, quantity};
@@ -132,7 +133,7 @@ impl Files {
                 (None, Some(resource)) => facts::resource(pod, node, None, resource),
                 (None, None) => Ok(String::new()),
             };
-            let told = told.map_err(Problem::Unsupported)?;
+            let told = told.map_err(|error| Problem::Unsupported(error.to_string()))?;
             let mode = item.mode.or(mode).unwrap_or(DEFAULT_MODE);
             self.0.insert(item.path.clone(), (told.into_bytes(), mode));
         }
@@ -141,12 +142,12 @@ impl Files {
 }
 
 /// The mounts of a container. Err: a variable in a path is not set; any other path would be wrong.
-pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, String> {
+pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, ContainerConfigError> {
     let each = container.volume_mounts.iter().map(|mount| {
         let sub_path = match mount.sub_path_expr.as_str() {
             "" => mount.sub_path.clone(),
-            expression => env.expand_all(expression).map_err(|name| {
-                format!("subPathExpr of volume mount {:?}: missing value for {name:?}", mount.name.as_str())
+            expression => env.expand_all(expression).map_err(|UnsetVariable(variable)| {
+                ContainerConfigError::UnsetVariable { mount: mount.name.clone(), variable }
             })?,
         };
         let (volume, path) = (mount.name.clone(), mount.mount_path.clone());

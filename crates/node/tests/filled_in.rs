@@ -144,6 +144,7 @@ fn a_path_that_cannot_be_filled_in_is_no_path() {
         let container = &pod.spec.containers[0];
         let env = environment(&pod, container, &node(), &sources()).unwrap();
         let sub_path = mounts(container, &env).map(|mounts| mounts[0].sub_path.clone());
+        let sub_path = sub_path.map_err(|error| error.to_string());
         assert_eq!(sub_path, expected, "{expression}");
     }
 }

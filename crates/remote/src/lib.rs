@@ -24,6 +24,7 @@ use tally_runtime::controller::{Call, Refusal, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Response, Start, WatchError};
 use tower::ServiceExt;
 
+pub use answer::ListError;
 use answer::Page;
 use request::Outgoing;
 pub use watch::Watch;
@@ -94,12 +95,11 @@ impl Remote {
     pub async fn ask(&self, request: Outgoing) -> Result<Answer, Failure> {
         let asked = async {
             let (head, body) = self.open(request).await?.into_parts();
-            let body = collect(body).await;
-            let body = match body {
+            let body = match collect(body).await {
                 Ok(body) => body,
                 // The code alone may be sufficient to know that the request was refused.
                 Err(_) if !head.status.is_success() => Bytes::new(),
-                Err(why) => return Err(Failure { unsent: false, why }),
+                Err(error) => return Err(error),
             };
             Ok(Answer { code: head.status.as_u16(), body, headers: head.headers })
         };
@@ -146,7 +146,7 @@ impl Remote {
             self.0.doubts.tell(call, disbelieved);
             return Err(PageError::Refused(response));
         }
-        answer::page(&answer.body).map_err(broken)
+        answer::page(&answer.body).map_err(|error| broken(error.to_string()))
     }
 
     /// All pages, at one revision.
@@ -206,13 +206,15 @@ impl Api for Remote {
     }
 }
 
-async fn collect(body: Incoming) -> Result<Bytes, String> {
+async fn collect(body: Incoming) -> Result<Bytes, Failure> {
     let collected = Limited::new(body, LONGEST_BODY).collect().await;
-    collected.map(|body| body.to_bytes()).map_err(|error| connect::reasons(&*error))
+    collected
+        .map(|body| body.to_bytes())
+        .map_err(|error| Failure { unsent: false, why: connect::reasons(&*error) })
 }
 
 /// The revision of a list, or of a page of it.
-pub fn list_revision(body: &Bytes) -> Result<Revision, String> {
+pub fn list_revision(body: &Bytes) -> Result<Revision, ListError> {
     answer::page(body).map(|page| page.at)
 }
 

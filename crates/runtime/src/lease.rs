@@ -30,29 +30,41 @@ pub struct Config {
     pub retry_period: Duration,
 }
 
+/// Why the settings of a lease would not work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseConfigError {
+    #[error("the retry period must be at least 10ms")]
+    RetryPeriod,
+    #[error("the lease duration must be of whole seconds, at least one: the Lease has no finer field")]
+    Duration,
+    #[error(
+        "the lease duration ({duration:?}) must be longer than the renew deadline ({renew_deadline:?}): a holder must \
+         have stopped before others take over"
+    )]
+    RenewDeadlineTooLong { duration: Duration, renew_deadline: Duration },
+    #[error(
+        "the renew deadline ({renew_deadline:?}) must be at least twice the retry period ({retry_period:?}): one failed \
+         renewal must not end a leadership"
+    )]
+    RenewDeadlineTooShort { renew_deadline: Duration, retry_period: Duration },
+}
+
 impl Config {
-    /// Why these settings would not work.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), LeaseConfigError> {
         let Self { duration, renew_deadline, retry_period, .. } = self;
         if *retry_period < Duration::from_millis(10) {
-            return Err("the retry period must be at least 10ms".to_owned());
+            return Err(LeaseConfigError::RetryPeriod);
         }
         if *duration < Duration::from_secs(1) || duration.subsec_nanos() != 0 {
-            return Err(
-                "the lease duration must be of whole seconds, at least one: the Lease has no finer field".to_owned()
-            );
+            return Err(LeaseConfigError::Duration);
         }
         if duration <= renew_deadline {
-            return Err(format!(
-                "the lease duration ({duration:?}) must be longer than the renew deadline ({renew_deadline:?}): a holder \
-                 must have stopped before others take over"
-            ));
+            let (duration, renew_deadline) = (*duration, *renew_deadline);
+            return Err(LeaseConfigError::RenewDeadlineTooLong { duration, renew_deadline });
         }
         if *renew_deadline < 2 * *retry_period {
-            return Err(format!(
-                "the renew deadline ({renew_deadline:?}) must be at least twice the retry period ({retry_period:?}): one \
-                 failed renewal must not end a leadership"
-            ));
+            let (renew_deadline, retry_period) = (*renew_deadline, *retry_period);
+            return Err(LeaseConfigError::RenewDeadlineTooShort { renew_deadline, retry_period });
         }
         Ok(())
     }
@@ -506,7 +518,7 @@ mod tests {
         ] {
             match settings.check() {
                 Ok(()) => assert_eq!(hint, "", "{settings:?}"),
-                Err(why) => assert!(!hint.is_empty() && why.contains(hint), "{settings:?}: {why}"),
+                Err(why) => assert!(!hint.is_empty() && why.to_string().contains(hint), "{settings:?}: {why}"),
             }
         }
     }

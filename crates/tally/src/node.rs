@@ -22,7 +22,7 @@ use tally_node::port::Attempt;
 use tally_node::shim_client::{Config, ShimClient};
 use tally_registry::Registry;
 use tally_runtime::driver::{self, Observer};
-use tally_server::{Log, LogEnded, LogRequest, Logs};
+use tally_server::{Log, LogEnded, LogError, LogRequest, Logs};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -183,9 +183,9 @@ pub struct NodeLogs {
 }
 
 impl Logs for NodeLogs {
-    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>> {
+    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, LogError>> + Send>> {
         let opened = open(&self.root, &wanted, over);
-        Box::pin(std::future::ready(opened.map_err(|error| format!("cannot read the log: {error}"))))
+        Box::pin(std::future::ready(opened.map_err(LogError)))
     }
 }
 

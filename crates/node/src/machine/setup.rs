@@ -9,6 +9,7 @@ use tally_runtime::cache::retry_at;
 
 use super::container::State;
 use super::{Effects, Machine};
+use crate::config_error::ContainerConfigError;
 use crate::env::{Environment, environment};
 use crate::options::Options;
 use crate::pod::{self, Pod, Role, quantity};
@@ -316,8 +317,9 @@ impl Machine {
                 format!("this node has restartPolicyRules with action Restart, not {:?}", rule.action.as_str());
             return Err(config_error(message));
         }
-        let env = environment(&self.pod, spec, node, &self.setup.sources).map_err(config_error)?;
-        let mounts = mounts(spec, &env).map_err(config_error)?;
+        let invalid = |error: ContainerConfigError| config_error(error.to_string());
+        let env = environment(&self.pod, spec, node, &self.setup.sources).map_err(invalid)?;
+        let mounts = mounts(spec, &env).map_err(invalid)?;
         Ok((env, mounts))
     }
 

@@ -26,7 +26,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use tally_registry::Registry;
 
 use crate::Pki;
-use crate::auth::tokens::{ISSUER, Tokens};
+use crate::auth::tokens::{ISSUER, TokenError, Tokens};
 
 /// The group whose members may do everything.
 const MASTERS: &str = "system:masters";
@@ -89,7 +89,7 @@ pub enum AuthenticatorError {
     #[error("the system gives no random numbers")]
     NoRandomness,
     #[error("cannot use the key for service account tokens: {0}")]
-    TokenKey(String),
+    TokenKey(#[from] TokenError),
 }
 
 impl Authenticator {
@@ -103,7 +103,7 @@ impl Authenticator {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| AuthenticatorError::NoRandomness)?;
         let tag = hmac::sign(&key, pki.token.as_bytes());
         let admin = User::new("kubernetes-admin".to_owned(), String::new(), vec![MASTERS.to_owned()]);
-        let tokens = Tokens::new(&pki.token_key).map_err(AuthenticatorError::TokenKey)?;
+        let tokens = Tokens::new(&pki.token_key)?;
         Ok(Self { verifier, key, tag, admin: Arc::new(admin), tokens })
     }
 

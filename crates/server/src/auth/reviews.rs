@@ -151,7 +151,8 @@ fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, Fail
         expires_at: now.seconds().saturating_add(lasts),
         bound_to: bound.as_ref().map(|(kind, name, uid)| (*kind, name.as_str(), uid.as_str())),
     };
-    let token = context.handler.authenticator.tokens.issue(&grant).map_err(Failure::internal)?;
+    let token =
+        context.handler.authenticator.tokens.issue(&grant).map_err(|error| Failure::internal(error.to_string()))?;
     let expires = tally_core::time::Timestamp::from_seconds(grant.expires_at);
     request["metadata"] =
         json!({"name": name, "namespace": namespace, "creationTimestamp": now.truncated().to_string()});

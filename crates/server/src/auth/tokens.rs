@@ -37,16 +37,24 @@ pub struct Grant<'a> {
     pub bound_to: Option<(&'a str, &'a str, &'a str)>,
 }
 
+/// Why tokens cannot be issued.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("{0}")]
+    Key(ring::error::KeyRejected),
+    #[error("cannot sign a token")]
+    Sign,
+}
+
 impl Tokens {
     /// `key` is PKCS#8.
-    pub fn new(key: &[u8]) -> Result<Self, String> {
+    pub fn new(key: &[u8]) -> Result<Self, TokenError> {
         let random = SystemRandom::new();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key, &random)
-            .map_err(|error| error.to_string())?;
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key, &random).map_err(TokenError::Key)?;
         Ok(Self { key, random })
     }
 
-    pub fn issue(&self, grant: &Grant<'_>) -> Result<String, String> {
+    pub fn issue(&self, grant: &Grant<'_>) -> Result<String, TokenError> {
         let (namespace, name) = (grant.namespace, grant.name);
         let mut claims = json!({
             "aud": grant.audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}"),
@@ -58,7 +66,7 @@ impl Tokens {
         }
         let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(json!({"alg": "ES256", "typ": "JWT"})), part(claims));
-        let signature = self.key.sign(&self.random, signed.as_bytes()).map_err(|_| "cannot sign a token".to_owned())?;
+        let signature = self.key.sign(&self.random, signed.as_bytes()).map_err(|_| TokenError::Sign)?;
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 

@@ -4,6 +4,7 @@
 //! none.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 
 use futures_util::{StreamExt, stream};
@@ -28,8 +29,13 @@ pub type Log = Events;
 /// The provider of the logs of Pods.
 pub trait Logs: Send + Sync {
     /// `over` returns whether the requested run has ended and all its output is in its log.
-    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>>;
+    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, LogError>> + Send>>;
 }
+
+/// Why a log cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the log: {0}")]
+pub struct LogError(#[from] pub io::Error);
 
 pub type LogEnded = Box<dyn Fn() -> bool + Send + Sync>;
 
@@ -100,7 +106,7 @@ pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, Failure
             let log = until(log, context.handler.stopping.clone());
             Ok(encode::answer(200, "text/plain", Body::Events(log)))
         }
-        Err(why) => Err(Failure::new(500, "InternalError", why)),
+        Err(error) => Err(Failure::new(500, "InternalError", error.to_string())),
     }
 }
 
