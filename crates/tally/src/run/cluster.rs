@@ -13,7 +13,7 @@ use tally_registry::Registry;
 use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Options, Store};
 
-use super::logs::{HollowLogs, Logs, ProcessLogs};
+use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use crate::node::ThisNode;
 use crate::place::{self, Made, Temporary};
 use crate::up::controllers::{self, Running};

@@ -14,8 +14,8 @@ use tally_store::{Options, Store};
 
 use super::documents::{Document, Origin};
 use super::programs;
-use super::submit::JOB_CONTROLLER;
 use crate::place;
+use crate::run::submit::JOB_CONTROLLER;
 
 /// A valid object, and the form in which the server would store it.
 pub struct Checked {

@@ -9,10 +9,11 @@ use std::time::Duration;
 use tally_runtime::driver::wall_clock;
 
 use super::model::{Failure, Job, Model, State, Stuck};
+use super::render;
 use super::report;
 use super::screen::{Screen, Terminal, say, size};
 use super::words::tame;
-use super::{Form, render};
+use crate::run::Form;
 
 /// Minimum interval between plain lines about a Job.
 const PACE: Duration = Duration::from_secs(1);

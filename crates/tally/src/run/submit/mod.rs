@@ -1,5 +1,8 @@
 //! Submits the requested objects: each is created, resumed or refused - all of them or none.
 
+mod resume;
+mod sources;
+
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::failure::Failure;
@@ -7,9 +10,10 @@ use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, Propagation, ReadAt, WriteOptions};
 use tally_registry::{Object, Registry, Target};
 
-use super::check::{Checked, Everything, complain, complaint, write_options};
-use super::resume::{Decision, decide, is_finished};
-use super::sources::missing;
+use super::input::check::{Checked, Everything, complain, complaint, write_options};
+use super::outcome::RunError;
+use resume::{Decision, decide, is_finished};
+use sources::missing;
 
 /// A Job that this run follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +36,6 @@ pub enum How {
     /// The Job exists and is not finished, but its `managedBy` names another controller.
     SomebodyElses,
     Finished,
-}
-
-/// Why a run was refused or aborted.
-#[derive(Debug)]
-pub enum Refused {
-    /// The input is invalid.
-    Input(String),
-    /// Environment error: the data directory cannot be used or the disk is full, for example.
-    Machine(String),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,18 +61,18 @@ enum Step {
     Job(Value, Decision),
 }
 
-pub async fn submit(registry: &Registry, wanted: &Everything, manner: Manner<'_>) -> Result<Vec<Placed>, Refused> {
+pub async fn submit(registry: &Registry, wanted: &Everything, manner: Manner<'_>) -> Result<Vec<Placed>, RunError> {
     let mut plan = Vec::new();
     let mut complaints = Vec::new();
     for checked in &wanted.objects {
         match step(registry, wanted, checked, manner).await {
             Ok(step) => plan.push((checked, step)),
-            Err(Refused::Input(why)) => complaints.push(why),
+            Err(RunError::Input(why)) => complaints.push(why),
             Err(other) => return Err(other),
         }
     }
     if !complaints.is_empty() {
-        return Err(Refused::Input(complaints.join("\n")));
+        return Err(RunError::Input(complaints.join("\n")));
     }
     let mut placed = Vec::new();
     for (checked, step) in plan {
@@ -92,8 +87,8 @@ pub async fn submit(registry: &Registry, wanted: &Everything, manner: Manner<'_>
 }
 
 /// The object was valid a moment ago, so only the environment can be the cause.
-fn late(checked: &Checked, failure: &Failure) -> Refused {
-    Refused::Machine(format!("cannot create {}: {}", checked.document.title(), failure.message))
+fn late(checked: &Checked, failure: &Failure) -> RunError {
+    RunError::Environment(format!("cannot create {}: {}", checked.document.title(), failure.message))
 }
 
 fn target<'a>(checked: &'a Checked) -> Target<'a> {
@@ -102,7 +97,7 @@ fn target<'a>(checked: &'a Checked) -> Target<'a> {
 }
 
 /// Plans what to do for one object. Nothing is changed yet.
-async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: Manner<'_>) -> Result<Step, Refused> {
+async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: Manner<'_>) -> Result<Step, RunError> {
     let document = &checked.document;
     let there = match document.name() {
         "" => None,
@@ -118,7 +113,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
             let options = WriteOptions { dry_run: true, ..write_options() };
             let body = document.object.to_string();
             let tried = registry.create(collection, body.as_bytes(), Format::Json, &options).await;
-            tried.map_err(|failure| Refused::Input(complaint(document, &failure)))?;
+            tried.map_err(|failure| RunError::Input(complaint(document, &failure)))?;
         }
         has_its_sources(registry, all, checked)?;
         return Ok(Step::Make);
@@ -131,7 +126,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
     }
     let decision = decide(&there, &checked.made, manner.loose);
     match decision {
-        Decision::Other(fields) if !manner.again => Err(Refused::Input(format!(
+        Decision::Other(fields) if !manner.again => Err(RunError::Input(format!(
             "{}{} already exists in {} with a different specification ({} differs); choose another name or another \
              --data-dir, or delete that Job with --again",
             document.origin.whole(),
@@ -148,7 +143,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
 }
 
 /// Checks that the ConfigMaps and Secrets of a Job's Pods exist, or are created in this run.
-fn has_its_sources(registry: &Registry, all: &Everything, checked: &Checked) -> Result<(), Refused> {
+fn has_its_sources(registry: &Registry, all: &Everything, checked: &Checked) -> Result<(), RunError> {
     let document = &checked.document;
     if !document.is_job() {
         return Ok(());
@@ -165,7 +160,7 @@ fn has_its_sources(registry: &Registry, all: &Everything, checked: &Checked) -> 
         comes.map(|other| other.made.clone()).or_else(|| there().map(|object| object.parse()))
     };
     let missing = missing(&document.object, find);
-    if missing.is_empty() { Ok(()) } else { Err(Refused::Input(complain(document, &missing))) }
+    if missing.is_empty() { Ok(()) } else { Err(RunError::Input(complain(document, &missing))) }
 }
 
 async fn carry_out(
@@ -226,14 +221,14 @@ fn placed(job: &Value, how: How) -> Placed {
     }
 }
 
-pub fn jobs() -> Result<&'static Resource, Refused> {
-    catalog::find("batch", "v1", "jobs").ok_or_else(|| Refused::Machine("no Jobs are served".to_owned()))
+pub fn jobs() -> Result<&'static Resource, RunError> {
+    catalog::find("batch", "v1", "jobs").ok_or_else(|| RunError::Environment("no Jobs are served".to_owned()))
 }
 
 /// Jobs that an earlier run left unfinished. The controllers work on all Jobs in the store, requested or not.
-pub fn unfinished(registry: &Registry, known: &[Placed]) -> Result<Vec<Placed>, Refused> {
+pub fn unfinished(registry: &Registry, known: &[Placed]) -> Result<Vec<Placed>, RunError> {
     let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
-    let listing = listing.map_err(|failure| Refused::Machine(failure.message))?;
+    let listing = listing.map_err(|failure| RunError::Environment(failure.message))?;
     let unfinished = listing.items.iter().map(Object::parse).filter(|job| {
         // A suspended Job waits until a user resumes it, which cannot happen here.
         !is_finished(job) && job["spec"]["suspend"] != true
