@@ -1,6 +1,7 @@
 //! From text to an object that conforms to its schema.
 //!
-//! A body is parsed into a tree that keeps order and duplicates (`decode/json.rs`, `decode/yaml.rs`), its `apiVersion`
+//! A body is parsed into a tree that keeps order and duplicates (`decode/json.rs`; `decode/yaml.rs`, which builds it from a
+//! tree with source positions, `decode/tree.rs`), its `apiVersion`
 //! and `kind` name its structure, and one pass over the tree (`decode/conform.rs`) builds the object: known fields
 //! only, times and quantities in their canonical form, nothing that the wire form omits. The object contains what the
 //! wire form shows for unset fields: `metadata: {}`, `status: {}`, `resources: {}`, the `""` of a container without a
@@ -11,6 +12,7 @@ pub(crate) mod base64;
 pub(crate) mod conform;
 pub(crate) mod json;
 mod times;
+pub mod tree;
 mod yaml;
 
 use serde_json::Value;

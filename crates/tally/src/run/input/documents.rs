@@ -5,9 +5,8 @@ use std::io::Read;
 use serde::Deserialize;
 use serde_json::Value;
 use tally_api::catalog;
+use tally_api::decode::tree::{Position, SourceError, Tree};
 use tally_api::kinds::Resource;
-
-use super::tree::{Place, Tree, Unreadable};
 
 /// Larger files are rejected: no manifest is this large.
 const LARGEST_FILE: u64 = 64 * 1024 * 1024;
@@ -81,7 +80,7 @@ impl Origin {
     /// `jobs.yaml:12:3: `, in the format of compilers, for a field; empty if there is no file.
     pub fn at(&self, field: &str) -> String {
         match self {
-            Self::File { file, tree, .. } => located(file, tree.place_of(field)),
+            Self::File { file, tree, .. } => located(file, tree.position_of(field)),
             Self::Flags => String::new(),
         }
     }
@@ -89,16 +88,16 @@ impl Origin {
     /// `jobs.yaml:5:1: document 2, `
     pub fn whole(&self) -> String {
         match self {
-            Self::File { file, number, tree } => format!("{}document {number}, ", located(file, tree.place)),
+            Self::File { file, number, tree } => format!("{}document {number}, ", located(file, tree.position)),
             Self::Flags => String::new(),
         }
     }
 }
 
-fn located(file: &str, place: Place) -> String {
-    match place {
-        Place { line: 0, .. } => format!("{file}: "),
-        Place { line, column } => format!("{file}:{line}:{column}: "),
+fn located(file: &str, position: Position) -> String {
+    match position {
+        Position { line: 0, .. } => format!("{file}: "),
+        Position { line, column } => format!("{file}:{line}:{column}: "),
     }
 }
 
@@ -152,7 +151,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut documents = Vec::new();
     let trees = trees(text)
-        .map_err(|error| format!("{}{}; the file must be YAML or JSON", located(file, error.place), error.why))?;
+        .map_err(|error| format!("{}{}; the file must be YAML or JSON", located(file, error.position), error.why))?;
     for (index, tree) in trees.into_iter().filter(|tree| !tree.is_null()).enumerate() {
         take(file, index + 1, tree, &mut documents)?;
     }
@@ -160,16 +159,16 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, String> {
 }
 
 fn take(file: &str, number: usize, tree: Tree, documents: &mut Vec<Document>) -> Result<(), String> {
-    let here = |place| format!("{}document {number}", located(file, place));
+    let here = |position| format!("{}document {number}", located(file, position));
     const BEGINS: &str = "a Job begins with `apiVersion: batch/v1` and `kind: Job`";
     if !tree.is_map() {
-        return Err(format!("{} is {}, not an object; {BEGINS}", here(tree.place), tree.described()));
+        return Err(format!("{} is {}, not an object; {BEGINS}", here(tree.position), tree.described()));
     }
     let Some(kind) = tree.text("kind").map(str::to_owned) else {
-        return Err(format!("{} has no kind; {BEGINS}", here(tree.place)));
+        return Err(format!("{} has no kind; {BEGINS}", here(tree.position)));
     };
     let Some(api_version) = tree.text("apiVersion").map(str::to_owned) else {
-        return Err(format!("{} has no apiVersion; {BEGINS}", here(tree.place)));
+        return Err(format!("{} has no apiVersion; {BEGINS}", here(tree.position)));
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let list_of = |kind: &str| catalog::find_kind(group, version, kind).is_some();
@@ -193,7 +192,7 @@ fn take(file: &str, number: usize, tree: Tree, documents: &mut Vec<Document>) ->
         };
         return Err(format!(
             "{}: no matches for kind {kind:?} in version {api_version:?}; {hint}",
-            here(tree.place_of("kind"))
+            here(tree.position_of("kind"))
         ));
     };
     let is_job = (group, kind.as_str()) == ("batch", "Job");
@@ -201,7 +200,7 @@ fn take(file: &str, number: usize, tree: Tree, documents: &mut Vec<Document>) ->
         return Err(format!(
             "{} is a {kind}; tally run accepts Jobs and the objects that they use ({}). For a {kind}, use \
              `tally up` and kubectl",
-            here(tree.place_of("kind")),
+            here(tree.position_of("kind")),
             BESIDE[..6].join(", ")
         ));
     }
@@ -211,7 +210,7 @@ fn take(file: &str, number: usize, tree: Tree, documents: &mut Vec<Document>) ->
 }
 
 /// One tree per document.
-fn trees(text: &str) -> Result<Vec<Tree>, Unreadable> {
+fn trees(text: &str) -> Result<Vec<Tree>, SourceError> {
     if text.trim_start().starts_with('{') {
         // JSON, possibly several objects in sequence. If it can be read as YAML, its fields have positions.
         let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text)
@@ -225,7 +224,7 @@ fn trees(text: &str) -> Result<Vec<Tree>, Unreadable> {
             (Err(error), Err(_)) => {
                 let why = error.to_string();
                 let why = why.split(" at line ").next().unwrap_or_default().to_owned();
-                Err(Unreadable { place: Place { line: error.line(), column: error.column() }, why })
+                Err(SourceError { position: Position { line: error.line(), column: error.column() }, why })
             }
         };
     }
@@ -241,12 +240,15 @@ fn json(text: &str) -> Vec<Tree> {
     trees
 }
 
-fn yaml(text: &str) -> Result<Vec<Tree>, Unreadable> {
+fn yaml(text: &str) -> Result<Vec<Tree>, SourceError> {
     let mut trees = Vec::new();
     for (above, text) in split(text) {
         let read = Tree::parse(&text).map_err(|error| {
-            let place = Place { line: if error.place.line > 0 { error.place.line + above } else { 0 }, ..error.place };
-            Unreadable { place, ..error }
+            let position = Position {
+                line: if error.position.line > 0 { error.position.line + above } else { 0 },
+                ..error.position
+            };
+            SourceError { position, ..error }
         });
         trees.push(read?.lowered(above));
     }

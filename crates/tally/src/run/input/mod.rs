@@ -7,7 +7,6 @@ pub mod check;
 pub mod documents;
 pub mod flags;
 mod programs;
-mod tree;
 
 use std::path::Path;
 
