@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::server::ServerConfig;
 use tally_api::failure::Failure;
+use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,7 +30,7 @@ use crate::auth::{Authenticator, AuthenticatorError, Peer};
 use crate::encode::{self, HttpResponse};
 use crate::http::handler::{ApiHandler, MOST_AT_WORK};
 use crate::http::idle::{Counted, Requests};
-use crate::http::metrics::Metrics;
+use crate::http::metrics::{ServerMetrics, register_store};
 use crate::http::negotiate::ResponseFormat;
 use crate::objects::logs::Logs;
 
@@ -83,16 +84,18 @@ impl Server {
             .with_single_cert(vec![pki.server_certificate.clone()], pki.server_key.clone_key())?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (stop, stopping) = watch::channel(false);
-        let (metrics, turns) = (Metrics::default(), Semaphore::new(MOST_AT_WORK));
-        let (more_metrics, logs) = (OnceLock::new(), OnceLock::new());
+        let metric_registry = MetricRegistry::default();
+        let metrics = ServerMetrics::new(&metric_registry);
+        register_store(&metric_registry, &registry);
+        let (turns, logs) = (Semaphore::new(MOST_AT_WORK), OnceLock::new());
         let handler =
-            Arc::new(ApiHandler { registry, authenticator, metrics, more_metrics, logs, address, turns, stopping });
+            Arc::new(ApiHandler { registry, authenticator, metrics, metric_registry, logs, address, turns, stopping });
         Ok(Self { handler, tls: TlsAcceptor::from(Arc::new(config)), stop })
     }
 
-    /// Adds text to `/metrics`, in the Prometheus format. Only the first call has an effect.
-    pub fn add_metrics(&self, more: impl Fn() -> String + Send + Sync + 'static) {
-        let _ = self.handler.more_metrics.set(Box::new(more));
+    /// What `/metrics` shows. Other parts of the process register their metrics here, too.
+    pub fn metrics(&self) -> &MetricRegistry {
+        &self.handler.metric_registry
     }
 
     /// Sets the source of the logs of Pods. Only the first call has an effect.
@@ -172,7 +175,7 @@ impl Connection {
         let Ok(Ok(stream)) = stream else { return };
         let now = self.handler.registry.now().seconds();
         let peer = Arc::new(self.handler.authenticator.peer(stream.get_ref().1.peer_certificates(), now));
-        self.handler.metrics.connections.up();
+        self.handler.metrics.connections.add([], 1);
         let requests = Requests::new();
         let idle = requests.idle_for(IDLE_FOR);
         let handler = self.handler.clone();
@@ -195,7 +198,7 @@ impl Connection {
             connection.as_mut().graceful_shutdown();
             let _ = timeout(within, connection).await;
         }
-        self.handler.metrics.connections.down();
+        self.handler.metrics.connections.add([], -1);
     }
 }
 

@@ -137,16 +137,7 @@ pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<HttpResponse, F
 }
 
 pub fn metrics(handler: &ApiHandler) -> HttpResponse {
-    let store = handler.registry.stats();
-    let mut page = handler.metrics.page(&[
-        ("tally_store_objects", "Objects stored.", store.objects as u64),
-        ("tally_store_poisoned", "1 once a write has failed: no more are taken.", store.poisoned.into()),
-        ("tally_store_revision", "The newest revision.", store.revision),
-        ("tally_store_compacted_revision", "The oldest revision every watch can begin at.", store.compacted),
-    ]);
-    if let Some(more) = handler.more_metrics.get() {
-        page.push_str(&more());
-    }
+    let page = handler.metric_registry.classic();
     encode::answer(200, "text/plain; version=0.0.4; charset=utf-8", crate::http::body::Body::Whole(page.into()))
 }
 

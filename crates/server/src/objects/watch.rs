@@ -70,7 +70,7 @@ pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) 
         ended: false,
         handler: context.handler.clone(),
     };
-    watching.handler.metrics.watches.up();
+    watching.handler.metrics.watches.add([], 1);
     let pieces = stream::unfold(watching, |mut watching| async move {
         let piece = watching.piece().await?;
         Some((piece, watching))
@@ -95,7 +95,7 @@ fn heading(context: &RequestContext<'_>, response_format: &ResponseFormat, watch
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.handler.metrics.watches.down();
+        self.handler.metrics.watches.add([], -1);
     }
 }
 
@@ -136,7 +136,7 @@ impl Watching {
                 return line("ERROR", failure.to_json().to_string().as_bytes(), out);
             }
         };
-        self.handler.metrics.events.add(1);
+        self.handler.metrics.events.inc([]);
         if self.encoder.response_format.view == View::Plain {
             out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
             self.encoder.whole(&object, out);

@@ -22,7 +22,7 @@ use tally_store::{Options, Store};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
-use crate::metrics::Metrics;
+use crate::metrics::ControllerMetrics;
 use crate::node::ThisNode;
 use crate::place::{self, Made, Temporary, quoted, wait_for_shim};
 use crate::signals::{self, Stop};
@@ -149,16 +149,13 @@ async fn serve(
     mut stop: watch::Receiver<Stop>,
 ) -> Result<()> {
     let listener = listen(listener).context("cannot listen")?;
-    let metrics = Arc::new(Metrics::default());
-    metrics.reachable(true);
-    let ready = prepare(args, data, kubeconfig, listener.local_addr()?, metrics.clone()).await?;
+    let ready = prepare(args, data, kubeconfig, listener.local_addr()?).await?;
     let (cluster, registry) = (&ready.cluster, ready.registry.clone());
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
     }
     let controllers =
-        controllers::Running::start(&args.controllers, cluster, registry, metrics.clone(), driver::Options::default());
-    ready.server.add_metrics(move || metrics.classic());
+        controllers::Running::start(&args.controllers, cluster, registry, ready.metrics, driver::Options::default());
     let broken = AtomicBool::new(false);
     let stopped = async {
         tokio::select! {
@@ -201,17 +198,12 @@ struct Ready {
     registry: Arc<Registry>,
     server: Server,
     cluster: Cluster,
+    metrics: Arc<ControllerMetrics>,
     node: Option<ThisNode>,
 }
 
 /// Creates everything that is needed, the kubeconfig last: a client that finds it can use the server.
-async fn prepare(
-    args: &Args,
-    data: &Path,
-    kubeconfig: &Path,
-    listen: SocketAddr,
-    metrics: Arc<Metrics>,
-) -> Result<Ready> {
+async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr) -> Result<Ready> {
     let mut made = Made::default();
     made.data_directory(data)?;
     let (keys, pods) = (data.join("pki"), data.join("node"));
@@ -220,8 +212,12 @@ async fn prepare(
     let store = if args.ephemeral { Store::memory(Options::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
     let registry = place::begin(store).await?;
+    let url = kubeconfig::url(listen);
+    let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
+    let metrics = Arc::new(ControllerMetrics::new(server.metrics()));
+    metrics.reachable(true);
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), metrics, driver::Options::default()).await?),
+        true => Some(ThisNode::start(pods, registry.clone(), metrics.clone(), driver::Options::default()).await?),
         false => None,
     };
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {
@@ -231,13 +227,11 @@ async fn prepare(
             }
         });
     }
-    let url = kubeconfig::url(listen);
-    let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
     kubeconfig::write(kubeconfig, listen, &pki)?;
     made.keep();
     greet(args, &url, data, kubeconfig);
     let cluster = Cluster { root_ca: pki.authority.clone(), hollow: args.hollow, runs_pods: node.is_some() };
-    Ok(Ready { registry, server, cluster, node })
+    Ok(Ready { registry, server, cluster, metrics, node })
 }
 
 fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
