@@ -4,7 +4,8 @@ use tally_core::time::Timestamp;
 
 use super::checks::{Hook, What, check};
 use super::container::State;
-use super::{Effects, Event, Machine, Why};
+use super::ending::EndReason;
+use super::{Effects, Event, PodWorker};
 use crate::options::Options;
 use crate::pod::Role;
 use crate::port::{ShimCommand, Signal};
@@ -25,16 +26,16 @@ impl Stop {
     }
 }
 
-impl Machine {
+impl PodWorker {
     /// Stops all containers: sidecars last, in the reverse of the order in which they were started.
     pub(super) fn stop_all(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
-        let Some(ending) = self.ending else { return };
-        let over = ending.kill_at <= now;
+        let Some(kill_at) = self.termination.kill_at() else { return };
+        let over = kill_at <= now;
         let mut others_run = false;
         for at in 0..self.containers.len() {
             if self.containers[at].role != Role::Sidecar && self.containers[at].is_alive() {
                 others_run = true;
-                self.stop(at, Some(ending.kill_at), node, now, out);
+                self.stop(at, Some(kill_at), node, now, out);
             }
         }
         for at in (0..self.containers.len()).rev() {
@@ -43,7 +44,7 @@ impl Machine {
             }
             if self.containers[at].role == Role::Sidecar && self.containers[at].is_alive() {
                 others_run = true;
-                self.stop(at, Some(ending.kill_at), node, now, out);
+                self.stop(at, Some(kill_at), node, now, out);
             }
         }
     }
@@ -58,7 +59,7 @@ impl Machine {
         now: Timestamp,
         out: &mut Effects,
     ) {
-        let why = self.ending.map(|ending| ending.why);
+        let reason = self.termination.reason();
         let Some(spec) = self.spec(at) else { return };
         let pre_stop = spec.lifecycle.pre_stop.clone();
         let signal = spec.lifecycle.stop_signal.as_deref().and_then(signal_number).unwrap_or(SIGTERM);
@@ -69,7 +70,7 @@ impl Machine {
         let stop = match (&mut container.stop, kill_at) {
             (Some(stop), _) => stop,
             (None, Some(kill_at)) => {
-                if why == Some(Why::Deleted) {
+                if reason == Some(EndReason::Deleted) {
                     let message = format!("Stopping container {name}");
                     out.events.push(Event { warning: false, reason: "Killing", message });
                 }

@@ -5,17 +5,23 @@
 
 use tally_core::time::Timestamp;
 
+use super::PodWorker;
+use super::checks::ChecksInFlight;
 use super::container::{self, Container, KILLED, State};
-use super::{Lives, Machine, Setup, Told};
+use super::containers::Containers;
+use super::ending::Termination;
+use super::loss::LossRecord;
+use super::reporter::StatusReporter;
+use super::setup::Setup;
 use crate::pod::{ContainerStatus, Pod, Role, Terminated};
 use crate::port::{Attempt, Found};
 
-impl Machine {
+impl PodWorker {
     /// `found` is what the shim's record has about this Pod.
     pub fn adopt(pod: Pod, found: &[Found], now: Timestamp) -> Self {
-        let mut told = Told::default();
+        let mut reporter = StatusReporter::default();
         if pod.status.start_time.is_none() {
-            told.touch(now);
+            reporter.touch(now);
         }
         let mut containers = Vec::new();
         for (role, spec) in pod.containers() {
@@ -36,22 +42,21 @@ impl Machine {
                 container.end(number, how, from);
                 container.hurry_if_lost(now);
                 if news {
-                    told.touch(now);
+                    reporter.touch(now);
                 }
             }
             containers.push(container);
         }
         initialized_before(&pod, &mut containers, now);
-        let verdict = Some(pod.status.phase).filter(|phase| phase.is_terminal());
+        let termination = Termination::of(pod.status.phase);
         Self {
             taken_at: pod.status.start_time.unwrap_or(now),
             setup: Setup::of(&pod),
-            containers,
-            checks: Default::default(),
-            ending: None,
-            verdict,
-            told: if verdict.is_some() { Told::default() } else { told },
-            lives: Lives::default(),
+            containers: Containers(containers),
+            checks: ChecksInFlight::default(),
+            reporter: if termination.verdict().is_some() { StatusReporter::default() } else { reporter },
+            termination,
+            losses: LossRecord::default(),
             gone: false,
             cleaning: false,
             pod,
@@ -59,7 +64,7 @@ impl Machine {
     }
 }
 
-impl Machine {
+impl PodWorker {
     /// The shim has crashed: no process runs any more, and what is known about the processes is in `found`.
     pub fn recover(&mut self, found: &[Found], now: Timestamp) {
         self.checks.clear();
@@ -80,7 +85,7 @@ impl Machine {
             };
             container.end(number, how, now);
             container.hurry_if_lost(now);
-            self.told.touch(now);
+            self.reporter.touch(now);
         }
     }
 }

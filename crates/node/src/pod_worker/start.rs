@@ -1,214 +1,30 @@
-//! From a Pod to its first processes: the objects it refers to are read, its volumes are filled, its containers start
-//! in order. If something is missing, the Pod waits; its status and events say what is missing.
-
-use std::collections::BTreeSet;
+//! Starting containers: in order, and again when their back-off is over.
 
 use serde_json::Value;
-use tally_core::time::{Span, Timestamp};
-use tally_runtime::cache::retry_at;
+use tally_core::time::Timestamp;
 
 use super::container::State;
-use super::{Effects, Machine};
+use super::{Effects, PodWorker};
 use crate::config_error::ContainerConfigError;
 use crate::env::{Environment, environment};
 use crate::options::Options;
-use crate::pod::{self, Pod, Role, quantity};
-use crate::port::{Failure, Mount, Preparation, ShimCommand, Start, TerminationMessage, Volume};
-use crate::sources::{Source, Sources};
-use crate::volumes::{Problem, mounts, volumes};
-
-/// Interval at which volumes are updated from their ConfigMaps and Secrets.
-const REFRESH: Span = Span::from_seconds(60);
+use crate::pod::{self, Role, quantity};
+use crate::port::{Failure, Mount, ShimCommand, Start, TerminationMessage};
+use crate::sources::Source;
+use crate::volumes::mounts;
 
 /// A container's configuration refers to something that does not exist or is invalid.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
 /// The maximum length of a host name.
 const LONGEST_HOSTNAME: usize = 63;
 
-#[derive(Debug, Default)]
-pub struct Setup {
-    wanted: BTreeSet<Source>,
-    sources: Sources,
-    /// The current round of reads: what is still to be requested, and how many responses are outstanding.
-    to_read: BTreeSet<Source>,
-    reading: usize,
-    read_not_before: Option<Timestamp>,
-    /// The first round is complete.
-    complete: bool,
-    read_again_at: Option<Timestamp>,
-    /// The content of the volumes; None: they do not exist yet.
-    prepared: Option<Vec<Volume>>,
-    preparing: Option<Vec<Volume>>,
-    /// An input of the volumes has changed.
-    stale: bool,
-    /// Why no container can be started.
-    pub blocked: Option<Failure>,
-    prepare_again_at: Option<Timestamp>,
-    failures: u32,
-}
-
-impl Setup {
-    pub fn of(pod: &Pod) -> Self {
-        Self { wanted: Source::of(pod), stale: true, ..Self::default() }
-    }
-
-    pub fn is_under_way(&self) -> bool {
-        self.preparing.is_some()
-    }
-
-    pub fn is_prepared(&self) -> bool {
-        self.prepared.is_some()
-    }
-
-    /// An input of a volume may have changed.
-    pub fn touch(&mut self) {
-        self.stale = true;
-    }
-
-    /// All volumes must be prepared again: volumes in memory were lost with the shim that prepared them.
-    pub fn interrupt(&mut self) {
-        (self.preparing, self.prepared) = (None, None);
-        self.stale = true;
-    }
-
-    /// The next object to read.
-    pub fn next_read(&mut self, now: Timestamp) -> Option<Source> {
-        if self.read_not_before.is_some_and(|at| now < at) {
-            return None;
-        }
-        let source = self.to_read.pop_first()?;
-        self.reading += 1;
-        Some(source)
-    }
-
-    fn is_reading(&self) -> bool {
-        self.reading > 0 || !self.to_read.is_empty()
-    }
-
-    fn begin_to_read(&mut self) {
-        self.to_read = self.wanted.clone();
-        self.read_again_at = None;
-    }
-
-    fn fail(&mut self, now: Timestamp) -> Timestamp {
-        let at = retry_at(now, self.failures);
-        self.failures = self.failures.saturating_add(1);
-        at
-    }
-}
-
-impl Machine {
+impl PodWorker {
     /// The response to a read. Err: it is unknown whether the object exists.
     pub fn read(&mut self, source: Source, object: Result<Option<Value>, ()>, now: Timestamp) {
-        let setup = &mut self.setup;
-        setup.reading = setup.reading.saturating_sub(1);
-        match object {
-            Ok(object) => {
-                setup.read_not_before = None;
-                setup.sources.0.insert(source, object);
+        if self.setup.read(source, object, now) {
+            for container in self.containers.iter_mut() {
+                container.waiting = container.waiting.take().filter(|waiting| waiting.reason != CONFIG_ERROR);
             }
-            Err(()) => {
-                setup.to_read.insert(source);
-                setup.read_not_before = Some(setup.fail(now));
-            }
-        }
-        if setup.is_reading() {
-            return;
-        }
-        setup.complete = true;
-        setup.stale = true;
-        setup.blocked = None;
-        setup.read_again_at = Some(now + REFRESH);
-        for container in &mut self.containers {
-            container.waiting = container.waiting.take().filter(|waiting| waiting.reason != CONFIG_ERROR);
-        }
-    }
-
-    /// Reads and prepares everything that must exist before the first container starts, and keeps it up to date.
-    pub(super) fn set_up(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
-        let setup = &mut self.setup;
-        if setup.is_reading() {
-            setup.read_not_before.into_iter().filter(|at| *at > now).for_each(|at| out.wake(at));
-        } else if !setup.wanted.is_empty() {
-            match setup.read_again_at {
-                None if !setup.complete => setup.begin_to_read(),
-                Some(at) if at <= now => setup.begin_to_read(),
-                Some(at) => out.wake(at),
-                None => {}
-            }
-        }
-        if setup.is_reading() || setup.preparing.is_some() {
-            return;
-        }
-        if let Some(at) = setup.prepare_again_at {
-            if now < at {
-                out.wake(at);
-                return;
-            }
-            setup.prepare_again_at = None;
-            setup.blocked = None;
-            setup.stale = true;
-        }
-        if std::mem::take(&mut setup.stale) {
-            self.prepare(node, now, out);
-        }
-    }
-
-    fn prepare(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
-        if let Some(problem) = &self.pod.unreadable {
-            out.warn("Failed", format!("Error: {}: {problem}", super::status::UNREADABLE));
-            return self.told.touch(now);
-        }
-        match volumes(&self.pod, node, &self.setup.sources) {
-            Ok(volumes) if self.setup.prepared.as_ref() == Some(&volumes) => {}
-            Ok(volumes) => {
-                let metadata = &self.pod.metadata;
-                out.commands.push(ShimCommand::Prepare(Box::new(Preparation {
-                    pod: metadata.uid.clone(),
-                    namespace: metadata.namespace.clone(),
-                    name: metadata.name.clone(),
-                    volumes: volumes.clone(),
-                })));
-                self.setup.preparing = Some(volumes);
-            }
-            // The existing content stays as it is; the next round of reads tries again.
-            Err(_) if self.setup.is_prepared() => {}
-            Err((volume, problem)) => {
-                let (reason, what) = match problem {
-                    Problem::Missing(what) => {
-                        self.setup.read_again_at = Some(self.setup.fail(now));
-                        ("ContainerCreating", what)
-                    }
-                    Problem::Unsupported(what) => ("UnsupportedVolume", what),
-                };
-                let message = format!("MountVolume.SetUp failed for volume {volume:?} : {what}");
-                out.warn("FailedMount", message.clone());
-                self.setup.read_again_at.into_iter().for_each(|at| out.wake(at));
-                self.setup.blocked = Some(Failure { reason: reason.into(), message, passing: false });
-                self.told.touch(now);
-            }
-        }
-    }
-
-    pub(super) fn prepared(&mut self, now: Timestamp) {
-        if let Some(volumes) = self.setup.preparing.take() {
-            if self.setup.prepared.is_none() {
-                self.told.touch(now);
-            }
-            self.setup.prepared = Some(volumes);
-            self.setup.failures = 0;
-        }
-    }
-
-    pub(super) fn unprepared(&mut self, failure: Failure, now: Timestamp, out: &mut Effects) {
-        if self.setup.preparing.take().is_none() {
-            return;
-        }
-        out.warn("FailedMount", failure.message.clone());
-        self.setup.prepare_again_at = Some(self.setup.fail(now));
-        if self.setup.prepared.is_none() {
-            self.setup.blocked = Some(failure);
-            self.told.touch(now);
         }
     }
 
@@ -238,7 +54,7 @@ impl Machine {
                             format!("Back-off restarting failed container {} in pod {}", spec.name, self.full_name());
                         if !std::mem::replace(&mut self.containers[at].backs_off, true) {
                             out.warn("BackOff", message);
-                            self.told.touch(now);
+                            self.reporter.touch(now);
                         }
                         false
                     } else {
@@ -271,16 +87,12 @@ impl Machine {
                 if failure.reason == CONFIG_ERROR {
                     out.warn("Failed", format!("Error: {}", failure.message));
                     // The missing object may be created later.
-                    if !self.setup.wanted.is_empty() {
-                        let again_at = self.setup.fail(now);
-                        self.setup.read_again_at = Some(again_at);
-                        out.wake(again_at);
-                    }
+                    self.setup.read_again(now, out);
                 } else {
                     out.warn("CommandMissing", failure.message.clone());
                 }
                 self.containers[at].waiting = Some(failure);
-                self.told.touch(now);
+                self.reporter.touch(now);
             }
         }
     }
@@ -318,7 +130,7 @@ impl Machine {
             return Err(config_error(message));
         }
         let invalid = |error: ContainerConfigError| config_error(error.to_string());
-        let env = environment(&self.pod, spec, node, &self.setup.sources).map_err(invalid)?;
+        let env = environment(&self.pod, spec, node, self.setup.sources()).map_err(invalid)?;
         let mounts = mounts(spec, &env).map_err(invalid)?;
         Ok((env, mounts))
     }
@@ -337,7 +149,7 @@ impl Machine {
 
     /// The command of a probe, with variables expanded as in the container's own command.
     pub(super) fn filled_in(&self, spec: &pod::Container, argv: &[String], node: &Options) -> Vec<String> {
-        match environment(&self.pod, spec, node, &self.setup.sources) {
+        match environment(&self.pod, spec, node, self.setup.sources()) {
             Ok(env) => argv.iter().map(|word| env.expand(word)).collect(),
             // An object that the container's environment came from has been deleted since.
             Err(_) => argv.to_vec(),

@@ -1,6 +1,8 @@
 //! Input that arrives late, twice or not at all; and state that is rebuilt after a restart.
 
 use super::*;
+use crate::pod::Role;
+use crate::pod_worker::container::Container;
 
 #[test]
 fn after_a_restart_of_the_node() {
@@ -148,19 +150,19 @@ fn what_did_not_survive_three_restarts_has_failed_and_is_counted() {
 fn nothing_is_released_before_it_is_on_record_what_it_did_not_survive() {
     let options = Options { release_lost: true, ..Options::new("n") };
     let pod = Pod::read(of_a_job(one("Never")).to_string().as_bytes()).unwrap();
-    let mut machine = Machine::adopt(pod, &[found("c", 0, None)], begin());
-    let asks = |machine: &mut Machine| {
+    let mut machine = PodWorker::adopt(pod, &[found("c", 0, None)], begin());
+    let asks = |machine: &mut PodWorker| {
         machine.proceed(None, &options, begin(), &mut Effects::default());
-        let asked = machine.ask(false, &options, begin());
-        assert_eq!(machine.ask_at(&options, begin()), None, "there is no wake-up time without work");
+        let asked = machine.next_request(false, &options, begin());
+        assert_eq!(machine.next_request_at(&options, begin()), None, "there is no wake-up time without work");
         asked
     };
     assert_eq!(asks(&mut machine), None, "it is not known yet what its attempt has been through");
-    machine.goes_on_from(1);
+    machine.continue_from(1);
     assert_eq!(machine.to_be_counted(&options), Some(2));
     assert_eq!(asks(&mut machine), None);
-    machine.on_record(true);
-    assert!(matches!(asks(&mut machine), Some(Ask::Write(_))));
+    machine.set_on_record(true);
+    assert!(matches!(asks(&mut machine), Some(PodRequest::Write(_))));
 }
 
 #[test]
@@ -217,14 +219,14 @@ fn what_is_released_while_something_else_holds_it_has_failed() {
     let mut bench = run(Bench::on(options, pod, &[], false), "+1s drain");
     bench.exit("c", 143);
     bench.machine.proceed(bench.drain_within, &bench.options, bench.now, &mut bench.out);
-    bench.machine.on_record(true);
-    let asked = bench.machine.ask(true, &bench.options, bench.now);
-    assert!(matches!(asked, Some(Ask::Remove(_))), "{asked:?}");
+    bench.machine.set_on_record(true);
+    let asked = bench.machine.next_request(true, &bench.options, bench.now);
+    assert!(matches!(asked, Some(PodRequest::Remove(_))), "{asked:?}");
     bench.pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z".into();
     bench.pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
     bench.stored();
     let held = Pod::read(bench.pod.to_string().as_bytes()).unwrap();
-    bench.machine.removed(Heard::Done(Some(Box::new(held))), bench.now);
+    bench.machine.removed(WriteOutcome::Done(Some(Box::new(held))), bench.now);
     bench.pass(10_000);
     assert_eq!(bench.log.last().unwrap(), "Failed(Terminated)[c=143]");
     assert!(bench.machine.is_at_rest());
@@ -269,10 +271,12 @@ fn a_write_that_fails_is_made_again_and_says_the_newest() {
     let mut bench = Bench::new(pod(one("Never")), &[]);
     bench.exit("c", 0);
     bench.machine.proceed(None, &bench.options, bench.now, &mut bench.out);
-    let Some(Ask::Write(_)) = bench.machine.ask(false, &bench.options, bench.now) else { panic!("no write") };
-    assert!(bench.machine.ask(false, &bench.options, bench.now).is_none(), "one at a time");
-    bench.machine.written(Heard::Failed, bench.now);
-    assert!(bench.machine.ask(false, &bench.options, bench.now).is_none(), "not at once");
+    let Some(PodRequest::Write(_)) = bench.machine.next_request(false, &bench.options, bench.now) else {
+        panic!("no write")
+    };
+    assert!(bench.machine.next_request(false, &bench.options, bench.now).is_none(), "one at a time");
+    bench.machine.written(WriteOutcome::Failed, bench.now);
+    assert!(bench.machine.next_request(false, &bench.options, bench.now).is_none(), "not at once");
     // A change of the Pod permits the retry at once.
     bench.changed();
     bench.settle();
@@ -283,9 +287,11 @@ fn a_write_that_fails_is_made_again_and_says_the_newest() {
 fn a_write_that_changed_no_condition_is_made_again_too() {
     let mut bench = run(Bench::new(pod(one("OnFailure")), &[]), "+1s c=1");
     bench.now = bench.now + Span::from_seconds(1);
-    let Some(Ask::Write(call)) = bench.machine.ask(false, &bench.options, bench.now) else { panic!("no write") };
+    let Some(PodRequest::Write(call)) = bench.machine.next_request(false, &bench.options, bench.now) else {
+        panic!("no write")
+    };
     assert_eq!(serde_json::from_slice::<Value>(&call.body).unwrap()["status"]["conditions"], json!([]));
-    bench.machine.written(Heard::Failed, bench.now);
+    bench.machine.written(WriteOutcome::Failed, bench.now);
     bench.pass(60_000);
     assert_eq!(bench.log.join(", "), "prepare, start c/0, Running[c=Ready], start c/1, Running[c=Readyx1]");
 }
@@ -296,13 +302,13 @@ fn a_removal_that_failed_is_asked_for_again() {
     bench.exit("c", 0);
     loop {
         bench.machine.proceed(None, &bench.options, bench.now, &mut bench.out);
-        match bench.machine.ask(false, &bench.options, bench.now) {
-            Some(Ask::Remove(_)) => break,
+        match bench.machine.next_request(false, &bench.options, bench.now) {
+            Some(PodRequest::Remove(_)) => break,
             Some(ask) => bench.answer(ask),
             None => panic!("no removal"),
         }
     }
-    bench.machine.removed(Heard::Failed, bench.now);
+    bench.machine.removed(WriteOutcome::Failed, bench.now);
     bench.settle();
     assert_eq!(bench.log.last().unwrap(), "Succeeded[c=0]", "not at once");
     bench.pass(1_000);

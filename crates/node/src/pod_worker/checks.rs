@@ -1,11 +1,13 @@
 //! Probes and hooks: when they run and what their results lead to.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use tally_core::time::{Span, Timestamp};
 
 use super::container::State;
 use super::stop::Stop;
-use super::{Effects, Event, Machine};
+use super::{Effects, Event, PodWorker};
 use crate::options::Options;
 use crate::pod::{Container, Handler, Probe};
 use crate::port::{Check, ShimCommand};
@@ -38,9 +40,19 @@ pub enum Hook {
     Done,
 }
 
-/// A check in progress.
+/// The checks of a Pod that have no result yet, by their number.
+#[derive(Debug, Default)]
+pub struct ChecksInFlight(BTreeMap<u64, CheckInFlight>);
+
+impl ChecksInFlight {
+    /// No result will come any more.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 #[derive(Debug)]
-pub struct Asked {
+struct CheckInFlight {
     at: usize,
     number: u32,
     what: What,
@@ -55,7 +67,7 @@ pub enum What {
     PreStop,
 }
 
-impl Machine {
+impl PodWorker {
     /// Handles running containers: hooks of those just started, probes, and stopping those that failed a probe.
     pub(super) fn watch_over(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
         for at in 0..self.containers.len() {
@@ -156,20 +168,20 @@ impl Machine {
                 let timeout_millis = u64::try_from(timeout.millis()).unwrap_or(0);
                 let attempt = self.attempt(at, number);
                 out.commands.push(ShimCommand::Check { id: out.last_check, attempt, check, timeout_millis });
-                self.checks.insert(out.last_check, Asked { at, number, what });
+                self.checks.0.insert(out.last_check, CheckInFlight { at, number, what });
             }
-            Err(problem) => self.found_out(&Asked { at, number, what }, Err(problem), now, out),
+            Err(problem) => self.found_out(&CheckInFlight { at, number, what }, Err(problem), now, out),
         }
     }
 
     pub(super) fn checked(&mut self, id: u64, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
-        if let Some(asked) = self.checks.remove(&id) {
+        if let Some(asked) = self.checks.0.remove(&id) {
             self.found_out(&asked, outcome, now, out);
         }
     }
 
-    fn found_out(&mut self, asked: &Asked, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
-        let Asked { at, number, what } = *asked;
+    fn found_out(&mut self, asked: &CheckInFlight, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
+        let CheckInFlight { at, number, what } = *asked;
         let Some(container) = self.containers.get_mut(at) else { return };
         // Results for a run that has ended are ignored.
         if !container.is_alive() || container.number() != Some(number) {
@@ -178,7 +190,7 @@ impl Machine {
         match what {
             What::PostStart => {
                 container.hook = Hook::Done;
-                self.told.touch(now);
+                self.reporter.touch(now);
                 if let Err(problem) = outcome {
                     out.warn("FailedPostStartHook", format!("PostStartHook failed: {problem}"));
                     let kill_at = now + self.grace();
@@ -227,7 +239,7 @@ impl Machine {
             out.warn("Unhealthy", format!("{name} probe failed: {problem}"));
         }
         if changed {
-            self.told.touch(now);
+            self.reporter.touch(now);
         }
         if what != What::Readiness && !passed && in_a_row >= threshold {
             let message = format!("Container {container} failed {} probe, will be restarted", name.to_lowercase());

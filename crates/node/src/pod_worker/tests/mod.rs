@@ -12,7 +12,7 @@ use crate::port::{Check, Exit, Found, Signal, Start};
 
 /// One state machine, a fake of the half that acts, and a fake of the API.
 struct Bench {
-    machine: Machine,
+    machine: PodWorker,
     options: Options,
     pod: Value,
     now: Timestamp,
@@ -55,8 +55,8 @@ impl Bench {
     /// With this number of restarts that ended earlier Pods of the attempt.
     fn after(restarts: u32, options: Options, pod: Value, found: &[Found], slow: bool) -> Self {
         let now = begin();
-        let mut machine = Machine::adopt(Pod::read(pod.to_string().as_bytes()).unwrap(), found, now);
-        machine.goes_on_from(restarts);
+        let mut machine = PodWorker::adopt(Pod::read(pod.to_string().as_bytes()).unwrap(), found, now);
+        machine.continue_from(restarts);
         let mut bench = Self {
             machine,
             options,
@@ -87,9 +87,9 @@ impl Bench {
                 reports.extend(self.carry_out(command));
             }
             if self.machine.to_be_counted(&self.options).is_some() {
-                self.machine.on_record(true);
+                self.machine.set_on_record(true);
             }
-            let asked = self.machine.ask(self.drain_within.is_some(), &self.options, self.now);
+            let asked = self.machine.next_request(self.drain_within.is_some(), &self.options, self.now);
             if reports.is_empty() && asked.is_none() {
                 return;
             }
@@ -149,13 +149,13 @@ impl Bench {
         }
     }
 
-    fn answer(&mut self, ask: Ask) {
+    fn answer(&mut self, ask: PodRequest) {
         match ask {
-            Ask::Read(source, _) => {
+            PodRequest::Read(source, _) => {
                 let object = self.objects.get(source.name().as_str()).cloned();
                 self.machine.read(source, Ok(object), self.now);
             }
-            Ask::Write(call) => {
+            PodRequest::Write(call) => {
                 let body: Value = serde_json::from_slice(&call.body).unwrap();
                 assert_eq!(body["metadata"]["resourceVersion"], self.pod["metadata"]["resourceVersion"]);
                 if body.get("status").is_none() {
@@ -163,18 +163,18 @@ impl Bench {
                     self.log.push(format!("keep {}", body["metadata"]["finalizers"]));
                     self.stored();
                     let pod = Pod::read(self.pod.to_string().as_bytes()).unwrap();
-                    return self.machine.written(Heard::Done(Some(Box::new(pod))), self.now);
+                    return self.machine.written(WriteOutcome::Done(Some(Box::new(pod))), self.now);
                 }
                 self.writes.push(body["status"].clone());
                 merge(&mut self.pod["status"], &body["status"]);
                 self.log.push(shown(&self.pod["status"]));
                 self.stored();
                 let pod = Pod::read(self.pod.to_string().as_bytes()).unwrap();
-                self.machine.written(Heard::Done(Some(Box::new(pod))), self.now);
+                self.machine.written(WriteOutcome::Done(Some(Box::new(pod))), self.now);
             }
-            Ask::Remove(_) => {
+            PodRequest::Remove(_) => {
                 self.log.push("remove".to_owned());
-                self.machine.removed(Heard::Done(None), self.now);
+                self.machine.removed(WriteOutcome::Done(None), self.now);
             }
         }
     }
@@ -192,7 +192,7 @@ impl Bench {
     fn pass(&mut self, millis: i64) {
         let end = self.now + Span::from_millis(millis);
         loop {
-            let asks_at = self.machine.ask_at(&self.options, self.now);
+            let asks_at = self.machine.next_request_at(&self.options, self.now);
             let wake = self.out.wake_at.into_iter().chain(asks_at).min().filter(|at| *at <= end);
             let Some(wake) = wake else { break };
             assert!(wake > self.now, "a wish to be woken in the past: {:?}", self.log);

@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 use tally_core::pod::Phase;
 use tally_core::time::Timestamp;
 
+use super::PodWorker;
 use super::container::{self, Container, KILLED, State};
-use super::{Machine, Why};
+use super::ending::EndReason;
 use crate::losses;
 use crate::options::Options;
 use crate::pod::{self, Role, Terminated};
@@ -13,14 +14,14 @@ use crate::pod::{self, Role, Terminated};
 const BY_KUBELET: &str = "TerminationByKubelet";
 pub(super) const UNREADABLE: &str = "this Pod makes no sense to the node";
 
-impl Machine {
+impl PodWorker {
     /// The current phase. It only moves forward: Pending, Running, then Succeeded or Failed.
     pub fn phase(&self) -> Phase {
         let stored = self.pod.status.phase;
         if stored.is_terminal() {
             return stored;
         }
-        if let Some(verdict) = self.verdict {
+        if let Some(verdict) = self.termination.verdict() {
             return verdict;
         }
         if self.pod.unreadable.is_some() {
@@ -32,24 +33,7 @@ impl Machine {
             State::Starting { previous, .. } => previous.is_some(),
             State::Running { .. } | State::Ended { .. } => true,
         });
-        stored.max(if runs && self.is_initialized() { Phase::Running } else { Phase::Pending })
-    }
-
-    fn is_initialized(&self) -> bool {
-        let mut each = self.containers.iter().zip(self.pod.containers());
-        each.all(|(container, (_, spec))| self.lets_others_begin(container, spec))
-    }
-
-    fn lets_others_begin(&self, container: &Container, spec: &pod::Container) -> bool {
-        match container.role {
-            Role::Init => container.exit_code() == Some(0),
-            Role::Sidecar => container.has_started(spec) || self.main_has_run(),
-            Role::Main => true,
-        }
-    }
-
-    fn main_has_run(&self) -> bool {
-        self.containers.iter().any(|container| container.role == Role::Main && !container.is_fresh())
+        stored.max(if runs && self.containers.are_initialized(&self.pod) { Phase::Running } else { Phase::Pending })
     }
 
     pub(super) fn status(&self, node: &Options, now: Timestamp) -> Value {
@@ -78,9 +62,9 @@ impl Machine {
         }
         say("conditions", self.conditions(phase, node, now));
         let of = |main: bool| -> Vec<Value> {
-            let each = self.containers.iter().zip(self.pod.containers());
+            let each = self.containers.with_specs(&self.pod);
             let each = each.filter(|(container, _)| (container.role == Role::Main) == main);
-            each.map(|(container, (_, spec))| self.container_status(container, spec)).collect()
+            each.map(|(container, spec)| self.container_status(container, spec)).collect()
         };
         say("containerStatuses", of(true).into());
         let init = of(false);
@@ -92,11 +76,11 @@ impl Machine {
 
     /// Why the Pod was ended, if the reason is not a container's.
     fn reason(&self) -> Option<(&'static str, &'static str)> {
-        match self.ending?.why {
-            Why::Deadline => {
+        match self.termination.reason()? {
+            EndReason::Deadline => {
                 Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"))
             }
-            Why::Shutdown => Some(("Terminated", "Pod was terminated in response to imminent node shutdown.")),
+            EndReason::Shutdown => Some(("Terminated", "Pod was terminated in response to imminent node shutdown.")),
             _ => None,
         }
     }
@@ -111,7 +95,7 @@ impl Machine {
             State::Running { since, .. } => json!({"running": {"startedAt": since.to_string()}}),
             State::Ended { how, .. } if container.waiting.is_some() || container.backs_off => {
                 // Only a container that may still be restarted is waiting.
-                if self.verdict.is_some() {
+                if self.termination.verdict().is_some() {
                     terminated(how)
                 } else {
                     last = Some(how);
@@ -153,7 +137,7 @@ impl Machine {
 
     /// The state of a container that has never run.
     fn waits(&self, container: &Container) -> Value {
-        let deserted = self.verdict.is_some() && self.ending.is_none_or(|ending| ending.why != Why::FailedInit);
+        let deserted = self.termination.verdict().is_some() && self.termination.reason() != Some(EndReason::FailedInit);
         if deserted {
             return terminated(&Terminated {
                 exit_code: KILLED,
@@ -162,7 +146,7 @@ impl Machine {
                 ..Terminated::default()
             });
         }
-        if let Some(failure) = container.waiting.as_ref().or(self.setup.blocked.as_ref()) {
+        if let Some(failure) = container.waiting.as_ref().or(self.setup.blocked()) {
             return json!({"waiting": {"reason": failure.reason, "message": failure.message}});
         }
         let init = self.containers.iter().any(|container| container.role != Role::Main);
@@ -172,9 +156,8 @@ impl Machine {
     /// The conditions that are new or have changed.
     fn conditions(&self, phase: Phase, node: &Options, now: Timestamp) -> Value {
         let named = |which: &dyn Fn(&Container, &pod::Container) -> bool| -> Vec<&str> {
-            let each = self.containers.iter().zip(self.pod.containers());
-            let each = each.filter(|(container, (_, spec))| which(container, spec));
-            each.map(|(_, (_, spec))| spec.name.as_str()).collect()
+            let each = self.containers.with_specs(&self.pod);
+            each.filter(|(container, spec)| which(container, spec)).map(|(_, spec)| spec.name.as_str()).collect()
         };
         let over = match phase {
             Phase::Succeeded => Some("PodCompleted"),
@@ -184,9 +167,9 @@ impl Machine {
         let prepared = self.setup.is_prepared() && over.is_none();
         let initialized = match over {
             Some("PodCompleted") => Fact::holds().because("PodCompleted", None),
-            _ if self.is_initialized() => Fact::holds(),
+            _ if self.containers.are_initialized(&self.pod) => Fact::holds(),
             _ => {
-                let incomplete = named(&|container, spec| !self.lets_others_begin(container, spec));
+                let incomplete = named(&|container, spec| !self.containers.lets_others_begin(container, spec));
                 let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
                 Fact::fails().because("ContainersNotInitialized", Some(message))
             }
@@ -215,8 +198,8 @@ impl Machine {
 
     /// Why the Pod's failure is not its own fault, if so: a Job's Pod failure policy can ignore such failures.
     fn disruption(&self, node: &Options) -> Option<(&'static str, String)> {
-        let why = self.ending?.why;
-        if node.release_lost && self.is_given_up() && why != Why::Deadline && self.is_lost() {
+        let reason = self.termination.reason()?;
+        if node.release_lost && self.is_given_up() && reason != EndReason::Deadline && self.containers.are_lost() {
             let message = format!(
                 "The node was killed {} times while this Pod or one that it replaced was running; \
                  the Pod may be the cause, and is not run again",
@@ -224,27 +207,14 @@ impl Machine {
             );
             return Some((BY_KUBELET, message));
         }
-        match why {
-            Why::Shutdown => self.reason().map(|(_, message)| (BY_KUBELET, message.to_owned())),
-            Why::Finished | Why::FailedInit | Why::Deleted => {
+        match reason {
+            EndReason::Shutdown => self.reason().map(|(_, message)| (BY_KUBELET, message.to_owned())),
+            EndReason::Finished | EndReason::FailedInit | EndReason::Deleted => {
                 let message = "The node was stopped or killed while the Pod was running";
-                self.is_lost().then(|| (container::RESTARTED, message.to_owned()))
+                self.containers.are_lost().then(|| (container::RESTARTED, message.to_owned()))
             }
-            Why::Deadline | Why::Overruled | Why::Gone => None,
+            EndReason::Deadline | EndReason::Overruled | EndReason::Gone => None,
         }
-    }
-
-    /// The Pod failed only because the node stops.
-    pub(super) fn was_stopped(&self) -> bool {
-        self.ending.is_some_and(|ending| ending.why == Why::Shutdown && ending.unharmed)
-    }
-
-    /// The Pod failed because the node was killed. A single container that failed by itself rules this out: the Pod
-    /// would have failed anyway.
-    pub(super) fn is_lost(&self) -> bool {
-        let failed = self.containers.iter().filter(|container| container.role != Role::Sidecar);
-        let mut failed = failed.filter(|container| container.exit_code().is_some_and(|code| code != 0)).peekable();
-        failed.peek().is_some() && failed.all(Container::was_lost)
     }
 
     fn condition(&self, kind: &str, fact: &Fact, now: Timestamp) -> Option<Value> {
