@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
 
-use super::{IMMUTABLE, fill, keep_apart, part_of};
+use super::{IMMUTABLE, OrdinaryRules, fill, part_of};
 use crate::decode::json::{self, Node};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
@@ -211,65 +211,17 @@ pub(crate) fn key_problems(key: &str) -> Vec<String> {
     problems
 }
 
-const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-
+/// Nothing here binds a claim to a volume.
 impl Rules for PersistentVolumeClaimRules {
     fn limit_type(&self) -> Option<LimitType> {
         Some(LimitType::PersistentVolumeClaim)
     }
 
-    fn default(&self, claim: &mut Value) {
-        if let Some(spec) = part_of(claim, "spec") {
-            fill(spec, "volumeMode", "Filesystem");
-        }
-    }
-
-    fn prepare_create(&self, claim: &mut Value, _: Timestamp) {
-        claim["status"] = serde_json::json!({"phase": "Pending"});
-    }
-
-    fn validate_create(&self, claim: &Value) -> Vec<FieldError> {
-        let root = At::root(claim);
-        let spec = root.at("spec");
-        let (modes, resources) = (spec.at("accessModes"), spec.at("resources"));
-        let mut errors = Vec::new();
-        if modes.is_empty() {
-            errors.push(modes.required("at least 1 access mode is required"));
-        }
-        for mode in modes.items() {
-            let text = mode.text_or_empty();
-            if !ACCESS_MODES.contains(&text) {
-                errors.push(modes.not_supported(text, &ACCESS_MODES));
-            }
-        }
-        if !resources.at("requests").at("storage").is_set() {
-            errors.push(resources.key("storage").required(""));
-        }
-        errors
+    fn prepare_create(&self, claim: &mut Value, now: Timestamp) {
+        OrdinaryRules.prepare_create(claim, now);
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
-        keep_apart(new, old, part);
-    }
-
-    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
-        if part == Part::Status {
-            return Vec::new();
-        }
-        let fixed = |claim: &Value| {
-            let mut spec = claim.get("spec").cloned().unwrap_or_default();
-            if let Some(spec) = spec.as_object_mut() {
-                for changing in ["resources", "volumeAttributesClassName", "volumeName"] {
-                    spec.remove(changing);
-                }
-            }
-            spec
-        };
-        if fixed(new) == fixed(old) {
-            return Vec::new();
-        }
-        let text =
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        vec![At::root(new).at("spec").forbidden(text)]
+        OrdinaryRules.prepare_update(new, old, part);
     }
 }
