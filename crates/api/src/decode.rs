@@ -17,11 +17,11 @@ mod yaml;
 
 use serde_json::Value;
 
-use crate::failure::Failure;
 use crate::field::{ErrorKind, FieldError};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, Format};
 use crate::schema::{Shape, Struct, Type, schema};
+use crate::status_error::StatusError;
 use conform::{Conformed, Words};
 use json::Node;
 
@@ -45,7 +45,7 @@ pub fn decode(
     body: &[u8],
     format: Format,
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     decode_as(resource.group, resource.version, resource.kind, body, format, validation)
 }
 
@@ -57,11 +57,13 @@ pub fn decode_as(
     body: &[u8],
     format: Format,
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     let target = (group, version, kind);
     let unrecognized = |why: String| {
         let seen = summary(body);
-        Failure::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({seen})"))
+        StatusError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({seen})"
+        ))
     };
     let (node, mut told) = match format {
         Format::Json => {
@@ -85,12 +87,12 @@ pub fn decode_as(
         }
         Err(Refusal::Unrecognized(why)) => Err(unrecognized(why)),
         Err(Refusal::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, target.2, &why)),
-        Err(Refusal::Version(why)) => Err(Failure::bad_request(why)),
+        Err(Refusal::Version(why)) => Err(StatusError::bad_request(why)),
     }
 }
 
 /// Conforms the result of a patch to the schema of the resource. Errors are reported as errors of the patch.
-pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, Failure> {
+pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, StatusError> {
     patch_result(resource, &value, Vec::new(), validation)
 }
 
@@ -100,7 +102,7 @@ pub(crate) fn patch_result(
     value: &Value,
     told: Vec<String>,
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     let target = (resource.group, resource.version, resource.kind);
     let read = match read(target, &Node::from(value), validation != FieldValidation::Ignore) {
         Ok(read) => read,
@@ -117,7 +119,7 @@ pub(crate) fn accept(
     mut told: Vec<String>,
     validation: FieldValidation,
     shown: impl FnOnce() -> String,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     told.extend(read.told);
     if validation == FieldValidation::Strict && !told.is_empty() {
         return Err(bad_patch(&shown(), format!("strict decoding error: {}", told.join(", "))));
@@ -126,10 +128,10 @@ pub(crate) fn accept(
 }
 
 /// The status error for a patch whose result is not a valid object of the kind.
-pub(crate) fn bad_patch(shown: &str, why: String) -> Failure {
+pub(crate) fn bad_patch(shown: &str, why: String) -> StatusError {
     let (path, value) = ("patch".to_owned(), Some(Value::from(shown).to_string()));
     let error = FieldError::new(ErrorKind::Invalid, path, value, why);
-    Failure::invalid("", "", "", &[error])
+    StatusError::invalid("", "", "", &[error])
 }
 
 /// Why a text is not valid JSON, with the message of kube-apiserver.
@@ -183,8 +185,8 @@ pub(crate) enum Refusal {
     Version(String),
 }
 
-fn cannot_handle(version: &str, kind: &str, wanted: &str, why: &str) -> Failure {
-    Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
+fn cannot_handle(version: &str, kind: &str, wanted: &str, why: &str) -> StatusError {
+    StatusError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
 }
 
 /// Decodes a tree as an object of group, version and kind `target`.

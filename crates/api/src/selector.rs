@@ -9,10 +9,10 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::failure::Failure;
 use crate::field::{At, FieldError};
 use crate::kinds::Resource;
 use crate::meta::{label_value_problems, qualified_name_problems, validate_labels};
+use crate::status_error::StatusError;
 
 mod facets;
 mod fields;
@@ -30,7 +30,7 @@ pub struct Filter {
 
 impl Filter {
     /// From the two query parameters; empty texts select everything.
-    pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Failure> {
+    pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, StatusError> {
         let labels = LabelSelector::parse(labels)?;
         Ok(Self { labels, fields: FieldSelector::parse(resource, fields)? })
     }
@@ -101,8 +101,8 @@ pub struct UnknownOperator(String);
 
 impl LabelSelector {
     /// From a query parameter such as `app=x,tier in (a,b),!old`.
-    pub fn parse(text: &str) -> Result<Self, Failure> {
-        let requirements = parse::requirements(text).map_err(Failure::bad_request)?;
+    pub fn parse(text: &str) -> Result<Self, StatusError> {
+        let requirements = parse::requirements(text).map_err(StatusError::bad_request)?;
         Ok(Self::of(requirements))
     }
 

@@ -43,7 +43,7 @@ impl Api for Embedded {
     }
 }
 
-fn trouble(failure: tally_api::failure::Failure) -> WatchError {
+fn trouble(failure: tally_api::status_error::StatusError) -> WatchError {
     if failure.code == 410 { WatchError::TooOld } else { WatchError::Refused(refusal(failure)) }
 }
 

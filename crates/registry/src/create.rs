@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use tally_api::decode::{Decoded, decode, settle};
-use tally_api::failure::{Cause, Failure};
 use tally_api::kinds::{AdmissionError, Resource};
 use tally_api::meta;
 use tally_api::options::{Format, WriteOptions};
+use tally_api::status_error::{Cause, StatusError};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::text::{self, metadata};
@@ -28,7 +28,9 @@ impl Registry {
         match target.subresource.map_or(target.resource.kind, |subresource| subresource.kind) {
             "Binding" => return self.bind(target, body, format, options).await,
             "Eviction" => return self.evict(target, body, format, options).await,
-            _ if target.subresource.is_some() => return Err(Failure::method_not_allowed(target.resource, "create")),
+            _ if target.subresource.is_some() => {
+                return Err(StatusError::method_not_allowed(target.resource, "create"));
+            }
             _ => {}
         }
         let decoded = decode(target.resource, body, format, options.field_validation)?;
@@ -50,7 +52,7 @@ impl Registry {
         let mut namespace_seen = self.admit(target, &called)?;
         resource.rules.default(&mut object);
         self.give_identity(&mut object);
-        let forbidden = |why: AdmissionError| Failure::forbidden(resource, &called, &why.0);
+        let forbidden = |why: AdmissionError| StatusError::forbidden(resource, &called, &why.0);
         let limits = self.limits(resource, namespace)?;
         limits.fill_in(&mut object);
         resource.rules.admit_create(&mut object, self).map_err(forbidden)?;
@@ -69,18 +71,18 @@ impl Registry {
             let mut errors = meta::validate_create(resource, &candidate);
             errors.extend(resource.rules.validate_create(&candidate));
             if !errors.is_empty() {
-                return Err(Failure { warnings: told, ..view::invalid(resource, &name, &errors) });
+                return Err(StatusError { warnings: told, ..view::invalid(resource, &name, &errors) });
             }
             told.extend(resource.rules.create_warnings(&candidate));
             if let Err(failure) = limits.check(resource, &candidate, &name) {
-                return Err(Failure { warnings: told, ..failure });
+                return Err(StatusError { warnings: told, ..failure });
             }
             if let Err(why) = resource.rules.admit_valid(&candidate) {
-                return Err(Failure { warnings: told, ..forbidden(why) });
+                return Err(StatusError { warnings: told, ..forbidden(why) });
             }
             if revision != 0 && !options.dry_run {
                 let why = "resourceVersion should not be set on objects to be created";
-                return Err(Failure { warnings: told, ..Failure::bad_request(why) });
+                return Err(StatusError { warnings: told, ..StatusError::bad_request(why) });
             }
             let incomplete = resource.rules.complete(&mut candidate);
             if unsettled {
@@ -113,7 +115,7 @@ impl Registry {
                 Err(WriteError::Moved) => namespace_seen = self.admit(target, &called)?,
                 Err(WriteError::Conflict(_)) if generated && attempt < NAME_ATTEMPTS => attempt += 1,
                 Err(WriteError::Conflict(existing)) => {
-                    let mut failure = Failure::already_exists(resource, &name);
+                    let mut failure = StatusError::already_exists(resource, &name);
                     if !prefix.is_empty() {
                         // This also applies if the client gave a name as well: kube-apiserver does not check which of
                         // the two was used.
@@ -125,7 +127,7 @@ impl Registry {
                     if existing.is_some_and(|entry| is_deleting(&text::parse(&entry.value))) {
                         failure.message.insert_str(0, "object is being deleted: ");
                     }
-                    return Err(Failure { warnings: told, ..failure });
+                    return Err(StatusError { warnings: told, ..failure });
                 }
                 Err(error) => return Err(refused(error)),
             }
@@ -141,9 +143,9 @@ impl Registry {
             return Ok(None);
         }
         let Some(entry) = self.store.get(&format!("namespaces/{namespace}")) else {
-            let mut failure = Failure::new(404, "NotFound", format!("namespaces \"{namespace}\" not found"));
+            let mut failure = StatusError::new(404, "NotFound", format!("namespaces \"{namespace}\" not found"));
             let kind = "namespaces".to_owned();
-            let details = tally_api::failure::Details { name: namespace.to_owned(), kind, ..Default::default() };
+            let details = tally_api::status_error::Details { name: namespace.to_owned(), kind, ..Default::default() };
             failure.details = Some(details);
             return Err(failure);
         };
@@ -153,7 +155,7 @@ impl Registry {
             return Ok(Some(entry));
         }
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-        let mut failure = Failure::forbidden(resource, name, &why);
+        let mut failure = StatusError::forbidden(resource, name, &why);
         if let Some(details) = &mut failure.details {
             details.causes.push(Cause {
                 reason: "NamespaceTerminating".to_owned(),
@@ -207,7 +209,7 @@ pub fn take_namespace(resource: &Resource, namespace: &str, object: &mut Value) 
         Some(given) if given == namespace => Ok(()),
         Some(_) => {
             let text = "the namespace of the provided object does not match the namespace sent on the request";
-            Err(Failure::bad_request(text))
+            Err(StatusError::bad_request(text))
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use tally_api::failure::{Details, Failure};
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, ListOptions, Propagation};
+use tally_api::status_error::{Details, StatusError};
 use tally_core::time::{Span, Timestamp};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
@@ -35,16 +35,16 @@ impl Registry {
     async fn delete_this(&self, target: Target<'_>, uid: Option<&str>, options: &DeleteOptions) -> Result<Deleted> {
         let resource = target.resource;
         if let Some(why) = resource.rules.delete_forbidden(target.name) {
-            return Err(Failure::forbidden(resource, target.name, why));
+            return Err(StatusError::forbidden(resource, target.name, why));
         }
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let Some(entry) = self.store.get(&key) else {
-                return Err(Failure::not_found(resource, target.name));
+                return Err(StatusError::not_found(resource, target.name));
             };
             let old = text::parse(&entry.value);
             if uid.is_some_and(|uid| uid != text::text(&old, "/metadata/uid")) {
-                return Err(Failure::not_found(resource, target.name));
+                return Err(StatusError::not_found(resource, target.name));
             }
             check_preconditions(&target, options, &entry, &old)?;
             let (change, object, goes) = match plan(resource, options, &old, self.now()) {
@@ -72,7 +72,7 @@ impl Registry {
                 Deleted::Status { uid: text::text(&object, "/metadata/uid").to_owned() }
             });
         }
-        Err(Failure::modified(resource, target.name))
+        Err(StatusError::modified(resource, target.name))
     }
 
     /// API-21: the objects are deleted one by one, not atomically. Returns them as they were before.
@@ -224,7 +224,7 @@ pub fn check_preconditions(target: &Target<'_>, options: &DeleteOptions, entry: 
     Ok(())
 }
 
-fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
+fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> StatusError {
     let why = format!(
         "the UID in the precondition ({wanted}) does not match the UID in record ({found}). \
          The object might have been deleted and then recreated"
@@ -233,7 +233,7 @@ fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
 }
 
 /// Failed preconditions name the kind, other conflicts name the resource.
-fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Failure {
+fn precondition_failed(resource: &Resource, name: &str, why: &str) -> StatusError {
     let kind = if resource.group.is_empty() {
         resource.kind.to_owned()
     } else {
@@ -241,7 +241,7 @@ fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Failure {
     };
     let text = format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}");
     let details = Details { kind: resource.kind.to_owned(), ..Details::of(resource, name) };
-    Failure::new(409, "Conflict", text).with(details)
+    StatusError::new(409, "Conflict", text).with(details)
 }
 
 #[cfg(test)]

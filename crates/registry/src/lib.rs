@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use tally_api::failure::Failure;
 use tally_api::kinds::{Resource, Subresource};
+use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
 use tally_store::backend::BackendError;
 use tally_store::{Body, Store, WriteError};
@@ -103,7 +103,7 @@ pub struct StoreStats {
     pub compacted: u64,
 }
 
-type Result<T> = std::result::Result<T, Failure>;
+type Result<T> = std::result::Result<T, StatusError>;
 
 impl Registry {
     pub fn new(store: Store, env: Box<dyn Env>) -> Self {
@@ -186,16 +186,16 @@ fn check_size(body: &Body) -> Result<()> {
 }
 
 /// The status error for a write that the store refused, other than because another write came first.
-fn refused(error: WriteError) -> Failure {
+fn refused(error: WriteError) -> StatusError {
     match error {
         WriteError::Overloaded => {
             let mut failure =
-                Failure::new(429, "TooManyRequests", "the store has too many writes waiting, try again later");
-            failure.details = Some(tally_api::failure::Details { retry_after_seconds: 1, ..Default::default() });
+                StatusError::new(429, "TooManyRequests", "the store has too many writes waiting, try again later");
+            failure.details = Some(tally_api::status_error::Details { retry_after_seconds: 1, ..Default::default() });
             failure
         }
-        WriteError::TooLarge { .. } => Failure::new(413, "RequestEntityTooLarge", error.to_string()),
-        WriteError::Closed => Failure::new(503, "ServiceUnavailable", "the server is stopping"),
-        other => Failure::internal(other.to_string()),
+        WriteError::TooLarge { .. } => StatusError::new(413, "RequestEntityTooLarge", error.to_string()),
+        WriteError::Closed => StatusError::new(503, "ServiceUnavailable", "the server is stopping"),
+        other => StatusError::internal(other.to_string()),
     }
 }

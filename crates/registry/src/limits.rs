@@ -1,9 +1,9 @@
 //! LimitRanges: what new Pods and claims may request. A namespace without any costs one lookup of an empty range.
 
 use serde_json::Value;
-use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::limits::LimitType;
+use tally_api::status_error::StatusError;
 
 use crate::create::is_deleting;
 use crate::{Registry, Result, Target, text};
@@ -38,7 +38,7 @@ impl Limits {
 
     pub fn check(&self, resource: &Resource, object: &Value, name: &str) -> Result<()> {
         let refusal = self.ranges().find_map(|(limit_type, range)| limit_type.check(object, range).err());
-        refusal.map_or(Ok(()), |why| Err(Failure::forbidden(resource, name, &why.0)))
+        refusal.map_or(Ok(()), |why| Err(StatusError::forbidden(resource, name, &why.0)))
     }
 
     fn ranges(&self) -> impl Iterator<Item = (LimitType, &Value)> {

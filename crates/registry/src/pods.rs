@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde_json::Value;
 use tally_api::decode::decode_as;
-use tally_api::failure::Failure;
 use tally_api::kinds::{PriorityClasses, Resource};
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
+use tally_api::status_error::StatusError;
 use tally_api::{catalog, pod};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
@@ -28,7 +28,7 @@ impl Registry {
         let named = text::text(&binding, "/metadata/name");
         let name = if target.name.is_empty() { named } else { target.name };
         if named != name {
-            return Err(Failure::bad_request("name in URL does not match name in Binding object"));
+            return Err(StatusError::bad_request("name in URL does not match name in Binding object"));
         }
         pod::validate_binding(&binding)?;
         let now = self.now();
@@ -49,12 +49,12 @@ impl Registry {
         let mut eviction = decoded.object;
         take_namespace(target.resource, target.namespace, &mut eviction)?;
         if text::text(&eviction, "/metadata/name") != target.name {
-            return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
+            return Err(StatusError::bad_request("name in URL does not match name in Eviction object"));
         }
         let mut asked = delete_options(&eviction, options.dry_run);
         let pod = Target { subresource: None, ..target };
         let now = self.now();
-        let entry = self.store.get(&pod.key()).ok_or_else(|| Failure::not_found(pod.resource, pod.name))?;
+        let entry = self.store.get(&pod.key()).ok_or_else(|| StatusError::not_found(pod.resource, pod.name))?;
         let seen = text::parse(&entry.value);
         if counts_for_budgets(&seen) {
             let sound = || check_preconditions(&pod, &asked, &entry, &seen);
@@ -82,7 +82,7 @@ impl Registry {
     ) -> Result<()> {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
-            let entry = self.store.get(&key).ok_or_else(|| Failure::not_found(target.resource, target.name))?;
+            let entry = self.store.get(&key).ok_or_else(|| StatusError::not_found(target.resource, target.name))?;
             let old = text::parse(&entry.value);
             let mut new = old.clone();
             change(&entry, &mut new)?;
@@ -96,7 +96,7 @@ impl Registry {
                 Err(error) => return Err(refused(error)),
             }
         }
-        Err(Failure::modified(target.resource, target.name))
+        Err(StatusError::modified(target.resource, target.name))
     }
 }
 
@@ -114,7 +114,7 @@ impl PriorityClasses for Registry {
 }
 
 fn pods() -> Result<&'static Resource> {
-    catalog::find("", "v1", "pods").ok_or_else(|| Failure::internal("pods are not served"))
+    catalog::find("", "v1", "pods").ok_or_else(|| StatusError::internal("pods are not served"))
 }
 
 /// The eviction of Pods that do not run, or are being deleted, is not a disruption.

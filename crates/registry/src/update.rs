@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_api::decode::{Decoded, decode, settle};
-use tally_api::failure::Failure;
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::others::validate_finalize;
+use tally_api::status_error::StatusError;
 use tally_api::{meta, patch};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
@@ -47,7 +47,7 @@ impl Registry {
                 done => return done,
             }
         }
-        Err(Failure::modified(target.resource, target.name))
+        Err(StatusError::modified(target.resource, target.name))
     }
 
     /// An update of an object that does not exist, for kinds that allow create on update.
@@ -81,13 +81,13 @@ impl Registry {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let Some(entry) = self.store.get(&key) else {
-                return Err(Failure::not_found(target.resource, target.name));
+                return Err(StatusError::not_found(target.resource, target.name));
             };
             let decision = decide(&target, &wish, &entry, options)?;
             if let Outcome::Put(new) = &decision.outcome
                 && let Err(failure) = self.admit_update(&target, new)
             {
-                return Err(Failure { warnings: decision.warnings, ..failure });
+                return Err(StatusError { warnings: decision.warnings, ..failure });
             }
             let shown = |bytes: Bytes| Object { bytes: view::shown(target.resource, bytes) };
             let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };
@@ -115,7 +115,7 @@ impl Registry {
                 Err(error) => return Err(refused(error)),
             }
         }
-        Err(Failure::modified(target.resource, target.name))
+        Err(StatusError::modified(target.resource, target.name))
     }
 }
 
@@ -180,7 +180,7 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
         errors.extend(resource.rules.validate_update(&new, &old, part));
     }
     if !errors.is_empty() {
-        return Err(Failure { warnings, ..view::invalid(resource, target.name, &errors) });
+        return Err(StatusError { warnings, ..view::invalid(resource, target.name, &errors) });
     }
     warnings.extend(resource.rules.update_warnings(&new, &old, part));
     resource.rules.complete(&mut new);
@@ -211,18 +211,18 @@ fn check_revision(target: &Target<'_>, new: &Value, entry: &Entry) -> Result<()>
     if matches!(told, "" | "0") {
         return Ok(());
     }
-    let unreadable = |_| Failure::bad_request(format!("strconv.ParseUint: parsing {told:?}: invalid syntax"));
+    let unreadable = |_| StatusError::bad_request(format!("strconv.ParseUint: parsing {told:?}: invalid syntax"));
     let revision: u64 = told.parse().map_err(unreadable)?;
-    if revision == entry.revision { Ok(()) } else { Err(Failure::modified(target.resource, target.name)) }
+    if revision == entry.revision { Ok(()) } else { Err(StatusError::modified(target.resource, target.name)) }
 }
 
-fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
+fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> StatusError {
     let path = format!("/registry/{}", target.key());
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: \
          Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
     );
-    Failure::conflict(target.resource, target.name, &why)
+    StatusError::conflict(target.resource, target.name, &why)
 }
 
 /// The name in the URL is the object's name: an object with another name, or without one, is refused.
@@ -230,10 +230,10 @@ fn check_name(target: &Target<'_>, object: &Value) -> Result<()> {
     let named = target.name;
     match text::text(object, "/metadata/name") {
         given if given == named => Ok(()),
-        "" => Err(Failure::bad_request(format!(
+        "" => Err(StatusError::bad_request(format!(
             "the name of the object ({named} based on URL) was undeterminable: name must be provided"
         ))),
-        given => Err(Failure::bad_request(format!(
+        given => Err(StatusError::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({named})"
         ))),
     }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use tally_api::failure::Failure;
 use tally_api::field::FieldError;
 use tally_api::kinds::Resource;
+use tally_api::status_error::StatusError;
 
 use crate::text;
 
@@ -31,7 +31,7 @@ pub fn shown(resource: &Resource, bytes: Bytes) -> Bytes {
 }
 
 /// The status error for an object that fails validation. Both views name the stored kind in it.
-pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Failure {
+pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> StatusError {
     let group = resource.rules.conversion().map_or(resource.group, |conversion| conversion.stored_group);
-    Failure::invalid(group, resource.kind, name, errors)
+    StatusError::invalid(group, resource.kind, name, errors)
 }

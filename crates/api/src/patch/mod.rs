@@ -18,10 +18,10 @@ use serde_json::{Map, Value};
 use crate::decode::conform::{MAX_TOLD, Words, conform};
 use crate::decode::json::{self, Node};
 use crate::decode::{Decoded, accept, bad_patch, patch_result};
-use crate::failure::{Details, Failure};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, PatchKind};
 use crate::schema::schema;
+use crate::status_error::{Details, StatusError};
 
 /// The most operations of a JSON patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
@@ -33,7 +33,7 @@ pub fn patched(
     current: Value,
     patch: &[u8],
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     let tell = validation != FieldValidation::Ignore;
     let document = Document::parse(kind, patch)?;
     let told = if tell { document.told() } else { Vec::new() };
@@ -53,7 +53,7 @@ fn hold(
     value: &Value,
     told: Vec<String>,
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     if kind != PatchKind::Strategic {
         return patch_result(resource, value, told, validation);
     }
@@ -69,13 +69,13 @@ fn hold(
 }
 
 /// The result of applying the patch to `current`, not yet conformed to the schema.
-pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]) -> Result<Value, Failure> {
+pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]) -> Result<Value, StatusError> {
     Document::parse(kind, patch)?.apply(resource, current.clone())
 }
 
-fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, Failure> {
+fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, StatusError> {
     let found = schema().kind(resource.group, resource.version, resource.kind);
-    found.ok_or_else(|| Failure::internal(format!("no schema for {}", resource.kind)))
+    found.ok_or_else(|| StatusError::internal(format!("no schema for {}", resource.kind)))
 }
 
 /// A patch that has been parsed and has the right form.
@@ -86,10 +86,10 @@ enum Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    fn parse(kind: PatchKind, patch: &'t [u8]) -> Result<Self, Failure> {
+    fn parse(kind: PatchKind, patch: &'t [u8]) -> Result<Self, StatusError> {
         // The errors of the two kinds that kubectl does not use by default have a prefix.
         let lead = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
-        let refused = |why: &dyn std::fmt::Display| Failure::bad_request(format!("{lead}{why}"));
+        let refused = |why: &dyn std::fmt::Display| StatusError::bad_request(format!("{lead}{why}"));
         let wrong = |node: &Node<'_>, wanted: &str| {
             refused(&format_args!("json: cannot unmarshal {} into Go value of type {wanted}", node.kind()))
         };
@@ -100,11 +100,11 @@ impl<'t> Document<'t> {
                 Ok(Self::Operations(node))
             }
             (PatchKind::Json, node) => Err(wrong(&node, "[]handlers.jsonPatchOp")),
-            (PatchKind::Merge, Node::Null) => Err(Failure::bad_request("Invalid JSON Patch")),
+            (PatchKind::Merge, Node::Null) => Err(StatusError::bad_request("Invalid JSON Patch")),
             (PatchKind::Merge, node @ Node::Map(_)) => Ok(Self::Merge(node)),
             (PatchKind::Strategic, node @ (Node::Map(_) | Node::Null)) => Ok(Self::Strategic(node)),
             (PatchKind::Merge | PatchKind::Strategic, node) => Err(wrong(&node, "map[string]interface {}")),
-            (PatchKind::Apply, _) => Err(Failure::internal("server-side apply is no patch of this kind")),
+            (PatchKind::Apply, _) => Err(StatusError::internal("server-side apply is no patch of this kind")),
         }
     }
 
@@ -146,7 +146,7 @@ impl<'t> Document<'t> {
         untouched
     }
 
-    fn apply(&self, resource: &Resource, current: Value) -> Result<Value, Failure> {
+    fn apply(&self, resource: &Resource, current: Value) -> Result<Value, StatusError> {
         match self {
             Self::Operations(Node::List(items)) => {
                 if items.len() > MAX_OPERATIONS {
@@ -155,7 +155,7 @@ impl<'t> Document<'t> {
                         "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, \
                          got {count}"
                     );
-                    return Err(Failure::new(413, "RequestEntityTooLarge", text));
+                    return Err(StatusError::new(413, "RequestEntityTooLarge", text));
                 }
                 let (mut value, mut copied) = (current, 0);
                 for item in items {
@@ -176,9 +176,9 @@ impl<'t> Document<'t> {
 }
 
 /// The operations do not fit the object. kube-apiserver does not say which one, and why.
-fn rejected() -> Failure {
+fn rejected() -> StatusError {
     let text = "the server rejected our request due to an error in our request";
-    Failure::new(422, "Invalid", text).with(Details::default())
+    StatusError::new(422, "Invalid", text).with(Details::default())
 }
 
 /// Keys that occur twice in one map: `duplicate field "data.a"`.

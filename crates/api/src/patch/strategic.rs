@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::golang::{print, type_of};
-use crate::failure::{Details, Failure};
 use crate::schema::{Field, Shape, Struct, Type, schema};
+use crate::status_error::{Details, StatusError};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -20,7 +20,7 @@ const ORDER: &str = "$setElementOrder";
 
 type Object = Map<String, Value>;
 
-pub fn apply(structure: &'static Struct, current: Value, patch: Value) -> Result<Value, Failure> {
+pub fn apply(structure: &'static Struct, current: Value, patch: Value) -> Result<Value, StatusError> {
     match (current, patch) {
         (Value::Object(current), Value::Object(patch)) => {
             merge_map(current, patch, Place::Struct(structure)).map(Value::Object).map_err(Problem::told)
@@ -41,11 +41,11 @@ enum Problem {
 }
 
 impl Problem {
-    fn told(self) -> Failure {
+    fn told(self) -> StatusError {
         match self {
-            Self::Form(what) => Failure::bad_request(format!("invalid patch format of {what}")),
+            Self::Form(what) => StatusError::bad_request(format!("invalid patch format of {what}")),
             Self::ListOfLists => super::rejected().with(Details::default()),
-            Self::Other(text) => Failure::new(500, "", text),
+            Self::Other(text) => StatusError::new(500, "", text),
         }
     }
 }

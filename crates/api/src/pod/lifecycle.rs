@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Map, Value, json};
 use tally_core::time::Timestamp;
 
-use crate::failure::{Details, Failure};
 use crate::kinds::{AdmissionError, PriorityClasses};
+use crate::status_error::{Details, StatusError};
 
 use super::update::{put_back, same};
 use super::{annotations, resources, scheduling};
@@ -170,7 +170,7 @@ pub fn add_disruption_target(pod: &mut Value, now: Timestamp) {
 }
 
 /// Validates a Binding by itself. kube-apiserver checks it before it looks up the Pod.
-pub fn validate_binding(binding: &Value) -> Result<(), Failure> {
+pub fn validate_binding(binding: &Value) -> Result<(), StatusError> {
     let text = |field| binding.pointer(field).and_then(Value::as_str).unwrap_or_default();
     let mut problems = Vec::new();
     if !matches!(text("/target/kind"), "" | "Node") {
@@ -182,20 +182,20 @@ pub fn validate_binding(binding: &Value) -> Result<(), Failure> {
     }
     match problems.as_slice() {
         [] => Ok(()),
-        [problem] => Err(Failure::new(500, "", problem)),
-        problems => Err(Failure::new(500, "", format!("[{}]", problems.join(", ")))),
+        [problem] => Err(StatusError::new(500, "", problem)),
+        problems => Err(StatusError::new(500, "", format!("[{}]", problems.join(", ")))),
     }
 }
 
 /// Assigns the Pod to the node that the Binding names, and adds the Binding's labels and annotations.
-pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Failure> {
+pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), StatusError> {
     validate_binding(binding)?;
     let text = |value: &Value, field| value.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = text(pod, "/metadata/name");
     let conflict = |resource: &str, why: String| {
         let details = Details { name: name.clone(), kind: resource.to_owned(), ..Details::default() };
         let told = format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}");
-        Err(Failure::new(409, "Conflict", told).with(details))
+        Err(StatusError::new(409, "Conflict", told).with(details))
     };
     for (field, named, shown) in [
         ("/metadata/uid", "UID", "UID in object meta"),

@@ -9,10 +9,10 @@ mod services;
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::decode::decode;
-use tally_api::failure::Failure;
 use tally_api::kinds::{Part, Resource};
 use tally_api::meta;
 use tally_api::options::{FieldValidation, Format};
+use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
 
 fn of(kind: &str) -> &'static Resource {
@@ -72,7 +72,7 @@ fn update(kind: &str, old: &Value, body: &Value, part: Part) -> Result<Value, St
 
 /// The message without its prefix `Kind "a" is invalid: `.
 fn told(resource: &Resource, errors: &[tally_api::field::FieldError]) -> String {
-    let message = Failure::invalid(resource.group, resource.kind, "a", errors).message;
+    let message = StatusError::invalid(resource.group, resource.kind, "a", errors).message;
     message.split_once(" is invalid: ").unwrap().1.to_owned()
 }
 

@@ -8,8 +8,8 @@ use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request};
 use tally_api::catalog::discovery;
-use tally_api::failure::{Details, Failure};
 use tally_api::options::Query;
+use tally_api::status_error::{Details, StatusError};
 use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
 use tokio::sync::{Semaphore, watch};
@@ -82,7 +82,7 @@ impl ApiHandler {
             Ok(None) if is_open => Arc::new(User::nobody()),
             // A client with invalid credentials gets 401 on every path, the open ones included.
             Ok(None) | Err(_) => {
-                return encode::failure(&Failure::new(401, "Unauthorized", "Unauthorized"), ResponseFormat::PLAIN);
+                return encode::failure(&StatusError::new(401, "Unauthorized", "Unauthorized"), ResponseFormat::PLAIN);
             }
         };
         let verb = match &route {
@@ -156,12 +156,12 @@ fn method_name(method: &Method) -> &'static str {
 
 /// Why the user may not do this. The administrator may do everything; other users may read discovery and ask about
 /// themselves.
-fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) -> Option<Failure> {
+fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) -> Option<StatusError> {
     if impersonates(&parts.headers) {
         // Ignoring the header would be the worst response: the request would run as the administrator although the
         // client asked for fewer rights.
         let text = "impersonation is not supported; send the request without Impersonate headers (kubectl --as)";
-        return Some(Failure::new(403, "Forbidden", text).with(Details::default()));
+        return Some(StatusError::new(403, "Forbidden", text).with(Details::default()));
     }
     let is_allowed = match route {
         _ if user.is_master() => true,
@@ -174,7 +174,7 @@ fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) 
         return None;
     }
     let who = &user.name;
-    let failure = |text: String| Failure::new(403, "Forbidden", text);
+    let failure = |text: String| StatusError::new(403, "Forbidden", text);
     Some(match (route, verb) {
         (Route::Objects(place), Some(verb)) => {
             let text = denial(who, place, verb);

@@ -16,7 +16,7 @@ use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::server::ServerConfig;
-use tally_api::failure::Failure;
+use tally_api::status_error::StatusError;
 use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -212,7 +212,7 @@ async fn answer(handler: Arc<ApiHandler>, peer: Arc<Peer>, request: Request<Inco
         tokio::spawn(async move { handler.answer(&peer, request).await }).await.ok()
     };
     answered.unwrap_or_else(|| {
-        let failure = Failure::internal("the request could not be finished; this is a bug in the server");
+        let failure = StatusError::internal("the request could not be finished; this is a bug in the server");
         encode::failure(&failure, ResponseFormat::PLAIN)
     })
 }

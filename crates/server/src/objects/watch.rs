@@ -11,8 +11,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::stream;
 use serde_json::{Value, json};
-use tally_api::failure::Failure;
 use tally_api::options::{Format, ListOptions, WatchOptions};
+use tally_api::status_error::StatusError;
 use tally_api::table::{self, Heading};
 use tally_registry::{Object, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
@@ -43,7 +43,7 @@ struct Watching {
     handler: Arc<ApiHandler>,
 }
 
-pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) -> Result<HttpResponse, Failure> {
+pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) -> Result<HttpResponse, StatusError> {
     if response_format.format == Format::Yaml {
         // Clients cannot split a stream of YAML documents.
         return Err(negotiate::only_streams());

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tally_api::catalog;
-use tally_api::failure::Failure;
 use tally_api::options::{FieldValidation, Format, WriteOptions};
+use tally_api::status_error::StatusError;
 use tally_registry::{Registry, Target};
 use tally_store::{Options, Store};
 
@@ -148,7 +148,7 @@ pub fn complain(document: &Document, wrong: &[(String, String)]) -> String {
 }
 
 /// Formats a status error of the server, with its message.
-pub fn complaint(document: &Document, failure: &Failure) -> String {
+pub fn complaint(document: &Document, failure: &StatusError) -> String {
     let causes = failure.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     let fields: Vec<(String, String)> =
         causes.iter().map(|cause| (cause.field.clone(), cause.message.clone())).collect();

@@ -5,9 +5,9 @@ mod sources;
 
 use serde_json::{Value, json};
 use tally_api::catalog;
-use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, Propagation, ReadAt, WriteOptions};
+use tally_api::status_error::StatusError;
 use tally_registry::{Object, Registry, Target};
 
 use super::input::check::{Checked, Everything, complain, complaint, write_options};
@@ -87,7 +87,7 @@ pub async fn submit(registry: &Registry, wanted: &Everything, manner: Manner<'_>
 }
 
 /// The object was valid a moment ago, so only the environment can be the cause.
-fn late(checked: &Checked, failure: &Failure) -> RunError {
+fn late(checked: &Checked, failure: &StatusError) -> RunError {
     RunError::Environment(format!("cannot create {}: {}", checked.document.title(), failure.message))
 }
 
@@ -168,7 +168,7 @@ async fn carry_out(
     checked: &Checked,
     step: Step,
     manner: Manner<'_>,
-) -> Result<Option<Placed>, Failure> {
+) -> Result<Option<Placed>, StatusError> {
     let document = &checked.document;
     match step {
         Step::Keep => Ok(None),
@@ -202,7 +202,7 @@ async fn carry_out(
     }
 }
 
-async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Placed>, Failure> {
+async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Placed>, StatusError> {
     let body = checked.document.object.to_string();
     let collection = Target { name: "", ..target(checked) };
     let written = registry.create(collection, body.as_bytes(), Format::Json, &write_options()).await?;

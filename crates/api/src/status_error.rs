@@ -8,7 +8,7 @@ use crate::field::FieldError;
 use crate::kinds::Resource;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub struct StatusError {
     pub code: u16,
     /// Such as `NotFound`. Empty where kube-apiserver gives none.
     pub reason: &'static str,
@@ -45,7 +45,7 @@ impl Details {
     }
 }
 
-impl Failure {
+impl StatusError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         let (message, warnings, continue_token) = (message.into(), Vec::new(), String::new());
         Self { code, reason, message, details: None, warnings, continue_token }
