@@ -23,7 +23,7 @@ use crate::options::{FieldValidation, Format};
 use crate::schema::{Shape, Struct, Type, schema};
 use crate::status_error::StatusError;
 use conform::{Conformed, Words};
-use json::Node;
+use json::JsonNode;
 
 /// The largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -85,9 +85,9 @@ pub fn decode_as(
             }
             Ok(Decoded { object: Value::Object(read.object), warnings: told, unsettled: read.unsettled })
         }
-        Err(Refusal::Unrecognized(why)) => Err(unrecognized(why)),
-        Err(Refusal::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, target.2, &why)),
-        Err(Refusal::Version(why)) => Err(StatusError::bad_request(why)),
+        Err(ReadError::Unrecognized(why)) => Err(unrecognized(why)),
+        Err(ReadError::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, target.2, &why)),
+        Err(ReadError::Version(why)) => Err(StatusError::bad_request(why)),
     }
 }
 
@@ -104,9 +104,9 @@ pub(crate) fn patch_result(
     validation: FieldValidation,
 ) -> Result<Decoded, StatusError> {
     let target = (resource.group, resource.version, resource.kind);
-    let read = match read(target, &Node::from(value), validation != FieldValidation::Ignore) {
+    let read = match read(target, &JsonNode::from(value), validation != FieldValidation::Ignore) {
         Ok(read) => read,
-        Err(Refusal::Kind { why, .. } | Refusal::Unrecognized(why) | Refusal::Version(why)) => {
+        Err(ReadError::Kind { why, .. } | ReadError::Unrecognized(why) | ReadError::Version(why)) => {
             return Err(bad_patch(&value.to_string(), why));
         }
     };
@@ -176,7 +176,7 @@ fn settle_value(ty: &Type, value: &mut Value) {
 
 /// Why a tree is not an object of the expected kind.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum ReadError {
     /// It does not name its kind and version.
     Unrecognized(String),
     /// It names this kind, and cannot be decoded as the expected one.
@@ -190,9 +190,9 @@ fn cannot_handle(version: &str, kind: &str, wanted: &str, why: &str) -> StatusEr
 }
 
 /// Decodes a tree as an object of group, version and kind `target`.
-pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> Result<Conformed, Refusal> {
+pub(crate) fn read(target: (&str, &str, &str), node: &JsonNode<'_>, tell: bool) -> Result<Conformed, ReadError> {
     let (api_version, kind) = claims(node)
-        .map_err(|why| Refusal::Unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?;
+        .map_err(|why| ReadError::Unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?;
     let kind = if kind.is_empty() { target.2 } else { kind };
     let (group, version) = match api_version.split('/').collect::<Vec<_>>().as_slice() {
         [""] | ["", ""] => (target.0, target.1),
@@ -200,9 +200,9 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
         // Without a version, the expected one applies.
         [group, ""] if *group == target.0 => (*group, target.1),
         [group, version] => (*group, *version),
-        _ => return Err(Refusal::Unrecognized(format!("unexpected GroupVersion string: {api_version}"))),
+        _ => return Err(ReadError::Unrecognized(format!("unexpected GroupVersion string: {api_version}"))),
     };
-    let refused = |why| Refusal::Kind { version: version.to_owned(), kind: kind.to_owned(), why };
+    let refused = |why| ReadError::Kind { version: version.to_owned(), kind: kind.to_owned(), why };
     let wanted = registered(target.0, target.1, target.2).map_err(refused)?;
     let claimed = registered(group, version, kind).map_err(refused)?;
     let mut read = conform::conform(claimed.structure, node, Words::Json, tell).map_err(refused)?;
@@ -214,7 +214,7 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
     let same = claimed.structure.table == "meta" || (group, kind) == ("policy", "Eviction");
     if (group, version) != (target.0, target.1) && !same {
         let (given, expected) = (group_version(group, version), group_version(target.0, target.1));
-        return Err(Refusal::Version(format!(
+        return Err(ReadError::Version(format!(
             "the API version in the data ({given}) does not match the expected API version ({expected})"
         )));
     }
@@ -259,12 +259,12 @@ fn group_version(group: &str, version: &str) -> String {
 }
 
 /// The `apiVersion` and `kind` of the tree; empty if absent.
-fn claims<'n>(node: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
+fn claims<'n>(node: &'n JsonNode<'_>) -> Result<(&'n str, &'n str), String> {
     const SHAPE: &str =
         r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
     let entries = match node {
-        Node::Map(entries) => entries,
-        Node::Null => return Ok(("", "")),
+        JsonNode::Map(entries) => entries,
+        JsonNode::Null => return Ok(("", "")),
         other => return Err(format!("json: cannot unmarshal {} into Go value of type {SHAPE}", other.kind())),
     };
     let (mut api_version, mut kind) = ("", "");
@@ -278,8 +278,8 @@ fn claims<'n>(node: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
             continue;
         };
         match value {
-            Node::Text(text) => *slot = text,
-            Node::Null => {}
+            JsonNode::Text(text) => *slot = text,
+            JsonNode::Null => {}
             other => {
                 let given = other.kind();
                 return Err(format!("json: cannot unmarshal {given} into Go struct field .{name} of type string"));

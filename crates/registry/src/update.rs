@@ -15,7 +15,7 @@ use crate::text::{self, metadata};
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, refused, view};
 
 /// The new state of an object that a client requests.
-enum Wish<'a> {
+enum RequestedState<'a> {
     Replace(Decoded),
     Patch(PatchKind, &'a [u8]),
 }
@@ -32,13 +32,13 @@ impl Registry {
         take_namespace(target.resource, target.namespace, &mut decoded.object)?;
         check_name(&target, &decoded.object)?;
         if !target.resource.create_on_update || target.subresource.is_some() {
-            return self.modify(target, Wish::Replace(decoded), options).await;
+            return self.modify(target, RequestedState::Replace(decoded), options).await;
         }
         // The object may be created or deleted between the read and the write.
         for _ in 0..MOST_ROUNDS {
             let wanted = decoded.clone();
             let (done, other_way) = if self.store.get(&target.key()).is_some() {
-                (self.modify(target, Wish::Replace(wanted), options).await, "NotFound")
+                (self.modify(target, RequestedState::Replace(wanted), options).await, "NotFound")
             } else {
                 (self.create_in_place(target, wanted, options).await, "AlreadyExists")
             };
@@ -74,16 +74,21 @@ impl Registry {
         kind: PatchKind,
         options: &WriteOptions,
     ) -> Result<Written> {
-        self.modify(target, Wish::Patch(kind, body), options).await
+        self.modify(target, RequestedState::Patch(kind, body), options).await
     }
 
-    async fn modify(&self, target: Target<'_>, wish: Wish<'_>, options: &WriteOptions) -> Result<Written> {
+    async fn modify(
+        &self,
+        target: Target<'_>,
+        requested: RequestedState<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written> {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let Some(entry) = self.store.get(&key) else {
                 return Err(StatusError::not_found(target.resource, target.name));
             };
-            let decision = decide(&target, &wish, &entry, options)?;
+            let decision = decide(&target, &requested, &entry, options)?;
             if let Outcome::Put(new) = &decision.outcome
                 && let Err(failure) = self.admit_update(&target, new)
             {
@@ -134,13 +139,18 @@ enum Outcome {
     },
 }
 
-fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOptions) -> Result<Decision> {
+fn decide(
+    target: &Target<'_>,
+    requested: &RequestedState<'_>,
+    entry: &Entry,
+    options: &WriteOptions,
+) -> Result<Decision> {
     let resource = target.resource;
     let stored = text::parse(&entry.value);
     let old = view::from_stored(resource, stored.clone());
-    let (mut new, mut warnings, unsettled) = match wish {
-        Wish::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.unsettled),
-        Wish::Patch(kind, body) => {
+    let (mut new, mut warnings, unsettled) = match requested {
+        RequestedState::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.unsettled),
+        RequestedState::Patch(kind, body) => {
             let mut current = old.clone();
             current["apiVersion"] = resource.api_version().into();
             current["kind"] = resource.kind.into();
@@ -153,11 +163,11 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
     check_name(target, &new)?;
     check_revision(target, &new, entry)?;
     let unconditional = matches!(text::text(&new, "/metadata/resourceVersion"), "" | "0");
-    if unconditional && matches!(wish, Wish::Replace(_)) && meta::needs_resource_version(resource) {
+    if unconditional && matches!(requested, RequestedState::Replace(_)) && meta::needs_resource_version(resource) {
         return Err(meta::resource_version_missing(resource, target.name));
     }
     let uid = text::text(&new, "/metadata/uid").to_owned();
-    if matches!(wish, Wish::Replace(_)) && !uid.is_empty() && uid != text::text(&old, "/metadata/uid") {
+    if matches!(requested, RequestedState::Replace(_)) && !uid.is_empty() && uid != text::text(&old, "/metadata/uid") {
         return Err(other_uid(target, &uid, text::text(&old, "/metadata/uid")));
     }
     metadata(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Error, Options, Spanned};
 
-use super::json::{self, Node};
+use super::json::{self, JsonNode};
 
 /// The deepest nesting of a document. It is twice what the deepest object of the API needs, and less than the limit of
 /// JSON: a level costs the YAML parser tens of kilobytes of stack in a build without optimisation, and a stack overflow
@@ -33,7 +33,7 @@ pub struct Position {
 #[derive(Debug)]
 enum TreeContent {
     /// No list and no map.
-    Scalar(Node<'static>),
+    Scalar(JsonNode<'static>),
     List(Vec<Tree>),
     /// In order, with duplicates if the policy allows them.
     Map(Vec<(Cow<'static, str>, Tree)>),
@@ -71,10 +71,10 @@ impl Tree {
             Value::Object(map) => {
                 TreeContent::Map(map.into_iter().map(|(key, value)| (key.into(), Self::of(value))).collect())
             }
-            Value::Null => TreeContent::Scalar(Node::Null),
-            Value::Bool(truth) => TreeContent::Scalar(Node::Bool(truth)),
-            Value::Number(number) => TreeContent::Scalar(Node::Number(number.to_string().into())),
-            Value::String(text) => TreeContent::Scalar(Node::Text(text.into())),
+            Value::Null => TreeContent::Scalar(JsonNode::Null),
+            Value::Bool(truth) => TreeContent::Scalar(JsonNode::Bool(truth)),
+            Value::Number(number) => TreeContent::Scalar(JsonNode::Number(number.to_string().into())),
+            Value::String(text) => TreeContent::Scalar(JsonNode::Text(text.into())),
         };
         Self { position: Position::default(), content }
     }
@@ -82,7 +82,7 @@ impl Tree {
     pub fn value(&self) -> Value {
         match &self.content {
             // Numbers above the largest signed integer stay exact.
-            TreeContent::Scalar(Node::Number(literal)) => {
+            TreeContent::Scalar(JsonNode::Number(literal)) => {
                 literal.parse::<u64>().map_or_else(|_| json::number(literal), Value::from)
             }
             TreeContent::Scalar(node) => node.to_value(),
@@ -94,10 +94,10 @@ impl Tree {
     }
 
     /// The JSON form: keys in order, of duplicates the last one.
-    pub(super) fn into_node(self) -> Node<'static> {
+    pub(super) fn into_node(self) -> JsonNode<'static> {
         match self.content {
             TreeContent::Scalar(node) => node,
-            TreeContent::List(items) => Node::List(items.into_iter().map(Self::into_node).collect()),
+            TreeContent::List(items) => JsonNode::List(items.into_iter().map(Self::into_node).collect()),
             TreeContent::Map(entries) => {
                 let mut entries: Vec<_> = entries.into_iter().map(|(key, tree)| (key, tree.into_node())).collect();
                 // The sort is stable, so that of equal keys the last stays last.
@@ -105,13 +105,13 @@ impl Tree {
                 entries.reverse();
                 entries.dedup_by(|earlier, later| earlier.0 == later.0);
                 entries.reverse();
-                Node::Map(entries)
+                JsonNode::Map(entries)
             }
         }
     }
 
     pub fn is_null(&self) -> bool {
-        matches!(self.content, TreeContent::Scalar(Node::Null))
+        matches!(self.content, TreeContent::Scalar(JsonNode::Null))
     }
 
     pub fn is_map(&self) -> bool {
@@ -121,7 +121,7 @@ impl Tree {
     /// The type, for messages.
     pub fn described(&self) -> &'static str {
         match &self.content {
-            TreeContent::Scalar(Node::Text(_)) => "a string",
+            TreeContent::Scalar(JsonNode::Text(_)) => "a string",
             TreeContent::Scalar(_) => "a scalar",
             TreeContent::List(_) => "a list",
             TreeContent::Map(_) => "an object",
@@ -137,7 +137,7 @@ impl Tree {
 
     pub fn text(&self, key: &str) -> Option<&str> {
         match &self.get(key)?.content {
-            TreeContent::Scalar(Node::Text(text)) => Some(text),
+            TreeContent::Scalar(JsonNode::Text(text)) => Some(text),
             _ => None,
         }
     }
@@ -145,7 +145,7 @@ impl Tree {
     /// Adds a string field in front that does not exist yet.
     pub fn with(mut self, key: &str, text: &str) -> Self {
         if let TreeContent::Map(entries) = &mut self.content {
-            let content = TreeContent::Scalar(Node::Text(text.to_owned().into()));
+            let content = TreeContent::Scalar(JsonNode::Text(text.to_owned().into()));
             entries.insert(0, (key.to_owned().into(), Self { position: self.position, content }));
         }
         self
@@ -250,36 +250,36 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 
     fn visit_unit<E>(self) -> Result<TreeContent, E> {
-        Ok(TreeContent::Scalar(Node::Null))
+        Ok(TreeContent::Scalar(JsonNode::Null))
     }
 
     fn visit_none<E>(self) -> Result<TreeContent, E> {
-        Ok(TreeContent::Scalar(Node::Null))
+        Ok(TreeContent::Scalar(JsonNode::Null))
     }
 
     fn visit_bool<E>(self, truth: bool) -> Result<TreeContent, E> {
-        Ok(TreeContent::Scalar(Node::Bool(truth)))
+        Ok(TreeContent::Scalar(JsonNode::Bool(truth)))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<TreeContent, E> {
-        Ok(TreeContent::Scalar(Node::Number(number.to_string().into())))
+        Ok(TreeContent::Scalar(JsonNode::Number(number.to_string().into())))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<TreeContent, E> {
-        Ok(TreeContent::Scalar(Node::Number(number.to_string().into())))
+        Ok(TreeContent::Scalar(JsonNode::Number(number.to_string().into())))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<TreeContent, E> {
         // Without the ".0" of a whole number, as in JSON.
-        Ok(TreeContent::Scalar(Node::Number(number.to_string().into())))
+        Ok(TreeContent::Scalar(JsonNode::Number(number.to_string().into())))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<TreeContent, E> {
-        Ok(TreeContent::Scalar(Node::Text(text.to_owned().into())))
+        Ok(TreeContent::Scalar(JsonNode::Text(text.to_owned().into())))
     }
 
     fn visit_string<E>(self, text: String) -> Result<TreeContent, E> {
-        Ok(TreeContent::Scalar(Node::Text(text.into())))
+        Ok(TreeContent::Scalar(JsonNode::Text(text.into())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<TreeContent, A::Error> {
@@ -294,9 +294,9 @@ impl<'de> Visitor<'de> for TreeVisitor {
         let mut entries = Vec::new();
         while let Some(key) = access.next_key::<TreeContent>()? {
             let key = match key {
-                TreeContent::Scalar(Node::Text(text) | Node::Number(text)) => text,
-                TreeContent::Scalar(Node::Bool(truth)) => truth.to_string().into(),
-                TreeContent::Scalar(Node::Null) => "null".into(),
+                TreeContent::Scalar(JsonNode::Text(text) | JsonNode::Number(text)) => text,
+                TreeContent::Scalar(JsonNode::Bool(truth)) => truth.to_string().into(),
+                TreeContent::Scalar(JsonNode::Null) => "null".into(),
                 TreeContent::Scalar(_) | TreeContent::List(_) | TreeContent::Map(_) => {
                     return Err(serde::de::Error::custom(NOT_A_KEY));
                 }

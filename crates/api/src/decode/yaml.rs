@@ -2,12 +2,12 @@
 
 use serde_saphyr::{DuplicateKeyPolicy, Error};
 
-use super::json::Node;
+use super::json::JsonNode;
 use super::tree::Tree;
 
 pub struct Parsed {
     /// Keys in alphabetical order, as in the JSON form.
-    pub node: Node<'static>,
+    pub node: JsonNode<'static>,
     /// Duplicate keys, with the messages of the YAML decoder.
     pub told: Vec<String>,
 }
@@ -15,7 +15,7 @@ pub struct Parsed {
 pub fn parse(body: &[u8]) -> Result<Parsed, String> {
     let text = String::from_utf8_lossy(body);
     if text.trim().is_empty() {
-        return Ok(Parsed { node: Node::Null, told: Vec::new() });
+        return Ok(Parsed { node: JsonNode::Null, told: Vec::new() });
     }
     // The text is parsed twice, because the second parse stops at a duplicate: it only determines where that is.
     let tree = Tree::parse_first(&text, DuplicateKeyPolicy::LastWins);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
 
 use super::{IMMUTABLE, OrdinaryRules, fill, part_of};
-use crate::decode::json::{self, Node};
+use crate::decode::json::{self, JsonNode};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
 use crate::limits::LimitType;
@@ -168,12 +168,12 @@ fn validate_json(data: At<'_, '_>, key: &str) -> Vec<FieldError> {
     let Some(text) = at.text() else { return vec![at.required("")] };
     let bytes = STANDARD.decode(text).unwrap_or_default();
     let problem = match json::parse(&bytes) {
-        Ok(Node::Map(_) | Node::Null) => return Vec::new(),
+        Ok(JsonNode::Map(_) | JsonNode::Null) => return Vec::new(),
         Ok(other) => {
             let found = match other {
-                Node::Bool(_) => "bool",
-                Node::Number(_) => "number",
-                Node::Text(_) => "string",
+                JsonNode::Bool(_) => "bool",
+                JsonNode::Number(_) => "number",
+                JsonNode::Text(_) => "string",
                 _ => "array",
             };
             format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")

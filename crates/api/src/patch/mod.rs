@@ -16,7 +16,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 use crate::decode::conform::{MAX_TOLD, Words, conform};
-use crate::decode::json::{self, Node};
+use crate::decode::json::{self, JsonNode};
 use crate::decode::{Decoded, accept, bad_patch, patch_result};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, PatchKind};
@@ -59,7 +59,7 @@ fn hold(
     }
     let tell = validation != FieldValidation::Ignore;
     let shown = || document.shown();
-    let read = conform(structure(resource)?, &Node::from(value), Words::Converter, tell);
+    let read = conform(structure(resource)?, &JsonNode::from(value), Words::Converter, tell);
     let mut read = read.map_err(|why| bad_patch(&shown(), why))?;
     read.told.sort();
     // The patch cannot change the kind: what it contains about it is ignored.
@@ -80,9 +80,9 @@ fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, Stat
 
 /// A patch that has been parsed and has the right form.
 enum Document<'t> {
-    Operations(Node<'t>),
-    Merge(Node<'t>),
-    Strategic(Node<'t>),
+    Operations(JsonNode<'t>),
+    Merge(JsonNode<'t>),
+    Strategic(JsonNode<'t>),
 }
 
 impl<'t> Document<'t> {
@@ -90,19 +90,19 @@ impl<'t> Document<'t> {
         // The errors of the two kinds that kubectl does not use by default have a prefix.
         let lead = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
         let refused = |why: &dyn std::fmt::Display| StatusError::bad_request(format!("{lead}{why}"));
-        let wrong = |node: &Node<'_>, wanted: &str| {
+        let wrong = |node: &JsonNode<'_>, wanted: &str| {
             refused(&format_args!("json: cannot unmarshal {} into Go value of type {wanted}", node.kind()))
         };
         let node = json::parse(patch).map_err(|error| refused(&error))?;
         match (kind, node) {
-            (PatchKind::Json, node @ (Node::List(_) | Node::Null)) => {
+            (PatchKind::Json, node @ (JsonNode::List(_) | JsonNode::Null)) => {
                 operations::check(&node).map_err(|why| refused(&why))?;
                 Ok(Self::Operations(node))
             }
             (PatchKind::Json, node) => Err(wrong(&node, "[]handlers.jsonPatchOp")),
-            (PatchKind::Merge, Node::Null) => Err(StatusError::bad_request("Invalid JSON Patch")),
-            (PatchKind::Merge, node @ Node::Map(_)) => Ok(Self::Merge(node)),
-            (PatchKind::Strategic, node @ (Node::Map(_) | Node::Null)) => Ok(Self::Strategic(node)),
+            (PatchKind::Merge, JsonNode::Null) => Err(StatusError::bad_request("Invalid JSON Patch")),
+            (PatchKind::Merge, node @ JsonNode::Map(_)) => Ok(Self::Merge(node)),
+            (PatchKind::Strategic, node @ (JsonNode::Map(_) | JsonNode::Null)) => Ok(Self::Strategic(node)),
             (PatchKind::Merge | PatchKind::Strategic, node) => Err(wrong(&node, "map[string]interface {}")),
             (PatchKind::Apply, _) => Err(StatusError::internal("server-side apply is no patch of this kind")),
         }
@@ -132,7 +132,8 @@ impl<'t> Document<'t> {
     /// Removes the fields that the patch does not name and returns them: they are unchanged. Most patches name one part
     /// of an object, and the others may be large.
     fn untouched(&self, value: &mut Value) -> Map<String, Value> {
-        let (Self::Merge(Node::Map(named)) | Self::Strategic(Node::Map(named)), Value::Object(object)) = (self, value)
+        let (Self::Merge(JsonNode::Map(named)) | Self::Strategic(JsonNode::Map(named)), Value::Object(object)) =
+            (self, value)
         else {
             return Map::new();
         };
@@ -148,7 +149,7 @@ impl<'t> Document<'t> {
 
     fn apply(&self, resource: &Resource, current: Value) -> Result<Value, StatusError> {
         match self {
-            Self::Operations(Node::List(items)) => {
+            Self::Operations(JsonNode::List(items)) => {
                 if items.len() > MAX_OPERATIONS {
                     let count = items.len();
                     let text = format!(
@@ -168,7 +169,9 @@ impl<'t> Document<'t> {
                 merge::apply(&mut value, node.to_value());
                 Ok(value)
             }
-            Self::Strategic(node @ Node::Map(_)) => strategic::apply(structure(resource)?, current, node.to_value()),
+            Self::Strategic(node @ JsonNode::Map(_)) => {
+                strategic::apply(structure(resource)?, current, node.to_value())
+            }
             // `null` changes nothing.
             Self::Operations(_) | Self::Strategic(_) => Ok(current),
         }
@@ -182,10 +185,10 @@ fn rejected() -> StatusError {
 }
 
 /// Keys that occur twice in one map: `duplicate field "data.a"`.
-fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
+fn duplicates(node: &JsonNode<'_>, path: &mut String, told: &mut Vec<String>) {
     let length = path.len();
     match node {
-        Node::Map(entries) => {
+        JsonNode::Map(entries) => {
             let mut seen: HashSet<&str> = HashSet::with_capacity(entries.len());
             for (key, value) in entries {
                 if !path.is_empty() {
@@ -202,7 +205,7 @@ fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
                 path.truncate(length);
             }
         }
-        Node::List(items) => {
+        JsonNode::List(items) => {
             for (index, item) in items.iter().enumerate() {
                 // Infallible: writing to a String has no errors.
                 let _ = write!(path, "[{index}]");
