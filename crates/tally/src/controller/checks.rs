@@ -10,7 +10,7 @@ use tally_runtime::controller::Kind;
 
 use super::flags::Name;
 use super::revisions::{self, RevisionError};
-use tally_remote::{Answer, Remote, request};
+use tally_remote::{RawResponse, Remote, request};
 
 /// Older versions lack fields of the Job status that Tally writes.
 const OLDEST_MINOR: u32 = 30;
@@ -126,7 +126,7 @@ async fn comparable_revisions(remote: &Remote) -> Result<()> {
     }
 }
 
-async fn ask(remote: &Remote, server: &str, method: Method, path: &str, body: &Value) -> Result<Answer> {
+async fn ask(remote: &Remote, server: &str, method: Method, path: &str, body: &Value) -> Result<RawResponse> {
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
     let request = request::plain(method, path, body).context("cannot build the request")?;
     remote.ask(request).await.map_err(|failure| {

@@ -139,7 +139,7 @@ fn start(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
 }
 
 async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
-    let place = connect::Place { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
+    let place = connect::KubeconfigSource { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
     let config = connect::config(&place).await?;
     let listener = match args.metrics {
         Some(address) => Some(health::bind(address).await?),
