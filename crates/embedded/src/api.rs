@@ -7,7 +7,7 @@ use tally_api::options::WatchOptions;
 use tally_core::ids::Revision;
 use tally_registry::{Registry, Target, WatchEvent, WatchStream};
 use tally_runtime::controller::{Call, Stream};
-use tally_runtime::driver::api::{Api, Events, Heard, Response, Start, WatchError};
+use tally_runtime::driver::api::{Api, Events, Response, Start, StreamEvent, WatchError};
 
 use crate::{perform, refusal, resource};
 
@@ -50,14 +50,14 @@ fn trouble(failure: tally_api::status_error::StatusError) -> WatchError {
 pub struct Watched(WatchStream);
 
 impl Events for Watched {
-    async fn next(&mut self) -> Option<Heard> {
+    async fn next(&mut self) -> Option<StreamEvent> {
         Some(match self.0.next().await? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => Heard::Object(object.bytes),
-            WatchEvent::Deleted(object) => Heard::Gone(object.bytes),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => StreamEvent::Object(object.bytes),
+            WatchEvent::Deleted(object) => StreamEvent::Gone(object.bytes),
             WatchEvent::Bookmark { revision, initial_events_end } => {
-                Heard::Reached { at: Revision(revision), complete: initial_events_end }
+                StreamEvent::Reached { at: Revision(revision), complete: initial_events_end }
             }
-            WatchEvent::Failed(failure) => Heard::Failed(trouble(failure)),
+            WatchEvent::Failed(failure) => StreamEvent::Failed(trouble(failure)),
         })
     }
 }

@@ -9,7 +9,7 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
-use tally_runtime::cache::Asked;
+use tally_runtime::cache::RequestsInFlight;
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
 use tokio::sync::Notify;
 
@@ -45,7 +45,7 @@ pub struct Node {
     timers: BTreeSet<(Timestamp, PodUid)>,
     /// Pods that had a request to send when too many were in flight.
     held_up: BTreeSet<PodUid>,
-    asked: Asked<Purpose>,
+    asked: RequestsInFlight<Purpose>,
     /// The Pods of the checks in progress.
     checks: HashMap<u64, PodUid, foldhash::fast::FixedState>,
     effects: Effects,
@@ -113,7 +113,7 @@ impl Node {
             due: BTreeSet::new(),
             timers: BTreeSet::new(),
             held_up: BTreeSet::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
             checks: HashMap::default(),
             effects: Effects::default(),
             drain_within: None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tally_runtime::controller::{Call, Reply, Stream, Verb};
-use tally_runtime::driver::api::{Events, Heard, Response, Start, WatchError};
+use tally_runtime::driver::api::{Events, Response, Start, StreamEvent, WatchError};
 use tokio::time::Instant;
 
 use crate::answer::{self, Page};
@@ -32,7 +32,7 @@ pub struct Watch {
     stream: Stream,
     state: State,
     /// Received, and not yet delivered.
-    ready: VecDeque<Heard>,
+    ready: VecDeque<StreamEvent>,
 }
 
 enum State {
@@ -80,10 +80,10 @@ fn reading(body: Incoming) -> State {
 impl Watch {
     /// Delivers a page, and continues with what follows it.
     fn take(&mut self, page: Page) {
-        self.ready.extend(page.items.into_iter().map(Heard::Object));
+        self.ready.extend(page.items.into_iter().map(StreamEvent::Object));
         let (remote, stream) = (self.remote.clone(), self.stream);
         self.state = if page.token.is_empty() {
-            self.ready.push_back(Heard::Reached { at: page.at, complete: true });
+            self.ready.push_back(StreamEvent::Reached { at: page.at, complete: true });
             State::Opening(Box::pin(open(remote, stream, request::From::After(page.at))))
         } else {
             State::Listing(Box::pin(self::page(remote, stream, page.token)))
@@ -127,10 +127,10 @@ impl Watch {
 
 impl Events for Watch {
     /// All received data is in `self`: a future that is dropped loses nothing.
-    async fn next(&mut self) -> Option<Heard> {
+    async fn next(&mut self) -> Option<StreamEvent> {
         loop {
             if let Some(heard) = self.ready.pop_front() {
-                if matches!(heard, Heard::Failed(_)) {
+                if matches!(heard, StreamEvent::Failed(_)) {
                     self.ready.clear();
                     self.state = State::Over;
                 }
@@ -140,7 +140,7 @@ impl Events for Watch {
                 Some(Ok(())) => {}
                 Some(Err(trouble)) => {
                     self.state = State::Over;
-                    return Some(Heard::Failed(trouble));
+                    return Some(StreamEvent::Failed(trouble));
                 }
                 None => {
                     self.state = State::Over;

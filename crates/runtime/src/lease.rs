@@ -89,16 +89,16 @@ pub enum Change {
 
 pub struct Elector {
     config: Config,
-    seen: Option<Seen>,
+    seen: Option<ObservedLease>,
     /// The observed lease is recent enough to build on: it was read, or written, in this very attempt.
     fresh: bool,
-    sent: Option<Sent>,
+    sent: Option<LeaseRequest>,
     /// When the last successful renewal was sent.
     renewed_at: Option<Duration>,
     next_at: Duration,
 }
 
-struct Seen {
+struct ObservedLease {
     object: Value,
     lease: Lease,
     /// When it was first observed in this state.
@@ -106,7 +106,7 @@ struct Seen {
 }
 
 #[derive(Clone, Copy)]
-struct Sent {
+struct LeaseRequest {
     at: Duration,
     what: What,
 }
@@ -174,7 +174,7 @@ impl Elector {
                 json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
             (What::Write, self.call(Verb::Create, "").body(&lease))
         };
-        self.sent = Some(Sent { at, what });
+        self.sent = Some(LeaseRequest { at, what });
         // Even if no response is ever delivered, the next attempt is due.
         self.next_at = at + self.config.retry_period;
         self.fresh = false;
@@ -228,7 +228,7 @@ impl Elector {
         lease["spec"]["holderIdentity"] = "".into();
         lease["spec"]["leaseDurationSeconds"] = 1.into();
         lease["spec"]["renewTime"] = micro_time(now).into();
-        self.sent = Some(Sent { at, what: What::GiveBack });
+        self.sent = Some(LeaseRequest { at, what: What::GiveBack });
         Some(self.call(Verb::Update, &self.config.name).body(&lease))
     }
 
@@ -238,7 +238,7 @@ impl Elector {
 
     /// The lease as it was observed, but held by us. It contains its revision: no change of another writer is
     /// overwritten.
-    fn held(&self, seen: &Seen, now: Timestamp) -> Value {
+    fn held(&self, seen: &ObservedLease, now: Timestamp) -> Value {
         let mut lease = seen.object.clone();
         if !lease["spec"].is_object() {
             lease["spec"] = json!({});
@@ -263,7 +263,7 @@ impl Elector {
         }
         let known = self.seen.as_ref().filter(|seen| seen.lease.metadata == lease.metadata);
         let changed_at = known.map_or(at, |seen| seen.changed_at);
-        self.seen = Some(Seen { object, lease, changed_at });
+        self.seen = Some(ObservedLease { object, lease, changed_at });
         true
     }
 

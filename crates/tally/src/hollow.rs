@@ -38,7 +38,8 @@ fn start(args: &Args) -> Result<()> {
         let remote = Remote::new(connect::service(&connect::config(&place).await?)?);
         let nodes = Box::new(Hollow::new(args.nodes));
         let for_ever = std::future::pending();
-        driver::run(Arc::new(remote), vec![nodes], driver::Options::default(), Arc::new(NoopObserver), for_ever).await;
+        driver::run(Arc::new(remote), vec![nodes], driver::DriverOptions::default(), Arc::new(NoopObserver), for_ever)
+            .await;
         Ok(())
     })
 }

@@ -53,7 +53,7 @@ impl ThisNode {
         root: PathBuf,
         registry: Arc<Registry>,
         observer: Arc<dyn Observer>,
-        driven: driver::Options,
+        driven: driver::DriverOptions,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
         let config = Config::new(program, root.clone());

@@ -66,8 +66,8 @@ impl Cluster {
     }
 
     /// The Events of a run that keeps no state cannot be read, so they are not recorded.
-    fn driven(&self) -> driver::Options {
-        driver::Options { events: self.kept, ..driver::Options::default() }
+    fn driven(&self) -> driver::DriverOptions {
+        driver::DriverOptions { events: self.kept, ..driver::DriverOptions::default() }
     }
 
     /// Whether the store accepts no more writes because the disk or the user's quota is full.

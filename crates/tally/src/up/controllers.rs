@@ -101,7 +101,7 @@ impl Running {
         cluster: &Cluster,
         registry: Arc<Registry>,
         metrics: Arc<dyn driver::Observer>,
-        options: driver::Options,
+        options: driver::DriverOptions,
     ) -> Self {
         Self::drive(chosen.make(cluster), registry, metrics, options)
     }
@@ -111,7 +111,7 @@ impl Running {
         controllers: Vec<Box<dyn Controller>>,
         registry: Arc<Registry>,
         observer: Arc<dyn driver::Observer>,
-        options: driver::Options,
+        options: driver::DriverOptions,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let api = Arc::new(Embedded(registry));

@@ -154,8 +154,13 @@ async fn serve(
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
     }
-    let controllers =
-        controllers::Running::start(&args.controllers, cluster, registry, ready.metrics, driver::Options::default());
+    let controllers = controllers::Running::start(
+        &args.controllers,
+        cluster,
+        registry,
+        ready.metrics,
+        driver::DriverOptions::default(),
+    );
     let broken = AtomicBool::new(false);
     let stopped = async {
         tokio::select! {
@@ -217,7 +222,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let metrics = Arc::new(ControllerMetrics::new(server.metrics()));
     metrics.reachable(true);
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), metrics.clone(), driver::Options::default()).await?),
+        true => Some(ThisNode::start(pods, registry.clone(), metrics.clone(), driver::DriverOptions::default()).await?),
         false => None,
     };
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {
