@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config_error::ContainerConfigError;
 use crate::facts;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{Container, EnvSource, Pod};
 use crate::sources::{Held, Source, Sources};
 
@@ -88,7 +88,7 @@ impl Environment {
 pub fn environment(
     pod: &Pod,
     container: &Container,
-    node: &Options,
+    node: &NodeOptions,
     sources: &Sources,
 ) -> Result<Environment, ContainerConfigError> {
     let mut env = Environment::default();
@@ -124,7 +124,7 @@ pub fn environment(
 fn looked_up(
     pod: &Pod,
     container: &Container,
-    node: &Options,
+    node: &NodeOptions,
     sources: &Sources,
     from: &EnvSource,
 ) -> Result<Option<String>, ContainerConfigError> {

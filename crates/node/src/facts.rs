@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use crate::config_error::ContainerConfigError;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{Container, Labels, Pod, ResourceFieldRef, quantity};
 
 /// `metadata.name`, `metadata.labels['app']`, `status.podIP` and the like.
-pub fn field(pod: &Pod, node: &Options, path: &str) -> Result<String, ContainerConfigError> {
+pub fn field(pod: &Pod, node: &NodeOptions, path: &str) -> Result<String, ContainerConfigError> {
     let metadata = &pod.metadata;
     Ok(match path {
         "metadata.name" => metadata.name.to_string(),
@@ -52,7 +52,7 @@ fn listed(labels: &Labels) -> String {
 /// the node.
 pub fn resource(
     pod: &Pod,
-    node: &Options,
+    node: &NodeOptions,
     own: Option<&Container>,
     from: &ResourceFieldRef,
 ) -> Result<String, ContainerConfigError> {

@@ -1,6 +1,6 @@
 //! How often an attempt of a Job has ended only because the node did.
 //!
-//! Such a Pod is released without being counted (`Options::release_lost`), and the Job creates another one in its
+//! Such a Pod is released without being counted (`NodeOptions::release_lost`), and the Job creates another one in its
 //! place. Without a limit, a Pod that brings the node down would do so indefinitely. So the node counts: the loss of a
 //! Pod is recorded before the Pod is released, and the Pod that replaces it continues from that count. The Pod whose
 //! loss reaches the limit stays and has failed. An orderly stop is requested by a user and is not counted.

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::losses::Losses;
 use crate::mailbox::Mailbox;
 use crate::object::Keeper;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{Metadata, Pod};
 use crate::pod_worker::{Effects, PodRequest, PodWorker, WriteOutcome, is_tracked};
 use crate::port::{Found, Report, ShimCommand};
@@ -25,8 +25,8 @@ use crate::sources::Source;
 /// In-flight requests at once. Enough to keep a store's group commit busy, few enough to leave room for other clients.
 const IN_FLIGHT: usize = 256;
 
-pub struct Node {
-    options: Options,
+pub struct NodeAgent {
+    options: NodeOptions,
     mailbox: Arc<Mailbox>,
     object: Keeper,
     losses: Losses,
@@ -97,8 +97,8 @@ struct GlanceSpec {
     node_name: CompactString,
 }
 
-impl Node {
-    pub fn new(options: Options, mailbox: Arc<Mailbox>) -> Self {
+impl NodeAgent {
+    pub fn new(options: NodeOptions, mailbox: Arc<Mailbox>) -> Self {
         Self {
             options,
             mailbox,
@@ -501,7 +501,7 @@ fn is_namesake(reply: &Reply) -> bool {
         || refusal.code == 409 && refusal.message.contains("the UID in the precondition"))
 }
 
-impl Controller for Node {
+impl Controller for NodeAgent {
     fn name(&self) -> &'static str {
         "node"
     }

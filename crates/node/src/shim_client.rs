@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::mailbox::{Sent, Sink, Source};
+use crate::mailbox::{SendOutcome, Sink, Source};
 use crate::notes::Notes;
 use crate::port::{Report, ShimCommand};
 use crate::shim::wire::{self, Frame};
@@ -112,11 +112,11 @@ impl Reports {
 }
 
 impl Sink for ShimCommands {
-    async fn send(&self, command: &ShimCommand) -> Sent {
+    async fn send(&self, command: &ShimCommand) -> SendOutcome {
         match ShimCommands::send(self, command).await {
-            Ok(()) => Sent::Done,
-            Err(Error::TooLong(why)) => Sent::Unfit(why.to_string()),
-            Err(_) => Sent::Gone,
+            Ok(()) => SendOutcome::Done,
+            Err(Error::TooLong(why)) => SendOutcome::Unfit(why.to_string()),
+            Err(_) => SendOutcome::Gone,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::config_error::ContainerConfigError;
 use crate::env::{Environment, UnsetVariable};
 use crate::facts;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVolume, Volume, quantity};
 use crate::port::{self, Content, File, Mount};
 use crate::sources::{Source, Sources};
@@ -22,7 +22,7 @@ pub enum Problem {
 }
 
 /// Err: the volume and what is wrong with it.
-pub fn volumes(pod: &Pod, node: &Options, sources: &Sources) -> Result<Vec<port::Volume>, (String, Problem)> {
+pub fn volumes(pod: &Pod, node: &NodeOptions, sources: &Sources) -> Result<Vec<port::Volume>, (String, Problem)> {
     let each = pod.spec.volumes.iter().map(|volume| {
         let content = content(pod, node, sources, volume).map_err(|problem| (volume.name.to_string(), problem))?;
         Ok(port::Volume { name: volume.name.clone(), content })
@@ -30,7 +30,7 @@ pub fn volumes(pod: &Pod, node: &Options, sources: &Sources) -> Result<Vec<port:
     each.collect()
 }
 
-fn content(pod: &Pod, node: &Options, sources: &Sources, volume: &Volume) -> Result<Content, Problem> {
+fn content(pod: &Pod, node: &NodeOptions, sources: &Sources, volume: &Volume) -> Result<Content, Problem> {
     let mut files = Files::default();
     if let Some(empty) = &volume.empty_dir {
         let limit = quantity(empty.size_limit.as_ref()).and_then(|limit| u64::try_from(limit.value()).ok());
@@ -123,7 +123,7 @@ impl Files {
     fn downward(
         &mut self,
         pod: &Pod,
-        node: &Options,
+        node: &NodeOptions,
         downward: &DownwardVolume,
         mode: Option<u32>,
     ) -> Result<(), Problem> {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tally_node::env::environment;
-use tally_node::options::Options;
+use tally_node::options::NodeOptions;
 use tally_node::pod::Pod;
 use tally_node::port::Content;
 use tally_node::sources::{Source, Sources};
@@ -26,8 +26,8 @@ fn pod(container: &Value, volumes: &Value) -> Pod {
     Pod::read(pod.to_string().as_bytes()).unwrap()
 }
 
-fn node() -> Options {
-    Options { cpu_millis: 4000, memory: 1 << 30, address: "192.0.2.1".to_owned(), ..Options::new("n") }
+fn node() -> NodeOptions {
+    NodeOptions { cpu_millis: 4000, memory: 1 << 30, address: "192.0.2.1".to_owned(), ..NodeOptions::new("n") }
 }
 
 fn sources() -> Sources {

@@ -15,9 +15,9 @@ use tally_core::ids::PodUid;
 use tally_core::time::Span;
 use tally_node::logs;
 use tally_node::mailbox::{Mailbox, carry};
-use tally_node::node::Node;
+use tally_node::node::NodeAgent;
 use tally_node::notes::Notes;
-use tally_node::options::Options;
+use tally_node::options::NodeOptions;
 use tally_node::port::Attempt;
 use tally_node::shim_client::{Config, ShimClient};
 use tally_registry::Registry;
@@ -65,7 +65,7 @@ impl ThisNode {
             let mailbox = mailbox.clone();
             async move { carry(&mailbox, commands, reports).await }
         });
-        let node = Node::new(options(&root)?, mailbox.clone());
+        let node = NodeAgent::new(options(&root)?, mailbox.clone());
         let controller = Running::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper, notes })
     }
@@ -108,10 +108,10 @@ impl ThisNode {
     }
 }
 
-fn options(root: &Path) -> Result<Options> {
+fn options(root: &Path) -> Result<NodeOptions> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let hostname = host_name();
-    let mut options = Options::new(&kept_name(root, &hostname)?);
+    let mut options = NodeOptions::new(&kept_name(root, &hostname)?);
     options.hostname = hostname.as_str().into();
     options.cpu_millis = 1_000 * cpus as u64;
     if let Some(bytes) = memory() {
@@ -190,7 +190,7 @@ impl Logs for NodeLogs {
 }
 
 fn open(root: &Path, wanted: &LogRequest, over: LogEnded) -> std::io::Result<Log> {
-    let options = logs::Options {
+    let options = logs::LogReadOptions {
         follow: wanted.follow,
         tail_lines: wanted.tail_lines,
         since: wanted.since,

@@ -8,7 +8,7 @@ use tally_core::time::{Span, Timestamp};
 use super::container::State;
 use super::stop::Stop;
 use super::{Effects, Event, PodWorker};
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{Container, Handler, Probe};
 use crate::port::{Check, ShimCommand};
 
@@ -69,7 +69,7 @@ pub enum What {
 
 impl PodWorker {
     /// Handles running containers: hooks of those just started, probes, and stopping those that failed a probe.
-    pub(super) fn watch_over(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+    pub(super) fn watch_over(&mut self, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
         for at in 0..self.containers.len() {
             let State::Running { since, .. } = self.containers[at].state else { continue };
             if self.containers[at].stop.is_some() {
@@ -115,7 +115,7 @@ impl PodWorker {
         what: What,
         probe: &Probe,
         since: Timestamp,
-        node: &Options,
+        node: &NodeOptions,
         now: Timestamp,
         out: &mut Effects,
     ) {
@@ -257,7 +257,7 @@ impl PodWorker {
 }
 
 /// What a probe or hook does. Err: its definition is invalid.
-pub(super) fn check(spec: &Container, handler: &Handler, node: &Options) -> Result<Check, String> {
+pub(super) fn check(spec: &Container, handler: &Handler, node: &NodeOptions) -> Result<Check, String> {
     let host = |named: &str| if named.is_empty() { node.address.clone() } else { named.to_owned() };
     if let Some(exec) = &handler.exec {
         return Ok(Check::Exec { argv: exec.command.clone() });

@@ -6,7 +6,7 @@ use tally_runtime::cache::retry_at;
 use super::checks::{Hook, Probes};
 use super::stop::Stop;
 use crate::pod::{self, RestartPolicy, Role, Terminated};
-use crate::port::{Attempt, Exit, Failure};
+use crate::port::{Attempt, Exit, OperationError};
 
 /// The exit code of a run that could not be started.
 pub const CANNOT_START: i32 = 128;
@@ -29,7 +29,7 @@ pub struct Container {
     /// How the run before this one ended.
     pub last: Option<Terminated>,
     /// Why the container is not started.
-    pub waiting: Option<Failure>,
+    pub waiting: Option<OperationError>,
     /// The machine lacked resources for the start: the time of the next attempt, and the number of failures in a row.
     pub not_before: Option<Timestamp>,
     pub hitches: u32,
@@ -187,7 +187,7 @@ impl Container {
     }
 
     /// The machine lacked resources for the start: the start is retried, with an increasing delay.
-    pub fn postpone(&mut self, failure: Failure, now: Timestamp) {
+    pub fn postpone(&mut self, failure: OperationError, now: Timestamp) {
         self.never_began();
         self.waiting = Some(failure);
         self.not_before = Some(retry_at(now, self.hitches));

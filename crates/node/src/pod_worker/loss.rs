@@ -7,7 +7,7 @@ use tally_core::pod::{
 use super::PodWorker;
 use super::ending::EndReason;
 use crate::losses::{self, Slot};
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::Pod;
 
 /// A label of every Pod that a Job has created.
@@ -64,13 +64,13 @@ impl PodWorker {
     }
 
     /// The number of restarts to record before the Pod is released. None: the Pod is not to be released.
-    pub fn to_be_counted(&self, node: &Options) -> Option<u32> {
+    pub fn to_be_counted(&self, node: &NodeOptions) -> Option<u32> {
         let restarts = if self.counts() { self.losses.before? + 1 } else { 0 };
         self.is_to_be_released(node).then_some(restarts)
     }
 
     /// Whether the Pod is released depends on the count of restarts, and that is not known, or not stored, yet.
-    pub(super) fn waits_for_the_record(&self, node: &Options) -> bool {
+    pub(super) fn waits_for_the_record(&self, node: &NodeOptions) -> bool {
         self.ended_with_the_node(node)
             && (self.losses.before.is_none() || self.is_to_be_released(node) && !self.losses.on_record)
     }
@@ -80,13 +80,13 @@ impl PodWorker {
         self.counts() && self.losses.before.is_some_and(|before| before + 1 >= losses::MOST)
     }
 
-    pub(super) fn is_to_be_released(&self, node: &Options) -> bool {
+    pub(super) fn is_to_be_released(&self, node: &NodeOptions) -> bool {
         self.ended_with_the_node(node) && !self.is_given_up()
     }
 
     /// The node itself has ended the Pod, or its end was not observed, and this must not count against its Job. A Pod
     /// that carries the failure counts of its index stays: they would be lost with it.
-    pub fn ended_with_the_node(&self, node: &Options) -> bool {
+    pub fn ended_with_the_node(&self, node: &NodeOptions) -> bool {
         let metadata = &self.pod.metadata;
         let carries = |count| metadata.annotations.get(count).is_some_and(|count| count != "0");
         // If another finalizer remains, the node can only report how the Pod ended.

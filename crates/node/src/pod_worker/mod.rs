@@ -23,9 +23,9 @@ mod stop;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
 
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{self, Pod};
-use crate::port::{Attempt, Failure, Report, ShimCommand};
+use crate::port::{Attempt, OperationError, Report, ShimCommand};
 use checks::ChecksInFlight;
 use container::State;
 use containers::Containers;
@@ -149,7 +149,7 @@ impl PodWorker {
     }
 
     /// Takes all steps that are due now. `drain_within`: the node stops within this time and starts no new containers.
-    pub fn proceed(&mut self, drain_within: Option<Span>, node: &Options, now: Timestamp, out: &mut Effects) {
+    pub fn proceed(&mut self, drain_within: Option<Span>, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
         self.look_for_an_end(drain_within, now, out);
         if self.termination.has_begun() {
             self.stop_all(node, now, out);
@@ -278,7 +278,7 @@ impl PodWorker {
 
     /// A failed start is a run that ended at once. The exception is a lack of resources on the machine, which is not
     /// the Pod's fault and must not count against `backoffLimit`.
-    fn unstarted(&mut self, attempt: &Attempt, failure: Failure, now: Timestamp, out: &mut Effects) {
+    fn unstarted(&mut self, attempt: &Attempt, failure: OperationError, now: Timestamp, out: &mut Effects) {
         let Some(at) = self.containers.with_attempt(&self.pod, attempt) else { return };
         out.warn("Failed", format!("Error: {}", failure.message));
         if failure.passing {

@@ -12,7 +12,7 @@ use tally_runtime::cache::retry_at;
 use tally_runtime::controller::{Call, Kind, Verb};
 
 use super::PodWorker;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::Pod;
 use crate::sources::Source;
 
@@ -124,7 +124,7 @@ impl StatusReporter {
 
 impl PodWorker {
     /// The next request, if there is one to send now.
-    pub fn next_request(&mut self, draining: bool, node: &Options, now: Timestamp) -> Option<PodRequest> {
+    pub fn next_request(&mut self, draining: bool, node: &NodeOptions, now: Timestamp) -> Option<PodRequest> {
         if self.gone {
             return None;
         }
@@ -193,7 +193,7 @@ impl PodWorker {
     }
 
     /// When to call `next_request` again. Reads are not included: `proceed` requests a wake-up for them.
-    pub fn next_request_at(&self, node: &Options, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_request_at(&self, node: &NodeOptions, now: Timestamp) -> Option<Timestamp> {
         if self.gone || self.waits_for_the_record(node) {
             return None;
         }

@@ -8,9 +8,9 @@ use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::retry_at;
 
 use super::Effects;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::Pod;
-use crate::port::{Failure, Preparation, ShimCommand, Volume};
+use crate::port::{OperationError, Preparation, ShimCommand, Volume};
 use crate::sources::{Source, Sources};
 use crate::volumes::{Problem, volumes};
 
@@ -34,7 +34,7 @@ pub struct Setup {
     /// An input of the volumes has changed.
     stale: bool,
     /// Why no container can be started.
-    blocked: Option<Failure>,
+    blocked: Option<OperationError>,
     prepare_again_at: Option<Timestamp>,
     failures: u32,
 }
@@ -113,7 +113,7 @@ impl Setup {
 
     /// Reads and prepares everything that must exist before the first container starts, and keeps it up to date. Returns
     /// whether the Pod's status changes.
-    pub fn advance(&mut self, pod: &Pod, node: &Options, now: Timestamp, out: &mut Effects) -> bool {
+    pub fn advance(&mut self, pod: &Pod, node: &NodeOptions, now: Timestamp, out: &mut Effects) -> bool {
         if self.is_reading() {
             self.read_not_before.into_iter().filter(|at| *at > now).for_each(|at| out.wake(at));
         } else if !self.wanted.is_empty() {
@@ -139,7 +139,7 @@ impl Setup {
         std::mem::take(&mut self.stale) && self.prepare(pod, node, now, out)
     }
 
-    fn prepare(&mut self, pod: &Pod, node: &Options, now: Timestamp, out: &mut Effects) -> bool {
+    fn prepare(&mut self, pod: &Pod, node: &NodeOptions, now: Timestamp, out: &mut Effects) -> bool {
         if let Some(problem) = &pod.unreadable {
             out.warn("Failed", format!("Error: {}: {problem}", super::status::UNREADABLE));
             return true;
@@ -169,7 +169,7 @@ impl Setup {
                 let message = format!("MountVolume.SetUp failed for volume {volume:?} : {what}");
                 out.warn("FailedMount", message.clone());
                 self.read_again_at.into_iter().for_each(|at| out.wake(at));
-                self.blocked = Some(Failure { reason: reason.into(), message, passing: false });
+                self.blocked = Some(OperationError { reason: reason.into(), message, passing: false });
                 return true;
             }
         }
@@ -184,7 +184,7 @@ impl Setup {
     }
 
     /// The volumes could not be prepared. Returns whether the Pod's status changes.
-    pub fn unprepared(&mut self, failure: Failure, now: Timestamp, out: &mut Effects) -> bool {
+    pub fn unprepared(&mut self, failure: OperationError, now: Timestamp, out: &mut Effects) -> bool {
         if self.preparing.take().is_none() {
             return false;
         }
@@ -211,7 +211,7 @@ impl Setup {
     }
 
     /// Why no container can be started.
-    pub fn blocked(&self) -> Option<&Failure> {
+    pub fn blocked(&self) -> Option<&OperationError> {
         self.blocked.as_ref()
     }
 }

@@ -7,9 +7,9 @@ use super::container::State;
 use super::{Effects, PodWorker};
 use crate::config_error::ContainerConfigError;
 use crate::env::{Environment, environment};
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{self, Role, quantity};
-use crate::port::{Failure, Mount, ShimCommand, Start, TerminationMessage};
+use crate::port::{Mount, OperationError, ShimCommand, Start, TerminationMessage};
 use crate::sources::Source;
 use crate::volumes::mounts;
 
@@ -30,7 +30,7 @@ impl PodWorker {
 
     /// Starts the containers that are due: init containers one after the other, sidecars once the containers before
     /// them are up, the main containers all at once; and restarts those that have ended and whose back-off is over.
-    pub(super) fn start_what_may(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+    pub(super) fn start_what_may(&mut self, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
         if !self.setup.is_prepared() {
             return;
         }
@@ -75,7 +75,7 @@ impl PodWorker {
         }
     }
 
-    fn start(&mut self, at: usize, node: &Options, now: Timestamp, out: &mut Effects) {
+    fn start(&mut self, at: usize, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
         let Some(spec) = self.spec(at) else { return };
         match self.ready_to_start(spec, node) {
             Ok((env, mounts)) => {
@@ -97,7 +97,11 @@ impl PodWorker {
         }
     }
 
-    fn ready_to_start(&self, spec: &pod::Container, node: &Options) -> Result<(Environment, Vec<Mount>), Failure> {
+    fn ready_to_start(
+        &self,
+        spec: &pod::Container,
+        node: &NodeOptions,
+    ) -> Result<(Environment, Vec<Mount>), OperationError> {
         if spec.command.is_empty() {
             let has = if spec.args.is_empty() { "no command" } else { "args and no command" };
             let message = format!(
@@ -105,9 +109,9 @@ impl PodWorker {
                  image's entrypoint, so `command` must say what to run",
                 spec.name.as_str()
             );
-            return Err(Failure { reason: "CommandMissing".into(), message, passing: false });
+            return Err(OperationError { reason: "CommandMissing".into(), message, passing: false });
         }
-        let config_error = |message| Failure { reason: CONFIG_ERROR.into(), message, passing: false };
+        let config_error = |message| OperationError { reason: CONFIG_ERROR.into(), message, passing: false };
         let probes = [&spec.startup_probe, &spec.liveness_probe, &spec.readiness_probe];
         if probes.into_iter().flatten().any(|probe| probe.handler.grpc.is_some()) {
             let message = "this node has exec, httpGet and tcpSocket probes, not grpc";
@@ -135,7 +139,7 @@ impl PodWorker {
         Ok((env, mounts))
     }
 
-    fn runs_as_root_against_its_will(&self, spec: &pod::Container, node: &Options) -> Option<&'static str> {
+    fn runs_as_root_against_its_will(&self, spec: &pod::Container, node: &NodeOptions) -> Option<&'static str> {
         let (own, of_pod) = (&spec.security_context, &self.pod.spec.security_context);
         if !own.run_as_non_root.or(of_pod.run_as_non_root).unwrap_or(false) {
             return None;
@@ -148,7 +152,7 @@ impl PodWorker {
     }
 
     /// The command of a probe, with variables expanded as in the container's own command.
-    pub(super) fn filled_in(&self, spec: &pod::Container, argv: &[String], node: &Options) -> Vec<String> {
+    pub(super) fn filled_in(&self, spec: &pod::Container, argv: &[String], node: &NodeOptions) -> Vec<String> {
         match environment(&self.pod, spec, node, self.setup.sources()) {
             Ok(env) => argv.iter().map(|word| env.expand(word)).collect(),
             // An object that the container's environment came from has been deleted since.
@@ -156,7 +160,14 @@ impl PodWorker {
         }
     }
 
-    fn order(&self, spec: &pod::Container, number: u32, env: Environment, mounts: Vec<Mount>, node: &Options) -> Start {
+    fn order(
+        &self,
+        spec: &pod::Container,
+        number: u32,
+        env: Environment,
+        mounts: Vec<Mount>,
+        node: &NodeOptions,
+    ) -> Start {
         let pod = &self.pod.spec;
         // A limit of zero means no limit.
         let limit = |name| quantity(spec.resources.limits.get(name)).filter(|limit| !limit.is_zero());
@@ -183,7 +194,7 @@ impl PodWorker {
         }
     }
 
-    fn hostname(&self, node: &Options) -> String {
+    fn hostname(&self, node: &NodeOptions) -> String {
         let spec = &self.pod.spec;
         let name = match &spec.hostname {
             _ if spec.host_network => &node.hostname,

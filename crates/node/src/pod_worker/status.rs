@@ -8,7 +8,7 @@ use super::PodWorker;
 use super::container::{self, Container, KILLED, State};
 use super::ending::EndReason;
 use crate::losses;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{self, Role, Terminated};
 
 const BY_KUBELET: &str = "TerminationByKubelet";
@@ -36,7 +36,7 @@ impl PodWorker {
         stored.max(if runs && self.containers.are_initialized(&self.pod) { Phase::Running } else { Phase::Pending })
     }
 
-    pub(super) fn status(&self, node: &Options, now: Timestamp) -> Value {
+    pub(super) fn status(&self, node: &NodeOptions, now: Timestamp) -> Value {
         let phase = self.phase();
         if let Some(problem) = &self.pod.unreadable {
             // The status cannot contain anything else: the spec is not readable.
@@ -154,7 +154,7 @@ impl PodWorker {
     }
 
     /// The conditions that are new or have changed.
-    fn conditions(&self, phase: Phase, node: &Options, now: Timestamp) -> Value {
+    fn conditions(&self, phase: Phase, node: &NodeOptions, now: Timestamp) -> Value {
         let named = |which: &dyn Fn(&Container, &pod::Container) -> bool| -> Vec<&str> {
             let each = self.containers.with_specs(&self.pod);
             each.filter(|(container, spec)| which(container, spec)).map(|(_, spec)| spec.name.as_str()).collect()
@@ -197,7 +197,7 @@ impl PodWorker {
     }
 
     /// Why the Pod's failure is not its own fault, if so: a Job's Pod failure policy can ignore such failures.
-    fn disruption(&self, node: &Options) -> Option<(&'static str, String)> {
+    fn disruption(&self, node: &NodeOptions) -> Option<(&'static str, String)> {
         let reason = self.termination.reason()?;
         if node.release_lost && self.is_given_up() && reason != EndReason::Deadline && self.containers.are_lost() {
             let message = format!(

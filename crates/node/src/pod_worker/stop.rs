@@ -6,7 +6,7 @@ use super::checks::{Hook, What, check};
 use super::container::State;
 use super::ending::EndReason;
 use super::{Effects, Event, PodWorker};
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::Role;
 use crate::port::{ShimCommand, Signal};
 
@@ -28,7 +28,7 @@ impl Stop {
 
 impl PodWorker {
     /// Stops all containers: sidecars last, in the reverse of the order in which they were started.
-    pub(super) fn stop_all(&mut self, node: &Options, now: Timestamp, out: &mut Effects) {
+    pub(super) fn stop_all(&mut self, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
         let Some(kill_at) = self.termination.kill_at() else { return };
         let over = kill_at <= now;
         let mut others_run = false;
@@ -55,7 +55,7 @@ impl PodWorker {
         &mut self,
         at: usize,
         kill_at: Option<Timestamp>,
-        node: &Options,
+        node: &NodeOptions,
         now: Timestamp,
         out: &mut Effects,
     ) {

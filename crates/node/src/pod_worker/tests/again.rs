@@ -98,7 +98,7 @@ fn what_nobody_saw_end_can_be_taken_out_of_its_jobs_account() {
         if job {
             pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
         }
-        let options = Options { release_lost: true, ..Options::new("n") };
+        let options = NodeOptions { release_lost: true, ..NodeOptions::new("n") };
         let bench = Bench::on(options, pod.clone(), &[found("c", 0, exit)], false);
         assert_eq!(bench.log.join(", "), expected, "{pod}");
         let usual = Bench::new(pod, &[found("c", 0, None)]);
@@ -121,7 +121,7 @@ fn what_did_not_survive_three_restarts_has_failed_and_is_counted() {
         conditions.into_iter().find(|condition| condition["type"] == "DisruptionTarget")
     };
     for (before, expected) in [(0, "keep [], remove, clean"), (1, "keep [], remove, clean"), (2, "Failed")] {
-        let options = || Options { release_lost: true, ..Options::new("n") };
+        let options = || NodeOptions { release_lost: true, ..NodeOptions::new("n") };
         let killed = Bench::after(before, options(), of_a_job(one("Never")), &[found("c", 0, None)], false);
         let log = killed.log.join(", ");
         if expected == "Failed" {
@@ -148,7 +148,7 @@ fn what_did_not_survive_three_restarts_has_failed_and_is_counted() {
 /// A crash between the release and the record would lose the count.
 #[test]
 fn nothing_is_released_before_it_is_on_record_what_it_did_not_survive() {
-    let options = Options { release_lost: true, ..Options::new("n") };
+    let options = NodeOptions { release_lost: true, ..NodeOptions::new("n") };
     let pod = Pod::read(of_a_job(one("Never")).to_string().as_bytes()).unwrap();
     let mut machine = PodWorker::adopt(pod, &[found("c", 0, None)], begin());
     let asks = |machine: &mut PodWorker| {
@@ -171,7 +171,7 @@ fn a_deadline_that_passed_while_nobody_looked_is_told() {
     pod["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
     pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
     pod["status"] = json!({"phase": "Running", "startTime": "2000-01-01T00:00:00Z"});
-    let options = Options { release_lost: true, ..Options::new("n") };
+    let options = NodeOptions { release_lost: true, ..NodeOptions::new("n") };
     let bench = Bench::on(options, pod, &[found("c", 0, None)], false);
     assert_eq!(bench.log.join(", "), "Failed(DeadlineExceeded)[c=137NodeRestarted]");
 }
@@ -195,7 +195,7 @@ fn what_the_node_has_stopped_is_taken_out_of_its_jobs_account_too() {
         let mut pod = pod(spec.clone());
         pod["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
         pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
-        let options = Options { release_lost: true, ..Options::new("n") };
+        let options = NodeOptions { release_lost: true, ..NodeOptions::new("n") };
         let bench = run(Bench::on(options, pod.clone(), &[], false), &format!("+1s {script}"));
         let log = bench.log.join(", ");
         assert!(log.ends_with(&format!(", {expected}")), "{script}: {log}");
@@ -215,7 +215,7 @@ fn what_is_released_while_something_else_holds_it_has_failed() {
     let mut pod = pod(one("Never"));
     pod["metadata"]["finalizers"] = json!(["x/y"]);
     pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});
-    let options = Options { release_lost: true, ..Options::new("n") };
+    let options = NodeOptions { release_lost: true, ..NodeOptions::new("n") };
     let mut bench = run(Bench::on(options, pod, &[], false), "+1s drain");
     bench.exit("c", 143);
     bench.machine.proceed(bench.drain_within, &bench.options, bench.now, &mut bench.out);
@@ -321,7 +321,7 @@ fn what_is_said_of_a_run_of_the_past_is_not_heard() {
     let first = bench.running[0].clone();
     let exit = found("c", 0, Some(0)).exit.unwrap();
     bench.machine.hear(Report::Ended { attempt: first.clone(), exit }, bench.now, &mut bench.out);
-    let failure = Failure { reason: "StartError".into(), message: String::new(), passing: false };
+    let failure = OperationError { reason: "StartError".into(), message: String::new(), passing: false };
     bench.machine.hear(Report::Unstarted { attempt: first, failure }, bench.now, &mut bench.out);
     let bench = run(bench, "+1s c=0");
     assert_eq!(bench.log.join(", "), "prepare, start c/0, start c/1, Running[c=Readyx1], Succeeded[c=0x1]");

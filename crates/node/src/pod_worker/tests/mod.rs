@@ -13,7 +13,7 @@ use crate::port::{Check, Exit, Found, Signal, Start};
 /// One state machine, a fake of the half that acts, and a fake of the API.
 struct Bench {
     machine: PodWorker,
-    options: Options,
+    options: NodeOptions,
     pod: Value,
     now: Timestamp,
     out: Effects,
@@ -45,15 +45,15 @@ impl Bench {
     }
 
     fn with(pod: Value, found: &[Found], slow: bool) -> Self {
-        Self::on(Options::new("n"), pod, found, slow)
+        Self::on(NodeOptions::new("n"), pod, found, slow)
     }
 
-    fn on(options: Options, pod: Value, found: &[Found], slow: bool) -> Self {
+    fn on(options: NodeOptions, pod: Value, found: &[Found], slow: bool) -> Self {
         Self::after(0, options, pod, found, slow)
     }
 
     /// With this number of restarts that ended earlier Pods of the attempt.
-    fn after(restarts: u32, options: Options, pod: Value, found: &[Found], slow: bool) -> Self {
+    fn after(restarts: u32, options: NodeOptions, pod: Value, found: &[Found], slow: bool) -> Self {
         let now = begin();
         let mut machine = PodWorker::adopt(Pod::read(pod.to_string().as_bytes()).unwrap(), found, now);
         machine.continue_from(restarts);
@@ -242,7 +242,7 @@ impl Bench {
             let attempt = self.running.remove(at);
             let passing = how == "not-yet";
             let reason = if passing { "CreateContainerError" } else { "StartError" };
-            let failure = Failure { reason: reason.into(), message: "no".to_owned(), passing };
+            let failure = OperationError { reason: reason.into(), message: "no".to_owned(), passing };
             self.machine.hear(Report::Unstarted { attempt, failure }, self.now, &mut self.out);
         } else {
             match word {

@@ -416,7 +416,7 @@ fn what_this_node_cannot_do_is_refused_before_anything_starts() {
             own.retain(|key, _| key == "runAsUser");
         }
         spec["containers"] = json!([own]);
-        let options = Options { is_root: root, ..Options::new("n") };
+        let options = NodeOptions { is_root: root, ..NodeOptions::new("n") };
         let bench = run(Bench::on(options, pod(spec), &[], false), "+1s");
         let shown = &bench.pod["status"]["containerStatuses"][0]["state"];
         if problem.is_empty() {

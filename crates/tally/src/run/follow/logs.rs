@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use tally_core::ids::PodUid;
-use tally_node::logs::{self, Options, Reader};
+use tally_node::logs::{self, LogReadOptions, Reader};
 use tally_node::port::Attempt;
 
 /// The identity of a Pod, as the node uses it.
@@ -74,7 +74,7 @@ impl Logs for ProcessLogs {
                 newest.insert(&attempt.container, attempt);
             }
         }
-        let options = Options { tail_lines: Some(most as u64), ..Options::default() };
+        let options = LogReadOptions { tail_lines: Some(most as u64), ..LogReadOptions::default() };
         let mut lines = Vec::new();
         for attempt in newest.into_values() {
             let Ok(mut reader) = logs::open(&self.root, attempt, options.clone()) else { continue };
@@ -104,7 +104,7 @@ impl Logs for ProcessLogs {
             // A container that was restarted no longer writes to this log.
             let over = ended || attempts.get(at + 1).is_some_and(|next| next.container == attempt.container);
             if !open.contains_key(attempt) {
-                let Ok(reader) = logs::open(&self.root, attempt, Options::default()) else { continue };
+                let Ok(reader) = logs::open(&self.root, attempt, LogReadOptions::default()) else { continue };
                 open.insert(attempt.clone(), Reading { reader, lines: VecDeque::new(), half: Vec::new() });
             }
             let Some(reading) = open.get_mut(attempt) else { continue };
