@@ -26,7 +26,7 @@ use tally_server::{Log, LogEnded, LogError, LogRequest, Logs};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::up::controllers::Running;
+use crate::up::controllers::RunningControllers;
 
 /// Additional time after the drain for kills to be noticed and reported.
 const BEYOND_DRAIN: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ const MOST_PODS: u64 = 250;
 pub struct ThisNode {
     mailbox: Arc<Mailbox>,
     root: PathBuf,
-    controller: Running,
+    controller: RunningControllers,
     carrier: JoinHandle<()>,
     keeper: JoinHandle<()>,
     notes: Arc<Notes>,
@@ -66,7 +66,7 @@ impl ThisNode {
             async move { carry(&mailbox, commands, reports).await }
         });
         let node = NodeAgent::new(options(&root)?, mailbox.clone());
-        let controller = Running::drive(vec![Box::new(node)], registry, observer, driven);
+        let controller = RunningControllers::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper, notes })
     }
 

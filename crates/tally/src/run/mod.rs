@@ -22,16 +22,16 @@ use tokio::sync::watch;
 use cluster::Cluster;
 use follow::readers::Readers;
 use follow::{End, Follow};
-use input::check::{self, Everything};
+use input::check::{self, CheckedObjects};
 use input::documents::{Document, Origin};
 use input::flags::{self, Flags};
 use outcome::{INTERRUPTED, RunError, exit_code};
 use progress::model::Model;
 use progress::output::Output;
 use progress::screen;
-use submit::{How, Manner, Placed};
+use submit::{Submission, SubmitOptions, SubmittedJob};
 
-use crate::place::{Temporary, quoted, wait_for_shim};
+use crate::data_dir::{Temporary, quoted, wait_for_shim};
 use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
@@ -166,7 +166,7 @@ async fn to_the_end(
     cluster.keep();
     let mut model = Model::default();
     for job in &placed {
-        if job.how == How::SomebodyElses {
+        if job.how == Submission::ManagedElsewhere {
             let name = &job.name;
             output
                 .note(&format!("Job {name:?} is unfinished but not run: its spec.managedBy names another controller"));
@@ -205,14 +205,19 @@ async fn to_the_end(
     Ok(exit_code(&model, &ended))
 }
 
-async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everything) -> Result<Vec<Placed>, RunError> {
+async fn place(
+    args: &Args,
+    of_flags: bool,
+    cluster: &Cluster,
+    wanted: &CheckedObjects,
+) -> Result<Vec<SubmittedJob>, RunError> {
     let named: Vec<&str> = args.flags.env.iter().map(|given| given.split('=').next().unwrap_or_default()).collect();
     let loose: Vec<&str> = flags::TAKEN_OVER.into_iter().filter(|name| of_flags && !named.contains(name)).collect();
     let place = cluster.directory.display().to_string();
-    let manner = Manner { loose: &loose, again: args.again, place: &place };
+    let manner = SubmitOptions { loose: &loose, again: args.again, place: &place };
     let placed = submit::submit(&cluster.registry, wanted, manner).await;
     let placed = placed.map_err(|error| error.in_directory(args.data_dir.as_deref(), cluster.disk_is_full()))?;
-    if placed.iter().all(|job| job.how == How::SomebodyElses) {
+    if placed.iter().all(|job| job.how == Submission::ManagedElsewhere) {
         return Err(RunError::Input(format!(
             "no unfinished Job in {place} and no command; put a command after --, or specify a file with -f"
         )));
@@ -220,15 +225,17 @@ async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everythi
     Ok(placed)
 }
 
-fn tell(output: &mut Output, model: &mut Model, job: &Placed, data_dir: Option<&Path>) {
+fn tell(output: &mut Output, model: &mut Model, job: &SubmittedJob, data_dir: Option<&Path>) {
     let Some(directory) = data_dir else { return };
     let directory = quoted(directory);
     let name = &job.name;
     match job.how {
-        How::Created | How::SomebodyElses => {}
-        How::GoesOn => output.note(&format!("Job {name:?} resumes from the state in {directory}")),
-        How::GoesOnToo => output.note(&format!("Job {name:?} was left unfinished in {directory} and resumes, too")),
-        How::Finished => {
+        Submission::Created | Submission::ManagedElsewhere => {}
+        Submission::Resumed => output.note(&format!("Job {name:?} resumes from the state in {directory}")),
+        Submission::ResumedToo => {
+            output.note(&format!("Job {name:?} was left unfinished in {directory} and resumes, too"))
+        }
+        Submission::Finished => {
             model.was_finished(&job.uid);
             output.note(&format!("Job {name:?} in {directory} is already finished; use --again to run it again"));
         }

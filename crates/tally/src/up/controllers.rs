@@ -90,12 +90,12 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
 }
 
 /// Running controllers.
-pub struct Running {
+pub struct RunningControllers {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningControllers {
     pub fn start(
         chosen: &Chosen,
         cluster: &Cluster,

@@ -22,9 +22,9 @@ use tally_store::{Options, Store};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
+use crate::data_dir::{self, CreatedPaths, Temporary, quoted, wait_for_shim};
 use crate::metrics::ControllerMetrics;
 use crate::node::ThisNode;
-use crate::place::{self, Made, Temporary, quoted, wait_for_shim};
 use crate::signals::{self, Stop};
 
 /// How long Pods may take to end when the cluster is stopped; shorter if their own grace period is shorter.
@@ -154,7 +154,7 @@ async fn serve(
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
     }
-    let controllers = controllers::Running::start(
+    let controllers = controllers::RunningControllers::start(
         &args.controllers,
         cluster,
         registry,
@@ -188,7 +188,7 @@ async fn serve(
 }
 
 /// Resolves when the controllers or the node have ended: a server without them would look alive, but no Pod would run.
-async fn until_broken(controllers: &controllers::Running, node: Option<&ThisNode>) {
+async fn until_broken(controllers: &controllers::RunningControllers, node: Option<&ThisNode>) {
     while !controllers.has_ended() && !node.is_some_and(ThisNode::has_ended) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -209,14 +209,14 @@ struct Ready {
 
 /// Creates everything that is needed, the kubeconfig last: a client that finds it can use the server.
 async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr) -> Result<Ready> {
-    let mut made = Made::default();
+    let mut made = CreatedPaths::default();
     made.data_directory(data)?;
     let (keys, pods) = (data.join("pki"), data.join("node"));
     made.note_missing(&keys);
     made.note_missing(&pods);
     let store = if args.ephemeral { Store::memory(Options::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
-    let registry = place::begin(store).await?;
+    let registry = data_dir::begin(store).await?;
     let url = kubeconfig::url(listen);
     let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
     let metrics = Arc::new(ControllerMetrics::new(server.metrics()));

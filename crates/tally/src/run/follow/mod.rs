@@ -15,9 +15,9 @@ use tally_registry::{Object, Registry, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::cluster::Working;
+use super::cluster::RunningCluster;
 use super::outcome::RunError;
-use super::progress::model::{Failure, Model};
+use super::progress::model::{Model, PodFailure};
 use super::progress::output::Output;
 use super::progress::render::LOG_LINES;
 use super::progress::view::{JobText, PodText};
@@ -49,7 +49,7 @@ pub struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    pub async fn run(&mut self, working: Working, mut stop: watch::Receiver<Stop>) -> Result<End, RunError> {
+    pub async fn run(&mut self, working: RunningCluster, mut stop: watch::Receiver<Stop>) -> Result<End, RunError> {
         let jobs = resource("batch", "jobs")?;
         let pods = resource("", "pods")?;
         // Otherwise only failures are needed, which are few even for a large Job.
@@ -171,7 +171,7 @@ impl Follow<'_> {
         }
     }
 
-    fn tell_failure(&mut self, pod: &PodText, failure: &Failure) {
+    fn tell_failure(&mut self, pod: &PodText, failure: &PodFailure) {
         if let Some(job) = pod.metadata.job().and_then(|uid| self.model.job(uid)) {
             self.output.failed(job, failure);
         }
@@ -235,30 +235,30 @@ fn read<T: DeserializeOwned>(object: &Object) -> Option<T> {
     serde_json::from_slice(&object.bytes).ok()
 }
 
-fn look_at_log(logs: &dyn Logs, failure: &mut Failure) {
+fn look_at_log(logs: &dyn Logs, failure: &mut PodFailure) {
     let pod = PodId { namespace: failure.namespace.clone(), name: failure.pod.clone(), uid: failure.uid.clone() };
     failure.log = Some(logs.tail(&pod, &failure.container, failure.crash, LOG_LINES));
 }
 
 /// The running controllers and node, until one task takes them to stop them.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Option<Working>>>);
+struct Shared(Arc<Mutex<Option<RunningCluster>>>);
 
 impl Shared {
-    fn new(working: Working) -> Self {
+    fn new(working: RunningCluster) -> Self {
         Self(Arc::new(Mutex::new(Some(working))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Working>> {
+    fn lock(&self) -> MutexGuard<'_, Option<RunningCluster>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<Working> {
+    fn take(&self) -> Option<RunningCluster> {
         self.lock().take()
     }
 
     fn has_ended(&self) -> bool {
-        self.lock().as_ref().is_some_and(Working::has_ended)
+        self.lock().as_ref().is_some_and(RunningCluster::has_ended)
     }
 
     async fn end_when(self, mut stop: watch::Receiver<Stop>) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use tally_store::{Options, Store};
 
 use super::documents::{Document, Origin};
 use super::programs;
-use crate::place;
+use crate::data_dir;
 use crate::run::submit::JOB_CONTROLLER;
 
 /// A valid object, and the form in which the server would store it.
@@ -24,7 +24,7 @@ pub struct Checked {
 }
 
 /// All objects in the order in which they are to be created: Jobs last.
-pub struct Everything {
+pub struct CheckedObjects {
     pub objects: Vec<Checked>,
     /// The warnings of the server.
     pub warnings: Vec<String>,
@@ -36,11 +36,11 @@ pub fn write_options() -> WriteOptions {
 }
 
 /// Returns all objects, or all errors. `here`: the programs run on this machine, so they must exist on it.
-pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<Everything, String> {
+pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<CheckedObjects, String> {
     // The sort is stable: objects of the same rank stay in file order.
     documents.sort_by_key(|document| (document.is_job(), document.resource.kind != "Namespace"));
     let mut complaints = twice(&documents);
-    let scratch = place::begin(Store::memory(Options::default())).await.map_err(|error| format!("{error:#}"))?;
+    let scratch = data_dir::begin(Store::memory(Options::default())).await.map_err(|error| format!("{error:#}"))?;
     make_namespaces(&scratch, &documents).await;
     let (mut objects, mut warnings) = (Vec::new(), Vec::new());
     for document in documents {
@@ -65,7 +65,7 @@ pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<Everythin
             Err(failure) => complaints.push(complaint(&document, &failure)),
         }
     }
-    if complaints.is_empty() { Ok(Everything { objects, warnings }) } else { Err(complaints.join("\n")) }
+    if complaints.is_empty() { Ok(CheckedObjects { objects, warnings }) } else { Err(complaints.join("\n")) }
 }
 
 /// Creates the namespaces that the files do not define. Whether they exist is checked later, in the real registry.

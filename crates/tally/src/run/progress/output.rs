@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tally_runtime::driver::wall_clock;
 
-use super::model::{Failure, Job, Model, State, Stuck};
+use super::model::{Job, Model, PodFailure, State, Stuck};
 use super::render;
 use super::report;
 use super::screen::{Screen, Terminal, say, size};
@@ -30,14 +30,14 @@ pub struct Output {
     screen: Screen,
     /// Standard output is the terminal that is drawn on.
     same: bool,
-    told: BTreeMap<String, Told>,
+    told: BTreeMap<String, PrintedState>,
     /// The reader has closed standard output.
     deaf: bool,
 }
 
 /// What was last printed about a Job.
 #[derive(Default)]
-struct Told {
+struct PrintedState {
     at: Option<Duration>,
     progress: String,
     stuck: Option<Stuck>,
@@ -115,7 +115,7 @@ impl Output {
     }
 
     /// Reports a failed Pod.
-    pub fn failed(&mut self, job: &Job, failure: &Failure) {
+    pub fn failed(&mut self, job: &Job, failure: &PodFailure) {
         match self.form {
             Form::Json if !self.quiet => self.print(&report::failure_json(job, failure, &now_text()).to_string()),
             Form::Text if !self.quiet && !self.is_live() => {

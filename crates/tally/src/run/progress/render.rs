@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::model::{Failure, Job, Model, State};
+use super::model::{Job, Model, PodFailure, State};
 use super::report::stuck_text;
 use super::words::{broken, cut, duration, harmless, rate, width};
 
@@ -84,7 +84,7 @@ fn add(shown: &mut Vec<Line>, rows: usize, block: Vec<Line>) {
 }
 
 /// The last failures of all Jobs, the newest of each first.
-fn newest(jobs: &[Job]) -> Vec<(&Job, &Failure)> {
+fn newest(jobs: &[Job]) -> Vec<(&Job, &PodFailure)> {
     let mut failures = Vec::new();
     for back in 0..MOST_FAILURES {
         failures.extend(jobs.iter().filter_map(|job| Some((job, job.failures.iter().rev().nth(back)?))));
@@ -185,7 +185,7 @@ fn bar(share: f64, columns: usize, style: Style) -> Line {
 }
 
 /// `index 3: exit code 2 (Error), sum-3-abcde`
-pub fn failure_title(failure: &Failure) -> String {
+pub fn failure_title(failure: &PodFailure) -> String {
     let mut text = match failure.index {
         Some(index) => format!("index {index}: "),
         None => String::new(),
@@ -202,7 +202,7 @@ pub fn failure_title(failure: &Failure) -> String {
 }
 
 /// The last lines of its log, or else the message of the failure.
-pub fn failure_log(failure: &Failure) -> Vec<String> {
+pub fn failure_log(failure: &PodFailure) -> Vec<String> {
     let written = failure.log.as_deref().unwrap_or_default();
     let lines: Vec<String> = if written.iter().any(|line| !line.trim().is_empty()) {
         written.iter().map(|line| harmless(line)).collect()
@@ -213,7 +213,7 @@ pub fn failure_log(failure: &Failure) -> Vec<String> {
     lines[lines.len().saturating_sub(LOG_LINES)..].to_vec()
 }
 
-fn failure_lines(job: &Job, failure: &Failure, several: bool, style: Style) -> Vec<Line> {
+fn failure_lines(job: &Job, failure: &PodFailure, several: bool, style: Style) -> Vec<Line> {
     let mark = if style.unicode { "\u{2717}" } else { "x" };
     let of = if several { format!("{} ", job.name) } else { String::new() };
     let mut lines = vec![vec![(Paint::Bad, format!("  {mark} ")), (Paint::Plain, of + &failure_title(failure))]];

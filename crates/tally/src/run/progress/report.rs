@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::model::{Failure, Job, State, Stuck};
+use super::model::{Job, PodFailure, State, Stuck};
 use super::render::{failure_log, failure_title};
 use super::words::{duration, harmless, rate};
 
@@ -38,7 +38,7 @@ fn counts(job: &Job) -> String {
 }
 
 /// A failure, with the end of its log.
-pub fn failure(job: &Job, failure: &Failure) -> Vec<String> {
+pub fn failure(job: &Job, failure: &PodFailure) -> Vec<String> {
     let mut lines = vec![format!("{}: {}", job.name, failure_title(failure))];
     lines.extend(failure_log(failure).into_iter().map(|line| format!("  | {line}")));
     lines
@@ -130,7 +130,7 @@ pub fn progress_json(job: &Job, at: &str) -> Value {
     with(with(event("progress", job, at), counts_json(job)), more)
 }
 
-pub fn failure_json(job: &Job, failure: &Failure, at: &str) -> Value {
+pub fn failure_json(job: &Job, failure: &PodFailure, at: &str) -> Value {
     let told = json!({
         "pod": failure.pod, "index": failure.index, "container": failure.container, "exitCode": failure.exit_code,
         "reason": failure.reason, "message": failure.message, "log": failure.log,
@@ -236,7 +236,7 @@ mod tests {
         );
         let event = failure_json(&model.jobs()[0], &failed, "now");
         assert_eq!((&event["event"], &event["index"], &event["exitCode"]), (&json!("failure"), &json!(4), &json!(3)));
-        let crash = Failure { crash: Some(0), ..failed };
+        let crash = PodFailure { crash: Some(0), ..failed };
         assert_eq!(failure(&model.jobs()[0], &crash)[0], "sum: index 4: exit code 3, Pod sum-4-xyz, restarts in place");
         let event = failure_json(&model.jobs()[0], &crash, "now");
         assert_eq!((&event["event"], &event["restarts"]), (&json!("restart"), &json!(1)));

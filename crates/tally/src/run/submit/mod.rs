@@ -10,36 +10,36 @@ use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, Propagat
 use tally_api::status_error::StatusError;
 use tally_registry::{Object, Registry, Target};
 
-use super::input::check::{Checked, Everything, complain, complaint, write_options};
+use super::input::check::{Checked, CheckedObjects, complain, complaint, write_options};
 use super::outcome::RunError;
 use resume::{Decision, decide, is_finished};
 use sources::missing;
 
 /// A Job that this run follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct SubmittedJob {
     pub namespace: String,
     pub name: String,
     pub uid: String,
     /// Its Pods restart failed containers in place.
     pub restarts: bool,
-    pub how: How,
+    pub how: Submission,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Submission {
     Created,
     /// The Job existed and is resumed.
-    GoesOn,
+    Resumed,
     /// The Job was not requested, but it exists and is not finished: it is resumed, too.
-    GoesOnToo,
+    ResumedToo,
     /// The Job exists and is not finished, but its `managedBy` names another controller.
-    SomebodyElses,
+    ManagedElsewhere,
     Finished,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Manner<'a> {
+pub struct SubmitOptions<'a> {
     /// Environment variables that may differ from those of the existing Job.
     pub loose: &'a [&'a str],
     /// An existing Job of the same name is deleted first.
@@ -61,7 +61,11 @@ enum Step {
     Job(Value, Decision),
 }
 
-pub async fn submit(registry: &Registry, wanted: &Everything, manner: Manner<'_>) -> Result<Vec<Placed>, RunError> {
+pub async fn submit(
+    registry: &Registry,
+    wanted: &CheckedObjects,
+    manner: SubmitOptions<'_>,
+) -> Result<Vec<SubmittedJob>, RunError> {
     let mut plan = Vec::new();
     let mut complaints = Vec::new();
     for checked in &wanted.objects {
@@ -97,7 +101,12 @@ fn target<'a>(checked: &'a Checked) -> Target<'a> {
 }
 
 /// Plans what to do for one object. Nothing is changed yet.
-async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: Manner<'_>) -> Result<Step, RunError> {
+async fn step(
+    registry: &Registry,
+    all: &CheckedObjects,
+    checked: &Checked,
+    manner: SubmitOptions<'_>,
+) -> Result<Step, RunError> {
     let document = &checked.document;
     let there = match document.name() {
         "" => None,
@@ -143,7 +152,7 @@ async fn step(registry: &Registry, all: &Everything, checked: &Checked, manner: 
 }
 
 /// Checks that the ConfigMaps and Secrets of a Job's Pods exist, or are created in this run.
-fn has_its_sources(registry: &Registry, all: &Everything, checked: &Checked) -> Result<(), RunError> {
+fn has_its_sources(registry: &Registry, all: &CheckedObjects, checked: &Checked) -> Result<(), RunError> {
     let document = &checked.document;
     if !document.is_job() {
         return Ok(());
@@ -167,8 +176,8 @@ async fn carry_out(
     registry: &Registry,
     checked: &Checked,
     step: Step,
-    manner: Manner<'_>,
-) -> Result<Option<Placed>, StatusError> {
+    manner: SubmitOptions<'_>,
+) -> Result<Option<SubmittedJob>, StatusError> {
     let document = &checked.document;
     match step {
         Step::Keep => Ok(None),
@@ -196,23 +205,23 @@ async fn carry_out(
                 let body = body.to_string();
                 registry.patch(target(checked), body.as_bytes(), PatchKind::Merge, &write_options()).await?;
             }
-            let how = if decision == Decision::Finished { How::Finished } else { How::GoesOn };
+            let how = if decision == Decision::Finished { Submission::Finished } else { Submission::Resumed };
             Ok(Some(placed(&there, how)))
         }
     }
 }
 
-async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Placed>, StatusError> {
+async fn make(registry: &Registry, checked: &Checked) -> Result<Option<SubmittedJob>, StatusError> {
     let body = checked.document.object.to_string();
     let collection = Target { name: "", ..target(checked) };
     let written = registry.create(collection, body.as_bytes(), Format::Json, &write_options()).await?;
-    Ok(checked.document.is_job().then(|| placed(&written.object.parse(), How::Created)))
+    Ok(checked.document.is_job().then(|| placed(&written.object.parse(), Submission::Created)))
 }
 
-fn placed(job: &Value, how: How) -> Placed {
+fn placed(job: &Value, how: Submission) -> SubmittedJob {
     let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let restarts = job.pointer("/spec/template/spec/restartPolicy").is_some_and(|policy| policy == "OnFailure");
-    Placed {
+    SubmittedJob {
         namespace: text("/metadata/namespace"),
         name: text("/metadata/name"),
         uid: text("/metadata/uid"),
@@ -226,7 +235,7 @@ pub fn jobs() -> Result<&'static Resource, RunError> {
 }
 
 /// Jobs that an earlier run left unfinished. The controllers work on all Jobs in the store, requested or not.
-pub fn unfinished(registry: &Registry, known: &[Placed]) -> Result<Vec<Placed>, RunError> {
+pub fn unfinished(registry: &Registry, known: &[SubmittedJob]) -> Result<Vec<SubmittedJob>, RunError> {
     let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
     let listing = listing.map_err(|failure| RunError::Environment(failure.message))?;
     let unfinished = listing.items.iter().map(Object::parse).filter(|job| {
@@ -234,8 +243,8 @@ pub fn unfinished(registry: &Registry, known: &[Placed]) -> Result<Vec<Placed>, 
         !is_finished(job) && job["spec"]["suspend"] != true
     });
     let how = |job: &Value| match job["spec"]["managedBy"].as_str() {
-        None | Some(JOB_CONTROLLER) => How::GoesOnToo,
-        Some(_) => How::SomebodyElses,
+        None | Some(JOB_CONTROLLER) => Submission::ResumedToo,
+        Some(_) => Submission::ManagedElsewhere,
     };
     let unfinished = unfinished.map(|job| placed(&job, how(&job)));
     Ok(unfinished.filter(|job| known.iter().all(|known| known.uid != job.uid)).collect())
@@ -247,11 +256,11 @@ mod tests {
     use tally_store::{Options, Store};
 
     use super::*;
-    use crate::place;
+    use crate::data_dir;
 
     #[tokio::test]
     async fn jobs_that_somebody_else_works_on_are_told_apart() {
-        let registry = place::begin(Store::memory(Options::default())).await.unwrap();
+        let registry = data_dir::begin(Store::memory(Options::default())).await.unwrap();
         for (name, more) in [
             ("a", json!({})),
             ("b", json!({"managedBy": "example.com/other"})),
@@ -266,7 +275,8 @@ mod tests {
             registry.create(target, body.as_bytes(), Format::Json, &write_options()).await.unwrap();
         }
         let found: Vec<_> = unfinished(&registry, &[]).unwrap().into_iter().map(|job| (job.name, job.how)).collect();
-        let expected = [("a", How::GoesOnToo), ("b", How::SomebodyElses), ("c", How::GoesOnToo)];
+        let expected =
+            [("a", Submission::ResumedToo), ("b", Submission::ManagedElsewhere), ("c", Submission::ResumedToo)];
         assert_eq!(found, expected.map(|(name, how)| (name.to_owned(), how)));
     }
 }

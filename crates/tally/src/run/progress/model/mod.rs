@@ -58,7 +58,7 @@ pub struct Job {
     /// It was finished before this run began.
     pub was_finished: bool,
     /// The newest last.
-    pub failures: VecDeque<Failure>,
+    pub failures: VecDeque<PodFailure>,
     /// A Pod that cannot start, and why.
     pub stuck: Option<Stuck>,
     samples: VecDeque<(Duration, u32)>,
@@ -88,7 +88,7 @@ pub enum State {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Failure {
+pub struct PodFailure {
     pub pod: String,
     pub uid: String,
     pub namespace: String,
@@ -124,7 +124,7 @@ impl Unscheduled {
     }
 }
 
-impl Failure {
+impl PodFailure {
     /// A failure of this Pod, without details.
     fn of(text: &PodText) -> Self {
         Self {
@@ -198,7 +198,7 @@ impl Job {
         }
     }
 
-    fn failed_how(&mut self, failure: Failure) -> Option<&mut Failure> {
+    fn failed_how(&mut self, failure: PodFailure) -> Option<&mut PodFailure> {
         if self.failures.len() == FAILURES {
             self.failures.pop_front();
         }
@@ -315,7 +315,7 @@ impl Model {
     }
 
     /// Handles an observed state of a Pod. Returns its failure if it was not reported yet.
-    pub fn saw_pod(&mut self, text: &PodText) -> Option<&mut Failure> {
+    pub fn saw_pod(&mut self, text: &PodText) -> Option<&mut PodFailure> {
         let index = *self.by_uid.get(text.metadata.job()?)?;
         let job = self.jobs.get_mut(index)?;
         let uid = &text.metadata.uid;
@@ -347,20 +347,20 @@ impl Model {
             ("", Some(other)) => other.clone(),
             (one, _) => one.to_owned(),
         };
-        let failure = Failure {
+        let failure = PodFailure {
             container,
             exit_code: terminated.map(|terminated| terminated.exit_code),
             // The reason and message of the Pod come first: they describe the whole Pod (evicted, deadline exceeded).
             reason: first(&text.status.reason, terminated.map(|terminated| &terminated.reason)),
             message: first(&text.status.message, terminated.map(|terminated| &terminated.message)),
-            ..Failure::of(text)
+            ..PodFailure::of(text)
         };
         job.failed_how(failure)
     }
 
     /// Returns a crash of a container that its Pod restarts, if it was not reported yet. To be called until there is
     /// none.
-    pub fn saw_crash(&mut self, text: &PodText) -> Option<&mut Failure> {
+    pub fn saw_crash(&mut self, text: &PodText) -> Option<&mut PodFailure> {
         let job = self.jobs.get_mut(*self.by_uid.get(text.metadata.job()?)?)?;
         let known = self.crashes.get(&text.metadata.uid);
         let is_news = |container: &str, number| {
@@ -370,13 +370,13 @@ impl Model {
             text.status.crashes().find(|(container, number, _)| is_news(container, *number))?;
         let told = self.crashes.entry(text.metadata.uid.clone()).or_default();
         told.insert(container.to_owned(), number.saturating_add(1));
-        job.failed_how(Failure {
+        job.failed_how(PodFailure {
             container: container.to_owned(),
             exit_code: Some(how.exit_code),
             reason: how.reason.clone(),
             message: how.message.clone(),
             crash: Some(number),
-            ..Failure::of(text)
+            ..PodFailure::of(text)
         })
     }
 

@@ -130,14 +130,14 @@ pub fn quoted(path: &Path) -> String {
 
 /// What a start has created so far. It is removed on drop, unless `keep` was called.
 #[derive(Default)]
-pub struct Made {
+pub struct CreatedPaths {
     /// Removed only if they are empty: another process may have put files there in the meantime.
     directories: Vec<PathBuf>,
     /// Created by this process alone; removed with their contents.
     whole: Vec<PathBuf>,
 }
 
-impl Made {
+impl CreatedPaths {
     /// Creates the data directory of a cluster.
     pub fn data_directory(&mut self, data: &Path) -> Result<()> {
         self.directory(data).with_context(|| {
@@ -186,7 +186,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for CreatedPaths {
     fn drop(&mut self) {
         for path in &self.whole {
             let _ = std::fs::remove_dir_all(path);
@@ -233,7 +233,7 @@ mod tests {
         let (old, new) = (directory.path().join("old"), directory.path().join("new/deep"));
         std::fs::create_dir(&old).unwrap();
         for kept in [false, true] {
-            let mut made = Made::default();
+            let mut made = CreatedPaths::default();
             made.directory(&old).unwrap();
             made.directory(&new).unwrap();
             made.note_missing(&old.join("pki"));
@@ -252,7 +252,7 @@ mod tests {
     fn what_somebody_else_put_there_stays() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new/deep");
-        let mut made = Made::default();
+        let mut made = CreatedPaths::default();
         made.directory(&path).unwrap();
         std::fs::write(directory.path().join("new/theirs"), "").unwrap();
         drop(made);
