@@ -1,6 +1,6 @@
 //! The cluster of one run: a store, the controllers and a node, in this process. No server, no certificates.
 //!
-//! The kind of node is chosen in one place, [`PodRunner::start`]. CheckedObjects else works with any node.
+//! The kind of node is chosen in one place, [`PodRunner::start`]. All other code works with any node.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
