@@ -6,7 +6,7 @@ use crate::config_error::ContainerConfigError;
 use crate::facts;
 use crate::options::NodeOptions;
 use crate::pod::{Container, EnvSource, Pod};
-use crate::sources::{Held, Source, Sources};
+use crate::sources::{Source, SourceObject, Sources};
 
 /// The name of a variable that a text refers to and that is not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ fn looked_up(
     }
 }
 
-fn held(sources: &Sources, source: Source, optional: bool) -> Result<Option<Held<'_>>, ContainerConfigError> {
+fn held(sources: &Sources, source: Source, optional: bool) -> Result<Option<SourceObject<'_>>, ContainerConfigError> {
     match sources.get(source.clone()) {
         None if !optional => Err(ContainerConfigError::NotFound(source)),
         held => Ok(held),

@@ -14,7 +14,7 @@ use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 
 use crate::port::Attempt;
-use crate::shim::layout::{Layout, Slot};
+use crate::shim::layout::{AttemptDir, Layout};
 use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, TIME};
 
 /// Users do not notice this delay, and a thousand followers cost a few percent of a CPU.
@@ -46,7 +46,7 @@ pub fn open(root: &Path, attempt: &Attempt, options: LogReadOptions) -> io::Resu
 }
 
 /// The last lines of an attempt's log, limited to the last `most` bytes.
-pub(crate) fn tail(slot: &Slot, lines: u64, most: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn tail(slot: &AttemptDir, lines: u64, most: usize) -> io::Result<Vec<u8>> {
     let mut reader =
         Reader::new(slot.clone(), LogReadOptions { tail_lines: Some(lines), ..LogReadOptions::default() })?;
     let mut text = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn tail(slot: &Slot, lines: u64, most: usize) -> io::Result<Vec<u8>> 
 }
 
 pub struct Reader {
-    slot: Slot,
+    slot: AttemptDir,
     options: LogReadOptions,
     /// The file being read, and its number.
     file: Option<(u64, File)>,
@@ -71,7 +71,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    fn new(slot: Slot, options: LogReadOptions) -> io::Result<Self> {
+    fn new(slot: AttemptDir, options: LogReadOptions) -> io::Result<Self> {
         let left = options.limit_bytes.unwrap_or(u64::MAX);
         let mut reader = Self { slot, options, file: None, buffer: Vec::new(), fresh: true, left };
         if let Some(lines) = reader.options.tail_lines {
@@ -179,7 +179,7 @@ fn parse(record: &[u8]) -> Option<(&str, bool, &[u8])> {
 
 /// The file and the position in it where the last lines begin. A line ends with a complete record; trailing text
 /// without an end counts as a line too.
-fn find_tail(slot: &Slot, lines: u64) -> io::Result<Option<(u64, File)>> {
+fn find_tail(slot: &AttemptDir, lines: u64) -> io::Result<Option<(u64, File)>> {
     let mut left = lines;
     let mut newest = true;
     let numbers = match slot.logs() {
@@ -282,7 +282,7 @@ mod tests {
         root: tempfile::TempDir,
         writer: Writer,
         over: Arc<AtomicBool>,
-        slot: Slot,
+        slot: AttemptDir,
     }
 
     const POD: PodUid = PodUid::from_u128(7);

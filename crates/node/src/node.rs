@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::losses::Losses;
 use crate::mailbox::Mailbox;
-use crate::object::Keeper;
+use crate::object::NodeObject;
 use crate::options::NodeOptions;
 use crate::pod::{Metadata, Pod};
 use crate::pod_worker::{Effects, PodRequest, PodWorker, WriteOutcome, is_tracked};
@@ -28,9 +28,9 @@ const IN_FLIGHT: usize = 256;
 pub struct NodeAgent {
     options: NodeOptions,
     mailbox: Arc<Mailbox>,
-    object: Keeper,
+    object: NodeObject,
     losses: Losses,
-    pods: BTreeMap<PodUid, Known>,
+    pods: BTreeMap<PodUid, KnownPod>,
     /// What an earlier run of the node left behind, until its Pod is accepted.
     found: BTreeMap<PodUid, Vec<Found>>,
     /// Pods that are not bound to this node, and when they were last listed: their records must not be removed here.
@@ -53,7 +53,7 @@ pub struct NodeAgent {
     drain_within: Option<Span>,
 }
 
-struct Known {
+struct KnownPod {
     entry: Entry,
     epoch: u32,
     timer: Option<Timestamp>,
@@ -78,7 +78,7 @@ enum Purpose {
 
 /// Enough of a Pod to decide whether it is bound to this node.
 #[derive(Deserialize)]
-struct Glance {
+struct PodBinding {
     metadata: GlanceMetadata,
     #[serde(default)]
     spec: GlanceSpec,
@@ -102,7 +102,7 @@ impl NodeAgent {
         Self {
             options,
             mailbox,
-            object: Keeper::default(),
+            object: NodeObject::default(),
             losses: Losses::default(),
             pods: BTreeMap::new(),
             found: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl NodeAgent {
     }
 
     fn pod_observed(&mut self, bytes: &[u8], now: Timestamp) {
-        let Ok(Glance { metadata, spec }) = serde_json::from_slice(bytes) else { return };
+        let Ok(PodBinding { metadata, spec }) = serde_json::from_slice(bytes) else { return };
         if spec.node_name != self.options.name {
             if !self.knows_all() || self.found.contains_key(&metadata.uid) {
                 self.elsewhere.insert(metadata.uid, self.epoch);
@@ -146,7 +146,7 @@ impl NodeAgent {
         let uid = pod.uid().clone();
         let epoch = self.epoch;
         let Some(known) = self.pods.get_mut(&uid) else {
-            self.pods.insert(uid.clone(), Known { entry: Entry::Waiting(Box::new(pod)), epoch, timer: None });
+            self.pods.insert(uid.clone(), KnownPod { entry: Entry::Waiting(Box::new(pod)), epoch, timer: None });
             self.take_on(&uid, now);
             return;
         };
@@ -210,7 +210,7 @@ impl NodeAgent {
     fn clean(&mut self, uid: &PodUid) {
         self.effects.commands.push(ShimCommand::Clean { pod: uid.clone() });
         let epoch = self.epoch;
-        let known = self.pods.entry(uid.clone()).or_insert(Known { entry: Entry::Cleaning, epoch, timer: None });
+        let known = self.pods.entry(uid.clone()).or_insert(KnownPod { entry: Entry::Cleaning, epoch, timer: None });
         known.entry = Entry::Cleaning;
     }
 
@@ -252,7 +252,7 @@ impl NodeAgent {
         if !self.knows_all() || !self.losses.is_known() {
             return;
         }
-        let Some(Known { entry: Entry::Live(worker), .. }) = self.pods.get(uid) else { return };
+        let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get(uid) else { return };
         if worker.restarts_before().is_some() {
             return;
         }
@@ -264,7 +264,7 @@ impl NodeAgent {
             _ => false,
         };
         let before = slot.map_or(0, |slot| self.losses.before(uid, &slot, held));
-        if let Some(Known { entry: Entry::Live(worker), .. }) = self.pods.get_mut(uid) {
+        if let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get_mut(uid) {
             worker.continue_from(before);
         }
     }
@@ -310,7 +310,7 @@ impl NodeAgent {
             | Report::Ended { attempt, .. }
             | Report::Signalled { attempt } => attempt.pod.clone(),
         };
-        if let Some(Known { entry: Entry::Live(worker), .. }) = self.pods.get_mut(&uid) {
+        if let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get_mut(&uid) {
             worker.hear(report, now, &mut self.effects);
             record(&mut self.effects, &worker.pod().metadata, out);
             self.due.insert(uid);
@@ -346,7 +346,7 @@ impl NodeAgent {
             self.object.answered(reply, &self.options.name, now);
             return;
         };
-        let Some(Known { entry: Entry::Live(worker), .. }) = self.pods.get_mut(uid) else { return };
+        let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get_mut(uid) else { return };
         match &purpose {
             Purpose::Read(_, source) => {
                 let object = match reply {
@@ -453,7 +453,7 @@ impl NodeAgent {
         }
         self.mailbox.post(&mut self.effects.commands);
         if self.drain_within.is_some() && !self.mailbox.is_drained() {
-            let at_rest = |known: &Known| match &known.entry {
+            let at_rest = |known: &KnownPod| match &known.entry {
                 Entry::Live(worker) => worker.is_at_rest(),
                 _ => true,
             };
@@ -523,7 +523,7 @@ impl Controller for NodeAgent {
             Input::Init(Kind::POD) => self.epoch = self.epoch.wrapping_add(1),
             Input::Apply(Kind::POD, bytes) => self.pod_observed(&bytes, now),
             Input::Delete(Kind::POD, bytes) => {
-                if let Ok(gone) = serde_json::from_slice::<Glance>(&bytes) {
+                if let Ok(gone) = serde_json::from_slice::<PodBinding>(&bytes) {
                     self.pod_gone(&gone.metadata.uid);
                 }
             }

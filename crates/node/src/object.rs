@@ -17,7 +17,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const HEARTBEAT: Span = Span::from_seconds(240);
 
 #[derive(Debug, Default)]
-pub struct Keeper {
+pub struct NodeObject {
     seen: Option<NodeView>,
     /// The list of Nodes is complete.
     listed: bool,
@@ -31,7 +31,7 @@ pub struct Keeper {
     beat_at: Option<Timestamp>,
 }
 
-impl Keeper {
+impl NodeObject {
     pub fn listing(&mut self) {
         self.epoch_seen = false;
     }
@@ -262,7 +262,7 @@ mod tests {
         let node = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {}}});
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let node = json!({"metadata": node["metadata"], "status": ready}).to_string();
-        let mut keeper = Keeper::default();
+        let mut keeper = NodeObject::default();
         keeper.observe(node.as_bytes(), "n");
         keeper.listed();
         assert_eq!(keeper.ask(&options, "", now).unwrap().subresource, "status");

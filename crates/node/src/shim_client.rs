@@ -134,7 +134,7 @@ impl ShimClient {
         let (deed_sender, commands) = mpsc::channel(MOST_WAITING);
         let (report_sender, reports) = mpsc::channel(MOST_WAITING);
         let life = Arc::new(AtomicU64::new(0));
-        let keeper = Keeper { config, commands, reports: report_sender, life: 1 };
+        let keeper = ShimSupervisor { config, commands, reports: report_sender, life: 1 };
         Ok(Self {
             commands: ShimCommands { sender: deed_sender, life: life.clone() },
             reports: Reports { receiver: reports, life },
@@ -188,7 +188,7 @@ impl Shim {
     }
 }
 
-struct Keeper {
+struct ShimSupervisor {
     config: Config,
     commands: mpsc::Receiver<(u64, Vec<u8>)>,
     reports: mpsc::Sender<(u64, Report)>,
@@ -203,7 +203,7 @@ enum End {
     Died,
 }
 
-impl Keeper {
+impl ShimSupervisor {
     async fn keep(mut self, mut shim: Shim) {
         let mut pause = FIRST_PAUSE;
         loop {

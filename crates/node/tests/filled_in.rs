@@ -7,7 +7,7 @@ use tally_node::options::NodeOptions;
 use tally_node::pod::Pod;
 use tally_node::port::Content;
 use tally_node::sources::{Source, Sources};
-use tally_node::volumes::{Problem, mounts, volumes};
+use tally_node::volumes::{VolumeError, mounts, volumes};
 
 fn pod(container: &Value, volumes: &Value) -> Pod {
     let mut container = container.clone();
@@ -164,8 +164,8 @@ fn content_of(volume: Value) -> String {
                 files.iter().map(line).collect::<Vec<_>>().join(", ")
             }
         },
-        Err((volume, Problem::Missing(what))) => format!("! {volume}: {what}"),
-        Err((volume, Problem::Unsupported(what))) => format!("!! {volume}: {what}"),
+        Err((volume, VolumeError::Missing(what))) => format!("! {volume}: {what}"),
+        Err((volume, VolumeError::Unsupported(what))) => format!("!! {volume}: {what}"),
     }
 }
 

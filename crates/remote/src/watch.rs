@@ -25,7 +25,7 @@ const SILENT_FOR: Duration = Duration::from_secs(180);
 /// The server may need a while for a list.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
-type Coming<T> = Pin<Box<dyn Future<Output = Result<T, WatchError>> + Send>>;
+type PendingStream<T> = Pin<Box<dyn Future<Output = Result<T, WatchError>> + Send>>;
 
 pub struct Watch {
     remote: Remote,
@@ -37,8 +37,8 @@ pub struct Watch {
 
 enum State {
     /// More pages follow.
-    Listing(Coming<Page>),
-    Opening(Coming<Incoming>),
+    Listing(PendingStream<Page>),
+    Opening(PendingStream<Incoming>),
     Reading {
         body: Incoming,
         lines: Lines,
@@ -51,13 +51,13 @@ pub async fn follow(remote: &Remote, stream: Stream, from: Start) -> Result<Watc
     let watch = |state| Watch { remote: remote.clone(), stream, state, ready: VecDeque::new() };
     let not_older_than = match from {
         Start::Changes { after } => {
-            let body = open(remote.clone(), stream, request::From::After(after)).await?;
+            let body = open(remote.clone(), stream, request::WatchStart::After(after)).await?;
             return Ok(watch(reading(body)));
         }
         Start::State { not_older_than } => not_older_than,
     };
     if remote.streams_lists() {
-        match open(remote.clone(), stream, request::From::State(not_older_than)).await {
+        match open(remote.clone(), stream, request::WatchStart::State(not_older_than)).await {
             Ok(body) => return Ok(watch(reading(body))),
             Err(WatchError::Refused(refusal)) if answer::no_streaming_lists(&refusal) => remote.list_by_pages(),
             Err(trouble) => return Err(trouble),
@@ -84,7 +84,7 @@ impl Watch {
         let (remote, stream) = (self.remote.clone(), self.stream);
         self.state = if page.token.is_empty() {
             self.ready.push_back(StreamEvent::Reached { at: page.at, complete: true });
-            State::Opening(Box::pin(open(remote, stream, request::From::After(page.at))))
+            State::Opening(Box::pin(open(remote, stream, request::WatchStart::After(page.at))))
         } else {
             State::Listing(Box::pin(self::page(remote, stream, page.token)))
         };
@@ -151,7 +151,7 @@ impl Events for Watch {
     }
 }
 
-async fn open(remote: Remote, stream: Stream, from: request::From) -> Result<Incoming, WatchError> {
+async fn open(remote: Remote, stream: Stream, from: request::WatchStart) -> Result<Incoming, WatchError> {
     let seconds = fastrand::u32(SECONDS);
     let request = request::watch(stream, from, seconds).map_err(|error| WatchError::Broken(error.to_string()))?;
     let response = tokio::time::timeout(OPEN_WITHIN, remote.open(request)).await;

@@ -108,11 +108,11 @@ struct ObservedLease {
 #[derive(Clone, Copy)]
 struct LeaseRequest {
     at: Duration,
-    what: What,
+    what: LeaseVerb,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+enum LeaseVerb {
     Read,
     Write,
     GiveBack,
@@ -161,9 +161,9 @@ impl Elector {
             return Step::Wait(self.next_at);
         }
         let (what, call) = if !self.fresh {
-            (What::Read, self.call(Verb::Get, &self.config.name))
+            (LeaseVerb::Read, self.call(Verb::Get, &self.config.name))
         } else if let Some(seen) = &self.seen {
-            (What::Write, self.call(Verb::Update, &self.config.name).body(&self.held(seen, now)))
+            (LeaseVerb::Write, self.call(Verb::Update, &self.config.name).body(&self.held(seen, now)))
         } else {
             let spec = json!({
                 "holderIdentity": self.config.identity, "leaseDurationSeconds": self.config.duration.as_secs(),
@@ -172,7 +172,7 @@ impl Elector {
             let metadata = json!({"namespace": self.config.namespace, "name": self.config.name});
             let lease =
                 json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
-            (What::Write, self.call(Verb::Create, "").body(&lease))
+            (LeaseVerb::Write, self.call(Verb::Create, "").body(&lease))
         };
         self.sent = Some(LeaseRequest { at, what });
         // Even if no response is ever delivered, the next attempt is due.
@@ -184,7 +184,7 @@ impl Elector {
     pub fn answered(&mut self, reply: &Reply, at: Duration) -> Change {
         let Some(sent) = self.sent.take() else { return Change::None };
         match (sent.what, reply) {
-            (What::Read, Reply::Done(bytes)) => {
+            (LeaseVerb::Read, Reply::Done(bytes)) => {
                 if !self.see(bytes, at) {
                     return Change::None;
                 }
@@ -195,12 +195,12 @@ impl Elector {
                 self.go_on(at);
                 Change::None
             }
-            (What::Read, reply) if reply.is_not_found() => {
+            (LeaseVerb::Read, reply) if reply.is_not_found() => {
                 self.seen = None;
                 self.go_on(at);
                 Change::None
             }
-            (What::Write, Reply::Done(bytes)) if self.see(bytes, at) => {
+            (LeaseVerb::Write, Reply::Done(bytes)) if self.see(bytes, at) => {
                 self.fresh = true;
                 self.next_at = sent.at + self.config.retry_period;
                 let led = self.renewed_at.replace(sent.at).is_some();
@@ -208,7 +208,7 @@ impl Elector {
             }
             // Another process was faster, or an earlier write of ours succeeded and its response was lost. A holder
             // that cannot renew reads the lease soon: after a quarter of the period.
-            (What::Write, _) if self.renewed_at.is_some() => {
+            (LeaseVerb::Write, _) if self.renewed_at.is_some() => {
                 self.next_at = at + self.config.retry_period / 4;
                 Change::None
             }
@@ -228,7 +228,7 @@ impl Elector {
         lease["spec"]["holderIdentity"] = "".into();
         lease["spec"]["leaseDurationSeconds"] = 1.into();
         lease["spec"]["renewTime"] = micro_time(now).into();
-        self.sent = Some(LeaseRequest { at, what: What::GiveBack });
+        self.sent = Some(LeaseRequest { at, what: LeaseVerb::GiveBack });
         Some(self.call(Verb::Update, &self.config.name).body(&lease))
     }
 

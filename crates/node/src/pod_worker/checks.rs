@@ -55,11 +55,11 @@ impl ChecksInFlight {
 struct CheckInFlight {
     at: usize,
     number: u32,
-    what: What,
+    what: CheckKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum CheckKind {
     Startup,
     Liveness,
     Readiness,
@@ -91,14 +91,17 @@ impl PodWorker {
                 if self.containers[at].hook == Hook::NotRun {
                     let check = check(spec, handler, node);
                     self.containers[at].hook = Hook::UnderWay;
-                    self.ask_for(at, What::PostStart, check, HOOK_TIMEOUT, now, out);
+                    self.ask_for(at, CheckKind::PostStart, check, HOOK_TIMEOUT, now, out);
                 }
                 continue;
             }
             let probes = if self.containers[at].has_started(spec) {
-                [(What::Liveness, spec.liveness_probe.clone()), (What::Readiness, spec.readiness_probe.clone())]
+                [
+                    (CheckKind::Liveness, spec.liveness_probe.clone()),
+                    (CheckKind::Readiness, spec.readiness_probe.clone()),
+                ]
             } else {
-                [(What::Startup, spec.startup_probe.clone()), (What::Startup, None)]
+                [(CheckKind::Startup, spec.startup_probe.clone()), (CheckKind::Startup, None)]
             };
             for (what, probe) in probes {
                 if let Some(probe) = probe {
@@ -112,7 +115,7 @@ impl PodWorker {
     fn probe(
         &mut self,
         at: usize,
-        what: What,
+        what: CheckKind,
         probe: &Probe,
         since: Timestamp,
         node: &NodeOptions,
@@ -141,13 +144,13 @@ impl PodWorker {
         self.ask_for(at, what, check, timeout, now, out);
     }
 
-    fn probing(&mut self, at: usize, what: What) -> Option<&mut Probing> {
+    fn probing(&mut self, at: usize, what: CheckKind) -> Option<&mut Probing> {
         let probes = &mut self.containers.get_mut(at)?.probes;
         match what {
-            What::Startup => Some(&mut probes.startup),
-            What::Liveness => Some(&mut probes.liveness),
-            What::Readiness => Some(&mut probes.readiness),
-            What::PostStart | What::PreStop => None,
+            CheckKind::Startup => Some(&mut probes.startup),
+            CheckKind::Liveness => Some(&mut probes.liveness),
+            CheckKind::Readiness => Some(&mut probes.readiness),
+            CheckKind::PostStart | CheckKind::PreStop => None,
         }
     }
 
@@ -155,7 +158,7 @@ impl PodWorker {
     pub(super) fn ask_for(
         &mut self,
         at: usize,
-        what: What,
+        what: CheckKind,
         check: Result<Check, String>,
         timeout: Span,
         now: Timestamp,
@@ -188,7 +191,7 @@ impl PodWorker {
             return;
         }
         match what {
-            What::PostStart => {
+            CheckKind::PostStart => {
                 container.hook = Hook::Done;
                 self.reporter.touch(now);
                 if let Err(problem) = outcome {
@@ -197,22 +200,22 @@ impl PodWorker {
                     self.condemn(at, kill_at);
                 }
             }
-            What::PreStop => {
+            CheckKind::PreStop => {
                 container.stop.iter_mut().for_each(|stop| stop.hook = Hook::Done);
                 if let Err(problem) = outcome {
                     out.warn("FailedPreStopHook", format!("PreStopHook failed: {problem}"));
                 }
             }
-            What::Startup | What::Liveness | What::Readiness => self.probed(at, what, outcome, now, out),
+            CheckKind::Startup | CheckKind::Liveness | CheckKind::Readiness => self.probed(at, what, outcome, now, out),
         }
     }
 
-    fn probed(&mut self, at: usize, what: What, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
+    fn probed(&mut self, at: usize, what: CheckKind, outcome: Result<(), String>, now: Timestamp, out: &mut Effects) {
         let Some(spec) = self.spec(at) else { return };
         let (probe, name) = match what {
-            What::Startup => (&spec.startup_probe, "Startup"),
-            What::Liveness => (&spec.liveness_probe, "Liveness"),
-            What::Readiness | What::PostStart | What::PreStop => (&spec.readiness_probe, "Readiness"),
+            CheckKind::Startup => (&spec.startup_probe, "Startup"),
+            CheckKind::Liveness => (&spec.liveness_probe, "Liveness"),
+            CheckKind::Readiness | CheckKind::PostStart | CheckKind::PreStop => (&spec.readiness_probe, "Readiness"),
         };
         let Some(probe) = probe else { return };
         let threshold = if outcome.is_ok() {
@@ -241,7 +244,7 @@ impl PodWorker {
         if changed {
             self.reporter.touch(now);
         }
-        if what != What::Readiness && !passed && in_a_row >= threshold {
+        if what != CheckKind::Readiness && !passed && in_a_row >= threshold {
             let message = format!("Container {container} failed {} probe, will be restarted", name.to_lowercase());
             out.events.push(Event { warning: false, reason: "Killing", message });
             self.condemn(at, now + grace);

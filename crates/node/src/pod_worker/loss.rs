@@ -6,7 +6,7 @@ use tally_core::pod::{
 
 use super::PodWorker;
 use super::ending::EndReason;
-use crate::losses::{self, Slot};
+use crate::losses::{self, JobSlot};
 use crate::options::NodeOptions;
 use crate::pod::Pod;
 
@@ -29,10 +29,10 @@ pub fn is_tracked(pod: &Pod) -> bool {
 
 impl PodWorker {
     /// The Job and the index that the Pod belongs to, if it is a Pod of a Job and may be released.
-    pub fn slot(&self) -> Option<Slot> {
+    pub fn slot(&self) -> Option<JobSlot> {
         let metadata = &self.pod.metadata;
         let index = metadata.annotations.get(INDEX_ANNOTATION).map_or("", String::as_str);
-        Some(Slot { job: metadata.labels.get(OF_A_JOB)?.into(), index: index.into() })
+        Some(JobSlot { job: metadata.labels.get(OF_A_JOB)?.into(), index: index.into() })
     }
 
     /// The number of restarts that ended earlier Pods of this attempt. None: the record has not been consulted yet.

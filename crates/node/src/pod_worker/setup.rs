@@ -12,7 +12,7 @@ use crate::options::NodeOptions;
 use crate::pod::Pod;
 use crate::port::{OperationError, Preparation, ShimCommand, Volume};
 use crate::sources::{Source, Sources};
-use crate::volumes::{Problem, volumes};
+use crate::volumes::{VolumeError, volumes};
 
 /// Interval at which volumes are updated from their ConfigMaps and Secrets.
 const REFRESH: Span = Span::from_seconds(60);
@@ -160,11 +160,11 @@ impl Setup {
             Err(_) if self.is_prepared() => {}
             Err((volume, problem)) => {
                 let (reason, what) = match problem {
-                    Problem::Missing(what) => {
+                    VolumeError::Missing(what) => {
                         self.read_again_at = Some(self.fail(now));
                         ("ContainerCreating", what)
                     }
-                    Problem::Unsupported(what) => ("UnsupportedVolume", what),
+                    VolumeError::Unsupported(what) => ("UnsupportedVolume", what),
                 };
                 let message = format!("MountVolume.SetUp failed for volume {volume:?} : {what}");
                 out.warn("FailedMount", message.clone());

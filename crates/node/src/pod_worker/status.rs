@@ -166,32 +166,32 @@ impl PodWorker {
         };
         let prepared = self.setup.is_prepared() && over.is_none();
         let initialized = match over {
-            Some("PodCompleted") => Fact::holds().because("PodCompleted", None),
-            _ if self.containers.are_initialized(&self.pod) => Fact::holds(),
+            Some("PodCompleted") => ConditionState::holds().because("PodCompleted", None),
+            _ if self.containers.are_initialized(&self.pod) => ConditionState::holds(),
             _ => {
                 let incomplete = named(&|container, spec| !self.containers.lets_others_begin(container, spec));
                 let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
-                Fact::fails().because("ContainersNotInitialized", Some(message))
+                ConditionState::fails().because("ContainersNotInitialized", Some(message))
             }
         };
         let not_ready = named(&|container, spec| container.role != Role::Init && !container.is_ready(spec));
         let ready = match over {
-            Some(reason) => Fact::fails().because(reason, None),
-            None if not_ready.is_empty() => Fact::holds(),
+            Some(reason) => ConditionState::fails().because(reason, None),
+            None if not_ready.is_empty() => ConditionState::holds(),
             None => {
                 let message = format!("containers with unready status: [{}]", not_ready.join(" "));
-                Fact::fails().because("ContainersNotReady", Some(message))
+                ConditionState::fails().because("ContainersNotReady", Some(message))
             }
         };
         let mut list = Vec::new();
-        let mut set = |kind: &str, fact: &Fact| list.extend(self.condition(kind, fact, now));
-        set("PodReadyToStartContainers", &Fact { holds: prepared, ..Fact::holds() });
+        let mut set = |kind: &str, fact: &ConditionState| list.extend(self.condition(kind, fact, now));
+        set("PodReadyToStartContainers", &ConditionState { holds: prepared, ..ConditionState::holds() });
         set("Initialized", &initialized);
         set("Ready", &ready);
         set("ContainersReady", &ready);
-        set("PodScheduled", &Fact::holds());
+        set("PodScheduled", &ConditionState::holds());
         if let (Some("PodFailed"), Some((reason, message))) = (over, self.disruption(node)) {
-            set("DisruptionTarget", &Fact::holds().because(reason, Some(message)));
+            set("DisruptionTarget", &ConditionState::holds().because(reason, Some(message)));
         }
         list.into()
     }
@@ -217,7 +217,7 @@ impl PodWorker {
         }
     }
 
-    fn condition(&self, kind: &str, fact: &Fact, now: Timestamp) -> Option<Value> {
+    fn condition(&self, kind: &str, fact: &ConditionState, now: Timestamp) -> Option<Value> {
         let stored = self.pod.status.conditions.iter().find(|condition| condition.kind == kind);
         let status = if fact.holds { "True" } else { "False" };
         let message = fact.message.as_deref().unwrap_or_default();
@@ -246,13 +246,13 @@ impl PodWorker {
     }
 }
 
-struct Fact {
+struct ConditionState {
     holds: bool,
     reason: &'static str,
     message: Option<String>,
 }
 
-impl Fact {
+impl ConditionState {
     fn holds() -> Self {
         Self { holds: true, reason: "", message: None }
     }

@@ -2,7 +2,7 @@
 
 use tally_core::time::Timestamp;
 
-use super::checks::{Hook, What, check};
+use super::checks::{CheckKind, Hook, check};
 use super::container::State;
 use super::ending::EndReason;
 use super::{Effects, Event, PodWorker};
@@ -94,7 +94,7 @@ impl PodWorker {
                 Some(check) => {
                     stop.hook = Hook::UnderWay;
                     let timeout = stop.kill_at - now;
-                    self.ask_for(at, What::PreStop, check, timeout, now, out);
+                    self.ask_for(at, CheckKind::PreStop, check, timeout, now, out);
                 }
                 None => stop.hook = Hook::Done,
             }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout};
 use super::command::{self, CREATE_ERROR, START_ERROR, create_failure, failure};
 use super::journal::{self, before_last};
 use super::launch::{Launch, MountNamespace, READY};
-use super::layout::Slot;
+use super::layout::AttemptDir;
 use super::log::{self, Stream};
 use super::mounts::Bind;
 use super::reaper::{Ended, Status};
@@ -63,7 +63,7 @@ struct Started {
     output: Output,
     launcher: Option<Launcher>,
     started_at: tally_core::time::Timestamp,
-    slot: Slot,
+    slot: AttemptDir,
     termination: port::TerminationMessage,
 }
 
@@ -112,7 +112,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
         _ => create_failure(&format!("{} cannot be written", shim.layout.journal().display()), &error),
     })?;
     if let Some(past) = before_last(&start.attempt) {
-        shim.layout.attempt(&past).iter().for_each(Slot::erase);
+        shim.layout.attempt(&past).iter().for_each(AttemptDir::erase);
     }
     let never_ran = || {
         slot.erase();
@@ -154,7 +154,7 @@ struct Spawned {
 fn spawn(
     shim: &Rc<Shim>,
     start: &Start,
-    slot: &Slot,
+    slot: &AttemptDir,
     env: &[(String, String)],
     program: Option<PathBuf>,
     apart: bool,
@@ -212,7 +212,7 @@ fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBu
 fn launch_of(
     shim: &Shim,
     start: &Start,
-    slot: &Slot,
+    slot: &AttemptDir,
     env: Vec<(String, String)>,
     apart: bool,
     cgroup: Option<PathBuf>,

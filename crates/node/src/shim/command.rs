@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use compact_str::CompactString;
 use rustix::fs::{Access, access};
 
-use super::layout::{Layout, Slot};
+use super::layout::{AttemptDir, Layout};
 use super::processes;
 use crate::port::{OperationError, Start};
 
@@ -38,7 +38,7 @@ fn may_pass(error: &io::Error) -> bool {
 
 /// The complete environment of an attempt. Variables of the container override those that every process gets; the
 /// variables by which its orphans are found override all others.
-pub fn environment(start: &Start, layout: &Layout, slot: &Slot) -> io::Result<Vec<(String, String)>> {
+pub fn environment(start: &Start, layout: &Layout, slot: &AttemptDir) -> io::Result<Vec<(String, String)>> {
     let inherited = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let mut variables = BTreeMap::from([
         ("PATH".to_owned(), inherited("PATH", DEFAULT_PATH)),

@@ -70,7 +70,7 @@ pub enum Peer {
 
 /// The client sent credentials, and they are invalid.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct InvalidCredentials;
 
 /// The authenticator: determines the user of a request.
 pub struct Authenticator {
@@ -135,7 +135,12 @@ impl Authenticator {
     }
 
     /// The user of this request. None if there are no credentials. Valid credentials count even next to invalid ones.
-    pub fn user(&self, peer: &Peer, headers: &HeaderMap, registry: &Registry) -> Result<Option<Arc<User>>, Refused> {
+    pub fn user(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        registry: &Registry,
+    ) -> Result<Option<Arc<User>>, InvalidCredentials> {
         let now = registry.now().seconds();
         // Connections outlive certificates, so the expiry is checked for each request.
         let mut refused = match peer {
@@ -153,7 +158,7 @@ impl Authenticator {
                 return Ok(Some(user));
             }
         }
-        if refused { Err(Refused) } else { Ok(None) }
+        if refused { Err(InvalidCredentials) } else { Ok(None) }
     }
 
     /// The user of this token, and which of `audiences` it is for. The administrator's token is for this server only.

@@ -10,7 +10,7 @@ use tally_api::status_error::{Details, StatusError};
 use tally_registry::Target;
 
 use crate::auth::User;
-use crate::auth::tokens::{Grant, ISSUER};
+use crate::auth::tokens::{ISSUER, TokenGrant};
 use crate::http::route::ResourcePath;
 use crate::objects::RequestContext;
 
@@ -23,7 +23,7 @@ const LONGEST_TOKEN: i64 = 1 << 32;
 const USUAL_TOKEN: i64 = 3600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum ReviewKind {
     /// The identity of the caller.
     SelfSubject,
     /// Whether the caller may do something.
@@ -36,7 +36,7 @@ pub enum Question {
     TokenRequest,
 }
 
-impl Question {
+impl ReviewKind {
     pub fn of(place: &ResourcePath<'_>) -> Option<Self> {
         let subresource = place.subresource.map_or("", |subresource| subresource.name);
         match (place.resource.group, place.resource.plural, subresource) {
@@ -142,7 +142,7 @@ fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, Stat
     let audiences = audiences(&spec);
     let bound = bound_object(context, &spec.at("boundObjectRef"))?;
     let now = context.registry().now();
-    let grant = Grant {
+    let grant = TokenGrant {
         namespace,
         name,
         uid,

@@ -26,7 +26,7 @@ pub struct Tokens {
 }
 
 /// The content of a token.
-pub struct Grant<'a> {
+pub struct TokenGrant<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub uid: &'a str,
@@ -54,7 +54,7 @@ impl Tokens {
         Ok(Self { key, random })
     }
 
-    pub fn issue(&self, grant: &Grant<'_>) -> Result<String, TokenError> {
+    pub fn issue(&self, grant: &TokenGrant<'_>) -> Result<String, TokenError> {
         let (namespace, name) = (grant.namespace, grant.name);
         let mut claims = json!({
             "aud": grant.audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}"),
@@ -144,7 +144,7 @@ mod tests {
     fn only_what_we_signed_is_read() {
         let (ours, theirs) = (tokens(), tokens());
         let audiences = [ISSUER.to_owned()];
-        let grant = Grant {
+        let grant = TokenGrant {
             namespace: "n",
             name: "s",
             uid: "u",

@@ -14,7 +14,7 @@ use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
 use tokio::sync::{Semaphore, watch};
 
-use crate::auth::reviews::Question;
+use crate::auth::reviews::ReviewKind;
 use crate::auth::{Authenticator, Peer, User};
 use crate::encode::{self, AUDIT_ID, HttpResponse};
 use crate::env;
@@ -167,7 +167,7 @@ fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) 
         _ if user.is_master() => true,
         Route::Health { .. } | Route::Version | Route::Index => true,
         Route::CoreVersions | Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_) => true,
-        Route::Objects(place) => Question::of(place).is_some_and(Question::is_about_oneself),
+        Route::Objects(place) => ReviewKind::of(place).is_some_and(ReviewKind::is_about_oneself),
         Route::Metrics | Route::Nothing | Route::NoPage => false,
     };
     if is_allowed {

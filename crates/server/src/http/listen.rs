@@ -29,7 +29,7 @@ use crate::Pki;
 use crate::auth::{Authenticator, AuthenticatorError, Peer};
 use crate::encode::{self, HttpResponse};
 use crate::http::handler::{ApiHandler, MOST_AT_WORK};
-use crate::http::idle::{Counted, Requests};
+use crate::http::idle::{CountedBody, Requests};
 use crate::http::metrics::{ServerMetrics, register_store};
 use crate::http::negotiate::ResponseFormat;
 use crate::objects::logs::Logs;
@@ -183,10 +183,10 @@ impl Connection {
             let (handler, peer, under_way) = (handler.clone(), peer.clone(), requests.begin());
             async move {
                 let answer = answer(handler, peer, request).await;
-                Ok::<_, Infallible>(answer.map(|body| Counted::new(body, under_way)))
+                Ok::<_, Infallible>(answer.map(|body| CountedBody::new(body, under_way)))
             }
         });
-        let stream = TokioIo::new(Unstalled::new(stream));
+        let stream = TokioIo::new(StallGuard::new(stream));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, service));
         let goodbye_within = tokio::select! {
             // The result is ignored: why the connection ended concerns only the client.
@@ -218,14 +218,14 @@ async fn answer(handler: Arc<ApiHandler>, peer: Arc<Peer>, request: Request<Inco
 }
 
 /// A connection that fails if its peer reads nothing for `STALLED_FOR`.
-struct Unstalled<S> {
+struct StallGuard<S> {
     stream: S,
     /// Runs while a write is pending.
     patience: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
-impl<S> Unstalled<S> {
+impl<S> StallGuard<S> {
     fn new(stream: S) -> Self {
         Self { stream, patience: Box::pin(sleep(STALLED_FOR)), waiting: false }
     }
@@ -244,13 +244,13 @@ impl<S> Unstalled<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.judge(cx, written)

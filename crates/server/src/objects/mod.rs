@@ -146,7 +146,7 @@ impl RequestContext<'_> {
                 let (body, format) = self.legible(body, format)?;
                 let write = if self.verb == Verb::Create { Write::Create } else { Write::Update };
                 let options = self.write_options(write)?;
-                if let Some(question) = reviews::Question::of(self.place) {
+                if let Some(question) = reviews::ReviewKind::of(self.place) {
                     return Ok(encode::document(201, &question.answer(self, &body, format)?, response_format));
                 }
                 let written = match self.verb {

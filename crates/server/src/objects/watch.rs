@@ -33,7 +33,7 @@ const LONGEST: u64 = 24 * 60 * 60;
 /// Events that are already available are sent together, up to this size.
 const PIECE: usize = 32 * 1024;
 
-struct Watching {
+struct WatchResponse {
     events: WatchStream,
     encoder: Encoder<'static>,
     heading: Heading,
@@ -61,7 +61,7 @@ pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) 
     options.timeout_seconds = Some(seconds);
     let mut target = context.target();
     target.name = "";
-    let watching = Watching {
+    let watching = WatchResponse {
         events: context.registry().watch(target, &options)?,
         encoder: context.encoder(ResponseFormat { pretty: false, ..response_format })?,
         heading: heading(context, &response_format, &options),
@@ -93,13 +93,13 @@ fn heading(context: &RequestContext<'_>, response_format: &ResponseFormat, watch
     Heading::after(resource, &objects)
 }
 
-impl Drop for Watching {
+impl Drop for WatchResponse {
     fn drop(&mut self) {
         self.handler.metrics.watches.add([], -1);
     }
 }
 
-impl Watching {
+impl WatchResponse {
     /// Waits for something to send. None at the end.
     async fn piece(&mut self) -> Option<Bytes> {
         if self.ended {
