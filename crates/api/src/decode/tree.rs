@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -11,16 +12,17 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, Options, Spanned};
 use super::json::{self, JsonNode};
 
 /// The deepest nesting of a document. It is twice what the deepest object of the API needs, and less than the limit of
-/// JSON: a level costs the YAML parser tens of kilobytes of stack in a build without optimisation, and a stack overflow
+/// JSON: a level costs the YAML parser twenty kilobytes of stack in a build without optimisation, and a stack overflow
 /// in one thread aborts the whole server.
 const MAX_DEPTH: usize = 50;
 
 const NOT_A_KEY: &str = "unsupported map key";
 
+/// `P`: [`Position`], or `()` for a reader that needs no positions, which saves stack.
 #[derive(Debug)]
-pub struct Tree {
-    pub position: Position,
-    content: TreeContent,
+pub struct Tree<P = Position> {
+    pub position: P,
+    content: TreeContent<P>,
 }
 
 /// Both start at 1; 0 means unknown.
@@ -31,12 +33,12 @@ pub struct Position {
 }
 
 #[derive(Debug)]
-enum TreeContent {
+enum TreeContent<P> {
     /// No list and no map.
     Scalar(JsonNode<'static>),
-    List(Vec<Tree>),
+    List(Vec<Tree<P>>),
     /// In order, with duplicates if the policy allows them.
-    Map(Vec<(Cow<'static, str>, Tree)>),
+    Map(Vec<(Cow<'static, str>, Tree<P>)>),
 }
 
 /// Text that cannot be parsed.
@@ -51,17 +53,6 @@ impl Tree {
     pub fn parse(text: &str) -> Result<Self, SourceError> {
         let read = serde_saphyr::from_str_with_options::<Self>(text, options(DuplicateKeyPolicy::Error));
         read.map_err(|error| source_error(&error))
-    }
-
-    /// Reads the first document of a YAML text.
-    pub(super) fn parse_first(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Self, Error> {
-        match serde_saphyr::from_str_with_options::<Self>(text, options(duplicate_keys)) {
-            Err(error) if matches!(error.without_snippet(), Error::MultipleDocuments { .. }) => {
-                let all = serde_saphyr::from_multiple_with_options::<Self>(text, options(duplicate_keys))?;
-                Ok(all.into_iter().next().unwrap_or_else(|| Self::of(Value::Null)))
-            }
-            read => read,
-        }
     }
 
     /// JSON that was parsed elsewhere: it has no positions.
@@ -89,23 +80,6 @@ impl Tree {
             TreeContent::List(items) => items.iter().map(Self::value).collect(),
             TreeContent::Map(entries) => {
                 entries.iter().map(|(key, tree)| (key.clone().into_owned(), tree.value())).collect()
-            }
-        }
-    }
-
-    /// The JSON form: keys in order, of duplicates the last one.
-    pub(super) fn into_node(self) -> JsonNode<'static> {
-        match self.content {
-            TreeContent::Scalar(node) => node,
-            TreeContent::List(items) => JsonNode::List(items.into_iter().map(Self::into_node).collect()),
-            TreeContent::Map(entries) => {
-                let mut entries: Vec<_> = entries.into_iter().map(|(key, tree)| (key, tree.into_node())).collect();
-                // The sort is stable, so that of equal keys the last stays last.
-                entries.sort_by(|left, right| left.0.cmp(&right.0));
-                entries.reverse();
-                entries.dedup_by(|earlier, later| earlier.0 == later.0);
-                entries.reverse();
-                JsonNode::Map(entries)
             }
         }
     }
@@ -196,6 +170,37 @@ impl Tree {
     }
 }
 
+impl Tree<()> {
+    /// Reads the first document of a YAML text.
+    pub(super) fn parse_first(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Self, Error> {
+        match serde_saphyr::from_str_with_options::<Self>(text, options(duplicate_keys)) {
+            Err(error) if matches!(error.without_snippet(), Error::MultipleDocuments { .. }) => {
+                let all = serde_saphyr::from_multiple_with_options::<Self>(text, options(duplicate_keys))?;
+                let empty = || Self { position: (), content: TreeContent::Scalar(JsonNode::Null) };
+                Ok(all.into_iter().next().unwrap_or_else(empty))
+            }
+            read => read,
+        }
+    }
+
+    /// The JSON form: keys in order, of duplicates the last one.
+    pub(super) fn into_node(self) -> JsonNode<'static> {
+        match self.content {
+            TreeContent::Scalar(node) => node,
+            TreeContent::List(items) => JsonNode::List(items.into_iter().map(Self::into_node).collect()),
+            TreeContent::Map(entries) => {
+                let mut entries: Vec<_> = entries.into_iter().map(|(key, tree)| (key, tree.into_node())).collect();
+                // The sort is stable, so that of equal keys the last stays last.
+                entries.sort_by(|left, right| left.0.cmp(&right.0));
+                entries.reverse();
+                entries.dedup_by(|earlier, later| earlier.0 == later.0);
+                entries.reverse();
+                JsonNode::Map(entries)
+            }
+        }
+    }
+}
+
 fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
     let mut options = Options::default();
     options.duplicate_keys = duplicate_keys;
@@ -227,62 +232,79 @@ fn source_error(error: &Error) -> SourceError {
     SourceError { position, why }
 }
 
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value: content, referenced: at, .. } = Spanned::<TreeContent>::deserialize(deserializer)?;
-        Ok(Self { position: Position { line: at.line() as usize, column: at.column() as usize }, content })
+/// What is known about where a part of a tree is in its text.
+pub trait Locate: Sized {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tree<Self>, D::Error>;
+}
+
+impl Locate for Position {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tree<Self>, D::Error> {
+        let Spanned { value: content, referenced: at, .. } = Spanned::<TreeContent<Self>>::deserialize(deserializer)?;
+        Ok(Tree { position: Self { line: at.line() as usize, column: at.column() as usize }, content })
     }
 }
 
-impl<'de> Deserialize<'de> for TreeContent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TreeVisitor)
+impl Locate for () {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tree<Self>, D::Error> {
+        Ok(Tree { position: (), content: TreeContent::deserialize(deserializer)? })
     }
 }
 
-struct TreeVisitor;
+impl<'de, P: Locate> Deserialize<'de> for Tree<P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        P::read(deserializer)
+    }
+}
 
-impl<'de> Visitor<'de> for TreeVisitor {
-    type Value = TreeContent;
+impl<'de, P: Locate> Deserialize<'de> for TreeContent<P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor(PhantomData))
+    }
+}
+
+struct TreeVisitor<P>(PhantomData<P>);
+
+impl<'de, P: Locate> Visitor<'de> for TreeVisitor<P> {
+    type Value = TreeContent<P>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("YAML that has a JSON form")
     }
 
-    fn visit_unit<E>(self) -> Result<TreeContent, E> {
+    fn visit_unit<E>(self) -> Result<TreeContent<P>, E> {
         Ok(TreeContent::Scalar(JsonNode::Null))
     }
 
-    fn visit_none<E>(self) -> Result<TreeContent, E> {
+    fn visit_none<E>(self) -> Result<TreeContent<P>, E> {
         Ok(TreeContent::Scalar(JsonNode::Null))
     }
 
-    fn visit_bool<E>(self, truth: bool) -> Result<TreeContent, E> {
+    fn visit_bool<E>(self, truth: bool) -> Result<TreeContent<P>, E> {
         Ok(TreeContent::Scalar(JsonNode::Bool(truth)))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<TreeContent, E> {
+    fn visit_i64<E>(self, number: i64) -> Result<TreeContent<P>, E> {
         Ok(TreeContent::Scalar(JsonNode::Number(number.to_string().into())))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<TreeContent, E> {
+    fn visit_u64<E>(self, number: u64) -> Result<TreeContent<P>, E> {
         Ok(TreeContent::Scalar(JsonNode::Number(number.to_string().into())))
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<TreeContent, E> {
+    fn visit_f64<E>(self, number: f64) -> Result<TreeContent<P>, E> {
         // Without the ".0" of a whole number, as in JSON.
         Ok(TreeContent::Scalar(JsonNode::Number(number.to_string().into())))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<TreeContent, E> {
+    fn visit_str<E>(self, text: &str) -> Result<TreeContent<P>, E> {
         Ok(TreeContent::Scalar(JsonNode::Text(text.to_owned().into())))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<TreeContent, E> {
+    fn visit_string<E>(self, text: String) -> Result<TreeContent<P>, E> {
         Ok(TreeContent::Scalar(JsonNode::Text(text.into())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<TreeContent, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<TreeContent<P>, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = access.next_element()? {
             items.push(item);
@@ -290,9 +312,9 @@ impl<'de> Visitor<'de> for TreeVisitor {
         Ok(TreeContent::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<TreeContent, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<TreeContent<P>, A::Error> {
         let mut entries = Vec::new();
-        while let Some(key) = access.next_key::<TreeContent>()? {
+        while let Some(key) = access.next_key::<TreeContent<P>>()? {
             let key = match key {
                 TreeContent::Scalar(JsonNode::Text(text) | JsonNode::Number(text)) => text,
                 TreeContent::Scalar(JsonNode::Bool(truth)) => truth.to_string().into(),
