@@ -4,13 +4,13 @@
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::decode::{decode, settle, syntax_error};
-use tally_api::failure::Failure;
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{FieldValidation, Format, PatchKind};
 use tally_api::patch;
 use tally_api::quantity::{self, Quantity};
 use tally_api::schedule::{STAR, Schedule};
 use tally_api::selector::{Filter, LabelSelector};
+use tally_api::status_error::StatusError;
 use tally_api::table::{self, IncludeObject};
 use tally_core::time::{Span, Timestamp};
 
@@ -68,7 +68,7 @@ fn check_object(resource: &Resource, object: &Value) {
     for error in &errors {
         assert!(!error.to_string().is_empty());
     }
-    check_failure(&Failure::invalid(resource.group, resource.kind, "x", &errors));
+    check_failure(&StatusError::invalid(resource.group, resource.kind, "x", &errors));
     let _ = resource.rules.create_warnings(&new);
     resource.rules.complete(&mut new);
     settle(resource, &mut new);
@@ -97,7 +97,7 @@ fn check_stable(resource: &Resource, object: &Value) {
 }
 
 /// A failure can be read by a client.
-fn check_failure(failure: &Failure) {
+fn check_failure(failure: &StatusError) {
     assert!((400..500).contains(&failure.code), "{} {}", failure.code, failure.message);
     let status = failure.to_json();
     assert_eq!((&status["kind"], &status["code"]), (&json!("Status"), &json!(failure.code)));

@@ -7,10 +7,9 @@ use crate::cronjob::CronJobRules;
 use crate::job::JobRules;
 use crate::kinds::{Resource, Rules, Subresource};
 use crate::others::{
-    ConfigMapRules, DaemonSetRules, DeploymentRules, EndpointsRules, EventRules, LeaseRules, LimitRangeRules,
-    NamespaceRules, NewEventRules, NodeRules, OrdinaryRules, PersistentVolumeClaimRules, PodDisruptionBudgetRules,
-    PodTemplateRules, PriorityClassRules, RbacRules, ReplicaSetRules, ReplicationControllerRules, SecretRules,
-    ServiceAccountRules, ServiceRules, StatefulSetRules,
+    ConfigMapRules, EventRules, LeaseRules, LimitRangeRules, NamespaceRules, NewEventRules, NodeRules, OrdinaryRules,
+    PersistentVolumeClaimRules, PodDisruptionBudgetRules, PriorityClassRules, RbacRules, SecretRules,
+    ServiceAccountRules, ServiceRules,
 };
 use crate::pod::PodRules;
 
@@ -91,6 +90,7 @@ const fn resource(
         storage: plural,
         create_on_update: false,
         orphans_by_default: false,
+        delete_returns_object: false,
         rules,
     }
 }
@@ -114,7 +114,7 @@ static RESOURCES: &[&Resource] = &[
     &Resource {
         short_names: &["ep"],
         create_on_update: true,
-        ..resource(CORE, "Endpoints", ["endpoints", "endpoints"], &EndpointsRules)
+        ..resource(CORE, "Endpoints", ["endpoints", "endpoints"], &OrdinaryRules)
     },
     &Resource {
         short_names: &["ev"],
@@ -131,6 +131,7 @@ static RESOURCES: &[&Resource] = &[
         namespaced: false,
         verbs: NO_COLLECTION,
         subresources: &[sub("finalize", "Namespace", &["update"]), status("Namespace")],
+        delete_returns_object: true,
         ..resource(CORE, "Namespace", ["namespaces", "namespace"], &NamespaceRules)
     },
     &Resource {
@@ -142,6 +143,7 @@ static RESOURCES: &[&Resource] = &[
     &Resource {
         short_names: &["pvc"],
         subresources: &[status("PersistentVolumeClaim")],
+        delete_returns_object: true,
         ..resource(
             CORE,
             "PersistentVolumeClaim",
@@ -158,24 +160,24 @@ static RESOURCES: &[&Resource] = &[
             sub("log", "Pod", &["get"]),
             status("Pod"),
         ],
+        delete_returns_object: true,
         ..resource(CORE, "Pod", ["pods", "pod"], &PodRules)
     },
-    &resource(CORE, "PodTemplate", ["podtemplates", "podtemplate"], &PodTemplateRules),
+    &Resource {
+        delete_returns_object: true,
+        ..resource(CORE, "PodTemplate", ["podtemplates", "podtemplate"], &OrdinaryRules)
+    },
     &Resource {
         short_names: &["rc"],
         categories: ALL,
         subresources: &[status("ReplicationController")],
         orphans_by_default: true,
-        ..resource(
-            CORE,
-            "ReplicationController",
-            ["replicationcontrollers", "replicationcontroller"],
-            &ReplicationControllerRules,
-        )
+        ..resource(CORE, "ReplicationController", ["replicationcontrollers", "replicationcontroller"], &OrdinaryRules)
     },
     &Resource {
         short_names: &["quota"],
         subresources: &[status("ResourceQuota")],
+        delete_returns_object: true,
         ..resource(CORE, "ResourceQuota", ["resourcequotas", "resourcequota"], &OrdinaryRules)
     },
     &resource(CORE, "Secret", ["secrets", "secret"], &SecretRules),
@@ -185,12 +187,14 @@ static RESOURCES: &[&Resource] = &[
             group_version: Some((AUTHENTICATION, "v1")),
             ..sub("token", "TokenRequest", CREATE)
         }],
+        delete_returns_object: true,
         ..resource(CORE, "ServiceAccount", ["serviceaccounts", "serviceaccount"], &ServiceAccountRules)
     },
     &Resource {
         short_names: &["svc"],
         categories: ALL,
         subresources: &[status("Service")],
+        delete_returns_object: true,
         create_on_update: true,
         ..resource(CORE, "Service", ["services", "service"], &ServiceRules)
     },
@@ -198,25 +202,25 @@ static RESOURCES: &[&Resource] = &[
         short_names: &["ds"],
         categories: ALL,
         subresources: &[status("DaemonSet")],
-        ..resource(APPS, "DaemonSet", ["daemonsets", "daemonset"], &DaemonSetRules)
+        ..resource(APPS, "DaemonSet", ["daemonsets", "daemonset"], &OrdinaryRules)
     },
     &Resource {
         short_names: &["deploy"],
         categories: ALL,
         subresources: &[status("Deployment")],
-        ..resource(APPS, "Deployment", ["deployments", "deployment"], &DeploymentRules)
+        ..resource(APPS, "Deployment", ["deployments", "deployment"], &OrdinaryRules)
     },
     &Resource {
         short_names: &["rs"],
         categories: ALL,
         subresources: &[status("ReplicaSet")],
-        ..resource(APPS, "ReplicaSet", ["replicasets", "replicaset"], &ReplicaSetRules)
+        ..resource(APPS, "ReplicaSet", ["replicasets", "replicaset"], &OrdinaryRules)
     },
     &Resource {
         short_names: &["sts"],
         categories: ALL,
         subresources: &[status("StatefulSet")],
-        ..resource(APPS, "StatefulSet", ["statefulsets", "statefulset"], &StatefulSetRules)
+        ..resource(APPS, "StatefulSet", ["statefulsets", "statefulset"], &OrdinaryRules)
     },
     &Resource {
         short_names: &["ev"],

@@ -1,6 +1,7 @@
 //! From text to an object that conforms to its schema.
 //!
-//! A body is parsed into a tree that keeps order and duplicates (`decode/json.rs`, `decode/yaml.rs`), its `apiVersion`
+//! A body is parsed into a tree that keeps order and duplicates (`decode/json.rs`; `decode/yaml.rs`, which builds it from a
+//! tree with source positions, `decode/tree.rs`), its `apiVersion`
 //! and `kind` name its structure, and one pass over the tree (`decode/conform.rs`) builds the object: known fields
 //! only, times and quantities in their canonical form, nothing that the wire form omits. The object contains what the
 //! wire form shows for unset fields: `metadata: {}`, `status: {}`, `resources: {}`, the `""` of a container without a
@@ -11,17 +12,18 @@ pub(crate) mod base64;
 pub(crate) mod conform;
 pub(crate) mod json;
 mod times;
+pub mod tree;
 mod yaml;
 
 use serde_json::Value;
 
-use crate::failure::Failure;
 use crate::field::{ErrorKind, FieldError};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, Format};
 use crate::schema::{Shape, Struct, Type, schema};
+use crate::status_error::StatusError;
 use conform::{Conformed, Words};
-use json::Node;
+use json::JsonNode;
 
 /// The largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -43,7 +45,7 @@ pub fn decode(
     body: &[u8],
     format: Format,
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     decode_as(resource.group, resource.version, resource.kind, body, format, validation)
 }
 
@@ -55,11 +57,13 @@ pub fn decode_as(
     body: &[u8],
     format: Format,
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     let target = (group, version, kind);
     let unrecognized = |why: String| {
         let seen = summary(body);
-        Failure::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({seen})"))
+        StatusError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({seen})"
+        ))
     };
     let (node, mut told) = match format {
         Format::Json => {
@@ -81,14 +85,14 @@ pub fn decode_as(
             }
             Ok(Decoded { object: Value::Object(read.object), warnings: told, unsettled: read.unsettled })
         }
-        Err(Refusal::Unrecognized(why)) => Err(unrecognized(why)),
-        Err(Refusal::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, target.2, &why)),
-        Err(Refusal::Version(why)) => Err(Failure::bad_request(why)),
+        Err(ReadError::Unrecognized(why)) => Err(unrecognized(why)),
+        Err(ReadError::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, target.2, &why)),
+        Err(ReadError::Version(why)) => Err(StatusError::bad_request(why)),
     }
 }
 
 /// Conforms the result of a patch to the schema of the resource. Errors are reported as errors of the patch.
-pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, Failure> {
+pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, StatusError> {
     patch_result(resource, &value, Vec::new(), validation)
 }
 
@@ -98,11 +102,11 @@ pub(crate) fn patch_result(
     value: &Value,
     told: Vec<String>,
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     let target = (resource.group, resource.version, resource.kind);
-    let read = match read(target, &Node::from(value), validation != FieldValidation::Ignore) {
+    let read = match read(target, &JsonNode::from(value), validation != FieldValidation::Ignore) {
         Ok(read) => read,
-        Err(Refusal::Kind { why, .. } | Refusal::Unrecognized(why) | Refusal::Version(why)) => {
+        Err(ReadError::Kind { why, .. } | ReadError::Unrecognized(why) | ReadError::Version(why)) => {
             return Err(bad_patch(&value.to_string(), why));
         }
     };
@@ -115,7 +119,7 @@ pub(crate) fn accept(
     mut told: Vec<String>,
     validation: FieldValidation,
     shown: impl FnOnce() -> String,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     told.extend(read.told);
     if validation == FieldValidation::Strict && !told.is_empty() {
         return Err(bad_patch(&shown(), format!("strict decoding error: {}", told.join(", "))));
@@ -124,10 +128,10 @@ pub(crate) fn accept(
 }
 
 /// The status error for a patch whose result is not a valid object of the kind.
-pub(crate) fn bad_patch(shown: &str, why: String) -> Failure {
+pub(crate) fn bad_patch(shown: &str, why: String) -> StatusError {
     let (path, value) = ("patch".to_owned(), Some(Value::from(shown).to_string()));
     let error = FieldError::new(ErrorKind::Invalid, path, value, why);
-    Failure::invalid("", "", "", &[error])
+    StatusError::invalid("", "", "", &[error])
 }
 
 /// Why a text is not valid JSON, with the message of kube-apiserver.
@@ -172,7 +176,7 @@ fn settle_value(ty: &Type, value: &mut Value) {
 
 /// Why a tree is not an object of the expected kind.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum ReadError {
     /// It does not name its kind and version.
     Unrecognized(String),
     /// It names this kind, and cannot be decoded as the expected one.
@@ -181,14 +185,14 @@ pub(crate) enum Refusal {
     Version(String),
 }
 
-fn cannot_handle(version: &str, kind: &str, wanted: &str, why: &str) -> Failure {
-    Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
+fn cannot_handle(version: &str, kind: &str, wanted: &str, why: &str) -> StatusError {
+    StatusError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
 }
 
 /// Decodes a tree as an object of group, version and kind `target`.
-pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> Result<Conformed, Refusal> {
+pub(crate) fn read(target: (&str, &str, &str), node: &JsonNode<'_>, tell: bool) -> Result<Conformed, ReadError> {
     let (api_version, kind) = claims(node)
-        .map_err(|why| Refusal::Unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?;
+        .map_err(|why| ReadError::Unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?;
     let kind = if kind.is_empty() { target.2 } else { kind };
     let (group, version) = match api_version.split('/').collect::<Vec<_>>().as_slice() {
         [""] | ["", ""] => (target.0, target.1),
@@ -196,9 +200,9 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
         // Without a version, the expected one applies.
         [group, ""] if *group == target.0 => (*group, target.1),
         [group, version] => (*group, *version),
-        _ => return Err(Refusal::Unrecognized(format!("unexpected GroupVersion string: {api_version}"))),
+        _ => return Err(ReadError::Unrecognized(format!("unexpected GroupVersion string: {api_version}"))),
     };
-    let refused = |why| Refusal::Kind { version: version.to_owned(), kind: kind.to_owned(), why };
+    let refused = |why| ReadError::Kind { version: version.to_owned(), kind: kind.to_owned(), why };
     let wanted = registered(target.0, target.1, target.2).map_err(refused)?;
     let claimed = registered(group, version, kind).map_err(refused)?;
     let mut read = conform::conform(claimed.structure, node, Words::Json, tell).map_err(refused)?;
@@ -210,7 +214,7 @@ pub(crate) fn read(target: (&str, &str, &str), node: &Node<'_>, tell: bool) -> R
     let same = claimed.structure.table == "meta" || (group, kind) == ("policy", "Eviction");
     if (group, version) != (target.0, target.1) && !same {
         let (given, expected) = (group_version(group, version), group_version(target.0, target.1));
-        return Err(Refusal::Version(format!(
+        return Err(ReadError::Version(format!(
             "the API version in the data ({given}) does not match the expected API version ({expected})"
         )));
     }
@@ -255,12 +259,12 @@ fn group_version(group: &str, version: &str) -> String {
 }
 
 /// The `apiVersion` and `kind` of the tree; empty if absent.
-fn claims<'n>(node: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
+fn claims<'n>(node: &'n JsonNode<'_>) -> Result<(&'n str, &'n str), String> {
     const SHAPE: &str =
         r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
     let entries = match node {
-        Node::Map(entries) => entries,
-        Node::Null => return Ok(("", "")),
+        JsonNode::Map(entries) => entries,
+        JsonNode::Null => return Ok(("", "")),
         other => return Err(format!("json: cannot unmarshal {} into Go value of type {SHAPE}", other.kind())),
     };
     let (mut api_version, mut kind) = ("", "");
@@ -274,8 +278,8 @@ fn claims<'n>(node: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
             continue;
         };
         match value {
-            Node::Text(text) => *slot = text,
-            Node::Null => {}
+            JsonNode::Text(text) => *slot = text,
+            JsonNode::Null => {}
             other => {
                 let given = other.kind();
                 return Err(format!("json: cannot unmarshal {given} into Go struct field .{name} of type string"));

@@ -4,6 +4,7 @@ use serde_json::Value;
 use tally_core::time::Timestamp;
 
 use crate::field::FieldError;
+use crate::limits::LimitType;
 
 /// A resource of the API: `jobs` of `batch/v1`.
 pub struct Resource {
@@ -26,6 +27,8 @@ pub struct Resource {
     pub create_on_update: bool,
     /// Without an option, a DELETE orphans the dependents (batch/v1 Jobs).
     pub orphans_by_default: bool,
+    /// A DELETE is answered with the object, not with a Status.
+    pub delete_returns_object: bool,
     pub rules: &'static dyn Rules,
 }
 
@@ -50,7 +53,8 @@ pub enum Part {
 ///
 /// The order of a create: `default`, system metadata (name, namespace, UID, creationTimestamp), `prepare_create`,
 /// `validate_create`, `create_warnings`, `complete`. Of an update: `default`, `prepare_update`, `validate_update`,
-/// `update_warnings`, `complete`. The registry validates the metadata that all kinds share, with `meta`.
+/// `update_warnings`, `complete`. The registry validates the metadata that all kinds share, with `meta`. Admission of a
+/// new object: `admit_create` after `default`, `limit_type` before and after validation, `admit_valid` last.
 pub trait Rules: Sync {
     /// Sets defaults for absent fields. Idempotent; runs on every object that a client sends or a patch produces.
     fn default(&self, _object: &mut Value) {}
@@ -92,6 +96,72 @@ pub trait Rules: Sync {
     fn name_problems(&self, name: &str, prefix: bool) -> Vec<String> {
         crate::meta::name_is_dns_subdomain(name, prefix)
     }
+
+    /// Completes a new object from other objects of the cluster, or refuses it.
+    fn admit_create(&self, _object: &mut Value, _classes: &dyn PriorityClasses) -> Result<(), AdmissionError> {
+        Ok(())
+    }
+
+    /// Refuses a new object that is valid.
+    fn admit_valid(&self, _object: &Value) -> Result<(), AdmissionError> {
+        Ok(())
+    }
+
+    /// Which items of a LimitRange apply to the objects, if any.
+    fn limit_type(&self) -> Option<LimitType> {
+        None
+    }
+
+    /// The time in seconds between a DELETE and the removal, for kinds that have one (Pods). `requested`: the value in
+    /// the options of the DELETE.
+    fn grace_period(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Why the object of this name may never be deleted.
+    fn delete_forbidden(&self, _name: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether the object must stay after its deletion although it has no finalizers in its metadata: a Namespace that
+    /// may have content.
+    fn blocks_removal(&self, _object: &Value) -> bool {
+        false
+    }
+
+    /// Sets the status of an object that is being deleted and stays for now.
+    fn mark_terminating(&self, _object: &mut Value) {}
+
+    /// Whether the objects may own others, so that a DELETE can ask for their dependents to be orphaned or deleted first.
+    fn has_dependents(&self) -> bool {
+        true
+    }
+
+    /// How the objects are stored, if not in the form of this resource.
+    fn conversion(&self) -> Option<Conversion> {
+        None
+    }
+}
+
+/// The PriorityClasses of the cluster.
+pub trait PriorityClasses {
+    fn named(&self, name: &str) -> Option<Value>;
+    /// The class of Pods that name none.
+    fn global_default(&self) -> Option<Value>;
+}
+
+/// Why admission refuses an object: the end of the message `... is forbidden: `.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AdmissionError(pub String);
+
+/// Two resources can be two views of one stored object: the conversion of one of them to the stored form and back.
+#[derive(Clone, Copy)]
+pub struct Conversion {
+    pub to_stored: fn(&Value) -> Value,
+    pub from_stored: fn(&Value) -> Value,
+    /// The group of the stored form. Errors of validation name it.
+    pub stored_group: &'static str,
 }
 
 impl Resource {

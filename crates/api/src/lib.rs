@@ -7,7 +7,6 @@
 pub mod catalog;
 pub mod cronjob;
 pub mod decode;
-pub mod failure;
 pub mod field;
 pub mod job;
 pub mod kinds;
@@ -21,4 +20,5 @@ pub mod quantity;
 pub mod schedule;
 pub mod schema;
 pub mod selector;
+pub mod status_error;
 pub mod table;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::kinds::AdmissionError;
 use crate::pod::{container_sums, quantity_of};
 use crate::quantity::Quantity;
 
@@ -17,10 +18,39 @@ const MOST_WITH_THOUSANDTHS: i64 = i64::MAX / 1000;
 /// not read more.
 const MOST_TOLD: usize = 100;
 
+/// Which items of a LimitRange apply to a kind: those of its containers and of a Pod as a whole, or those of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitType {
+    Pod,
+    PersistentVolumeClaim,
+}
+
+impl LimitType {
+    /// Sets the amounts that a new object does not have.
+    pub fn fill_in(self, object: &mut Value, range: &Value) {
+        if self == Self::Pod {
+            fill_in(object, range);
+        }
+    }
+
+    /// Refuses an object that is not within the range.
+    pub fn check(self, object: &Value, range: &Value) -> Result<(), AdmissionError> {
+        match self {
+            Self::Pod => check_pod(object, range),
+            Self::PersistentVolumeClaim => check_claim(object, range),
+        }
+    }
+
+    /// Claims can grow, so updates of them are checked. The requests of a Pod are fixed when it is created.
+    pub fn applies_to_updates(self) -> bool {
+        self == Self::PersistentVolumeClaim
+    }
+}
+
 type Amounts<'v> = BTreeMap<&'v str, Quantity>;
 
 /// Sets the limits and requests that the containers of a new Pod do not have.
-pub fn fill_in(pod: &mut Value, range: &Value) {
+fn fill_in(pod: &mut Value, range: &Value) {
     let mut defaults: BTreeMap<&str, BTreeMap<&str, &Value>> = BTreeMap::new();
     for (from, to) in [("defaultRequest", "requests"), ("default", "limits")] {
         let entries = of_type(range, "Container").filter_map(|item| item.get(from)?.as_object()).flatten();
@@ -70,7 +100,7 @@ fn child<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map
 }
 
 /// Why a range refuses a new Pod.
-pub fn check_pod(pod: &Value, range: &Value) -> Result<(), String> {
+fn check_pod(pod: &Value, range: &Value) -> Result<(), AdmissionError> {
     let mut complaints = Vec::new();
     let Some(spec) = pod.get("spec") else { return Ok(()) };
     for limit in limits(range) {
@@ -94,7 +124,7 @@ pub fn check_pod(pod: &Value, range: &Value) -> Result<(), String> {
 }
 
 /// Why a range refuses a claim, new or changed.
-pub fn check_claim(claim: &Value, range: &Value) -> Result<(), String> {
+fn check_claim(claim: &Value, range: &Value) -> Result<(), AdmissionError> {
     let kind = "PersistentVolumeClaim";
     let mut complaints = Vec::new();
     let requests = amounts(claim.pointer("/spec/resources/requests"));
@@ -124,11 +154,11 @@ fn amounts(entries: Option<&Value>) -> Amounts<'_> {
     entries.filter_map(|(resource, amount)| Some((resource.as_str(), quantity_of(Some(amount))?))).collect()
 }
 
-fn verdict(complaints: &[String]) -> Result<(), String> {
+fn verdict(complaints: &[String]) -> Result<(), AdmissionError> {
     match complaints {
         [] => Ok(()),
-        [one] => Err(one.clone()),
-        several => Err(format!("[{}]", several.join(", "))),
+        [one] => Err(AdmissionError(one.clone())),
+        several => Err(AdmissionError(format!("[{}]", several.join(", ")))),
     }
 }
 

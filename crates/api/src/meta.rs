@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, HashSet};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::failure::Failure;
 use crate::field::{At, FieldError};
 use crate::kinds::Resource;
+use crate::status_error::StatusError;
 
 mod names;
 
@@ -178,9 +178,14 @@ pub fn needs_resource_version(resource: &Resource) -> bool {
 }
 
 /// The status error for a PUT without a resourceVersion where one is required.
-pub fn resource_version_missing(resource: &Resource, name: &str) -> Failure {
+pub fn resource_version_missing(resource: &Resource, name: &str) -> StatusError {
     let at = At::rooted("metadata.resourceVersion", None);
-    Failure::invalid(resource.group, resource.plural, name, &[at.invalid_value(0, "must be specified for an update")])
+    StatusError::invalid(
+        resource.group,
+        resource.plural,
+        name,
+        &[at.invalid_value(0, "must be specified for an update")],
+    )
 }
 
 /// A generateName with its suffix. A long one is truncated so that the result fits.

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tally_core::time::Timestamp;
 
 use crate::decode::time_error;
-use crate::failure::Failure;
 use crate::field::{At, FieldError};
+use crate::status_error::StatusError;
 
 /// The longest name of a field manager, which appears in `managedFields`.
 const LONGEST_FIELD_MANAGER: usize = 128;
@@ -136,9 +136,9 @@ impl<'a> Query<'a> {
         self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    fn int(&self, name: &str) -> Result<Option<i64>, Failure> {
+    fn int(&self, name: &str) -> Result<Option<i64>, StatusError> {
         let number =
-            |text: &str| text.parse().map_err(|error| Failure::bad_request(number_error("ParseInt", text, &error)));
+            |text: &str| text.parse().map_err(|error| StatusError::bad_request(number_error("ParseInt", text, &error)));
         self.get(name).map(number).transpose()
     }
 }
@@ -172,7 +172,7 @@ fn number_error(function: &str, text: &str, error: &std::num::ParseIntError) -> 
 }
 
 /// Parses a revision: digits only.
-pub fn parse_revision(text: &str) -> Result<u64, String> {
+fn parse_revision(text: &str) -> Result<u64, String> {
     // Rust would accept a plus sign.
     let text_or_nothing = if text.starts_with('+') { "" } else { text };
     text_or_nothing.parse().map_err(|error| number_error("ParseUint", text, &error))
@@ -182,31 +182,31 @@ fn revision_error(text: &str, why: String) -> FieldError {
     At::rooted("resourceVersion", None).invalid_value(text, why)
 }
 
-fn revision_of_list(text: &str) -> Result<u64, Failure> {
+fn revision_of_list(text: &str) -> Result<u64, StatusError> {
     let told = |why| format!("invalid resource version: {}", revision_error(text, why));
-    parse_revision(text).map_err(|why| Failure::bad_request(told(why)))
+    parse_revision(text).map_err(|why| StatusError::bad_request(told(why)))
 }
 
-fn check(kind: &str, errors: Vec<FieldError>) -> Result<(), Failure> {
-    if errors.is_empty() { Ok(()) } else { Err(Failure::invalid("meta.k8s.io", kind, "", &errors)) }
+fn check(kind: &str, errors: Vec<FieldError>) -> Result<(), StatusError> {
+    if errors.is_empty() { Ok(()) } else { Err(StatusError::invalid("meta.k8s.io", kind, "", &errors)) }
 }
 
 impl ReadAt {
     /// For a GET of one object.
-    pub fn of_get(query: &Query<'_>) -> Result<Self, Failure> {
+    pub fn of_get(query: &Query<'_>) -> Result<Self, StatusError> {
         match query.get("resourceVersion").unwrap_or_default() {
             "" => Ok(Self::Newest),
             "0" => Ok(Self::Any),
             // kube-apiserver answers 500. It is an error of the client, so the response is 400.
             text => parse_revision(text)
                 .map(Self::NotOlderThan)
-                .map_err(|why| Failure::bad_request(revision_error(text, why).to_string())),
+                .map_err(|why| StatusError::bad_request(revision_error(text, why).to_string())),
         }
     }
 }
 
 impl ListOptions {
-    pub fn parse(query: &Query<'_>) -> Result<Self, Failure> {
+    pub fn parse(query: &Query<'_>) -> Result<Self, StatusError> {
         let limit = query.int("limit")?;
         query.int("timeoutSeconds")?;
         let [version, matching, token] =
@@ -233,7 +233,7 @@ impl ListOptions {
         }
         check("ListOptions", errors)?;
         if !token.is_empty() && !matches!(version, "" | "0") {
-            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(StatusError::bad_request("specifying resource version is not allowed when using continue"));
         }
         // A client that accepts any state gets all of it: kube-apiserver serves it from its cache, without pages.
         let limit = limit.filter(|_| version != "0");
@@ -258,7 +258,7 @@ impl ListOptions {
 
 impl WatchOptions {
     /// `resource` and its group name the collection in errors.
-    pub fn parse(query: &Query<'_>, group: &str, resource: &str) -> Result<Self, Failure> {
+    pub fn parse(query: &Query<'_>, group: &str, resource: &str) -> Result<Self, StatusError> {
         query.int("limit")?;
         let timeout = query.int("timeoutSeconds")?;
         let [version, matching, token] =
@@ -286,7 +286,7 @@ impl WatchOptions {
             "" => None,
             text => Some(
                 parse_revision(text)
-                    .map_err(|why| Failure::invalid(group, resource, "", &[revision_error(text, why)]))?,
+                    .map_err(|why| StatusError::invalid(group, resource, "", &[revision_error(text, why)]))?,
             ),
         };
         Ok(Self {
@@ -324,12 +324,12 @@ pub enum Since {
 
 impl LogOptions {
     /// `name`: the name of the Pod, for errors.
-    pub fn parse(query: &Query<'_>, name: &str) -> Result<Self, Failure> {
+    pub fn parse(query: &Query<'_>, name: &str) -> Result<Self, StatusError> {
         let [seconds, lines, bytes] = ["sinceSeconds", "tailLines", "limitBytes"].map(|name| query.int(name));
         let (seconds, lines, bytes) = (seconds?, lines?, bytes?);
         let time = query.get("sinceTime").filter(|since| !matches!(*since, "" | "null"));
         if let Some(why) = time.and_then(time_error) {
-            return Err(Failure::bad_request(why));
+            return Err(StatusError::bad_request(why));
         }
         let below = |field: &str, value: Option<i64>, least: i64, why: &str| {
             value.filter(|value| *value < least).map(|value| At::rooted(field, None).invalid_value(value, why))
@@ -348,7 +348,7 @@ impl LogOptions {
             errors.push(At::rooted("stream", None).forbidden("may not be specified"));
         }
         if !errors.is_empty() {
-            return Err(Failure::invalid("", "PodLogOptions", name, &errors));
+            return Err(StatusError::invalid("", "PodLogOptions", name, &errors));
         }
         let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
         let time = time.and_then(|time| Timestamp::parse(time).ok()).map(Since::Time);
@@ -373,7 +373,7 @@ pub enum Write {
 }
 
 impl WriteOptions {
-    pub fn parse(query: &Query<'_>, write: Write) -> Result<Self, Failure> {
+    pub fn parse(query: &Query<'_>, write: Write) -> Result<Self, StatusError> {
         let (dry_run, manager) = (query.all("dryRun"), query.text("fieldManager"));
         let (force, validation) = (query.flag("force"), query.get("fieldValidation").unwrap_or_default());
         let mut errors = Vec::new();
@@ -435,7 +435,7 @@ fn check_dry_run(values: &[&str], errors: &mut Vec<FieldError>) {
 }
 
 impl DeleteOptions {
-    pub fn of_query(query: &Query<'_>) -> Result<Self, Failure> {
+    pub fn of_query(query: &Query<'_>) -> Result<Self, StatusError> {
         let grace_period_seconds = query.int("gracePeriodSeconds")?;
         let (policy, orphan) = (query.get("propagationPolicy"), query.flag("orphanDependents"));
         let options = Self { grace_period_seconds, ..Self::default() };
@@ -443,7 +443,7 @@ impl DeleteOptions {
     }
 
     /// From a body, which replaces the query. The caller checks its `kind` and `apiVersion`.
-    pub fn of_body(body: &Value) -> Result<Self, Failure> {
+    pub fn of_body(body: &Value) -> Result<Self, StatusError> {
         let root = At::root(body);
         let (grace, policy, orphan) =
             (root.at("gracePeriodSeconds"), root.at("propagationPolicy"), root.at("orphanDependents"));
@@ -461,7 +461,7 @@ impl DeleteOptions {
         ];
         if let Some((_, at, type_name)) = wrong.into_iter().find(|(wrong, ..)| *wrong) {
             let (given, path) = (at.value.map_or("null", type_of), at.path());
-            return Err(Failure::bad_request(format!(
+            return Err(StatusError::bad_request(format!(
                 "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {given} \
                  into Go struct field DeleteOptions.{path} of type {type_name}"
             )));
@@ -475,7 +475,7 @@ impl DeleteOptions {
         options.checked(&strings, policy.text(), orphan.bool())
     }
 
-    fn checked(mut self, dry_run: &[&str], policy: Option<&str>, orphan: Option<bool>) -> Result<Self, Failure> {
+    fn checked(mut self, dry_run: &[&str], policy: Option<&str>, orphan: Option<bool>) -> Result<Self, StatusError> {
         let at = At::rooted("propagationPolicy", None);
         let mut errors = Vec::new();
         if let (Some(policy), Some(_)) = (policy, orphan) {
@@ -523,7 +523,7 @@ mod tests {
     use super::*;
 
     /// The error message for an option, or "" if it is valid.
-    fn told<T>(answer: Result<T, Failure>) -> String {
+    fn told<T>(answer: Result<T, StatusError>) -> String {
         answer.err().map_or_else(String::new, |failure| {
             let text = failure.message;
             text.split_once(" is invalid: ").map_or(text.clone(), |(_, why)| why.to_owned())

@@ -9,10 +9,10 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::failure::Failure;
 use crate::field::{At, FieldError};
 use crate::kinds::Resource;
 use crate::meta::{label_value_problems, qualified_name_problems, validate_labels};
+use crate::status_error::StatusError;
 
 mod facets;
 mod fields;
@@ -30,7 +30,7 @@ pub struct Filter {
 
 impl Filter {
     /// From the two query parameters; empty texts select everything.
-    pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Failure> {
+    pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, StatusError> {
         let labels = LabelSelector::parse(labels)?;
         Ok(Self { labels, fields: FieldSelector::parse(resource, fields)? })
     }
@@ -94,15 +94,20 @@ enum Operator {
     LessThan,
 }
 
+/// The operator of a requirement that no version of the API knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a valid label selector operator")]
+pub struct UnknownOperator(String);
+
 impl LabelSelector {
     /// From a query parameter such as `app=x,tier in (a,b),!old`.
-    pub fn parse(text: &str) -> Result<Self, Failure> {
-        let requirements = parse::requirements(text).map_err(Failure::bad_request)?;
+    pub fn parse(text: &str) -> Result<Self, StatusError> {
+        let requirements = parse::requirements(text).map_err(StatusError::bad_request)?;
         Ok(Self::of(requirements))
     }
 
     /// From a LabelSelector object: `{}` selects everything, an absent selector nothing.
-    pub fn from_json(selector: Option<&Value>) -> Result<Self, String> {
+    pub fn from_json(selector: Option<&Value>) -> Result<Self, UnknownOperator> {
         let Some(selector) = selector.filter(|selector| !selector.is_null()) else {
             return Ok(Self { nothing: true, ..Self::default() });
         };
@@ -114,7 +119,7 @@ impl LabelSelector {
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
-                other => return Err(format!("{other:?} is not a valid label selector operator")),
+                other => return Err(UnknownOperator(other.to_owned())),
             };
             let values = expression.at("values");
             let values = values.list().iter().filter_map(Value::as_str).map(str::to_owned).collect();

@@ -5,17 +5,17 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use tally_api::catalog;
 use tally_api::decode::{Decoded, conform, decode, decode_as, settle};
-use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{FieldValidation, Format, PatchKind};
 use tally_api::patch::patched;
 use tally_api::schema::{Shape, Type, schema};
+use tally_api::status_error::StatusError;
 
 fn resource(plural: &str) -> &'static Resource {
     catalog::resources().iter().find(|resource| resource.plural == plural).unwrap()
 }
 
-fn read(plural: &str, body: &str) -> Result<Decoded, Failure> {
+fn read(plural: &str, body: &str) -> Result<Decoded, StatusError> {
     decode(resource(plural), body.as_bytes(), Format::Json, FieldValidation::Warn)
 }
 
@@ -430,7 +430,7 @@ fn other_kinds_than_those_of_resources_can_be_read() {
     assert!(read(("authentication.k8s.io", "v1", "TokenRequest"), r#"{"spec":{"audiences":["x"]}}"#).is_ok());
 }
 
-fn yaml(plural: &str, body: &str, validation: FieldValidation) -> Result<Decoded, Failure> {
+fn yaml(plural: &str, body: &str, validation: FieldValidation) -> Result<Decoded, StatusError> {
     decode(resource(plural), body.as_bytes(), Format::Yaml, validation)
 }
 

@@ -23,6 +23,7 @@ fn resource(namespaced: bool) -> Resource {
         storage: "jobs",
         create_on_update: false,
         orphans_by_default: false,
+        delete_returns_object: false,
         rules: &Plain,
     }
 }

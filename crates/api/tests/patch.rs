@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::decode::{Decoded, conform};
-use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{FieldValidation, PatchKind};
 use tally_api::patch::{apply, patched};
+use tally_api::status_error::StatusError;
 
 fn resource(plural: &str) -> &'static Resource {
     catalog::resources().iter().find(|resource| resource.plural == plural).unwrap()
@@ -18,7 +18,7 @@ fn object(plural: &str, value: Value) -> Value {
     conform(resource(plural), value, FieldValidation::Strict).unwrap().object
 }
 
-fn patch(plural: &str, kind: PatchKind, current: Value, patch: Value) -> Result<Decoded, Failure> {
+fn patch(plural: &str, kind: PatchKind, current: Value, patch: Value) -> Result<Decoded, StatusError> {
     patched(resource(plural), kind, object(plural, current), patch.to_string().as_bytes(), FieldValidation::Warn)
 }
 

@@ -25,6 +25,7 @@ fn resource(group: &'static str, plural: &'static str) -> Resource {
         storage: plural,
         create_on_update: false,
         orphans_by_default: false,
+        delete_returns_object: false,
         rules: &Plain,
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
-use tally_runtime::cache::{Asked, Meta, ObjectCache, Seen, View, retry_at};
+use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, View, retry_at};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 
 /// The maximum number of requests in flight: thousands of namespaces must not displace all other requests at the start.
@@ -42,7 +42,7 @@ pub struct PerNamespace<R> {
     timers: BTreeSet<(Timestamp, CompactString)>,
     awaited: BTreeSet<(Revision, CompactString)>,
     failures: BTreeMap<CompactString, u32>,
-    asked: Asked<CompactString>,
+    asked: RequestsInFlight<CompactString>,
 }
 
 #[derive(Clone, Copy)]
@@ -93,7 +93,7 @@ impl<R: Rule> PerNamespace<R> {
             timers: BTreeSet::new(),
             awaited: BTreeSet::new(),
             failures: BTreeMap::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
         }
     }
 
@@ -101,9 +101,9 @@ impl<R: Rule> PerNamespace<R> {
         let Some(metadata) = meta(object) else { return };
         let (name, deleting) = (metadata.name.clone(), metadata.deleting());
         match self.namespaces.observe(Namespace { metadata }) {
-            Seen::Stale => {}
-            Seen::Changed(old) if old.metadata.deleting() == deleting => {}
-            Seen::New | Seen::Changed(_) => {
+            CacheChange::Stale => {}
+            CacheChange::Changed(old) if old.metadata.deleting() == deleting => {}
+            CacheChange::New | CacheChange::Changed(_) => {
                 self.due.insert(name);
             }
         }

@@ -7,7 +7,7 @@ use tally_api::options::WatchOptions;
 use tally_core::ids::Revision;
 use tally_registry::{Registry, Target, WatchEvent, WatchStream};
 use tally_runtime::controller::{Call, Stream};
-use tally_runtime::driver::api::{Api, Events, Heard, Response, Start, WatchError};
+use tally_runtime::driver::api::{Api, Events, Response, Start, StreamEvent, WatchError};
 
 use crate::{perform, refusal, resource};
 
@@ -21,7 +21,7 @@ impl Api for Embedded {
 
     async fn call(&self, call: &Call) -> Response {
         let reply = perform(&self.0, call).await;
-        Response { reply, served_at: Some(self.0.world.now()), retry_after: None }
+        Response { reply, served_at: Some(self.0.now()), retry_after: None }
     }
 
     async fn follow(&self, stream: Stream, from: Start) -> Result<Watched, WatchError> {
@@ -43,21 +43,21 @@ impl Api for Embedded {
     }
 }
 
-fn trouble(failure: tally_api::failure::Failure) -> WatchError {
+fn trouble(failure: tally_api::status_error::StatusError) -> WatchError {
     if failure.code == 410 { WatchError::TooOld } else { WatchError::Refused(refusal(failure)) }
 }
 
 pub struct Watched(WatchStream);
 
 impl Events for Watched {
-    async fn next(&mut self) -> Option<Heard> {
+    async fn next(&mut self) -> Option<StreamEvent> {
         Some(match self.0.next().await? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => Heard::Object(object.bytes),
-            WatchEvent::Deleted(object) => Heard::Gone(object.bytes),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => StreamEvent::Object(object.bytes),
+            WatchEvent::Deleted(object) => StreamEvent::Gone(object.bytes),
             WatchEvent::Bookmark { revision, initial_events_end } => {
-                Heard::Reached { at: Revision(revision), complete: initial_events_end }
+                StreamEvent::Reached { at: Revision(revision), complete: initial_events_end }
             }
-            WatchEvent::Failed(failure) => Heard::Failed(trouble(failure)),
+            WatchEvent::Failed(failure) => StreamEvent::Failed(trouble(failure)),
         })
     }
 }

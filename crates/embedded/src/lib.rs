@@ -5,9 +5,9 @@ mod api;
 
 use bytes::Bytes;
 use tally_api::catalog;
-use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
+use tally_api::status_error::StatusError;
 use tally_core::ids::Revision;
 use tally_registry::{Deleted, Registry, Target};
 use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
@@ -38,8 +38,8 @@ pub async fn perform(registry: &Registry, call: &Call) -> Reply {
     }
 }
 
-async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, Failure> {
-    let unserved = || Failure::new(404, "NotFound", "the server could not find the requested resource");
+async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, StatusError> {
+    let unserved = || StatusError::new(404, "NotFound", "the server could not find the requested resource");
     let resource = resource(call.kind).ok_or_else(unserved)?;
     let subresource = if call.subresource.is_empty() {
         None
@@ -73,15 +73,15 @@ async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, Failure> {
     Ok(Reply::Done(object.bytes))
 }
 
-fn delete_options(body: &Bytes) -> Result<DeleteOptions, Failure> {
+fn delete_options(body: &Bytes) -> Result<DeleteOptions, StatusError> {
     if body.is_empty() {
         return Ok(DeleteOptions::default());
     }
-    let body = serde_json::from_slice(body).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let body = serde_json::from_slice(body).map_err(|error| StatusError::bad_request(error.to_string()))?;
     DeleteOptions::of_body(&body)
 }
 
-fn refusal(failure: Failure) -> Refusal {
+fn refusal(failure: StatusError) -> Refusal {
     let causes = failure.details.map(|details| details.causes).unwrap_or_default();
     Refusal {
         code: failure.code,

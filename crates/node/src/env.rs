@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::config_error::ContainerConfigError;
 use crate::facts;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{Container, EnvSource, Pod};
-use crate::sources::{Held, Source, Sources};
+use crate::sources::{Source, SourceObject, Sources};
+
+/// The name of a variable that a text refers to and that is not set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsetVariable(pub String);
 
 /// The environment of a container, in the order in which the names first occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,10 +45,10 @@ impl Environment {
     }
 
     /// Err: the first unknown name.
-    pub fn expand_all(&self, text: &str) -> Result<String, String> {
+    pub fn expand_all(&self, text: &str) -> Result<String, UnsetVariable> {
         match self.fill_in(text) {
             (text, None) => Ok(text),
-            (_, Some(name)) => Err(name),
+            (_, Some(name)) => Err(UnsetVariable(name)),
         }
     }
 
@@ -80,8 +85,12 @@ impl Environment {
     }
 }
 
-/// Err: a message that says what is missing or invalid.
-pub fn environment(pod: &Pod, container: &Container, node: &Options, sources: &Sources) -> Result<Environment, String> {
+pub fn environment(
+    pod: &Pod,
+    container: &Container,
+    node: &NodeOptions,
+    sources: &Sources,
+) -> Result<Environment, ContainerConfigError> {
     let mut env = Environment::default();
     for from in &container.env_from {
         let named = [
@@ -115,10 +124,10 @@ pub fn environment(pod: &Pod, container: &Container, node: &Options, sources: &S
 fn looked_up(
     pod: &Pod,
     container: &Container,
-    node: &Options,
+    node: &NodeOptions,
     sources: &Sources,
     from: &EnvSource,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, ContainerConfigError> {
     if let Some(field) = &from.field_ref {
         return facts::field(pod, node, &field.field_path).map(Some);
     }
@@ -128,22 +137,24 @@ fn looked_up(
     let (key, source, kind) = match (&from.config_map_key_ref, &from.secret_key_ref) {
         (Some(key), _) => (key, Source::ConfigMap(key.name.clone()), "ConfigMap"),
         (None, Some(key)) => (key, Source::Secret(key.name.clone()), "Secret"),
-        (None, None) => return Err("this node knows no such source of a variable".to_owned()),
+        (None, None) => return Err(ContainerConfigError::UnknownSource),
     };
     let Some(held) = held(sources, source, key.optional)? else { return Ok(None) };
     match held.text(&key.key) {
         Some(value) => Ok(Some(value.into_owned())),
         None if key.optional => Ok(None),
-        None => {
-            let namespace = &pod.metadata.namespace;
-            Err(format!("couldn't find key {} in {kind} {namespace}/{}", key.key, key.name))
-        }
+        None => Err(ContainerConfigError::MissingKey {
+            key: key.key.to_string(),
+            kind,
+            namespace: pod.metadata.namespace.clone(),
+            name: key.name.clone(),
+        }),
     }
 }
 
-fn held(sources: &Sources, source: Source, optional: bool) -> Result<Option<Held<'_>>, String> {
+fn held(sources: &Sources, source: Source, optional: bool) -> Result<Option<SourceObject<'_>>, ContainerConfigError> {
     match sources.get(source.clone()) {
-        None if !optional => Err(source.not_found()),
+        None if !optional => Err(ContainerConfigError::NotFound(source)),
         held => Ok(held),
     }
 }

@@ -2,13 +2,12 @@
 
 use std::fmt::Write;
 
-use crate::options::Options;
+use crate::config_error::ContainerConfigError;
+use crate::options::NodeOptions;
 use crate::pod::{Container, Labels, Pod, ResourceFieldRef, quantity};
 
-const NOT_A_FIELD: &str = "is not a field that a Pod can be told";
-
 /// `metadata.name`, `metadata.labels['app']`, `status.podIP` and the like.
-pub fn field(pod: &Pod, node: &Options, path: &str) -> Result<String, String> {
+pub fn field(pod: &Pod, node: &NodeOptions, path: &str) -> Result<String, ContainerConfigError> {
     let metadata = &pod.metadata;
     Ok(match path {
         "metadata.name" => metadata.name.to_string(),
@@ -21,11 +20,12 @@ pub fn field(pod: &Pod, node: &Options, path: &str) -> Result<String, String> {
         // Processes of this node have no network of their own, so a Pod's addresses are the node's.
         "status.hostIP" | "status.hostIPs" | "status.podIP" | "status.podIPs" => node.address.clone(),
         path => {
-            let (map, key) = subscript(path).ok_or_else(|| format!("{path} {NOT_A_FIELD}"))?;
+            let unknown = || ContainerConfigError::UnknownField(path.to_owned());
+            let (map, key) = subscript(path).ok_or_else(unknown)?;
             let map = match map {
                 "metadata.labels" => &metadata.labels,
                 "metadata.annotations" => &metadata.annotations,
-                _ => return Err(format!("{path} {NOT_A_FIELD}")),
+                _ => return Err(unknown()),
             };
             map.get(key).cloned().unwrap_or_default()
         }
@@ -50,18 +50,23 @@ fn listed(labels: &Labels) -> String {
 
 /// A limit or request of a container, in units of the divisor, rounded up. If a limit is not set, it is the capacity of
 /// the node.
-pub fn resource(pod: &Pod, node: &Options, own: Option<&Container>, from: &ResourceFieldRef) -> Result<String, String> {
+pub fn resource(
+    pod: &Pod,
+    node: &NodeOptions,
+    own: Option<&Container>,
+    from: &ResourceFieldRef,
+) -> Result<String, ContainerConfigError> {
     let container = if from.container_name.is_empty() {
         own
     } else {
         pod.containers().map(|(_, container)| container).find(|container| container.name == from.container_name)
     };
-    let container = container.ok_or_else(|| format!("there is no container {:?}", from.container_name.as_str()))?;
+    let container = container.ok_or_else(|| ContainerConfigError::UnknownContainer(from.container_name.clone()))?;
     let (what, name) = from.resource.split_once('.').unwrap_or_default();
     let (written, otherwise) = match what {
         "limits" => (&container.resources.limits, true),
         "requests" => (&container.resources.requests, false),
-        _ => return Err(format!("{:?} is not a resource that a Pod can be told", from.resource)),
+        _ => return Err(ContainerConfigError::UnknownResource(from.resource.to_string())),
     };
     let amount = quantity(written.get(name));
     let divisor = quantity(from.divisor.as_ref()).filter(|divisor| !divisor.is_zero());

@@ -1,21 +1,22 @@
 //! A node that runs Pods as plain processes.
 //!
-//! The crate has two halves. The Pod's state machine (`machine`) decides, without I/O: its input is what a Pod should
+//! The crate has two halves. The worker of a Pod (`pod_worker`) decides, without I/O: its input is what a Pod should
 //! be and what happened to its processes, its output is what to do and what to report. The shim (`shim`) acts: a small
 //! separate process that starts processes, reads their output and records how they ended, so that none of this is lost
 //! when the process that decides is killed. The two halves exchange commands and reports (`port`).
 
+pub mod config_error;
 pub mod env;
 pub mod facts;
 pub mod logs;
 mod losses;
-pub mod machine;
 pub mod mailbox;
 pub mod node;
 pub mod notes;
 mod object;
 pub mod options;
 pub mod pod;
+pub mod pod_worker;
 pub mod port;
 pub mod shim;
 pub mod shim_client;

@@ -14,7 +14,7 @@ use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 
 use crate::port::Attempt;
-use crate::shim::layout::{Layout, Slot};
+use crate::shim::layout::{AttemptDir, Layout};
 use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, TIME};
 
 /// Users do not notice this delay, and a thousand followers cost a few percent of a CPU.
@@ -23,7 +23,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 const BLOCK: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct LogReadOptions {
     /// Continues until the attempt has ended.
     pub follow: bool,
     /// Only this number of the last lines that exist now.
@@ -41,13 +41,14 @@ pub fn attempts(root: &Path, pod: &PodUid) -> Vec<Attempt> {
 }
 
 /// Opens the log of an attempt under the node's root. An attempt that has written nothing has an empty log.
-pub fn open(root: &Path, attempt: &Attempt, options: Options) -> io::Result<Reader> {
+pub fn open(root: &Path, attempt: &Attempt, options: LogReadOptions) -> io::Result<Reader> {
     Reader::new(Layout::new(root).attempt(attempt)?, options)
 }
 
 /// The last lines of an attempt's log, limited to the last `most` bytes.
-pub(crate) fn tail(slot: &Slot, lines: u64, most: usize) -> io::Result<Vec<u8>> {
-    let mut reader = Reader::new(slot.clone(), Options { tail_lines: Some(lines), ..Options::default() })?;
+pub(crate) fn tail(slot: &AttemptDir, lines: u64, most: usize) -> io::Result<Vec<u8>> {
+    let mut reader =
+        Reader::new(slot.clone(), LogReadOptions { tail_lines: Some(lines), ..LogReadOptions::default() })?;
     let mut text = Vec::new();
     while let Some(chunk) = reader.read()? {
         text.extend_from_slice(&chunk);
@@ -57,8 +58,8 @@ pub(crate) fn tail(slot: &Slot, lines: u64, most: usize) -> io::Result<Vec<u8>> 
 }
 
 pub struct Reader {
-    slot: Slot,
-    options: Options,
+    slot: AttemptDir,
+    options: LogReadOptions,
     /// The file being read, and its number.
     file: Option<(u64, File)>,
     /// Bytes that have been read and not returned: at most one incomplete record, after a chunk has been built.
@@ -70,7 +71,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    fn new(slot: Slot, options: Options) -> io::Result<Self> {
+    fn new(slot: AttemptDir, options: LogReadOptions) -> io::Result<Self> {
         let left = options.limit_bytes.unwrap_or(u64::MAX);
         let mut reader = Self { slot, options, file: None, buffer: Vec::new(), fresh: true, left };
         if let Some(lines) = reader.options.tail_lines {
@@ -178,7 +179,7 @@ fn parse(record: &[u8]) -> Option<(&str, bool, &[u8])> {
 
 /// The file and the position in it where the last lines begin. A line ends with a complete record; trailing text
 /// without an end counts as a line too.
-fn find_tail(slot: &Slot, lines: u64) -> io::Result<Option<(u64, File)>> {
+fn find_tail(slot: &AttemptDir, lines: u64) -> io::Result<Option<(u64, File)>> {
     let mut left = lines;
     let mut newest = true;
     let numbers = match slot.logs() {
@@ -281,7 +282,7 @@ mod tests {
         root: tempfile::TempDir,
         writer: Writer,
         over: Arc<AtomicBool>,
-        slot: Slot,
+        slot: AttemptDir,
     }
 
     const POD: PodUid = PodUid::from_u128(7);
@@ -309,11 +310,11 @@ mod tests {
             self.over.store(true, Ordering::SeqCst);
         }
 
-        fn open(&self, options: Options) -> Reader {
+        fn open(&self, options: LogReadOptions) -> Reader {
             open(self.root.path(), &attempt(0), options).unwrap()
         }
 
-        async fn read(&self, options: Options) -> String {
+        async fn read(&self, options: LogReadOptions) -> String {
             rest(&mut self.open(options), &self.over).await
         }
     }
@@ -329,15 +330,16 @@ mod tests {
     #[tokio::test]
     async fn every_option() {
         let mut log = log(Limits::default());
-        assert_eq!(log.read(Options::default()).await, "");
+        assert_eq!(log.read(LogReadOptions::default()).await, "");
         log.write("one\ntwo\nthree\nfo");
         log.end();
-        let tail = |lines| Options { tail_lines: Some(lines), ..Options::default() };
-        let limit = |bytes| Options { limit_bytes: Some(bytes), ..Options::default() };
-        let since = |since: &str| Options { since: Some(Timestamp::parse(since).unwrap()), ..Options::default() };
-        let follow = Options { follow: true, ..Options::default() };
+        let tail = |lines| LogReadOptions { tail_lines: Some(lines), ..LogReadOptions::default() };
+        let limit = |bytes| LogReadOptions { limit_bytes: Some(bytes), ..LogReadOptions::default() };
+        let since =
+            |since: &str| LogReadOptions { since: Some(Timestamp::parse(since).unwrap()), ..LogReadOptions::default() };
+        let follow = LogReadOptions { follow: true, ..LogReadOptions::default() };
         for (options, expected) in [
-            (Options::default(), "one\ntwo\nthree\nfo"),
+            (LogReadOptions::default(), "one\ntwo\nthree\nfo"),
             (follow, "one\ntwo\nthree\nfo"),
             (tail(0), ""),
             (tail(1), "fo"),
@@ -347,13 +349,13 @@ mod tests {
             (limit(0), ""),
             (limit(5), "one\nt"),
             (limit(99), "one\ntwo\nthree\nfo"),
-            (Options { limit_bytes: Some(3), ..tail(2) }, "thr"),
+            (LogReadOptions { limit_bytes: Some(3), ..tail(2) }, "thr"),
             (since("2020-01-01T00:00:00Z"), "one\ntwo\nthree\nfo"),
             (since("2999-01-01T00:00:00Z"), ""),
         ] {
             assert_eq!(log.read(options.clone()).await, expected, "{options:?}");
         }
-        let timed = log.read(Options { timestamps: true, ..tail(2) }).await;
+        let timed = log.read(LogReadOptions { timestamps: true, ..tail(2) }).await;
         let (first, second) = timed.split_once('\n').unwrap();
         assert!(first.ends_with("Z three") && second.ends_with("Z fo"), "{timed}");
         assert!(Timestamp::parse(&first[..TIME]).is_ok());
@@ -365,11 +367,11 @@ mod tests {
         let long = "x".repeat(3 * LONGEST_LINE + 5);
         log.write(&format!("a\n{long}\nb\n"));
         log.end();
-        let with = |lines| Options { tail_lines: Some(lines), ..Options::default() };
-        assert_eq!(log.read(Options::default()).await, format!("a\n{long}\nb\n"));
+        let with = |lines| LogReadOptions { tail_lines: Some(lines), ..LogReadOptions::default() };
+        assert_eq!(log.read(LogReadOptions::default()).await, format!("a\n{long}\nb\n"));
         assert_eq!(log.read(with(2)).await, format!("{long}\nb\n"));
         assert_eq!(log.read(with(1)).await, "b\n");
-        let timed = log.read(Options { timestamps: true, ..Options::default() }).await;
+        let timed = log.read(LogReadOptions { timestamps: true, ..LogReadOptions::default() }).await;
         assert_eq!(timed.len(), 3 * (TIME + 1) + 2 + long.len() + 1 + 2, "one time a line");
     }
 
@@ -383,7 +385,7 @@ mod tests {
             }
             log.end();
             for wanted in [0, 1, 2, 17, 299, 300, 301] {
-                let options = Options { tail_lines: Some(wanted as u64), ..Options::default() };
+                let options = LogReadOptions { tail_lines: Some(wanted as u64), ..LogReadOptions::default() };
                 let expected = lines[lines.len().saturating_sub(wanted)..].concat();
                 assert_eq!(log.read(options).await, expected, "{wanted} of files of {file_bytes}");
             }
@@ -393,7 +395,7 @@ mod tests {
     #[tokio::test]
     async fn a_follower_sees_everything_across_rotation_and_stops_at_the_end() {
         let mut log = log(Limits { file_bytes: 300, files: 1000 });
-        let mut reader = log.open(Options { follow: true, ..Options::default() });
+        let mut reader = log.open(LogReadOptions { follow: true, ..LogReadOptions::default() });
         let over = log.over.clone();
         let following = tokio::spawn(async move { rest(&mut reader, &over).await });
         let mut expected = String::new();
@@ -413,7 +415,7 @@ mod tests {
     async fn a_follower_that_is_too_slow_loses_whole_lines_only() {
         let mut log = log(Limits { file_bytes: 100, files: 2 });
         log.write("first\n");
-        let mut reader = log.open(Options { follow: true, ..Options::default() });
+        let mut reader = log.open(LogReadOptions { follow: true, ..LogReadOptions::default() });
         assert_eq!(reader.next(|| false).await.unwrap().unwrap(), "first\n");
         for number in 10..30 {
             log.write(&format!("line {number}\n"));
@@ -428,7 +430,7 @@ mod tests {
     async fn what_a_pod_wrote_is_read_to_its_end_though_it_is_gone() {
         let mut log = log(Limits::default());
         log.write("one\n");
-        let mut reader = log.open(Options { follow: true, ..Options::default() });
+        let mut reader = log.open(LogReadOptions { follow: true, ..LogReadOptions::default() });
         assert_eq!(reader.next(|| false).await.unwrap().unwrap(), "one\n");
         log.write("two\n");
         std::fs::remove_dir_all(Layout::new(log.root.path()).pod(&POD).unwrap()).unwrap();
@@ -445,7 +447,7 @@ mod tests {
         }
         assert_eq!(attempts(log.root.path(), &POD), [attempt(2), attempt(10)]);
         for (number, expected) in [(2, "attempt 2\n"), (3, ""), (10, "attempt 10\n")] {
-            let mut reader = open(log.root.path(), &attempt(number), Options::default()).unwrap();
+            let mut reader = open(log.root.path(), &attempt(number), LogReadOptions::default()).unwrap();
             assert_eq!(rest(&mut reader, &log.over).await, expected);
         }
         assert_eq!(attempts(log.root.path(), &PodUid::from_u128(8)), []);

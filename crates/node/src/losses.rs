@@ -1,6 +1,6 @@
 //! How often an attempt of a Job has ended only because the node did.
 //!
-//! Such a Pod is released without being counted (`Options::release_lost`), and the Job creates another one in its
+//! Such a Pod is released without being counted (`NodeOptions::release_lost`), and the Job creates another one in its
 //! place. Without a limit, a Pod that brings the node down would do so indefinitely. So the node counts: the loss of a
 //! Pod is recorded before the Pod is released, and the Pod that replaces it continues from that count. The Pod whose
 //! loss reaches the limit stays and has failed. An orderly stop is requested by a user and is not counted.
@@ -31,7 +31,7 @@ const FORGOTTEN_AFTER: Span = Span::from_seconds(3600);
 
 /// The Job and index that an attempt belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slot {
+pub struct JobSlot {
     /// The UID.
     pub job: CompactString,
     /// Empty if the Job is not Indexed.
@@ -41,7 +41,7 @@ pub struct Slot {
 
 #[derive(Debug)]
 struct Loss {
-    slot: Slot,
+    slot: JobSlot,
     restarts: u32,
     /// The Pod that continues from this count.
     successor: Option<PodUid>,
@@ -54,7 +54,7 @@ struct Loss {
 struct Line {
     pod: PodUid,
     #[serde(flatten)]
-    slot: Slot,
+    slot: JobSlot,
     restarts: u32,
 }
 
@@ -114,7 +114,7 @@ impl Losses {
 
     /// The number of restarts that ended earlier Pods of this Pod's attempt. `held`: a Pod that still has its finalizer
     /// has no successor.
-    pub fn before(&mut self, pod: &PodUid, slot: &Slot, held: impl Fn(&PodUid) -> bool) -> u32 {
+    pub fn before(&mut self, pod: &PodUid, slot: &JobSlot, held: impl Fn(&PodUid) -> bool) -> u32 {
         // The Pod's loss was recorded already, and the node was killed before it released the Pod.
         if let Some(own) = self.losses.get(pod) {
             return own.restarts.saturating_sub(1);
@@ -128,7 +128,7 @@ impl Losses {
     }
 
     /// Counts `restarts` losses of the attempt, including that of this Pod. True: the count is stored.
-    pub fn count(&mut self, pod: &PodUid, slot: &Slot, restarts: u32, now: Timestamp) -> bool {
+    pub fn count(&mut self, pod: &PodUid, slot: &JobSlot, restarts: u32, now: Timestamp) -> bool {
         if restarts == 0 {
             return true;
         }
@@ -185,8 +185,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
-    fn slot(job: &str, index: &str) -> Slot {
-        Slot { job: job.into(), index: index.into() }
+    fn slot(job: &str, index: &str) -> JobSlot {
+        JobSlot { job: job.into(), index: index.into() }
     }
 
     fn uid(text: &str) -> PodUid {

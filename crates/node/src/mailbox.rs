@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tally_core::time::Span;
 use tokio::sync::Notify;
 
-use crate::port::{Failure, Report, ShimCommand};
+use crate::port::{OperationError, Report, ShimCommand};
 
 #[derive(Debug, Default)]
 pub struct Mailbox {
@@ -140,12 +140,12 @@ fn begins_anew(report: &Report) -> bool {
 /// Sends commands to the half that acts.
 pub trait Sink: Send + Sync {
     /// Cancel safe: if cancelled, the command has not been sent.
-    fn send(&self, command: &ShimCommand) -> impl Future<Output = Sent> + Send;
+    fn send(&self, command: &ShimCommand) -> impl Future<Output = SendOutcome> + Send;
 }
 
 /// The outcome of sending a command.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     Done,
     /// This command cannot be sent, and why. Others can.
     Unfit(String),
@@ -157,7 +157,7 @@ pub enum Sent {
 fn refusal(command: &ShimCommand, why: &str) -> Option<Report> {
     let failure = |reason: &str, what: &str| {
         let message = format!("{what} cannot be sent to the process that would use it: {why}");
-        Failure { reason: reason.into(), message, passing: false }
+        OperationError { reason: reason.into(), message, passing: false }
     };
     match command {
         ShimCommand::Prepare(order) => {
@@ -202,9 +202,9 @@ pub async fn carry(mailbox: &Mailbox, sink: impl Sink, mut source: impl Source) 
             } } => {
                 let command = hands.pop_front();
                 match sent {
-                    Sent::Done => {}
-                    Sent::Unfit(why) => mailbox.report(command.and_then(|command| refusal(&command, &why))),
-                    Sent::Gone => return,
+                    SendOutcome::Done => {}
+                    SendOutcome::Unfit(why) => mailbox.report(command.and_then(|command| refusal(&command, &why))),
+                    SendOutcome::Gone => return,
                 }
             }
             commands = mailbox.commands(), if next.is_none() => hands.extend(commands),
@@ -220,10 +220,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     impl Sink for mpsc::Sender<ShimCommand> {
-        async fn send(&self, command: &ShimCommand) -> Sent {
+        async fn send(&self, command: &ShimCommand) -> SendOutcome {
             match mpsc::Sender::send(self, command.clone()).await {
-                Ok(()) => Sent::Done,
-                Err(_) => Sent::Gone,
+                Ok(()) => SendOutcome::Done,
+                Err(_) => SendOutcome::Gone,
             }
         }
     }
@@ -273,9 +273,9 @@ mod tests {
     struct Narrow(mpsc::Sender<ShimCommand>);
 
     impl Sink for Narrow {
-        async fn send(&self, command: &ShimCommand) -> Sent {
+        async fn send(&self, command: &ShimCommand) -> SendOutcome {
             if matches!(command, ShimCommand::Prepare(_)) {
-                return Sent::Unfit("99999999 bytes are too many".to_owned());
+                return SendOutcome::Unfit("99999999 bytes are too many".to_owned());
             }
             Sink::send(&self.0, command).await
         }

@@ -9,28 +9,28 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
-use tally_runtime::cache::Asked;
+use tally_runtime::cache::RequestsInFlight;
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
 use tokio::sync::Notify;
 
 use crate::losses::Losses;
-use crate::machine::{Ask, Effects, Heard, Machine, is_tracked};
 use crate::mailbox::Mailbox;
-use crate::object::Keeper;
-use crate::options::Options;
+use crate::object::NodeObject;
+use crate::options::NodeOptions;
 use crate::pod::{Metadata, Pod};
+use crate::pod_worker::{Effects, PodRequest, PodWorker, WriteOutcome, is_tracked};
 use crate::port::{Found, Report, ShimCommand};
 use crate::sources::Source;
 
 /// In-flight requests at once. Enough to keep a store's group commit busy, few enough to leave room for other clients.
 const IN_FLIGHT: usize = 256;
 
-pub struct Node {
-    options: Options,
+pub struct NodeAgent {
+    options: NodeOptions,
     mailbox: Arc<Mailbox>,
-    object: Keeper,
+    object: NodeObject,
     losses: Losses,
-    pods: BTreeMap<PodUid, Known>,
+    pods: BTreeMap<PodUid, KnownPod>,
     /// What an earlier run of the node left behind, until its Pod is accepted.
     found: BTreeMap<PodUid, Vec<Found>>,
     /// Pods that are not bound to this node, and when they were last listed: their records must not be removed here.
@@ -45,7 +45,7 @@ pub struct Node {
     timers: BTreeSet<(Timestamp, PodUid)>,
     /// Pods that had a request to send when too many were in flight.
     held_up: BTreeSet<PodUid>,
-    asked: Asked<Purpose>,
+    asked: RequestsInFlight<Purpose>,
     /// The Pods of the checks in progress.
     checks: HashMap<u64, PodUid, foldhash::fast::FixedState>,
     effects: Effects,
@@ -53,7 +53,7 @@ pub struct Node {
     drain_within: Option<Span>,
 }
 
-struct Known {
+struct KnownPod {
     entry: Entry,
     epoch: u32,
     timer: Option<Timestamp>,
@@ -62,7 +62,7 @@ struct Known {
 enum Entry {
     /// Observed before it was known what an earlier run left behind.
     Waiting(Box<Pod>),
-    Live(Box<Machine>),
+    Live(Box<PodWorker>),
     /// The Pod has ended and the API has stored it, as of this revision. Its logs stay as long as the object does.
     Over(Revision),
     /// The object is deleted, and everything else of the Pod is being removed.
@@ -78,7 +78,7 @@ enum Purpose {
 
 /// Enough of a Pod to decide whether it is bound to this node.
 #[derive(Deserialize)]
-struct Glance {
+struct PodBinding {
     metadata: GlanceMetadata,
     #[serde(default)]
     spec: GlanceSpec,
@@ -97,12 +97,12 @@ struct GlanceSpec {
     node_name: CompactString,
 }
 
-impl Node {
-    pub fn new(options: Options, mailbox: Arc<Mailbox>) -> Self {
+impl NodeAgent {
+    pub fn new(options: NodeOptions, mailbox: Arc<Mailbox>) -> Self {
         Self {
             options,
             mailbox,
-            object: Keeper::default(),
+            object: NodeObject::default(),
             losses: Losses::default(),
             pods: BTreeMap::new(),
             found: BTreeMap::new(),
@@ -113,7 +113,7 @@ impl Node {
             due: BTreeSet::new(),
             timers: BTreeSet::new(),
             held_up: BTreeSet::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
             checks: HashMap::default(),
             effects: Effects::default(),
             drain_within: None,
@@ -121,7 +121,7 @@ impl Node {
     }
 
     fn pod_observed(&mut self, bytes: &[u8], now: Timestamp) {
-        let Ok(Glance { metadata, spec }) = serde_json::from_slice(bytes) else { return };
+        let Ok(PodBinding { metadata, spec }) = serde_json::from_slice(bytes) else { return };
         if spec.node_name != self.options.name {
             if !self.knows_all() || self.found.contains_key(&metadata.uid) {
                 self.elsewhere.insert(metadata.uid, self.epoch);
@@ -146,7 +146,7 @@ impl Node {
         let uid = pod.uid().clone();
         let epoch = self.epoch;
         let Some(known) = self.pods.get_mut(&uid) else {
-            self.pods.insert(uid.clone(), Known { entry: Entry::Waiting(Box::new(pod)), epoch, timer: None });
+            self.pods.insert(uid.clone(), KnownPod { entry: Entry::Waiting(Box::new(pod)), epoch, timer: None });
             self.take_on(&uid, now);
             return;
         };
@@ -155,8 +155,8 @@ impl Node {
             Entry::Waiting(waiting) if waiting.metadata.resource_version <= pod.metadata.resource_version => {
                 **waiting = pod;
             }
-            Entry::Live(machine) => {
-                machine.observe(pod);
+            Entry::Live(worker) => {
+                worker.observe(pod);
                 self.due.insert(uid);
             }
             // Nothing is left to do, unless the Pod is being deleted and only this node can remove it. The watch may be
@@ -180,7 +180,7 @@ impl Node {
         let found = self.found.remove(uid).unwrap_or_default();
         match std::mem::replace(&mut known.entry, Entry::Cleaning) {
             Entry::Waiting(pod) => {
-                known.entry = Entry::Live(Box::new(Machine::adopt(*pod, &found, now)));
+                known.entry = Entry::Live(Box::new(PodWorker::adopt(*pod, &found, now)));
                 self.due.insert(uid.clone());
             }
             other => known.entry = other,
@@ -196,8 +196,8 @@ impl Node {
             return;
         };
         match &mut known.entry {
-            Entry::Live(machine) => {
-                machine.lose();
+            Entry::Live(worker) => {
+                worker.lose();
                 self.due.insert(uid.clone());
             }
             Entry::Over(_) => self.clean(uid),
@@ -210,7 +210,7 @@ impl Node {
     fn clean(&mut self, uid: &PodUid) {
         self.effects.commands.push(ShimCommand::Clean { pod: uid.clone() });
         let epoch = self.epoch;
-        let known = self.pods.entry(uid.clone()).or_insert(Known { entry: Entry::Cleaning, epoch, timer: None });
+        let known = self.pods.entry(uid.clone()).or_insert(KnownPod { entry: Entry::Cleaning, epoch, timer: None });
         known.entry = Entry::Cleaning;
     }
 
@@ -252,20 +252,20 @@ impl Node {
         if !self.knows_all() || !self.losses.is_known() {
             return;
         }
-        let Some(Known { entry: Entry::Live(machine), .. }) = self.pods.get(uid) else { return };
-        if machine.lives_before().is_some() {
+        let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get(uid) else { return };
+        if worker.restarts_before().is_some() {
             return;
         }
         // A Pod that has ended does not continue an attempt.
-        let slot = machine.slot().filter(|_| self.options.release_lost && !machine.pod().status.phase.is_terminal());
+        let slot = worker.slot().filter(|_| self.options.release_lost && !worker.pod().status.phase.is_terminal());
         let held = |pod: &PodUid| match self.pods.get(pod).map(|known| &known.entry) {
             Some(Entry::Waiting(pod)) => is_tracked(pod),
-            Some(Entry::Live(machine)) => machine.is_tracked(),
+            Some(Entry::Live(worker)) => worker.is_tracked(),
             _ => false,
         };
         let before = slot.map_or(0, |slot| self.losses.before(uid, &slot, held));
-        if let Some(Known { entry: Entry::Live(machine), .. }) = self.pods.get_mut(uid) {
-            machine.goes_on_from(before);
+        if let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get_mut(uid) {
+            worker.continue_from(before);
         }
     }
 
@@ -310,9 +310,9 @@ impl Node {
             | Report::Ended { attempt, .. }
             | Report::Signalled { attempt } => attempt.pod.clone(),
         };
-        if let Some(Known { entry: Entry::Live(machine), .. }) = self.pods.get_mut(&uid) {
-            machine.hear(report, now, &mut self.effects);
-            record(&mut self.effects, &machine.pod().metadata, out);
+        if let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get_mut(&uid) {
+            worker.hear(report, now, &mut self.effects);
+            record(&mut self.effects, &worker.pod().metadata, out);
             self.due.insert(uid);
         }
     }
@@ -330,8 +330,8 @@ impl Node {
             let Some(known) = self.pods.get_mut(&uid) else { continue };
             match &mut known.entry {
                 Entry::Waiting(_) => self.take_on(&uid, now),
-                Entry::Live(machine) => {
-                    machine.recover(&self.found.remove(&uid).unwrap_or_default(), now);
+                Entry::Live(worker) => {
+                    worker.recover(&self.found.remove(&uid).unwrap_or_default(), now);
                     self.due.insert(uid);
                 }
                 Entry::Cleaning => self.clean(&uid),
@@ -346,7 +346,7 @@ impl Node {
             self.object.answered(reply, &self.options.name, now);
             return;
         };
-        let Some(Known { entry: Entry::Live(machine), .. }) = self.pods.get_mut(uid) else { return };
+        let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get_mut(uid) else { return };
         match &purpose {
             Purpose::Read(_, source) => {
                 let object = match reply {
@@ -354,10 +354,10 @@ impl Node {
                     reply if reply.is_not_found() => Ok(None),
                     _ => Err(()),
                 };
-                machine.read(source.clone(), object, now);
+                worker.read(source.clone(), object, now);
             }
-            Purpose::Write(uid) => machine.written(heard(reply, uid), now),
-            Purpose::Remove(uid) => machine.removed(heard(reply, uid), now),
+            Purpose::Write(uid) => worker.written(heard(reply, uid), now),
+            Purpose::Remove(uid) => worker.removed(heard(reply, uid), now),
             Purpose::Node => {}
         }
         self.due.insert(uid.clone());
@@ -367,21 +367,21 @@ impl Node {
     fn look(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         self.find_lives(uid);
         let Some(known) = self.pods.get_mut(uid) else { return };
-        let Entry::Live(machine) = &mut known.entry else { return };
+        let Entry::Live(worker) = &mut known.entry else { return };
         let deeds_before = self.effects.commands.len();
         self.effects.wake_at = None;
-        machine.proceed(self.drain_within, &self.options, now, &mut self.effects);
+        worker.proceed(self.drain_within, &self.options, now, &mut self.effects);
         for command in &self.effects.commands[deeds_before..] {
             if let ShimCommand::Check { id, .. } = command {
                 self.checks.insert(*id, uid.clone());
             }
         }
-        record(&mut self.effects, &machine.pod().metadata, out);
-        if !machine.is_on_record()
-            && let (Some(restarts), Some(slot)) = (machine.to_be_counted(&self.options), machine.slot())
+        record(&mut self.effects, &worker.pod().metadata, out);
+        if !worker.is_on_record()
+            && let (Some(restarts), Some(slot)) = (worker.to_be_counted(&self.options), worker.slot())
         {
             // Record the loss first, then release the Pod: otherwise a crash in between would lose the count.
-            machine.on_record(self.losses.count(uid, &slot, restarts, now));
+            worker.set_on_record(self.losses.count(uid, &slot, restarts, now));
         }
         let mut asks_at = None;
         loop {
@@ -389,30 +389,30 @@ impl Node {
                 self.held_up.insert(uid.clone());
                 break;
             }
-            let Some(ask) = machine.ask(self.drain_within.is_some(), &self.options, now) else {
-                asks_at = machine.ask_at(&self.options, now);
+            let Some(ask) = worker.next_request(self.drain_within.is_some(), &self.options, now) else {
+                asks_at = worker.next_request_at(&self.options, now);
                 break;
             };
             let (purpose, call): (_, Call) = match ask {
-                Ask::Read(source, call) => (Purpose::Read(uid.clone(), source), call),
-                Ask::Write(call) => (Purpose::Write(uid.clone()), call),
-                Ask::Remove(call) => (Purpose::Remove(uid.clone()), call),
+                PodRequest::Read(source, call) => (Purpose::Read(uid.clone(), source), call),
+                PodRequest::Write(call) => (Purpose::Write(uid.clone()), call),
+                PodRequest::Remove(call) => (Purpose::Remove(uid.clone()), call),
             };
             self.asked.ask(purpose, call, out);
         }
         let wanted = self.effects.wake_at.into_iter().chain(asks_at).min();
-        let ends = machine.is_settled() || machine.is_gone() && machine.is_cleaning();
+        let ends = worker.is_settled() || worker.is_gone() && worker.is_cleaning();
         if ends {
-            let counted = self.losses.has(uid) && !machine.is_tracked();
-            match counted || machine.ended_with_the_node(&self.options) {
+            let counted = self.losses.has(uid) && !worker.is_tracked();
+            match counted || worker.ended_with_the_node(&self.options) {
                 true => self.losses.left(uid, now),
                 false => self.losses.over(uid),
             }
         }
-        if machine.is_gone() && machine.is_cleaning() {
+        if worker.is_gone() && worker.is_cleaning() {
             known.entry = Entry::Cleaning;
-        } else if machine.is_settled() {
-            known.entry = Entry::Over(machine.revision());
+        } else if worker.is_settled() {
+            known.entry = Entry::Over(worker.revision());
         }
         let wanted = wanted.filter(|_| matches!(known.entry, Entry::Live(_)));
         let before = std::mem::replace(&mut known.timer, wanted);
@@ -453,8 +453,8 @@ impl Node {
         }
         self.mailbox.post(&mut self.effects.commands);
         if self.drain_within.is_some() && !self.mailbox.is_drained() {
-            let at_rest = |known: &Known| match &known.entry {
-                Entry::Live(machine) => machine.is_at_rest(),
+            let at_rest = |known: &KnownPod| match &known.entry {
+                Entry::Live(worker) => worker.is_at_rest(),
                 _ => true,
             };
             if self.pods.values().all(at_rest) {
@@ -482,15 +482,15 @@ fn record(effects: &mut Effects, pod: &Metadata, out: &mut Outbox) {
 }
 
 /// The outcome of a write, for the Pod it was about.
-fn heard(reply: &Reply, uid: &PodUid) -> Heard {
+fn heard(reply: &Reply, uid: &PodUid) -> WriteOutcome {
     match reply {
         Reply::Done(bytes) => match Pod::read(bytes).filter(|pod| pod.uid() == uid) {
-            Some(pod) => Heard::Done(Some(Box::new(pod))),
-            None => Heard::Failed,
+            Some(pod) => WriteOutcome::Done(Some(Box::new(pod))),
+            None => WriteOutcome::Failed,
         },
-        Reply::DoneWithStatus => Heard::Done(None),
-        reply if reply.is_not_found() || is_namesake(reply) => Heard::Gone,
-        _ => Heard::Failed,
+        Reply::DoneWithStatus => WriteOutcome::Done(None),
+        reply if reply.is_not_found() || is_namesake(reply) => WriteOutcome::Gone,
+        _ => WriteOutcome::Failed,
     }
 }
 
@@ -501,7 +501,7 @@ fn is_namesake(reply: &Reply) -> bool {
         || refusal.code == 409 && refusal.message.contains("the UID in the precondition"))
 }
 
-impl Controller for Node {
+impl Controller for NodeAgent {
     fn name(&self) -> &'static str {
         "node"
     }
@@ -523,7 +523,7 @@ impl Controller for Node {
             Input::Init(Kind::POD) => self.epoch = self.epoch.wrapping_add(1),
             Input::Apply(Kind::POD, bytes) => self.pod_observed(&bytes, now),
             Input::Delete(Kind::POD, bytes) => {
-                if let Ok(gone) = serde_json::from_slice::<Glance>(&bytes) {
+                if let Ok(gone) = serde_json::from_slice::<PodBinding>(&bytes) {
                     self.pod_gone(&gone.metadata.uid);
                 }
             }

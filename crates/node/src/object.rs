@@ -9,7 +9,7 @@ use tally_runtime::cache::retry_at;
 use tally_runtime::controller::{Call, Kind, Reply, Verb};
 
 use crate::losses;
-use crate::options::Options;
+use crate::options::NodeOptions;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
@@ -17,8 +17,8 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const HEARTBEAT: Span = Span::from_seconds(240);
 
 #[derive(Debug, Default)]
-pub struct Keeper {
-    seen: Option<Seen>,
+pub struct NodeObject {
+    seen: Option<NodeView>,
     /// The list of Nodes is complete.
     listed: bool,
     epoch_seen: bool,
@@ -31,13 +31,13 @@ pub struct Keeper {
     beat_at: Option<Timestamp>,
 }
 
-impl Keeper {
+impl NodeObject {
     pub fn listing(&mut self) {
         self.epoch_seen = false;
     }
 
     pub fn observe(&mut self, bytes: &[u8], name: &str) {
-        let Some(seen) = Seen::read(bytes).filter(|seen| seen.metadata.name == name) else { return };
+        let Some(seen) = NodeView::read(bytes).filter(|seen| seen.metadata.name == name) else { return };
         self.epoch_seen = true;
         if self.seen.as_ref().is_none_or(|known| {
             known.metadata.uid != seen.metadata.uid || known.metadata.revision() <= seen.metadata.revision()
@@ -48,7 +48,7 @@ impl Keeper {
     }
 
     pub fn gone(&mut self, bytes: &[u8]) {
-        let Some(gone) = Seen::read(bytes) else { return };
+        let Some(gone) = NodeView::read(bytes) else { return };
         self.seen = self.seen.take().filter(|known| known.metadata.uid != gone.metadata.uid);
     }
 
@@ -66,7 +66,7 @@ impl Keeper {
     }
 
     /// The next request, if one is needed. `losses`: the text that should be recorded.
-    pub fn ask(&mut self, node: &Options, losses: &str, now: Timestamp) -> Option<Call> {
+    pub fn ask(&mut self, node: &NodeOptions, losses: &str, now: Timestamp) -> Option<Call> {
         if !self.listed || self.under_way || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
@@ -112,13 +112,13 @@ impl Keeper {
     }
 }
 
-fn labels(node: &Options) -> Value {
+fn labels(node: &NodeOptions) -> Value {
     json!({
         "kubernetes.io/hostname": node.hostname, "kubernetes.io/arch": node.arch, "kubernetes.io/os": "linux",
     })
 }
 
-fn create(node: &Options, losses: &str, now: Timestamp) -> Call {
+fn create(node: &NodeOptions, losses: &str, now: Timestamp) -> Call {
     let mut metadata = json!({"name": node.name, "labels": labels(node)});
     if !losses.is_empty() {
         metadata["annotations"] = json!({losses::ANNOTATION: losses});
@@ -128,7 +128,7 @@ fn create(node: &Options, losses: &str, now: Timestamp) -> Call {
     }))
 }
 
-fn resources(node: &Options) -> Value {
+fn resources(node: &NodeOptions) -> Value {
     json!({
         "cpu": format!("{}m", node.cpu_millis), "memory": node.memory.to_string(), "pods": node.pods.to_string(),
         "ephemeral-storage": node.storage.to_string(),
@@ -136,7 +136,7 @@ fn resources(node: &Options) -> Value {
 }
 
 /// A strategic merge patch: conditions and addresses of other writers stay.
-fn status(node: &Options, stored: Option<&Status>, now: Timestamp) -> Value {
+fn status(node: &NodeOptions, stored: Option<&Status>, now: Timestamp) -> Value {
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         let known = stored.and_then(|stored| stored.conditions.iter().find(|condition| condition.kind == kind));
         let since = known.filter(|known| known.status == status).and_then(|known| known.last_transition_time);
@@ -166,7 +166,7 @@ fn status(node: &Options, stored: Option<&Status>, now: Timestamp) -> Value {
 }
 
 #[derive(Debug, Deserialize)]
-struct Seen {
+struct NodeView {
     metadata: Metadata,
     #[serde(default)]
     spec: Spec,
@@ -213,12 +213,12 @@ struct Condition {
     last_transition_time: Option<Timestamp>,
 }
 
-impl Seen {
+impl NodeView {
     fn read(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
 
-    fn fix(&self, node: &Options, losses: &str, beat: bool, now: Timestamp) -> Option<Call> {
+    fn fix(&self, node: &NodeOptions, losses: &str, beat: bool, now: Timestamp) -> Option<Call> {
         let guarded = |verb, body: Value| {
             let mut body = body;
             body["metadata"]["uid"] = self.metadata.uid.as_str().into();
@@ -258,11 +258,11 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_asked_again_before_the_next_sign_of_life() {
-        let (options, now) = (Options::new("n"), Timestamp::from_seconds(1_700_000_000));
+        let (options, now) = (NodeOptions::new("n"), Timestamp::from_seconds(1_700_000_000));
         let node = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {}}});
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let node = json!({"metadata": node["metadata"], "status": ready}).to_string();
-        let mut keeper = Keeper::default();
+        let mut keeper = NodeObject::default();
         keeper.observe(node.as_bytes(), "n");
         keeper.listed();
         assert_eq!(keeper.ask(&options, "", now).unwrap().subresource, "status");

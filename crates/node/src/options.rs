@@ -4,7 +4,7 @@ use compact_str::CompactString;
 use tally_core::time::Span;
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct NodeOptions {
     /// The name of the Node object. Pods are bound to it, so it stays the same as long as the Pods are kept.
     pub name: CompactString,
     /// The current host name of this machine.
@@ -35,7 +35,7 @@ pub struct Options {
     pub release_lost: bool,
 }
 
-impl Options {
+impl NodeOptions {
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),

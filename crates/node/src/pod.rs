@@ -492,13 +492,13 @@ pub struct ContainerStatus {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
-    pub running: Option<Running>,
+    pub running: Option<ContainerStateRunning>,
     pub terminated: Option<Terminated>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Running {
+pub struct ContainerStateRunning {
     pub started_at: Option<Timestamp>,
 }
 

@@ -54,7 +54,7 @@ pub enum Report {
     },
     Unprepared {
         pod: PodUid,
-        failure: Failure,
+        failure: OperationError,
     },
     Started {
         attempt: Attempt,
@@ -64,7 +64,7 @@ pub enum Report {
     /// if not, it will never run.
     Unstarted {
         attempt: Attempt,
-        failure: Failure,
+        failure: OperationError,
     },
     /// The attempt and all processes that it started have ended, its output is in the log, and the end is recorded.
     Ended {
@@ -85,7 +85,7 @@ pub enum Report {
 
 /// An operation cannot be done. `reason` is one word for a container's `state.waiting` or `state.terminated`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct OperationError {
     pub reason: CompactString,
     pub message: String,
     /// The machine lacks a resource now (disk, memory, processes, open files). The Pod is not at fault; a retry may

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::mailbox::{Sent, Sink, Source};
+use crate::mailbox::{SendOutcome, Sink, Source};
 use crate::notes::Notes;
 use crate::port::{Report, ShimCommand};
 use crate::shim::wire::{self, Frame};
@@ -112,11 +112,11 @@ impl Reports {
 }
 
 impl Sink for ShimCommands {
-    async fn send(&self, command: &ShimCommand) -> Sent {
+    async fn send(&self, command: &ShimCommand) -> SendOutcome {
         match ShimCommands::send(self, command).await {
-            Ok(()) => Sent::Done,
-            Err(Error::TooLong(why)) => Sent::Unfit(why.to_string()),
-            Err(_) => Sent::Gone,
+            Ok(()) => SendOutcome::Done,
+            Err(Error::TooLong(why)) => SendOutcome::Unfit(why.to_string()),
+            Err(_) => SendOutcome::Gone,
         }
     }
 }
@@ -134,7 +134,7 @@ impl ShimClient {
         let (deed_sender, commands) = mpsc::channel(MOST_WAITING);
         let (report_sender, reports) = mpsc::channel(MOST_WAITING);
         let life = Arc::new(AtomicU64::new(0));
-        let keeper = Keeper { config, commands, reports: report_sender, life: 1 };
+        let keeper = ShimSupervisor { config, commands, reports: report_sender, life: 1 };
         Ok(Self {
             commands: ShimCommands { sender: deed_sender, life: life.clone() },
             reports: Reports { receiver: reports, life },
@@ -188,7 +188,7 @@ impl Shim {
     }
 }
 
-struct Keeper {
+struct ShimSupervisor {
     config: Config,
     commands: mpsc::Receiver<(u64, Vec<u8>)>,
     reports: mpsc::Sender<(u64, Report)>,
@@ -203,7 +203,7 @@ enum End {
     Died,
 }
 
-impl Keeper {
+impl ShimSupervisor {
     async fn keep(mut self, mut shim: Shim) {
         let mut pause = FIRST_PAUSE;
         loop {

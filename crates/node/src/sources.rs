@@ -70,20 +70,20 @@ pub struct Sources(pub BTreeMap<Source, Option<Value>>);
 
 impl Sources {
     /// None: the object does not exist.
-    pub fn get(&self, source: Source) -> Option<Held<'_>> {
+    pub fn get(&self, source: Source) -> Option<SourceObject<'_>> {
         let object = self.0.get(&source)?.as_ref()?;
-        Some(Held { object, secret: matches!(source, Source::Secret(_)) })
+        Some(SourceObject { object, secret: matches!(source, Source::Secret(_)) })
     }
 }
 
 /// The content of a ConfigMap or Secret.
 #[derive(Clone, Copy)]
-pub struct Held<'a> {
+pub struct SourceObject<'a> {
     object: &'a Value,
     secret: bool,
 }
 
-impl<'a> Held<'a> {
+impl<'a> SourceObject<'a> {
     /// Text for the environment: from a ConfigMap only `data`, not `binaryData`.
     pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
         let written = self.object.get("data")?.get(key)?.as_str()?;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::env::Environment;
+use crate::config_error::ContainerConfigError;
+use crate::env::{Environment, UnsetVariable};
 use crate::facts;
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::pod::{ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVolume, Volume, quantity};
 use crate::port::{self, Content, File, Mount};
 use crate::sources::{Source, Sources};
@@ -13,7 +14,7 @@ use crate::sources::{Source, Sources};
 const DEFAULT_MODE: u32 = 0o644;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum VolumeError {
     /// Something does not exist yet.
     Missing(String),
     /// This node does not support it.
@@ -21,7 +22,7 @@ pub enum Problem {
 }
 
 /// Err: the volume and what is wrong with it.
-pub fn volumes(pod: &Pod, node: &Options, sources: &Sources) -> Result<Vec<port::Volume>, (String, Problem)> {
+pub fn volumes(pod: &Pod, node: &NodeOptions, sources: &Sources) -> Result<Vec<port::Volume>, (String, VolumeError)> {
     let each = pod.spec.volumes.iter().map(|volume| {
         let content = content(pod, node, sources, volume).map_err(|problem| (volume.name.to_string(), problem))?;
         Ok(port::Volume { name: volume.name.clone(), content })
@@ -29,7 +30,7 @@ pub fn volumes(pod: &Pod, node: &Options, sources: &Sources) -> Result<Vec<port:
     each.collect()
 }
 
-fn content(pod: &Pod, node: &Options, sources: &Sources, volume: &Volume) -> Result<Content, Problem> {
+fn content(pod: &Pod, node: &NodeOptions, sources: &Sources, volume: &Volume) -> Result<Content, VolumeError> {
     let mut files = Files::default();
     if let Some(empty) = &volume.empty_dir {
         let limit = quantity(empty.size_limit.as_ref()).and_then(|limit| u64::try_from(limit.value()).ok());
@@ -54,7 +55,7 @@ fn content(pod: &Pod, node: &Options, sources: &Sources, volume: &Volume) -> Res
                 files.downward(pod, node, downward, mode)?;
             } else {
                 let kind = source.other.keys().next().map_or("an unknown source", String::as_str);
-                return Err(Problem::Unsupported(format!(
+                return Err(VolumeError::Unsupported(format!(
                     "projected volumes of this node have configMap, secret and downwardAPI sources, not {kind}"
                 )));
             }
@@ -64,7 +65,7 @@ fn content(pod: &Pod, node: &Options, sources: &Sources, volume: &Volume) -> Res
         return Ok(Content::Empty { in_memory: false, limit: None });
     } else {
         let kind = volume.other.keys().next().map_or("", String::as_str);
-        return Err(Problem::Unsupported(format!(
+        return Err(VolumeError::Unsupported(format!(
             "this node runs Pods as plain processes and has no {kind} volumes; it offers emptyDir, hostPath, \
              configMap, secret, downwardAPI and projected"
         )));
@@ -77,11 +78,11 @@ fn content(pod: &Pod, node: &Options, sources: &Sources, volume: &Volume) -> Res
 struct Files(BTreeMap<String, (Vec<u8>, u32)>);
 
 impl Files {
-    fn config_map(&mut self, sources: &Sources, map: &ConfigMapVolume, mode: Option<u32>) -> Result<(), Problem> {
+    fn config_map(&mut self, sources: &Sources, map: &ConfigMapVolume, mode: Option<u32>) -> Result<(), VolumeError> {
         self.held(sources, Source::ConfigMap(map.name.clone()), &map.items, map.optional, mode)
     }
 
-    fn secret(&mut self, sources: &Sources, secret: &SecretVolume, mode: Option<u32>) -> Result<(), Problem> {
+    fn secret(&mut self, sources: &Sources, secret: &SecretVolume, mode: Option<u32>) -> Result<(), VolumeError> {
         self.held(sources, Source::Secret(secret.secret_name.clone()), &secret.items, secret.optional, mode)
     }
 
@@ -92,10 +93,10 @@ impl Files {
         items: &[Item],
         optional: bool,
         mode: Option<u32>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), VolumeError> {
         let mode = mode.unwrap_or(DEFAULT_MODE);
         let Some(held) = sources.get(source.clone()) else {
-            return if optional { Ok(()) } else { Err(Problem::Missing(source.not_found())) };
+            return if optional { Ok(()) } else { Err(VolumeError::Missing(source.not_found())) };
         };
         let files = held.files();
         if items.is_empty() {
@@ -112,7 +113,7 @@ impl Files {
                     let (name, key) = (source.name(), &item.key);
                     let why =
                         format!("{name} has no key {key:?}; add it there, or mark the volume's source as optional");
-                    return Err(Problem::Missing(why));
+                    return Err(VolumeError::Missing(why));
                 }
             }
         }
@@ -122,17 +123,17 @@ impl Files {
     fn downward(
         &mut self,
         pod: &Pod,
-        node: &Options,
+        node: &NodeOptions,
         downward: &DownwardVolume,
         mode: Option<u32>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), VolumeError> {
         for item in &downward.items {
             let told = match (&item.field_ref, &item.resource_field_ref) {
                 (Some(field), _) => facts::field(pod, node, &field.field_path),
                 (None, Some(resource)) => facts::resource(pod, node, None, resource),
                 (None, None) => Ok(String::new()),
             };
-            let told = told.map_err(Problem::Unsupported)?;
+            let told = told.map_err(|error| VolumeError::Unsupported(error.to_string()))?;
             let mode = item.mode.or(mode).unwrap_or(DEFAULT_MODE);
             self.0.insert(item.path.clone(), (told.into_bytes(), mode));
         }
@@ -141,12 +142,12 @@ impl Files {
 }
 
 /// The mounts of a container. Err: a variable in a path is not set; any other path would be wrong.
-pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, String> {
+pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, ContainerConfigError> {
     let each = container.volume_mounts.iter().map(|mount| {
         let sub_path = match mount.sub_path_expr.as_str() {
             "" => mount.sub_path.clone(),
-            expression => env.expand_all(expression).map_err(|name| {
-                format!("subPathExpr of volume mount {:?}: missing value for {name:?}", mount.name.as_str())
+            expression => env.expand_all(expression).map_err(|UnsetVariable(variable)| {
+                ContainerConfigError::UnsetVariable { mount: mount.name.clone(), variable }
             })?,
         };
         let (volume, path) = (mount.name.clone(), mount.mount_path.clone());

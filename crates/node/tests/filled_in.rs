@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 use tally_node::env::environment;
-use tally_node::options::Options;
+use tally_node::options::NodeOptions;
 use tally_node::pod::Pod;
 use tally_node::port::Content;
 use tally_node::sources::{Source, Sources};
-use tally_node::volumes::{Problem, mounts, volumes};
+use tally_node::volumes::{VolumeError, mounts, volumes};
 
 fn pod(container: &Value, volumes: &Value) -> Pod {
     let mut container = container.clone();
@@ -26,8 +26,8 @@ fn pod(container: &Value, volumes: &Value) -> Pod {
     Pod::read(pod.to_string().as_bytes()).unwrap()
 }
 
-fn node() -> Options {
-    Options { cpu_millis: 4000, memory: 1 << 30, address: "192.0.2.1".to_owned(), ..Options::new("n") }
+fn node() -> NodeOptions {
+    NodeOptions { cpu_millis: 4000, memory: 1 << 30, address: "192.0.2.1".to_owned(), ..NodeOptions::new("n") }
 }
 
 fn sources() -> Sources {
@@ -144,6 +144,7 @@ fn a_path_that_cannot_be_filled_in_is_no_path() {
         let container = &pod.spec.containers[0];
         let env = environment(&pod, container, &node(), &sources()).unwrap();
         let sub_path = mounts(container, &env).map(|mounts| mounts[0].sub_path.clone());
+        let sub_path = sub_path.map_err(|error| error.to_string());
         assert_eq!(sub_path, expected, "{expression}");
     }
 }
@@ -163,8 +164,8 @@ fn content_of(volume: Value) -> String {
                 files.iter().map(line).collect::<Vec<_>>().join(", ")
             }
         },
-        Err((volume, Problem::Missing(what))) => format!("! {volume}: {what}"),
-        Err((volume, Problem::Unsupported(what))) => format!("!! {volume}: {what}"),
+        Err((volume, VolumeError::Missing(what))) => format!("! {volume}: {what}"),
+        Err((volume, VolumeError::Unsupported(what))) => format!("!! {volume}: {what}"),
     }
 }
 

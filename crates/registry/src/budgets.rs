@@ -5,8 +5,8 @@
 //! evictions cannot both take the last one.
 
 use serde_json::{Map, Value, json};
-use tally_api::failure::{Cause, Details, Failure};
 use tally_api::selector::LabelSelector;
+use tally_api::status_error::{Cause, Details, StatusError};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::{MOST_ROUNDS, Registry, Result, Target, refused, text};
@@ -25,7 +25,7 @@ impl Registry {
     ) -> Result<()> {
         for _ in 0..MOST_ROUNDS {
             let paying = match self.budget_of(pod.namespace, object)? {
-                Some(entry) => paid(&text::parse(&entry.value), object, pod.name, self.world.now().truncated())?
+                Some(entry) => paid(&text::parse(&entry.value), object, pod.name, self.now().truncated())?
                     .map(|budget| (entry, budget)),
                 None => None,
             };
@@ -52,7 +52,7 @@ impl Registry {
             LabelSelector::from_json(selector.pointer("/spec/selector")).is_ok_and(|it| it.matches(labels))
         });
         match (guarding.next(), guarding.next()) {
-            (_, Some(_)) => Err(Failure::bad_request(
+            (_, Some(_)) => Err(StatusError::bad_request(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
             )),
             (first, None) => Ok(first),
@@ -139,9 +139,9 @@ fn used_up(status: &mut Map<String, Value>, now: tally_core::time::Timestamp) {
     }
 }
 
-fn holds(why: String, retry_after_seconds: u32) -> Failure {
+fn holds(why: String, retry_after_seconds: u32) -> StatusError {
     let cause = Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() };
     let text = "Cannot evict pod as it would violate the pod's disruption budget.";
     let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
-    Failure::new(429, "TooManyRequests", text).with(details)
+    StatusError::new(429, "TooManyRequests", text).with(details)
 }

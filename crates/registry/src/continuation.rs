@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use tally_api::decode::syntax_error;
-use tally_api::failure::Failure;
+use tally_api::status_error::StatusError;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
@@ -18,9 +18,9 @@ pub fn write(revision: Option<u64>, after: &str) -> String {
 }
 
 /// The revision, and the key (without the list's prefix) after which the page begins.
-pub fn read(token: &str) -> Result<(Option<u64>, String), Failure> {
+pub fn read(token: &str) -> Result<(Option<u64>, String), StatusError> {
     let refuse =
-        |why: String| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        |why: String| StatusError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = decode(token).map_err(|at| refuse(format!("illegal base64 data at input byte {at}")))?;
     let token = parse(&bytes).map_err(refuse)?;
     let text = |key: &str| token.get(key).and_then(Value::as_str).unwrap_or_default();

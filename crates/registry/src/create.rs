@@ -2,13 +2,12 @@
 
 use serde_json::Value;
 use tally_api::decode::{Decoded, decode, settle};
-use tally_api::failure::{Cause, Failure};
-use tally_api::kinds::Resource;
+use tally_api::kinds::{AdmissionError, Resource};
+use tally_api::meta;
 use tally_api::options::{Format, WriteOptions};
-use tally_api::{limits, meta, pod};
+use tally_api::status_error::{Cause, StatusError};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
-use crate::bounds::within;
 use crate::text::{self, metadata};
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, key, refused, view};
 
@@ -25,14 +24,14 @@ impl Registry {
         format: Format,
         options: &WriteOptions,
     ) -> Result<Written> {
-        if target.resource.plural == "bindings" {
-            return self.bind(target, body, format, options).await;
-        }
-        match target.subresource.map(|subresource| subresource.name) {
-            None => {}
-            Some("binding") => return self.bind(target, body, format, options).await,
-            Some("eviction") => return self.evict(target, body, format, options).await,
-            Some(_) => return Err(Failure::method_not_allowed(target.resource, "create")),
+        // A Binding is created as a subresource of a Pod or, in the older form, in a collection of its own.
+        match target.subresource.map_or(target.resource.kind, |subresource| subresource.kind) {
+            "Binding" => return self.bind(target, body, format, options).await,
+            "Eviction" => return self.evict(target, body, format, options).await,
+            _ if target.subresource.is_some() => {
+                return Err(StatusError::method_not_allowed(target.resource, "create"));
+            }
+            _ => {}
         }
         let decoded = decode(target.resource, body, format, options.field_validation)?;
         self.create_object(target, decoded, options).await
@@ -53,14 +52,10 @@ impl Registry {
         let mut namespace_seen = self.admit(target, &called)?;
         resource.rules.default(&mut object);
         self.give_identity(&mut object);
-        let is_pod = resource.plural == "pods" && resource.group.is_empty();
-        let forbidden = |why: String| Failure::forbidden(resource, &called, &why);
-        let limits = self.limit_ranges(resource, namespace)?;
-        if is_pod {
-            limits.iter().for_each(|range| limits::fill_in(&mut object, range));
-            self.admit_priority(&mut object).map_err(forbidden)?;
-            pod::admit_runtime_class(&object).map_err(forbidden)?;
-        }
+        let forbidden = |why: AdmissionError| StatusError::forbidden(resource, &called, &why.0);
+        let limits = self.limits(resource, namespace)?;
+        limits.fill_in(&mut object);
+        resource.rules.admit_create(&mut object, self).map_err(forbidden)?;
         let prefix = text::text(&object, "/metadata/generateName").to_owned();
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
         let mut attempt = 1;
@@ -70,24 +65,24 @@ impl Registry {
                 metadata(&mut candidate).insert("name".to_owned(), self.generate_name(&prefix).into());
             }
             let name = text::text(&candidate, "/metadata/name").to_owned();
-            resource.rules.prepare_create(&mut candidate, self.world.now());
+            resource.rules.prepare_create(&mut candidate, self.now());
             let mut told = warnings.clone();
             told.extend(meta::dedupe_owner_references(&mut candidate));
             let mut errors = meta::validate_create(resource, &candidate);
             errors.extend(resource.rules.validate_create(&candidate));
             if !errors.is_empty() {
-                return Err(Failure { warnings: told, ..view::invalid(resource, &name, &errors) });
+                return Err(StatusError { warnings: told, ..view::invalid(resource, &name, &errors) });
             }
             told.extend(resource.rules.create_warnings(&candidate));
-            if let Err(failure) = within(resource, &candidate, &name, &limits) {
-                return Err(Failure { warnings: told, ..failure });
+            if let Err(failure) = limits.check(resource, &candidate, &name) {
+                return Err(StatusError { warnings: told, ..failure });
             }
-            if is_pod && let Err(why) = pod::admit_overhead(&candidate) {
-                return Err(Failure { warnings: told, ..forbidden(why) });
+            if let Err(why) = resource.rules.admit_valid(&candidate) {
+                return Err(StatusError { warnings: told, ..forbidden(why) });
             }
             if revision != 0 && !options.dry_run {
                 let why = "resourceVersion should not be set on objects to be created";
-                return Err(Failure { warnings: told, ..Failure::bad_request(why) });
+                return Err(StatusError { warnings: told, ..StatusError::bad_request(why) });
             }
             let incomplete = resource.rules.complete(&mut candidate);
             if unsettled {
@@ -120,7 +115,7 @@ impl Registry {
                 Err(WriteError::Moved) => namespace_seen = self.admit(target, &called)?,
                 Err(WriteError::Conflict(_)) if generated && attempt < NAME_ATTEMPTS => attempt += 1,
                 Err(WriteError::Conflict(existing)) => {
-                    let mut failure = Failure::already_exists(resource, &name);
+                    let mut failure = StatusError::already_exists(resource, &name);
                     if !prefix.is_empty() {
                         // This also applies if the client gave a name as well: kube-apiserver does not check which of
                         // the two was used.
@@ -132,7 +127,7 @@ impl Registry {
                     if existing.is_some_and(|entry| is_deleting(&text::parse(&entry.value))) {
                         failure.message.insert_str(0, "object is being deleted: ");
                     }
-                    return Err(Failure { warnings: told, ..failure });
+                    return Err(StatusError { warnings: told, ..failure });
                 }
                 Err(error) => return Err(refused(error)),
             }
@@ -148,9 +143,9 @@ impl Registry {
             return Ok(None);
         }
         let Some(entry) = self.store.get(&format!("namespaces/{namespace}")) else {
-            let mut failure = Failure::new(404, "NotFound", format!("namespaces \"{namespace}\" not found"));
+            let mut failure = StatusError::new(404, "NotFound", format!("namespaces \"{namespace}\" not found"));
             let kind = "namespaces".to_owned();
-            let details = tally_api::failure::Details { name: namespace.to_owned(), kind, ..Default::default() };
+            let details = tally_api::status_error::Details { name: namespace.to_owned(), kind, ..Default::default() };
             failure.details = Some(details);
             return Err(failure);
         };
@@ -160,7 +155,7 @@ impl Registry {
             return Ok(Some(entry));
         }
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-        let mut failure = Failure::forbidden(resource, name, &why);
+        let mut failure = StatusError::forbidden(resource, name, &why);
         if let Some(details) = &mut failure.details {
             details.causes.push(Cause {
                 reason: "NamespaceTerminating".to_owned(),
@@ -176,13 +171,13 @@ impl Registry {
         meta::prepare_create(object);
         let metadata = metadata(object);
         metadata.remove("resourceVersion");
-        metadata.insert("uid".to_owned(), self.world.new_uid().into());
-        metadata.insert("creationTimestamp".to_owned(), self.world.now().truncated().to_string().into());
+        metadata.insert("uid".to_owned(), self.env.new_uid().into());
+        metadata.insert("creationTimestamp".to_owned(), self.now().truncated().to_string().into());
     }
 
     /// CONST-10: five characters after the prefix, which is truncated so that the name is still a label.
     fn generate_name(&self, prefix: &str) -> String {
-        let draw = |_| char::from(SUFFIX[self.world.random(SUFFIX.len() as u32) as usize % SUFFIX.len()]);
+        let draw = |_| char::from(SUFFIX[self.env.random(SUFFIX.len() as u32) as usize % SUFFIX.len()]);
         meta::generated_name(prefix, &(0..SUFFIX_LENGTH).map(draw).collect::<String>())
     }
 }
@@ -214,7 +209,7 @@ pub fn take_namespace(resource: &Resource, namespace: &str, object: &mut Value) 
         Some(given) if given == namespace => Ok(()),
         Some(_) => {
             let text = "the namespace of the provided object does not match the namespace sent on the request";
-            Err(Failure::bad_request(text))
+            Err(StatusError::bad_request(text))
         }
     }
 }

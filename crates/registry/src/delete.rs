@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use tally_api::failure::{Details, Failure};
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, ListOptions, Propagation};
-use tally_api::pod;
+use tally_api::status_error::{Details, StatusError};
 use tally_core::time::{Span, Timestamp};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
@@ -16,9 +15,6 @@ use crate::{Deleted, Listing, MOST_ROUNDS, Object, Registry, Result, Target, ref
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-
-/// Namespaces that the cluster itself needs.
-const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// WARN-4.
 const PRESERVES_PODS: &str = "child pods are preserved by default when jobs are deleted; set \
@@ -38,20 +34,20 @@ impl Registry {
     /// `uid`: the one object to delete. If another object has its name now, that object is not found.
     async fn delete_this(&self, target: Target<'_>, uid: Option<&str>, options: &DeleteOptions) -> Result<Deleted> {
         let resource = target.resource;
-        if resource.plural == "namespaces" && PROTECTED.contains(&target.name) {
-            return Err(Failure::forbidden(resource, target.name, "this namespace may not be deleted"));
+        if let Some(why) = resource.rules.delete_forbidden(target.name) {
+            return Err(StatusError::forbidden(resource, target.name, why));
         }
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let Some(entry) = self.store.get(&key) else {
-                return Err(Failure::not_found(resource, target.name));
+                return Err(StatusError::not_found(resource, target.name));
             };
             let old = text::parse(&entry.value);
             if uid.is_some_and(|uid| uid != text::text(&old, "/metadata/uid")) {
-                return Err(Failure::not_found(resource, target.name));
+                return Err(StatusError::not_found(resource, target.name));
             }
             check_preconditions(&target, options, &entry, &old)?;
-            let (change, object, goes) = match plan(resource, options, &old, self.world.now()) {
+            let (change, object, goes) = match plan(resource, options, &old, self.now()) {
                 Plan::Nothing => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
                 Plan::Remove => (Change::Delete(text::body(&old)), old, true),
                 Plan::Mark { object, then_remove: false } => (Change::Put(text::body(&object)), object, false),
@@ -70,13 +66,13 @@ impl Registry {
                     Err(error) => return Err(refused(error)),
                 }
             };
-            return Ok(if !goes || answers_with_object(resource) {
+            return Ok(if !goes || resource.delete_returns_object {
                 Deleted::Object(shown(resource, as_it_was.unwrap_or(written)))
             } else {
                 Deleted::Status { uid: text::text(&object, "/metadata/uid").to_owned() }
             });
         }
-        Err(Failure::modified(resource, target.name))
+        Err(StatusError::modified(resource, target.name))
     }
 
     /// API-21: the objects are deleted one by one, not atomically. Returns them as they were before.
@@ -106,21 +102,6 @@ fn shown(resource: &Resource, bytes: Bytes) -> Object {
     Object { bytes: view::shown(resource, bytes) }
 }
 
-/// Kinds whose deletion is answered with the deleted object, not with a Status.
-fn answers_with_object(resource: &Resource) -> bool {
-    let plurals = [
-        "pods",
-        "namespaces",
-        "podtemplates",
-        "resourcequotas",
-        "serviceaccounts",
-        "services",
-        "persistentvolumes",
-        "persistentvolumeclaims",
-    ];
-    resource.group.is_empty() && plurals.contains(&resource.plural)
-}
-
 enum Plan {
     /// The deletion is in progress, and this request does not shorten it.
     Nothing,
@@ -132,14 +113,13 @@ enum Plan {
 
 fn plan(resource: &Resource, options: &DeleteOptions, old: &Value, now: Timestamp) -> Plan {
     let mut new = old.clone();
-    let graceful = if resource.plural == "pods" && resource.group.is_empty() {
-        match grace(options, old, now, &mut new) {
+    let graceful = match resource.rules.grace_period(old, options.grace_period_seconds) {
+        None => false,
+        Some(wanted) => match grace(wanted, options, old, now, &mut new) {
             Grace::Pending => return Plan::Nothing,
             Grace::Set => true,
             Grace::Over => false,
-        }
-    } else {
-        false
+        },
     };
     let finalizers = finalizers(resource, options, old);
     let held = !finalizers.is_empty();
@@ -148,16 +128,13 @@ fn plan(resource: &Resource, options: &DeleteOptions, old: &Value, now: Timestam
     } else {
         metadata(&mut new).remove("finalizers");
     }
-    let emptying = resource.plural == "namespaces" && !may_go(resource, &new);
-    if !graceful && !held && !emptying {
+    if !graceful && !held && !resource.rules.blocks_removal(&new) {
         return Plan::Remove;
     }
     if !graceful && !is_deleting(old) {
         mark(&mut new, now, 0);
     }
-    if emptying {
-        new["status"]["phase"] = "Terminating".into();
-    }
+    resource.rules.mark_terminating(&mut new);
     if new == *old {
         return Plan::Nothing;
     }
@@ -174,8 +151,7 @@ enum Grace {
 }
 
 /// API-10 and API-11: the grace period of a Pod. Repeated deletes can only shorten it.
-fn grace(options: &DeleteOptions, old: &Value, now: Timestamp, new: &mut Value) -> Grace {
-    let wanted = pod::grace_period(old, options.grace_period_seconds);
+fn grace(wanted: i64, options: &DeleteOptions, old: &Value, now: Timestamp, new: &mut Value) -> Grace {
     if !is_deleting(old) {
         mark(new, now, wanted);
         return Grace::Set;
@@ -212,8 +188,7 @@ fn finalizers(resource: &Resource, options: &DeleteOptions, old: &Value) -> Vec<
     let existing = old.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let has = |name: &str| existing.iter().any(|finalizer| finalizer == name);
     let wanted = match (options.orphan_dependents, options.propagation) {
-        // An Event cannot own other objects.
-        _ if resource.storage == "events" => None,
+        _ if !resource.rules.has_dependents() => None,
         (Some(true), _) | (None, Some(Propagation::Orphan)) => Some(ORPHAN),
         (None, Some(Propagation::Foreground)) => Some(FOREGROUND),
         (Some(false), _) | (None, Some(Propagation::Background)) => None,
@@ -249,7 +224,7 @@ pub fn check_preconditions(target: &Target<'_>, options: &DeleteOptions, entry: 
     Ok(())
 }
 
-fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
+fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> StatusError {
     let why = format!(
         "the UID in the precondition ({wanted}) does not match the UID in record ({found}). \
          The object might have been deleted and then recreated"
@@ -258,7 +233,7 @@ fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
 }
 
 /// Failed preconditions name the kind, other conflicts name the resource.
-fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Failure {
+fn precondition_failed(resource: &Resource, name: &str, why: &str) -> StatusError {
     let kind = if resource.group.is_empty() {
         resource.kind.to_owned()
     } else {
@@ -266,7 +241,7 @@ fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Failure {
     };
     let text = format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}");
     let details = Details { kind: resource.kind.to_owned(), ..Details::of(resource, name) };
-    Failure::new(409, "Conflict", text).with(details)
+    StatusError::new(409, "Conflict", text).with(details)
 }
 
 #[cfg(test)]

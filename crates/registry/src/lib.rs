@@ -5,11 +5,11 @@
 //! Every write is conditional on the revision its decision was made from (`Expect`), and is decided again if another
 //! write came first: there is no get-then-put.
 
-mod bounds;
 mod budgets;
 mod continuation;
 mod create;
 mod delete;
+mod limits;
 mod pods;
 mod read;
 mod start;
@@ -18,11 +18,14 @@ mod update;
 mod view;
 mod watch;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::Value;
-use tally_api::failure::Failure;
 use tally_api::kinds::{Resource, Subresource};
+use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
+use tally_store::backend::BackendError;
 use tally_store::{Body, Store, WriteError};
 
 pub use text::body as stored_form;
@@ -86,15 +89,55 @@ pub trait Env: Send + Sync {
 }
 
 pub struct Registry {
-    pub store: Store,
-    pub world: Box<dyn Env>,
+    store: Store,
+    env: Box<dyn Env>,
 }
 
-type Result<T> = std::result::Result<T, Failure>;
+/// What is known about the store, for metrics.
+pub struct StoreStats {
+    pub objects: usize,
+    /// A write or sync has failed, and no more writes are accepted.
+    pub poisoned: bool,
+    pub revision: u64,
+    /// From this revision on, every watch can start.
+    pub compacted: u64,
+}
+
+type Result<T> = std::result::Result<T, StatusError>;
 
 impl Registry {
-    pub fn new(store: Store, world: Box<dyn Env>) -> Self {
-        Self { store, world }
+    pub fn new(store: Store, env: Box<dyn Env>) -> Self {
+        Self { store, env }
+    }
+
+    /// The time of the registry's environment. Everything that answers for it uses this clock.
+    pub fn now(&self) -> Timestamp {
+        self.env.now()
+    }
+
+    /// The revision of the newest write.
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
+    }
+
+    /// Why the store accepts no more writes, if a write or sync has failed.
+    pub fn poisoned(&self) -> Option<Arc<BackendError>> {
+        self.store.poisoned()
+    }
+
+    pub fn stats(&self) -> StoreStats {
+        let store = &self.store;
+        StoreStats {
+            objects: store.len(),
+            poisoned: store.poisoned().is_some(),
+            revision: store.revision(),
+            compacted: store.compacted(),
+        }
+    }
+
+    /// Stops the store: writes are refused from now on, and those that were accepted are on disk when this returns.
+    pub fn close(&self) {
+        self.store.close();
     }
 }
 
@@ -143,16 +186,16 @@ fn check_size(body: &Body) -> Result<()> {
 }
 
 /// The status error for a write that the store refused, other than because another write came first.
-fn refused(error: WriteError) -> Failure {
+fn refused(error: WriteError) -> StatusError {
     match error {
         WriteError::Overloaded => {
             let mut failure =
-                Failure::new(429, "TooManyRequests", "the store has too many writes waiting, try again later");
-            failure.details = Some(tally_api::failure::Details { retry_after_seconds: 1, ..Default::default() });
+                StatusError::new(429, "TooManyRequests", "the store has too many writes waiting, try again later");
+            failure.details = Some(tally_api::status_error::Details { retry_after_seconds: 1, ..Default::default() });
             failure
         }
-        WriteError::TooLarge { .. } => Failure::new(413, "RequestEntityTooLarge", error.to_string()),
-        WriteError::Closed => Failure::new(503, "ServiceUnavailable", "the server is stopping"),
-        other => Failure::internal(other.to_string()),
+        WriteError::TooLarge { .. } => StatusError::new(413, "RequestEntityTooLarge", error.to_string()),
+        WriteError::Closed => StatusError::new(503, "ServiceUnavailable", "the server is stopping"),
+        other => StatusError::internal(other.to_string()),
     }
 }

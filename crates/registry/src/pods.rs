@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde_json::Value;
 use tally_api::decode::decode_as;
-use tally_api::failure::Failure;
-use tally_api::kinds::Resource;
+use tally_api::kinds::{PriorityClasses, Resource};
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
+use tally_api::status_error::StatusError;
 use tally_api::{catalog, pod};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
@@ -28,10 +28,10 @@ impl Registry {
         let named = text::text(&binding, "/metadata/name");
         let name = if target.name.is_empty() { named } else { target.name };
         if named != name {
-            return Err(Failure::bad_request("name in URL does not match name in Binding object"));
+            return Err(StatusError::bad_request("name in URL does not match name in Binding object"));
         }
         pod::validate_binding(&binding)?;
-        let now = self.world.now();
+        let now = self.now();
         let pod = Target::new(pods()?, target.namespace, name);
         self.change_pod(pod, options.dry_run, |_, object| pod::bind(object, &binding, now)).await?;
         Ok(success(decoded.warnings))
@@ -49,12 +49,12 @@ impl Registry {
         let mut eviction = decoded.object;
         take_namespace(target.resource, target.namespace, &mut eviction)?;
         if text::text(&eviction, "/metadata/name") != target.name {
-            return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
+            return Err(StatusError::bad_request("name in URL does not match name in Eviction object"));
         }
         let mut asked = delete_options(&eviction, options.dry_run);
         let pod = Target { subresource: None, ..target };
-        let now = self.world.now();
-        let entry = self.store.get(&pod.key()).ok_or_else(|| Failure::not_found(pod.resource, pod.name))?;
+        let now = self.now();
+        let entry = self.store.get(&pod.key()).ok_or_else(|| StatusError::not_found(pod.resource, pod.name))?;
         let seen = text::parse(&entry.value);
         if counts_for_budgets(&seen) {
             let sound = || check_preconditions(&pod, &asked, &entry, &seen);
@@ -74,17 +74,6 @@ impl Registry {
         Ok(success(decoded.warnings))
     }
 
-    /// A new Pod gets the priority of its PriorityClass.
-    pub(crate) fn admit_priority(&self, pod: &mut Value) -> std::result::Result<(), String> {
-        const CLASSES: &str = "priorityclasses/";
-        let named = |name: &str| self.store.get(&format!("{CLASSES}{name}")).map(|entry| text::parse(&entry.value));
-        let by_default = || {
-            let classes = self.store.range(CLASSES, None, None, None).ok()?.entries;
-            classes.iter().map(|entry| text::parse(&entry.value)).find(|class| class["globalDefault"] == true)
-        };
-        pod::admit_priority(pod, named, by_default)
-    }
-
     async fn change_pod(
         &self,
         target: Target<'_>,
@@ -93,7 +82,7 @@ impl Registry {
     ) -> Result<()> {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
-            let entry = self.store.get(&key).ok_or_else(|| Failure::not_found(target.resource, target.name))?;
+            let entry = self.store.get(&key).ok_or_else(|| StatusError::not_found(target.resource, target.name))?;
             let old = text::parse(&entry.value);
             let mut new = old.clone();
             change(&entry, &mut new)?;
@@ -107,12 +96,25 @@ impl Registry {
                 Err(error) => return Err(refused(error)),
             }
         }
-        Err(Failure::modified(target.resource, target.name))
+        Err(StatusError::modified(target.resource, target.name))
+    }
+}
+
+const PRIORITY_CLASSES: &str = "priorityclasses/";
+
+impl PriorityClasses for Registry {
+    fn named(&self, name: &str) -> Option<Value> {
+        self.store.get(&format!("{PRIORITY_CLASSES}{name}")).map(|entry| text::parse(&entry.value))
+    }
+
+    fn global_default(&self) -> Option<Value> {
+        let classes = self.store.range(PRIORITY_CLASSES, None, None, None).ok()?.entries;
+        classes.iter().map(|entry| text::parse(&entry.value)).find(|class| class["globalDefault"] == true)
     }
 }
 
 fn pods() -> Result<&'static Resource> {
-    catalog::find("", "v1", "pods").ok_or_else(|| Failure::internal("pods are not served"))
+    catalog::find("", "v1", "pods").ok_or_else(|| StatusError::internal("pods are not served"))
 }
 
 /// The eviction of Pods that do not run, or are being deleted, is not a disruption.

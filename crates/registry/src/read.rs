@@ -1,8 +1,8 @@
 //! Get and list.
 
-use tally_api::failure::{Cause, Details, Failure};
 use tally_api::options::{ListOptions, ReadAt};
 use tally_api::selector::Filter;
+use tally_api::status_error::{Cause, Details, StatusError};
 use tally_store::{Entry, TooOld};
 
 use crate::{Listing, Object, Registry, Result, Target, continuation, view};
@@ -12,7 +12,7 @@ impl Registry {
         self.check_reached(read_at)?;
         match self.store.get(&target.key()) {
             Some(entry) => Ok(Object { bytes: view::shown(target.resource, entry.value.clone()) }),
-            None => Err(Failure::not_found(target.resource, target.name)),
+            None => Err(StatusError::not_found(target.resource, target.name)),
         }
     }
 
@@ -83,21 +83,21 @@ impl Registry {
             field: String::new(),
         };
         let details = Details { causes: vec![cause], retry_after_seconds: 1, ..Details::default() };
-        Err(Failure::new(504, "Timeout", text).with(details))
+        Err(StatusError::new(504, "Timeout", text).with(details))
     }
 }
 
-pub fn gone(too_old: TooOld) -> Failure {
-    Failure::expired(format!("too old resource version: {} ({})", too_old.requested, too_old.oldest))
+pub fn gone(too_old: TooOld) -> StatusError {
+    StatusError::expired(format!("too old resource version: {} ({})", too_old.requested, too_old.oldest))
 }
 
-fn list_is_gone() -> Failure {
-    Failure::expired("The resourceVersion for the provided list is too old.")
+fn list_is_gone() -> StatusError {
+    StatusError::expired("The resourceVersion for the provided list is too old.")
 }
 
 /// The history no longer contains the revision of the pages. The client can still continue, with the current state.
-fn page_is_gone(after: Option<&str>, prefix: &str) -> Failure {
-    let mut failure = Failure::expired(
+fn page_is_gone(after: Option<&str>, prefix: &str) -> StatusError {
+    let mut failure = StatusError::expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
          the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
          Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \

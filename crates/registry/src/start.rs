@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use tally_api::catalog;
-use tally_api::failure::Failure;
 use tally_api::options::{Format, WriteOptions};
+use tally_api::status_error::StatusError;
 
 use crate::{Registry, Result, Target};
 
@@ -27,7 +27,7 @@ impl Registry {
 
     async fn ensure(&self, plural: &str, namespace: &str, object: &Value) -> Result<()> {
         let resource =
-            catalog::find("", "v1", plural).ok_or_else(|| Failure::internal(format!("no {plural} served")))?;
+            catalog::find("", "v1", plural).ok_or_else(|| StatusError::internal(format!("no {plural} served")))?;
         let target = Target::new(resource, namespace, "");
         match self.create(target, object.to_string().as_bytes(), Format::Json, &WriteOptions::default()).await {
             Ok(_) => Ok(()),

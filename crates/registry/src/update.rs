@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_api::decode::{Decoded, decode, settle};
-use tally_api::failure::Failure;
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::others::validate_finalize;
+use tally_api::status_error::StatusError;
 use tally_api::{meta, patch};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
@@ -15,7 +15,7 @@ use crate::text::{self, metadata};
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, refused, view};
 
 /// The new state of an object that a client requests.
-enum Wish<'a> {
+enum RequestedState<'a> {
     Replace(Decoded),
     Patch(PatchKind, &'a [u8]),
 }
@@ -32,13 +32,13 @@ impl Registry {
         take_namespace(target.resource, target.namespace, &mut decoded.object)?;
         check_name(&target, &decoded.object)?;
         if !target.resource.create_on_update || target.subresource.is_some() {
-            return self.modify(target, Wish::Replace(decoded), options).await;
+            return self.modify(target, RequestedState::Replace(decoded), options).await;
         }
         // The object may be created or deleted between the read and the write.
         for _ in 0..MOST_ROUNDS {
             let wanted = decoded.clone();
             let (done, other_way) = if self.store.get(&target.key()).is_some() {
-                (self.modify(target, Wish::Replace(wanted), options).await, "NotFound")
+                (self.modify(target, RequestedState::Replace(wanted), options).await, "NotFound")
             } else {
                 (self.create_in_place(target, wanted, options).await, "AlreadyExists")
             };
@@ -47,7 +47,7 @@ impl Registry {
                 done => return done,
             }
         }
-        Err(Failure::modified(target.resource, target.name))
+        Err(StatusError::modified(target.resource, target.name))
     }
 
     /// An update of an object that does not exist, for kinds that allow create on update.
@@ -74,20 +74,25 @@ impl Registry {
         kind: PatchKind,
         options: &WriteOptions,
     ) -> Result<Written> {
-        self.modify(target, Wish::Patch(kind, body), options).await
+        self.modify(target, RequestedState::Patch(kind, body), options).await
     }
 
-    async fn modify(&self, target: Target<'_>, wish: Wish<'_>, options: &WriteOptions) -> Result<Written> {
+    async fn modify(
+        &self,
+        target: Target<'_>,
+        requested: RequestedState<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written> {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let Some(entry) = self.store.get(&key) else {
-                return Err(Failure::not_found(target.resource, target.name));
+                return Err(StatusError::not_found(target.resource, target.name));
             };
-            let decision = decide(&target, &wish, &entry, options)?;
+            let decision = decide(&target, &requested, &entry, options)?;
             if let Outcome::Put(new) = &decision.outcome
-                && let Err(failure) = self.admit_change(&target, new)
+                && let Err(failure) = self.admit_update(&target, new)
             {
-                return Err(Failure { warnings: decision.warnings, ..failure });
+                return Err(StatusError { warnings: decision.warnings, ..failure });
             }
             let shown = |bytes: Bytes| Object { bytes: view::shown(target.resource, bytes) };
             let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };
@@ -115,7 +120,7 @@ impl Registry {
                 Err(error) => return Err(refused(error)),
             }
         }
-        Err(Failure::modified(target.resource, target.name))
+        Err(StatusError::modified(target.resource, target.name))
     }
 }
 
@@ -134,13 +139,18 @@ enum Outcome {
     },
 }
 
-fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOptions) -> Result<Decision> {
+fn decide(
+    target: &Target<'_>,
+    requested: &RequestedState<'_>,
+    entry: &Entry,
+    options: &WriteOptions,
+) -> Result<Decision> {
     let resource = target.resource;
     let stored = text::parse(&entry.value);
     let old = view::from_stored(resource, stored.clone());
-    let (mut new, mut warnings, unsettled) = match wish {
-        Wish::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.unsettled),
-        Wish::Patch(kind, body) => {
+    let (mut new, mut warnings, unsettled) = match requested {
+        RequestedState::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.unsettled),
+        RequestedState::Patch(kind, body) => {
             let mut current = old.clone();
             current["apiVersion"] = resource.api_version().into();
             current["kind"] = resource.kind.into();
@@ -153,11 +163,11 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
     check_name(target, &new)?;
     check_revision(target, &new, entry)?;
     let unconditional = matches!(text::text(&new, "/metadata/resourceVersion"), "" | "0");
-    if unconditional && matches!(wish, Wish::Replace(_)) && meta::needs_resource_version(resource) {
+    if unconditional && matches!(requested, RequestedState::Replace(_)) && meta::needs_resource_version(resource) {
         return Err(meta::resource_version_missing(resource, target.name));
     }
     let uid = text::text(&new, "/metadata/uid").to_owned();
-    if matches!(wish, Wish::Replace(_)) && !uid.is_empty() && uid != text::text(&old, "/metadata/uid") {
+    if matches!(requested, RequestedState::Replace(_)) && !uid.is_empty() && uid != text::text(&old, "/metadata/uid") {
         return Err(other_uid(target, &uid, text::text(&old, "/metadata/uid")));
     }
     metadata(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
@@ -180,7 +190,7 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
         errors.extend(resource.rules.validate_update(&new, &old, part));
     }
     if !errors.is_empty() {
-        return Err(Failure { warnings, ..view::invalid(resource, target.name, &errors) });
+        return Err(StatusError { warnings, ..view::invalid(resource, target.name, &errors) });
     }
     warnings.extend(resource.rules.update_warnings(&new, &old, part));
     resource.rules.complete(&mut new);
@@ -202,8 +212,7 @@ fn decide(target: &Target<'_>, wish: &Wish<'_>, entry: &Entry, options: &WriteOp
 pub fn may_go(resource: &Resource, object: &Value) -> bool {
     let none = |pointer| object.pointer(pointer).and_then(Value::as_array).is_none_or(Vec::is_empty);
     let grace = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    let emptied = resource.plural != "namespaces" || none("/spec/finalizers");
-    grace == 0 && none("/metadata/finalizers") && emptied
+    grace == 0 && none("/metadata/finalizers") && !resource.rules.blocks_removal(object)
 }
 
 /// API-3: a resourceVersion in the request must match. A patch without one contains the stored one.
@@ -212,18 +221,18 @@ fn check_revision(target: &Target<'_>, new: &Value, entry: &Entry) -> Result<()>
     if matches!(told, "" | "0") {
         return Ok(());
     }
-    let unreadable = |_| Failure::bad_request(format!("strconv.ParseUint: parsing {told:?}: invalid syntax"));
+    let unreadable = |_| StatusError::bad_request(format!("strconv.ParseUint: parsing {told:?}: invalid syntax"));
     let revision: u64 = told.parse().map_err(unreadable)?;
-    if revision == entry.revision { Ok(()) } else { Err(Failure::modified(target.resource, target.name)) }
+    if revision == entry.revision { Ok(()) } else { Err(StatusError::modified(target.resource, target.name)) }
 }
 
-fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> Failure {
+fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> StatusError {
     let path = format!("/registry/{}", target.key());
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: \
          Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
     );
-    Failure::conflict(target.resource, target.name, &why)
+    StatusError::conflict(target.resource, target.name, &why)
 }
 
 /// The name in the URL is the object's name: an object with another name, or without one, is refused.
@@ -231,10 +240,10 @@ fn check_name(target: &Target<'_>, object: &Value) -> Result<()> {
     let named = target.name;
     match text::text(object, "/metadata/name") {
         given if given == named => Ok(()),
-        "" => Err(Failure::bad_request(format!(
+        "" => Err(StatusError::bad_request(format!(
             "the name of the object ({named} based on URL) was undeterminable: name must be provided"
         ))),
-        given => Err(Failure::bad_request(format!(
+        given => Err(StatusError::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({named})"
         ))),
     }

@@ -1,34 +1,37 @@
-//! Two resources can be two views of one stored object: Events of `v1` and of `events.k8s.io/v1`. They are stored as
-//! `v1`.
+//! Two resources can be two views of one stored object: Events of `v1` and of `events.k8s.io/v1` (`Rules::conversion`).
 
 use bytes::Bytes;
 use serde_json::Value;
-use tally_api::failure::Failure;
 use tally_api::field::FieldError;
 use tally_api::kinds::Resource;
-use tally_api::others::event;
+use tally_api::status_error::StatusError;
 
 use crate::text;
 
-fn is_second_view(resource: &Resource) -> bool {
-    resource.group == "events.k8s.io"
-}
-
 pub fn to_stored(resource: &Resource, object: Value) -> Value {
-    if is_second_view(resource) { event::to_core(&object) } else { object }
+    match resource.rules.conversion() {
+        Some(conversion) => (conversion.to_stored)(&object),
+        None => object,
+    }
 }
 
 pub fn from_stored(resource: &Resource, object: Value) -> Value {
-    if is_second_view(resource) { event::to_events(&object) } else { object }
+    match resource.rules.conversion() {
+        Some(conversion) => (conversion.from_stored)(&object),
+        None => object,
+    }
 }
 
 /// The stored text in the form of this resource.
 pub fn shown(resource: &Resource, bytes: Bytes) -> Bytes {
-    if is_second_view(resource) { text::unstored(&event::to_events(&text::parse(&bytes))) } else { bytes }
+    match resource.rules.conversion() {
+        Some(conversion) => text::unstored(&(conversion.from_stored)(&text::parse(&bytes))),
+        None => bytes,
+    }
 }
 
 /// The status error for an object that fails validation. Both views name the stored kind in it.
-pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Failure {
-    let group = if is_second_view(resource) { "" } else { resource.group };
-    Failure::invalid(group, resource.kind, name, errors)
+pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> StatusError {
+    let group = resource.rules.conversion().map_or(resource.group, |conversion| conversion.stored_group);
+    StatusError::invalid(group, resource.kind, name, errors)
 }

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{ReadAt, WatchOptions};
 use tally_api::selector::Filter;
+use tally_api::status_error::StatusError;
 use tally_store::{Entry, Event, TooOld, Watcher};
 use tokio::time::{Instant, sleep_until};
 
@@ -35,7 +35,7 @@ pub enum WatchEvent {
         initial_events_end: bool,
     },
     /// The last event of a stream: why it failed.
-    Failed(Failure),
+    Failed(StatusError),
 }
 
 /// A watch in progress. Dropping it ends it.
@@ -61,7 +61,7 @@ pub struct WatchStream {
 /// A revision that is not reached yet, and the error to send if it is not reached in time.
 struct Unreached {
     by: Instant,
-    failure: Failure,
+    failure: StatusError,
 }
 
 impl Registry {

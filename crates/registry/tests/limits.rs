@@ -24,7 +24,7 @@ fn pod(resources: &Value) -> Value {
 /// The stored object, or the error message without its common prefix.
 fn make(cluster: &Cluster, plural: &str, object: &Value) -> Result<Value, String> {
     let made = cluster.create(cluster.target("", plural, "default", ""), object);
-    let refused = |failure: tally_api::failure::Failure| {
+    let refused = |failure: tally_api::status_error::StatusError| {
         assert_eq!((failure.code, failure.reason), (403, "Forbidden"));
         let begins = format!("{plural} \"{}\" is forbidden: ", object["metadata"]["name"].as_str().unwrap());
         failure.message.strip_prefix(&begins).expect(&failure.message).to_owned()

@@ -5,11 +5,11 @@ mod support;
 
 use serde_json::{Value, json};
 use support::{Cluster, now};
-use tally_api::failure::Failure;
 use tally_api::options::{Format, WriteOptions};
+use tally_api::status_error::StatusError;
 use tally_registry::Target;
 
-fn post(cluster: &Cluster, subresource: &str, body: &Value, dry_run: bool) -> Result<(), Failure> {
+fn post(cluster: &Cluster, subresource: &str, body: &Value, dry_run: bool) -> Result<(), StatusError> {
     let pod = cluster.target("", "pods", "default", "p");
     let target = Target { subresource: pod.resource.subresource(subresource), ..pod };
     let options = WriteOptions { dry_run, ..WriteOptions::default() };

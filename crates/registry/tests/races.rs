@@ -13,7 +13,7 @@ use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, WriteOptions};
 use tally_core::time::Timestamp;
 use tally_registry::{Env, Registry, Target};
-use tally_store::backend::{Account, Backend, Failure, Planned};
+use tally_store::backend::{Account, Backend, BackendError, Planned};
 use tally_store::{Options, Store};
 
 type Meddling = Box<dyn FnOnce(&Cluster) + Send>;
@@ -30,7 +30,7 @@ impl Meddler {
     fn clusters() -> (Cluster, Meddler) {
         let meddler = Meddler::default();
         let other = Cluster::new();
-        let first = Cluster { registry: Registry::new(other.registry.store.clone(), Box::new(meddler.clone())) };
+        let first = Cluster::on(other.store.clone(), Box::new(meddler.clone()));
         *meddler.other.lock().unwrap() = Some(other);
         (first, meddler)
     }
@@ -65,7 +65,7 @@ struct Slow {
 }
 
 impl Backend for Slow {
-    fn write(&mut self, writes: &[Planned], _: &Account) -> Result<(), Failure> {
+    fn write(&mut self, writes: &[Planned], _: &Account) -> Result<(), BackendError> {
         // If a key is written twice, only the last write is stored.
         let lasting = writes.iter().filter(|write| !write.superseded);
         let told = lasting.map(|write| (write.deleted, serde_json::from_slice(&write.entry.value).unwrap()));
@@ -86,11 +86,7 @@ impl SlowCluster {
         let (told, groups) = channel();
         let (go, wait) = channel();
         let store = Store::with_backend(Box::new(Slow { groups: told, go: wait }), Options::default()).unwrap();
-        let slow = SlowCluster {
-            cluster: Cluster { registry: Registry::new(store, Box::new(Meddler::default())) },
-            groups,
-            go,
-        };
+        let slow = SlowCluster { cluster: Cluster::on(store, Box::new(Meddler::default())), groups, go };
         slow.run(slow.cluster.registry.begin()).unwrap();
         slow
     }
@@ -113,10 +109,10 @@ impl SlowCluster {
 
     /// Waits for one group and lets the disk write it.
     fn write_one(&self) {
-        let before = self.cluster.registry.store.revision();
+        let before = self.cluster.store.revision();
         self.groups.recv().unwrap();
         self.go.send(()).unwrap();
-        while self.cluster.registry.store.revision() == before {
+        while self.cluster.store.revision() == before {
             std::thread::yield_now();
         }
     }
@@ -133,7 +129,7 @@ fn pod(cluster: &Cluster, name: &'static str) -> Target<'static> {
 #[test]
 fn a_pod_that_nothing_holds_is_marked_and_removed_in_one_write() {
     let slow = SlowCluster::new();
-    let Cluster { registry } = &slow.cluster;
+    let Cluster { registry, .. } = &slow.cluster;
     let (body, options) = (Cluster::pod("p", None).to_string(), WriteOptions::default());
     slow.run(registry.create(pod(&slow.cluster, ""), body.as_bytes(), Format::Json, &options)).unwrap();
     let options = DeleteOptions::default();
@@ -193,7 +189,7 @@ fn eviction(name: &str, options: Value) -> String {
 #[test]
 fn an_eviction_spares_the_pod_that_took_the_name_of_the_one_it_marked() {
     let slow = SlowCluster::new();
-    let Cluster { registry } = &slow.cluster;
+    let Cluster { registry, store } = &slow.cluster;
     let options = WriteOptions::default();
     let body = Cluster::pod("p", Some("node")).to_string();
     let create = || registry.create(pod(&slow.cluster, ""), body.as_bytes(), Format::Json, &options);
@@ -209,7 +205,7 @@ fn an_eviction_spares_the_pod_that_took_the_name_of_the_one_it_marked() {
     slow.run(registry.delete(pod(&slow.cluster, "p"), &at_once)).unwrap();
     let other = json!({"metadata": {"name": "p", "labels": {"other": "one"}}, "spec": Cluster::pod("p", None)["spec"]});
     let other_body = other.to_string();
-    let renewed = Registry::new(registry.store.clone(), Box::new(Renewing));
+    let renewed = Registry::new(store.clone(), Box::new(Renewing));
     slow.run(renewed.create(pod(&slow.cluster, ""), other_body.as_bytes(), Format::Json, &options)).unwrap();
     let refused = slow.run(evict).map(|_| ()).unwrap_err();
     assert_eq!(refused.code, 409, "{}", refused.message);

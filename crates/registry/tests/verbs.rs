@@ -7,16 +7,16 @@ mod support;
 use serde_json::json;
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, Propagation, ReadAt, WriteOptions};
-use tally_registry::{Deleted, Env, MAX_OBJECT, Registry, Target};
+use tally_registry::{Deleted, Env, MAX_OBJECT, Target};
 use tally_store::{Options, Store};
 
 #[test]
 fn a_cluster_begins_with_its_namespaces_and_its_own_service_once() {
     let cluster = Cluster::new();
-    let revision = cluster.registry.store.revision();
+    let revision = cluster.store.revision();
     now(cluster.registry.begin()).unwrap();
-    assert_eq!(cluster.registry.store.revision(), revision, "beginning again changes nothing");
-    assert_eq!(cluster.registry.store.compacted(), revision, "history begins when all that is there");
+    assert_eq!(cluster.store.revision(), revision, "beginning again changes nothing");
+    assert_eq!(cluster.store.compacted(), revision, "history begins when all that is there");
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         let namespace = cluster.get(cluster.target("", "namespaces", "", name)).unwrap();
         assert_eq!(namespace["status"]["phase"], "Active");
@@ -38,9 +38,8 @@ fn a_generated_name_that_is_taken_is_drawn_again_and_then_given_up() {
             0
         }
     }
-    let registry = Registry::new(Store::memory(Options::default()), Box::new(Stuck));
-    now(registry.begin()).unwrap();
-    let cluster = Cluster { registry };
+    let cluster = Cluster::on(Store::memory(Options::default()), Box::new(Stuck));
+    now(cluster.registry.begin()).unwrap();
     let object = json!({"metadata": {"generateName": "c-"}});
     let first = cluster.create(cluster.configmaps(), &object).unwrap().object.parse();
     assert_eq!(first["metadata"]["name"], "c-bbbbb");
@@ -211,7 +210,7 @@ fn the_largest_object_can_be_deleted_and_let_go() {
     let change = |metadata: serde_json::Value| cluster.merge(pods("p"), &json!({"metadata": metadata})).map(|_| ());
     let delete = || now(cluster.registry.delete(pods("p"), &DeleteOptions::default())).map(|_| ());
     let shell = cluster.create(pods(""), &with(1)).unwrap().object.bytes.len() - 1;
-    let revision = cluster.registry.store.revision().to_string().len();
+    let revision = cluster.store.revision().to_string().len();
     change(json!({"finalizers": null})).unwrap();
     delete().unwrap();
     let most = MAX_OBJECT - (shell - revision);
@@ -249,7 +248,7 @@ fn a_list_that_is_too_old_to_go_on_says_so() {
     let first = ListOptions { limit: Some(1), ..ListOptions::default() };
     let page = cluster.registry.list(cluster.configmaps(), &first).unwrap();
     cluster.merge(cluster.configmap("a"), &json!({"data": {"k": "v"}})).unwrap();
-    cluster.registry.store.compact(cluster.registry.store.revision());
+    cluster.store.compact(cluster.store.revision());
     let next = ListOptions { continue_token: page.continue_token, ..first.clone() };
     let gone = cluster.registry.list(cluster.configmaps(), &next).map(|_| ()).unwrap_err();
     assert_eq!((gone.code, gone.reason), (410, "Expired"));
@@ -258,7 +257,7 @@ fn a_list_that_is_too_old_to_go_on_says_so() {
     let next = ListOptions { continue_token: gone.continue_token, limit: None, ..first };
     let rest = cluster.registry.list(cluster.configmaps(), &next).unwrap();
     let names: Vec<_> = rest.items.iter().map(|object| object.parse()["metadata"]["name"].clone()).collect();
-    assert_eq!((names, rest.revision), (vec![json!("b"), json!("c")], cluster.registry.store.revision()));
+    assert_eq!((names, rest.revision), (vec![json!("b"), json!("c")], cluster.store.revision()));
     let past = ListOptions { read_at: ReadAt::Exactly(page.revision), ..ListOptions::default() };
     let gone = cluster.registry.list(cluster.configmaps(), &past).map(|_| ()).unwrap_err();
     assert_eq!((gone.code, gone.reason), (410, "Expired"));
@@ -268,7 +267,7 @@ fn a_list_that_is_too_old_to_go_on_says_so() {
 fn nothing_is_stored_by_a_dry_run() {
     let cluster = Cluster::new();
     cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "a", "finalizers": ["x.io/f"]}})).unwrap();
-    let revision = cluster.registry.store.revision();
+    let revision = cluster.store.revision();
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}}).to_string();
     let shown = now(cluster.registry.update(cluster.configmap("a"), body.as_bytes(), Format::Json, &dry)).unwrap();
@@ -277,7 +276,7 @@ fn nothing_is_stored_by_a_dry_run() {
         let options = DeleteOptions { dry_run: true, propagation: Some(propagation), ..DeleteOptions::default() };
         now(cluster.registry.delete(cluster.configmap("a"), &options)).unwrap();
     }
-    assert_eq!(cluster.registry.store.revision(), revision);
+    assert_eq!(cluster.store.revision(), revision);
 }
 
 #[test]

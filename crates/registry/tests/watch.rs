@@ -159,7 +159,7 @@ fn carry_out(cluster: &Cluster, step: &Step, number: usize) {
             let patch = json!({"metadata": {"annotations": {"n": number.to_string()}}});
             cluster.merge(cluster.namespace(), &patch).unwrap();
         }
-        Step::Compact => cluster.registry.store.compact(cluster.registry.store.revision()),
+        Step::Compact => cluster.store.compact(cluster.store.revision()),
         Step::Read { .. } | Step::Reconnect { .. } => {}
     }
 }
@@ -219,7 +219,7 @@ async fn a_stream_begins_with_the_whole_selection_however_large_and_whatever_is_
         ..WatchOptions::default()
     };
     let mut stream = cluster.registry.watch(cluster.configmaps(), &options).unwrap();
-    let begun = cluster.registry.store.revision();
+    let begun = cluster.store.revision();
     cluster.merge(cluster.configmap("c0650"), &json!({"metadata": {"labels": {"chosen": "n"}}})).unwrap();
     let mut told = Vec::new();
     loop {
@@ -243,11 +243,11 @@ async fn a_stream_begins_with_the_whole_selection_however_large_and_whatever_is_
 #[test]
 fn a_stream_from_a_forgotten_revision_says_so_in_the_stream() {
     let cluster = Cluster::new();
-    let old = cluster.registry.store.revision();
+    let old = cluster.store.revision();
     for name in ["a", "b"] {
         cluster.create(cluster.configmaps(), &json!({"metadata": {"name": name}})).unwrap();
     }
-    cluster.registry.store.compact(cluster.registry.store.revision());
+    cluster.store.compact(cluster.store.revision());
     let options = WatchOptions { from: Some(old), ..WatchOptions::default() };
     let mut stream = cluster.registry.watch(cluster.configmaps(), &options).unwrap();
     let Some(WatchEvent::Failed(failure)) = stream.try_next() else { panic!("no failure") };
@@ -258,7 +258,7 @@ fn a_stream_from_a_forgotten_revision_says_so_in_the_stream() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_from_a_revision_that_is_not_reached_waits_for_it_a_while() {
     let cluster = Cluster::new();
-    let revision = cluster.registry.store.revision();
+    let revision = cluster.store.revision();
     let from = |ahead, initial_events, timeout| WatchOptions {
         from: Some(revision + ahead),
         initial_events,
@@ -287,7 +287,7 @@ async fn a_stream_from_a_revision_that_is_not_reached_waits_for_it_a_while() {
 async fn bookmarks_follow_writes_elsewhere_but_not_each_of_them() {
     let cluster = Cluster::new();
     let options = WatchOptions {
-        from: Some(cluster.registry.store.revision()),
+        from: Some(cluster.store.revision()),
         bookmarks: true,
         timeout_seconds: Some(1),
         ..WatchOptions::default()
@@ -306,5 +306,5 @@ async fn bookmarks_follow_writes_elsewhere_but_not_each_of_them() {
         told.push(Some(event));
     }
     let Some(Some(WatchEvent::Bookmark { revision, .. })) = told.last() else { panic!("{told:?}") };
-    assert_eq!(*revision, cluster.registry.store.revision());
+    assert_eq!(*revision, cluster.store.revision());
 }

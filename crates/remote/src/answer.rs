@@ -73,7 +73,18 @@ pub struct Page {
     pub token: String,
 }
 
-pub fn page(body: &Bytes) -> Result<Page, String> {
+/// Why the body of a response is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    #[error("the answer is no list: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("the answer is no list but a {0}")]
+    Kind(String),
+    #[error("the list has no revision but {0:?}")]
+    Revision(String),
+}
+
+pub fn page(body: &Bytes) -> Result<Page, ListError> {
     #[derive(Deserialize)]
     struct List<'a> {
         kind: &'a str,
@@ -89,12 +100,12 @@ pub fn page(body: &Bytes) -> Result<Page, String> {
         #[serde(default)]
         r#continue: String,
     }
-    let list: List<'_> = serde_json::from_slice(body).map_err(|error| format!("the answer is no list: {error}"))?;
+    let list: List<'_> = serde_json::from_slice(body)?;
     if !list.kind.ends_with("List") {
-        return Err(format!("the answer is no list but a {}", list.kind));
+        return Err(ListError::Kind(list.kind.to_owned()));
     }
     let at = list.metadata.resource_version.parse();
-    let at = at.map_err(|_| format!("the list has no revision but {:?}", list.metadata.resource_version))?;
+    let at = at.map_err(|_| ListError::Revision(list.metadata.resource_version))?;
     let items = list.items.unwrap_or_default().into_iter();
     Ok(Page {
         items: items.map(|item| body.slice_ref(item.get().as_bytes())).collect(),

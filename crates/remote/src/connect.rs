@@ -38,18 +38,18 @@ const STREAM_WINDOW: u32 = 2 << 20;
 
 /// Which API server to connect to.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct KubeconfigSource {
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
 }
 
-pub async fn config(place: &Place) -> Result<Config> {
-    let kubeconfig = match (&place.kubeconfig, default_file()) {
+pub async fn config(source: &KubeconfigSource) -> Result<Config> {
+    let kubeconfig = match (&source.kubeconfig, default_file()) {
         (Some(file), _) => read(file)?,
         (None, Some(_)) => {
             Kubeconfig::read().map_err(|error| anyhow!("{error}; set KUBECONFIG or use --kubeconfig"))?
         }
-        (None, None) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => return in_cluster(place),
+        (None, None) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => return in_cluster(source),
         (None, None) => bail!(
             "no API server is named: give a kubeconfig with --kubeconfig or KUBECONFIG, put one at ~/.kube/config, or \
              run in a Pod with a service account"
@@ -57,8 +57,8 @@ pub async fn config(place: &Place) -> Result<Config> {
     };
     let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
     let current = kubeconfig.current_context.clone();
-    let options = KubeConfigOptions { context: place.context.clone(), ..KubeConfigOptions::default() };
-    let wanted = place.context.clone().or(current).filter(|name| !name.is_empty());
+    let options = KubeConfigOptions { context: source.context.clone(), ..KubeConfigOptions::default() };
+    let wanted = source.context.clone().or(current).filter(|name| !name.is_empty());
     match wanted {
         None => bail!("the kubeconfig has no current context; choose one with --context: {}", contexts.join(", ")),
         Some(wanted) if !contexts.contains(&wanted) => {
@@ -75,8 +75,8 @@ fn read(file: &Path) -> Result<Kubeconfig> {
     Kubeconfig::read_from(file).with_context(|| format!("{} is not a kubeconfig", file.display()))
 }
 
-fn in_cluster(place: &Place) -> Result<Config> {
-    if let Some(context) = &place.context {
+fn in_cluster(source: &KubeconfigSource) -> Result<Config> {
+    if let Some(context) = &source.context {
         bail!("--context {context} needs a kubeconfig, and there is none");
     }
     Config::incluster().context("cannot use the Pod's service account; is automountServiceAccountToken off?")

@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::service::service_fn;
-use hyper::{Request, Response as Answer};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 use crate::{Remote, connect};
 
 /// The requests received: path, query and accepted media types.
-pub type Asked = Arc<Mutex<Vec<String>>>;
+pub type RequestLog = Arc<Mutex<Vec<String>>>;
 
 /// Responds with code and body; None closes the connection.
-pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> (Remote, Asked) {
+pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> (Remote, RequestLog) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (asked, answer) = (Asked::default(), Arc::new(answer));
+    let (asked, answer) = (RequestLog::default(), Arc::new(answer));
     let seen = asked.clone();
     tokio::spawn(async move {
         loop {
@@ -28,7 +28,7 @@ pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync
                 let target = request.uri().to_string();
                 seen.lock().unwrap().push(format!("{target} {}", request.headers()["accept"].to_str().unwrap()));
                 let said = answer(&target).map(|(code, body)| {
-                    let mut response = Answer::new(Full::new(Bytes::from(body)));
+                    let mut response = Response::new(Full::new(Bytes::from(body)));
                     *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap();
                     response
                 });

@@ -24,6 +24,7 @@ use tally_runtime::controller::{Call, Refusal, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Response, Start, WatchError};
 use tower::ServiceExt;
 
+pub use answer::ListError;
 use answer::Page;
 use request::Outgoing;
 pub use watch::Watch;
@@ -48,13 +49,13 @@ struct Inner {
     service: connect::Service,
     /// Whether the server sends the state as part of a watch, as far as is known.
     streams_lists: AtomicBool,
-    reach: Reach,
-    doubts: Doubts,
+    reach: Reachability,
+    doubts: DisbelievedResponses,
 }
 
 /// A request without a response.
 #[derive(Debug)]
-pub struct Failure {
+pub struct RequestError {
     /// It was certainly not carried out.
     pub unsent: bool,
     pub why: String,
@@ -62,7 +63,7 @@ pub struct Failure {
 
 enum PageError {
     Refused(Response),
-    Failed(Failure),
+    Failed(RequestError),
 }
 
 impl PageError {
@@ -73,7 +74,7 @@ impl PageError {
 }
 
 /// A complete response.
-pub struct Answer {
+pub struct RawResponse {
     pub code: u16,
     pub body: Bytes,
     pub headers: HeaderMap,
@@ -81,8 +82,13 @@ pub struct Answer {
 
 impl Remote {
     pub fn new(service: connect::Service) -> Self {
-        let reach = Reach { down: AtomicBool::new(false) };
-        Self(Arc::new(Inner { service, streams_lists: AtomicBool::new(true), reach, doubts: Doubts::default() }))
+        let reach = Reachability { down: AtomicBool::new(false) };
+        Self(Arc::new(Inner {
+            service,
+            streams_lists: AtomicBool::new(true),
+            reach,
+            doubts: DisbelievedResponses::default(),
+        }))
     }
 
     /// Whether the server was reachable at the last request.
@@ -91,26 +97,27 @@ impl Remote {
     }
 
     /// Sends one request and returns its response, within the time limit.
-    pub async fn ask(&self, request: Outgoing) -> Result<Answer, Failure> {
+    pub async fn ask(&self, request: Outgoing) -> Result<RawResponse, RequestError> {
         let asked = async {
             let (head, body) = self.open(request).await?.into_parts();
-            let body = collect(body).await;
-            let body = match body {
+            let body = match collect(body).await {
                 Ok(body) => body,
                 // The code alone may be sufficient to know that the request was refused.
                 Err(_) if !head.status.is_success() => Bytes::new(),
-                Err(why) => return Err(Failure { unsent: false, why }),
+                Err(error) => return Err(error),
             };
-            Ok(Answer { code: head.status.as_u16(), body, headers: head.headers })
+            Ok(RawResponse { code: head.status.as_u16(), body, headers: head.headers })
         };
         match tokio::time::timeout(ANSWER_WITHIN, asked).await {
             Ok(answer) => answer,
-            Err(_) => Err(Failure { unsent: false, why: format!("no answer within {} s", ANSWER_WITHIN.as_secs()) }),
+            Err(_) => {
+                Err(RequestError { unsent: false, why: format!("no answer within {} s", ANSWER_WITHIN.as_secs()) })
+            }
         }
     }
 
     /// Sends a request and returns the head of the response; the caller reads the body. A watch, for example.
-    pub async fn open(&self, request: Outgoing) -> Result<hyper::Response<Incoming>, Failure> {
+    pub async fn open(&self, request: Outgoing) -> Result<hyper::Response<Incoming>, RequestError> {
         match self.0.service.clone().oneshot(request).await {
             Ok(response) => {
                 self.0.reach.answered();
@@ -122,7 +129,7 @@ impl Remote {
                 if unsent {
                     self.0.reach.failed(&why);
                 }
-                Err(Failure { unsent, why })
+                Err(RequestError { unsent, why })
             }
         }
     }
@@ -138,7 +145,7 @@ impl Remote {
     }
 
     async fn page(&self, call: &Call, metadata_only: bool, token: &str) -> Result<Page, PageError> {
-        let broken = |why: String| PageError::Failed(Failure { unsent: false, why });
+        let broken = |why: String| PageError::Failed(RequestError { unsent: false, why });
         let request = request::page(call, metadata_only, token).map_err(|error| broken(error.to_string()))?;
         let answer = self.ask(request).await.map_err(PageError::Failed)?;
         if answer.code != 200 {
@@ -146,7 +153,7 @@ impl Remote {
             self.0.doubts.tell(call, disbelieved);
             return Err(PageError::Refused(response));
         }
-        answer::page(&answer.body).map_err(broken)
+        answer::page(&answer.body).map_err(|error| broken(error.to_string()))
     }
 
     /// All pages, at one revision.
@@ -206,22 +213,24 @@ impl Api for Remote {
     }
 }
 
-async fn collect(body: Incoming) -> Result<Bytes, String> {
+async fn collect(body: Incoming) -> Result<Bytes, RequestError> {
     let collected = Limited::new(body, LONGEST_BODY).collect().await;
-    collected.map(|body| body.to_bytes()).map_err(|error| connect::reasons(&*error))
+    collected
+        .map(|body| body.to_bytes())
+        .map_err(|error| RequestError { unsent: false, why: connect::reasons(&*error) })
 }
 
 /// The revision of a list, or of a page of it.
-pub fn list_revision(body: &Bytes) -> Result<Revision, String> {
+pub fn list_revision(body: &Bytes) -> Result<Revision, ListError> {
     answer::page(body).map(|page| page.at)
 }
 
 /// Whether the server can be reached. Logged once at each change, not at every request that fails.
-struct Reach {
+struct Reachability {
     down: AtomicBool,
 }
 
-impl Reach {
+impl Reachability {
     fn answered(&self) {
         if self.down.load(Ordering::Relaxed) && self.down.swap(false, Ordering::Relaxed) {
             tracing::info!("the API server answers again");
@@ -237,9 +246,9 @@ impl Reach {
 
 /// Responses that were not believed: one log line, and then at most one per minute.
 #[derive(Default)]
-struct Doubts(Mutex<Option<(Instant, u64)>>);
+struct DisbelievedResponses(Mutex<Option<(Instant, u64)>>);
 
-impl Doubts {
+impl DisbelievedResponses {
     fn tell(&self, call: &Call, disbelieved: Option<String>) {
         let Some(why) = disbelieved else { return };
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);

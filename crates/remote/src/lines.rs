@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tally_core::ids::Revision;
-use tally_runtime::driver::api::{Heard, WatchError};
+use tally_runtime::driver::api::{StreamEvent, WatchError};
 
 use crate::answer;
 
@@ -35,7 +35,7 @@ impl Lines {
     }
 
     /// The next event, if it has been received completely.
-    pub fn next(&mut self) -> Option<Heard> {
+    pub fn next(&mut self) -> Option<StreamEvent> {
         loop {
             let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
                 self.searched = self.buffer.len();
@@ -58,7 +58,7 @@ struct Envelope<'a> {
 }
 
 /// None: an empty line.
-fn event(line: &Bytes) -> Option<Heard> {
+fn event(line: &Bytes) -> Option<StreamEvent> {
     let text = line.trim_ascii();
     if text.is_empty() {
         return None;
@@ -66,27 +66,29 @@ fn event(line: &Bytes) -> Option<Heard> {
     if let [.., b'}'] = text {
         let object = |prefix: &[u8]| Some(line.slice_ref(text.strip_prefix(prefix)?.strip_suffix(b"}")?));
         if let Some(object) = CHANGED.into_iter().find_map(object) {
-            return Some(Heard::Object(object));
+            return Some(StreamEvent::Object(object));
         }
         if let Some(object) = object(DELETED) {
-            return Some(Heard::Gone(object));
+            return Some(StreamEvent::Gone(object));
         }
     }
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(text) else {
-        return Some(Heard::Failed(WatchError::Broken("the stream has a line that is no event".to_owned())));
+        return Some(StreamEvent::Failed(WatchError::Broken("the stream has a line that is no event".to_owned())));
     };
     let object = envelope.object.get().as_bytes();
     Some(match envelope.r#type {
-        "ADDED" | "MODIFIED" => Heard::Object(line.slice_ref(object)),
-        "DELETED" => Heard::Gone(line.slice_ref(object)),
+        "ADDED" | "MODIFIED" => StreamEvent::Object(line.slice_ref(object)),
+        "DELETED" => StreamEvent::Gone(line.slice_ref(object)),
         "BOOKMARK" => bookmark(object),
-        "ERROR" => Heard::Failed(answer::trouble(None, object)),
+        "ERROR" => StreamEvent::Failed(answer::trouble(None, object)),
         // Skipping it would lose an event.
-        other => Heard::Failed(WatchError::Broken(format!("the stream has an event of the unknown type {other:?}"))),
+        other => {
+            StreamEvent::Failed(WatchError::Broken(format!("the stream has an event of the unknown type {other:?}")))
+        }
     })
 }
 
-fn bookmark(object: &[u8]) -> Heard {
+fn bookmark(object: &[u8]) -> StreamEvent {
     #[derive(Deserialize)]
     struct Object {
         metadata: Metadata,
@@ -101,25 +103,25 @@ fn bookmark(object: &[u8]) -> Heard {
     let read =
         read.and_then(|Object { metadata }| Some((metadata.resource_version.parse().ok()?, metadata.annotations)));
     let Some((at, annotations)) = read else {
-        return Heard::Failed(WatchError::Broken("the stream has a bookmark without a revision".to_owned()));
+        return StreamEvent::Failed(WatchError::Broken("the stream has a bookmark without a revision".to_owned()));
     };
     let complete = annotations.is_some_and(|all| all.get(INITIAL_EVENTS_END).is_some_and(|value| value == "true"));
-    Heard::Reached { at: Revision(at), complete }
+    StreamEvent::Reached { at: Revision(at), complete }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn short(heard: &Heard) -> String {
+    fn short(heard: &StreamEvent) -> String {
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
         match heard {
-            Heard::Object(object) => format!("object {}", text(object)),
-            Heard::Gone(object) => format!("gone {}", text(object)),
-            Heard::Reached { at, complete } => format!("reached {at} {complete}"),
-            Heard::Failed(WatchError::TooOld) => "too old".to_owned(),
-            Heard::Failed(WatchError::Refused(refusal)) => format!("refused {}", refusal.code),
-            Heard::Failed(WatchError::Broken(why)) => format!("broken: {why}"),
+            StreamEvent::Object(object) => format!("object {}", text(object)),
+            StreamEvent::Gone(object) => format!("gone {}", text(object)),
+            StreamEvent::Reached { at, complete } => format!("reached {at} {complete}"),
+            StreamEvent::Failed(WatchError::TooOld) => "too old".to_owned(),
+            StreamEvent::Failed(WatchError::Refused(refusal)) => format!("refused {}", refusal.code),
+            StreamEvent::Failed(WatchError::Broken(why)) => format!("broken: {why}"),
         }
     }
 

@@ -59,19 +59,19 @@ pub fn one(kind: Kind) -> Result<Outgoing, hyper::http::Error> {
 
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug)]
-pub enum From {
+pub enum WatchStart {
     /// With the state at this revision or later; 0: the newest state.
     State(Revision),
     After(Revision),
 }
 
-pub fn watch(stream: Stream, from: From, seconds: u32) -> Result<Outgoing, hyper::http::Error> {
+pub fn watch(stream: Stream, from: WatchStart, seconds: u32) -> Result<Outgoing, hyper::http::Error> {
     let mut target = Target::new(stream.kind, "", "", "");
     target.query("watch", "true");
     target.query("allowWatchBookmarks", "true");
     target.query("timeoutSeconds", &seconds.to_string());
     match from {
-        From::State(at) => {
+        WatchStart::State(at) => {
             target.query("sendInitialEvents", "true");
             target.query("resourceVersionMatch", "NotOlderThan");
             // Without a revision the server asks its store for the newest one and waits for it.
@@ -79,7 +79,7 @@ pub fn watch(stream: Stream, from: From, seconds: u32) -> Result<Outgoing, hyper
                 target.query("resourceVersion", &at.to_string());
             }
         }
-        From::After(at) => target.query("resourceVersion", &at.to_string()),
+        WatchStart::After(at) => target.query("resourceVersion", &at.to_string()),
     }
     build(Method::GET, &target.0, "", accept(stream.metadata_only), Bytes::new())
 }
@@ -200,8 +200,8 @@ mod tests {
         let watch = |from| line(&watch(Stream::of(Kind::JOB), from, 300).unwrap());
         let common = "GET /apis/batch/v1/jobs?watch=true&allowWatchBookmarks=true&timeoutSeconds=300";
         let state = format!("{common}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
-        assert_eq!(watch(From::State(Revision(0))), state);
-        assert_eq!(watch(From::State(Revision(7))), format!("{state}&resourceVersion=7"));
-        assert_eq!(watch(From::After(Revision(7))), format!("{common}&resourceVersion=7"));
+        assert_eq!(watch(WatchStart::State(Revision(0))), state);
+        assert_eq!(watch(WatchStart::State(Revision(7))), format!("{state}&resourceVersion=7"));
+        assert_eq!(watch(WatchStart::After(Revision(7))), format!("{common}&resourceVersion=7"));
     }
 }

@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use tally_core::ids::Revision;
 use tally_runtime::controller::{Call, Kind, Reply, Stream, Verb};
-use tally_runtime::driver::api::{Api, Events, Heard, Start, WatchError};
+use tally_runtime::driver::api::{Api, Events, Start, StreamEvent, WatchError};
 use tokio::net::TcpListener;
 
 use crate::Remote;
 use crate::fake::{remote, server};
 
-fn short(heard: &Heard) -> String {
+fn short(heard: &StreamEvent) -> String {
     match heard {
-        Heard::Object(object) => String::from_utf8(object.to_vec()).unwrap(),
-        Heard::Gone(object) => format!("-{}", String::from_utf8(object.to_vec()).unwrap()),
-        Heard::Reached { at, complete } => format!("{at}{}", if *complete { "!" } else { "" }),
-        Heard::Failed(WatchError::TooOld) => "too old".to_owned(),
-        Heard::Failed(WatchError::Refused(refusal)) => format!("refused {}", refusal.code),
-        Heard::Failed(WatchError::Broken(why)) => format!("broken {why}"),
+        StreamEvent::Object(object) => String::from_utf8(object.to_vec()).unwrap(),
+        StreamEvent::Gone(object) => format!("-{}", String::from_utf8(object.to_vec()).unwrap()),
+        StreamEvent::Reached { at, complete } => format!("{at}{}", if *complete { "!" } else { "" }),
+        StreamEvent::Failed(WatchError::TooOld) => "too old".to_owned(),
+        StreamEvent::Failed(WatchError::Refused(refusal)) => format!("refused {}", refusal.code),
+        StreamEvent::Failed(WatchError::Broken(why)) => format!("broken {why}"),
     }
 }
 

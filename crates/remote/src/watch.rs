@@ -8,7 +8,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tally_runtime::controller::{Call, Reply, Stream, Verb};
-use tally_runtime::driver::api::{Events, Heard, Response, Start, WatchError};
+use tally_runtime::driver::api::{Events, Response, Start, StreamEvent, WatchError};
 use tokio::time::Instant;
 
 use crate::answer::{self, Page};
@@ -25,20 +25,20 @@ const SILENT_FOR: Duration = Duration::from_secs(180);
 /// The server may need a while for a list.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
-type Coming<T> = Pin<Box<dyn Future<Output = Result<T, WatchError>> + Send>>;
+type PendingStream<T> = Pin<Box<dyn Future<Output = Result<T, WatchError>> + Send>>;
 
 pub struct Watch {
     remote: Remote,
     stream: Stream,
     state: State,
     /// Received, and not yet delivered.
-    ready: VecDeque<Heard>,
+    ready: VecDeque<StreamEvent>,
 }
 
 enum State {
     /// More pages follow.
-    Listing(Coming<Page>),
-    Opening(Coming<Incoming>),
+    Listing(PendingStream<Page>),
+    Opening(PendingStream<Incoming>),
     Reading {
         body: Incoming,
         lines: Lines,
@@ -51,13 +51,13 @@ pub async fn follow(remote: &Remote, stream: Stream, from: Start) -> Result<Watc
     let watch = |state| Watch { remote: remote.clone(), stream, state, ready: VecDeque::new() };
     let not_older_than = match from {
         Start::Changes { after } => {
-            let body = open(remote.clone(), stream, request::From::After(after)).await?;
+            let body = open(remote.clone(), stream, request::WatchStart::After(after)).await?;
             return Ok(watch(reading(body)));
         }
         Start::State { not_older_than } => not_older_than,
     };
     if remote.streams_lists() {
-        match open(remote.clone(), stream, request::From::State(not_older_than)).await {
+        match open(remote.clone(), stream, request::WatchStart::State(not_older_than)).await {
             Ok(body) => return Ok(watch(reading(body))),
             Err(WatchError::Refused(refusal)) if answer::no_streaming_lists(&refusal) => remote.list_by_pages(),
             Err(trouble) => return Err(trouble),
@@ -80,11 +80,11 @@ fn reading(body: Incoming) -> State {
 impl Watch {
     /// Delivers a page, and continues with what follows it.
     fn take(&mut self, page: Page) {
-        self.ready.extend(page.items.into_iter().map(Heard::Object));
+        self.ready.extend(page.items.into_iter().map(StreamEvent::Object));
         let (remote, stream) = (self.remote.clone(), self.stream);
         self.state = if page.token.is_empty() {
-            self.ready.push_back(Heard::Reached { at: page.at, complete: true });
-            State::Opening(Box::pin(open(remote, stream, request::From::After(page.at))))
+            self.ready.push_back(StreamEvent::Reached { at: page.at, complete: true });
+            State::Opening(Box::pin(open(remote, stream, request::WatchStart::After(page.at))))
         } else {
             State::Listing(Box::pin(self::page(remote, stream, page.token)))
         };
@@ -127,10 +127,10 @@ impl Watch {
 
 impl Events for Watch {
     /// All received data is in `self`: a future that is dropped loses nothing.
-    async fn next(&mut self) -> Option<Heard> {
+    async fn next(&mut self) -> Option<StreamEvent> {
         loop {
             if let Some(heard) = self.ready.pop_front() {
-                if matches!(heard, Heard::Failed(_)) {
+                if matches!(heard, StreamEvent::Failed(_)) {
                     self.ready.clear();
                     self.state = State::Over;
                 }
@@ -140,7 +140,7 @@ impl Events for Watch {
                 Some(Ok(())) => {}
                 Some(Err(trouble)) => {
                     self.state = State::Over;
-                    return Some(Heard::Failed(trouble));
+                    return Some(StreamEvent::Failed(trouble));
                 }
                 None => {
                     self.state = State::Over;
@@ -151,7 +151,7 @@ impl Events for Watch {
     }
 }
 
-async fn open(remote: Remote, stream: Stream, from: request::From) -> Result<Incoming, WatchError> {
+async fn open(remote: Remote, stream: Stream, from: request::WatchStart) -> Result<Incoming, WatchError> {
     let seconds = fastrand::u32(SECONDS);
     let request = request::watch(stream, from, seconds).map_err(|error| WatchError::Broken(error.to_string()))?;
     let response = tokio::time::timeout(OPEN_WITHIN, remote.open(request)).await;

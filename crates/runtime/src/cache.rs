@@ -81,7 +81,7 @@ pub struct ObjectCache<V> {
 
 /// The effect of an observation.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Seen<V> {
+pub enum CacheChange<V> {
     New,
     /// This was known before; it may be another object of the same name.
     Changed(V),
@@ -102,16 +102,16 @@ impl<V: View> ObjectCache<V> {
     }
 
     /// Adds an object as the stream shows it, unless a later revision is known.
-    pub fn observe(&mut self, view: V) -> Seen<V> {
+    pub fn observe(&mut self, view: V) -> CacheChange<V> {
         self.take_in(view, Some(self.epoch))
     }
 
     /// Adds an object from a response. This does not make it part of a list that is being read at that time.
-    pub fn hear(&mut self, view: V) -> Seen<V> {
+    pub fn hear(&mut self, view: V) -> CacheChange<V> {
         self.take_in(view, None)
     }
 
-    fn take_in(&mut self, view: V, seen_in: Option<u32>) -> Seen<V> {
+    fn take_in(&mut self, view: V, seen_in: Option<u32>) -> CacheChange<V> {
         let key = (view.meta().namespace.clone(), view.meta().name.clone());
         match self.objects.get_mut(&key) {
             Some((known, epoch)) => {
@@ -120,11 +120,11 @@ impl<V: View> ObjectCache<V> {
                 // An object with the same name and another UID is another object: that a list contained one says
                 // nothing about the other.
                 *epoch = seen_in.unwrap_or(if same { *epoch } else { self.epoch.wrapping_sub(1) });
-                if stale { Seen::Stale } else { Seen::Changed(std::mem::replace(known, view)) }
+                if stale { CacheChange::Stale } else { CacheChange::Changed(std::mem::replace(known, view)) }
             }
             None => {
                 self.objects.insert(key, (view, seen_in.unwrap_or(self.epoch.wrapping_sub(1))));
-                Seen::New
+                CacheChange::New
             }
         }
     }
@@ -180,18 +180,18 @@ impl<V: View> ObjectCache<V> {
 
 /// Requests in flight, and the purpose of each.
 #[derive(Debug)]
-pub struct Asked<P> {
+pub struct RequestsInFlight<P> {
     next: u64,
     pending: HashMap<RequestId, P, foldhash::fast::FixedState>,
 }
 
-impl<P> Default for Asked<P> {
+impl<P> Default for RequestsInFlight<P> {
     fn default() -> Self {
         Self { next: 0, pending: HashMap::default() }
     }
 }
 
-impl<P> Asked<P> {
+impl<P> RequestsInFlight<P> {
     pub fn ask(&mut self, purpose: P, call: Call, out: &mut Outbox) {
         self.next += 1;
         let id = RequestId(self.next);

@@ -30,29 +30,41 @@ pub struct Config {
     pub retry_period: Duration,
 }
 
+/// Why the settings of a lease would not work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseConfigError {
+    #[error("the retry period must be at least 10ms")]
+    RetryPeriod,
+    #[error("the lease duration must be of whole seconds, at least one: the Lease has no finer field")]
+    Duration,
+    #[error(
+        "the lease duration ({duration:?}) must be longer than the renew deadline ({renew_deadline:?}): a holder must \
+         have stopped before others take over"
+    )]
+    RenewDeadlineTooLong { duration: Duration, renew_deadline: Duration },
+    #[error(
+        "the renew deadline ({renew_deadline:?}) must be at least twice the retry period ({retry_period:?}): one failed \
+         renewal must not end a leadership"
+    )]
+    RenewDeadlineTooShort { renew_deadline: Duration, retry_period: Duration },
+}
+
 impl Config {
-    /// Why these settings would not work.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), LeaseConfigError> {
         let Self { duration, renew_deadline, retry_period, .. } = self;
         if *retry_period < Duration::from_millis(10) {
-            return Err("the retry period must be at least 10ms".to_owned());
+            return Err(LeaseConfigError::RetryPeriod);
         }
         if *duration < Duration::from_secs(1) || duration.subsec_nanos() != 0 {
-            return Err(
-                "the lease duration must be of whole seconds, at least one: the Lease has no finer field".to_owned()
-            );
+            return Err(LeaseConfigError::Duration);
         }
         if duration <= renew_deadline {
-            return Err(format!(
-                "the lease duration ({duration:?}) must be longer than the renew deadline ({renew_deadline:?}): a holder \
-                 must have stopped before others take over"
-            ));
+            let (duration, renew_deadline) = (*duration, *renew_deadline);
+            return Err(LeaseConfigError::RenewDeadlineTooLong { duration, renew_deadline });
         }
         if *renew_deadline < 2 * *retry_period {
-            return Err(format!(
-                "the renew deadline ({renew_deadline:?}) must be at least twice the retry period ({retry_period:?}): one \
-                 failed renewal must not end a leadership"
-            ));
+            let (renew_deadline, retry_period) = (*renew_deadline, *retry_period);
+            return Err(LeaseConfigError::RenewDeadlineTooShort { renew_deadline, retry_period });
         }
         Ok(())
     }
@@ -77,16 +89,16 @@ pub enum Change {
 
 pub struct Elector {
     config: Config,
-    seen: Option<Seen>,
+    seen: Option<ObservedLease>,
     /// The observed lease is recent enough to build on: it was read, or written, in this very attempt.
     fresh: bool,
-    sent: Option<Sent>,
+    sent: Option<LeaseRequest>,
     /// When the last successful renewal was sent.
     renewed_at: Option<Duration>,
     next_at: Duration,
 }
 
-struct Seen {
+struct ObservedLease {
     object: Value,
     lease: Lease,
     /// When it was first observed in this state.
@@ -94,13 +106,13 @@ struct Seen {
 }
 
 #[derive(Clone, Copy)]
-struct Sent {
+struct LeaseRequest {
     at: Duration,
-    what: What,
+    what: LeaseVerb,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+enum LeaseVerb {
     Read,
     Write,
     GiveBack,
@@ -149,9 +161,9 @@ impl Elector {
             return Step::Wait(self.next_at);
         }
         let (what, call) = if !self.fresh {
-            (What::Read, self.call(Verb::Get, &self.config.name))
+            (LeaseVerb::Read, self.call(Verb::Get, &self.config.name))
         } else if let Some(seen) = &self.seen {
-            (What::Write, self.call(Verb::Update, &self.config.name).body(&self.held(seen, now)))
+            (LeaseVerb::Write, self.call(Verb::Update, &self.config.name).body(&self.held(seen, now)))
         } else {
             let spec = json!({
                 "holderIdentity": self.config.identity, "leaseDurationSeconds": self.config.duration.as_secs(),
@@ -160,9 +172,9 @@ impl Elector {
             let metadata = json!({"namespace": self.config.namespace, "name": self.config.name});
             let lease =
                 json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
-            (What::Write, self.call(Verb::Create, "").body(&lease))
+            (LeaseVerb::Write, self.call(Verb::Create, "").body(&lease))
         };
-        self.sent = Some(Sent { at, what });
+        self.sent = Some(LeaseRequest { at, what });
         // Even if no response is ever delivered, the next attempt is due.
         self.next_at = at + self.config.retry_period;
         self.fresh = false;
@@ -172,7 +184,7 @@ impl Elector {
     pub fn answered(&mut self, reply: &Reply, at: Duration) -> Change {
         let Some(sent) = self.sent.take() else { return Change::None };
         match (sent.what, reply) {
-            (What::Read, Reply::Done(bytes)) => {
+            (LeaseVerb::Read, Reply::Done(bytes)) => {
                 if !self.see(bytes, at) {
                     return Change::None;
                 }
@@ -183,12 +195,12 @@ impl Elector {
                 self.go_on(at);
                 Change::None
             }
-            (What::Read, reply) if reply.is_not_found() => {
+            (LeaseVerb::Read, reply) if reply.is_not_found() => {
                 self.seen = None;
                 self.go_on(at);
                 Change::None
             }
-            (What::Write, Reply::Done(bytes)) if self.see(bytes, at) => {
+            (LeaseVerb::Write, Reply::Done(bytes)) if self.see(bytes, at) => {
                 self.fresh = true;
                 self.next_at = sent.at + self.config.retry_period;
                 let led = self.renewed_at.replace(sent.at).is_some();
@@ -196,7 +208,7 @@ impl Elector {
             }
             // Another process was faster, or an earlier write of ours succeeded and its response was lost. A holder
             // that cannot renew reads the lease soon: after a quarter of the period.
-            (What::Write, _) if self.renewed_at.is_some() => {
+            (LeaseVerb::Write, _) if self.renewed_at.is_some() => {
                 self.next_at = at + self.config.retry_period / 4;
                 Change::None
             }
@@ -216,7 +228,7 @@ impl Elector {
         lease["spec"]["holderIdentity"] = "".into();
         lease["spec"]["leaseDurationSeconds"] = 1.into();
         lease["spec"]["renewTime"] = micro_time(now).into();
-        self.sent = Some(Sent { at, what: What::GiveBack });
+        self.sent = Some(LeaseRequest { at, what: LeaseVerb::GiveBack });
         Some(self.call(Verb::Update, &self.config.name).body(&lease))
     }
 
@@ -226,7 +238,7 @@ impl Elector {
 
     /// The lease as it was observed, but held by us. It contains its revision: no change of another writer is
     /// overwritten.
-    fn held(&self, seen: &Seen, now: Timestamp) -> Value {
+    fn held(&self, seen: &ObservedLease, now: Timestamp) -> Value {
         let mut lease = seen.object.clone();
         if !lease["spec"].is_object() {
             lease["spec"] = json!({});
@@ -251,7 +263,7 @@ impl Elector {
         }
         let known = self.seen.as_ref().filter(|seen| seen.lease.metadata == lease.metadata);
         let changed_at = known.map_or(at, |seen| seen.changed_at);
-        self.seen = Some(Seen { object, lease, changed_at });
+        self.seen = Some(ObservedLease { object, lease, changed_at });
         true
     }
 
@@ -506,7 +518,7 @@ mod tests {
         ] {
             match settings.check() {
                 Ok(()) => assert_eq!(hint, "", "{settings:?}"),
-                Err(why) => assert!(!hint.is_empty() && why.contains(hint), "{settings:?}: {why}"),
+                Err(why) => assert!(!hint.is_empty() && why.to_string().contains(hint), "{settings:?}: {why}"),
             }
         }
     }

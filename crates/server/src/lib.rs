@@ -19,4 +19,4 @@ pub use auth::kubeconfig;
 pub use auth::pki::{self, Pki};
 pub use env::SystemEnv;
 pub use http::listen::Server;
-pub use objects::logs::{Log, LogEnded, LogRequest, Logs};
+pub use objects::logs::{Log, LogEnded, LogError, LogRequest, Logs};

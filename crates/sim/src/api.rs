@@ -16,9 +16,9 @@ use futures_util::FutureExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_api::catalog;
-use tally_api::failure::Failure;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, PatchKind, ReadAt, WriteOptions};
+use tally_api::status_error::StatusError as Failure;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobSpec, JobView};
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
@@ -95,6 +95,8 @@ pub enum Hold {
 pub struct Api {
     pub now: Timestamp,
     registry: Registry,
+    /// The registry's store. The simulator reads it, and puts into it what no client could write.
+    store: Store,
     world: Arc<Mutex<Given>>,
     watchers: [Watcher; 2],
     pub jobs: BTreeMap<Key, StoredJob>,
@@ -189,7 +191,8 @@ impl Api {
         Self {
             now,
             watchers: [watch("jobs/"), watch("pods/")],
-            registry: Registry::new(store, Box::new(SimEnv(world.clone()))),
+            registry: Registry::new(store.clone(), Box::new(SimEnv(world.clone()))),
+            store,
             world,
             jobs: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -210,7 +213,7 @@ impl Api {
     }
 
     pub fn head(&self) -> Revision {
-        Revision(self.registry.store.revision())
+        Revision(self.store.revision())
     }
 
     pub fn new_uid(&mut self) -> u128 {
@@ -305,7 +308,7 @@ impl Api {
 
     /// Every object is in a namespace; the first object in a namespace creates it.
     fn ensure_namespace(&self, name: &str) {
-        if !self.cluster && self.registry.store.get(&format!("namespaces/{name}")).is_none() {
+        if !self.cluster && self.store.get(&format!("namespaces/{name}")).is_none() {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
             let target = Target::new(resource("", "namespaces"), "", "");
             let created = now(self.door().create(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
@@ -354,7 +357,7 @@ impl Api {
             expect: Expect::Absent,
             change: StoreChange::Put(tally_registry::stored_form(&job)),
         };
-        now(self.registry.store.commit(write)).ok()?;
+        now(self.store.commit(write)).ok()?;
         self.drain(Actor::User);
         self.jobs.get(&key_of(&namespace, &name)).map(|stored| stored.view.clone())
     }

@@ -18,7 +18,7 @@ use tally_runtime::cache::Meta;
 use tally_runtime::controller::{
     Call, Controller, Input, Kind, Metric, Outbox, Refusal, Reply, Request, RequestId, Stream, Verb,
 };
-use tally_runtime::driver::api::{Heard, Response, Start, WatchError};
+use tally_runtime::driver::api::{Response, Start, StreamEvent as Heard, WatchError};
 use tally_runtime::driver::events::Mailbox;
 use tally_runtime::driver::limit::Limit;
 use tally_runtime::driver::reflector::{Next, Reflector, Word};

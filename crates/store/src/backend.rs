@@ -1,14 +1,37 @@
 //! The interface between the writer and a disk. [`crate::disk`] implements it; tests implement backends that fail.
 
+use std::io;
+
 pub use crate::group::{Account, Planned};
 
-/// A failed write, as text for a person. Whether any part of it reached the disk is unknown.
-pub type Failure = Box<str>;
+/// A failed write. Whether any part of it reached the disk is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct BackendError {
+    /// For a person.
+    pub reason: Box<str>,
+    /// The disk, or the quota of the user, is full.
+    pub disk_full: bool,
+}
+
+impl BackendError {
+    /// `reason`: what failed, with the text of the error.
+    pub fn io(error: &io::Error, reason: String) -> Self {
+        let disk_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        Self { reason: reason.into(), disk_full }
+    }
+}
+
+impl From<&str> for BackendError {
+    fn from(reason: &str) -> Self {
+        Self { reason: reason.into(), disk_full: false }
+    }
+}
 
 pub trait Backend: Send {
     /// Makes all of these writes durable together with the account, or none of them. Never called again after a
     /// failure.
-    fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), Failure>;
+    fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), BackendError>;
 
     /// Whether [`Backend::rest`] has something to do.
     fn is_restless(&self) -> bool {
@@ -17,4 +40,17 @@ pub trait Backend: Send {
 
     /// Work that can be deferred until there are no writes.
     fn rest(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_an_exhausted_quota_are_told_apart_from_other_errors() {
+        for (code, full) in [(28, true), (122, true), (5, false)] {
+            let error = io::Error::from_raw_os_error(code);
+            assert_eq!(BackendError::io(&error, error.to_string()).disk_full, full, "{error}");
+        }
+    }
 }

@@ -33,7 +33,7 @@ use fjall::config::{BlockSizePolicy, FilterPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::backend::{Account, Backend, Failure, Planned};
+use crate::backend::{Account, Backend, BackendError, Planned};
 use crate::head::{self, Found, Head, Mark};
 use crate::record::{self, BadRecord};
 use crate::state::State;
@@ -81,7 +81,7 @@ pub(crate) struct Disk {
 }
 
 impl Backend for Disk {
-    fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), Failure> {
+    fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), BackendError> {
         let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), writes.len() + 1)
             // The data and the file's length are synced; the modification time need not be.
             .durability(Some(PersistMode::SyncData));
@@ -94,8 +94,12 @@ impl Backend for Disk {
             }
         }
         batch.insert(&self.objects, ACCOUNT_KEY, encode_account(account).to_vec());
-        batch.commit().map_err(|error| Failure::from(describe(&error)))?;
-        self.head.advance(account.revision).map_err(|error| Failure::from(format!("writing the head: {error}")))
+        batch.commit().map_err(|error| match &error {
+            fjall::Error::Io(source) => BackendError::io(source, describe(&error)),
+            _ => describe(&error).as_str().into(),
+        })?;
+        let advanced = self.head.advance(account.revision);
+        advanced.map_err(|error| BackendError::io(&error, format!("writing the head: {error}")))
     }
 
     fn is_restless(&self) -> bool {

@@ -31,6 +31,7 @@ pub use disk::OpenError;
 pub use record::{Entry, Stored};
 pub use watch::{Batch, Watcher};
 
+use backend::BackendError;
 use group::Group;
 use state::State;
 use watch::Notifier;
@@ -152,8 +153,8 @@ pub enum WriteError {
     #[error("what the write depended on has changed")]
     Moved,
     /// The disk failed: after a restart this write may or may not be there. Until then every write is refused.
-    #[error("the store takes no more writes since one failed ({reason}); check the disk, then restart")]
-    Poisoned { reason: Arc<str> },
+    #[error("the store takes no more writes since one failed ({0}); check the disk, then restart")]
+    Poisoned(Arc<BackendError>),
     #[error("the object is too large: {size} bytes of at most {limit}")]
     TooLarge { size: usize, limit: usize },
     #[error("too many writes are waiting for the disk; try again")]
@@ -267,7 +268,7 @@ impl Store {
     }
 
     /// Why writes are refused, if an earlier one failed: see [`WriteError::Poisoned`].
-    pub fn poisoned(&self) -> Option<Arc<str>> {
+    pub fn poisoned(&self) -> Option<Arc<BackendError>> {
         self.writer.as_ref()?.poisoned()
     }
 

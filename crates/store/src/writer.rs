@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendError};
 use crate::group::Group;
 use crate::record::Entry;
 use crate::{Change, Options, Shared, Write, WriteError};
@@ -23,7 +23,9 @@ const GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// How long the writer must have been idle before it does deferred work.
 const REST_AFTER: Duration = Duration::from_millis(200);
 
-const UNEXPECTED: &str = "the writer stopped unexpectedly";
+fn unexpected() -> Arc<BackendError> {
+    Arc::new("the writer stopped unexpectedly".into())
+}
 
 type Answer = Result<Entry, WriteError>;
 
@@ -38,14 +40,14 @@ struct Request {
 #[derive(Clone)]
 enum End {
     Closed,
-    Poisoned(Arc<str>),
+    Poisoned(Arc<BackendError>),
 }
 
 impl From<End> for WriteError {
     fn from(end: End) -> WriteError {
         match end {
             End::Closed => WriteError::Closed,
-            End::Poisoned(reason) => WriteError::Poisoned { reason },
+            End::Poisoned(error) => WriteError::Poisoned(error),
         }
     }
 }
@@ -137,7 +139,7 @@ impl Queue {
     fn broken_off(&self) -> WriteError {
         match self.lock().end.clone() {
             Some(end @ End::Poisoned(_)) => end.into(),
-            _ => End::Poisoned(UNEXPECTED.into()).into(),
+            _ => End::Poisoned(unexpected()).into(),
         }
     }
 }
@@ -173,9 +175,9 @@ impl Writer {
         answer.await.unwrap_or_else(|_| Err(self.queue.broken_off()))
     }
 
-    pub fn poisoned(&self) -> Option<Arc<str>> {
+    pub fn poisoned(&self) -> Option<Arc<BackendError>> {
         match &self.queue.lock().end {
-            Some(End::Poisoned(reason)) => Some(reason.clone()),
+            Some(End::Poisoned(error)) => Some(error.clone()),
             _ => None,
         }
     }
@@ -202,16 +204,16 @@ fn run(queue: &Queue, shared: &Shared, mut backend: Box<dyn Backend>) {
     while let Some(requests) = queue.take(backend.is_restless()) {
         if requests.is_empty() {
             backend.rest();
-        } else if let Err(reason) = write_group(shared, &mut *backend, requests) {
-            queue.end(End::Poisoned(reason));
+        } else if let Err(error) = write_group(shared, &mut *backend, requests) {
+            queue.end(End::Poisoned(error));
             return;
         }
     }
     backend.rest();
 }
 
-/// Takes one group from check to answer; returns the reason if the backend failed.
-fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request>) -> Result<(), Arc<str>> {
+/// Takes one group from check to answer; returns the error if the backend failed.
+fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request>) -> Result<(), Arc<BackendError>> {
     let mut answers = Vec::with_capacity(requests.len());
     let (writes, account) = {
         let state = shared.read();
@@ -236,13 +238,13 @@ fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request
             }
             Ok(())
         }
-        Err(reason) => {
+        Err(error) => {
             // This includes refused writes: the refusal may be due to a write of this group, which is not applied.
-            let reason: Arc<str> = reason.into();
+            let error = Arc::new(error);
             for (waiting, _) in answers {
-                let _ = waiting.send(Err(WriteError::Poisoned { reason: reason.clone() }));
+                let _ = waiting.send(Err(WriteError::Poisoned(error.clone())));
             }
-            Err(reason)
+            Err(error)
         }
     }
 }
@@ -253,7 +255,7 @@ struct Unserved<'a>(&'a Queue);
 impl Drop for Unserved<'_> {
     fn drop(&mut self) {
         // Has no effect after an orderly end, which has set its reason already.
-        self.0.end(End::Poisoned(UNEXPECTED.into()));
+        self.0.end(End::Poisoned(unexpected()));
         let mut waiting = self.0.lock();
         let unserved = std::mem::take(&mut waiting.requests);
         waiting.bytes = 0;

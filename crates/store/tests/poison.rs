@@ -6,7 +6,7 @@ mod common;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use common::{commit, delete, dump, put, wait};
-use tally_store::backend::{Account, Backend, Failure, Planned};
+use tally_store::backend::{Account, Backend, BackendError, Planned};
 use tally_store::{Body, Change, Expect, MAX_KEY, MAX_VALUE, Options, Store, Write, WriteError};
 
 /// A disk whose result for each group is set by the test, and which reports the size of each group.
@@ -16,7 +16,7 @@ struct Scripted {
 }
 
 impl Backend for Scripted {
-    fn write(&mut self, writes: &[Planned], _: &Account) -> Result<(), Failure> {
+    fn write(&mut self, writes: &[Planned], _: &Account) -> Result<(), BackendError> {
         self.groups.send(writes.len()).unwrap();
         match self.outcomes.recv().expect("the script has a line for every group") {
             Err("panic") => panic!("the disk panics"),
@@ -43,15 +43,15 @@ fn nothing_is_written_after_a_failure_and_reads_go_on() {
 
         outcome.send(Err(failure)).unwrap();
         let poisoned = commit(&store, put("pods/a/2", Expect::Absent, "lost")).unwrap_err();
-        assert!(matches!(poisoned, WriteError::Poisoned { .. }), "{poisoned}");
+        assert!(matches!(poisoned, WriteError::Poisoned(_)), "{poisoned}");
         // If the store sent another write to the disk, the write would succeed.
         let _ = outcome.send(Ok(()));
         let later = commit(&store, delete("pods/a/1", kept.revision, "lost")).unwrap_err();
-        assert!(matches!(later, WriteError::Poisoned { .. }), "{later}");
+        assert!(matches!(later, WriteError::Poisoned(_)), "{later}");
         assert_eq!(group.iter().count(), 2, "the disk is not asked again");
         let reason = store.poisoned().expect("it says why");
         if failure != "panic" {
-            assert_eq!(&*reason, failure);
+            assert_eq!(&*reason.reason, failure);
             assert!(later.to_string().contains(failure), "{later}");
         }
 
@@ -59,7 +59,7 @@ fn nothing_is_written_after_a_failure_and_reads_go_on() {
         assert_eq!(watcher.take(10).unwrap().events.len(), 0, "what failed is not shown");
         store.close();
         let closed = commit(&store, put("pods/a/3", Expect::Absent, "x")).unwrap_err();
-        assert!(matches!(closed, WriteError::Poisoned { .. }), "the first reason stays: {closed}");
+        assert!(matches!(closed, WriteError::Poisoned(_)), "the first reason stays: {closed}");
     }
 }
 

@@ -2,10 +2,10 @@
 
 mod bench;
 mod controller;
+mod data_dir;
 mod hollow;
 mod metrics;
 mod node;
-mod place;
 mod run;
 mod signals;
 mod up;

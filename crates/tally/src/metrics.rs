@@ -8,12 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use tally_metrics::{Buckets, Counters, Gauges, Histograms, Label, MetricKind, MetricRegistry};
 use tally_runtime::controller::{Call, Metric, Reply, Stream, Verb};
 use tally_runtime::driver::Observer;
 use tally_runtime::driver::api::WatchError;
@@ -23,23 +18,8 @@ use tally_runtime::metric::SyncAction;
 /// exhaust the memory of the system that monitors it.
 const CHOSEN_VALUES: usize = 100;
 
-type Label = (&'static str, Cow<'static, str>);
-type Counters<const N: usize> = Family<[Label; N], Counter>;
-type Gauges<const N: usize> = Family<[Label; N], Gauge>;
-type Histograms<const N: usize> = Family<[Label; N], Histogram, Buckets>;
-
-/// Histogram buckets: the first upper bound, and the number of bounds, each twice the one before.
-#[derive(Clone, Copy)]
-struct Buckets(f64, u16);
-
-impl MetricConstructor<Histogram> for Buckets {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new(exponential_buckets(self.0, 2.0, self.1))
-    }
-}
-
-pub struct Metrics {
-    registry: Registry,
+/// What the controllers of a process count.
+pub struct ControllerMetrics {
     syncs: Counters<3>,
     sync_durations: Histograms<3>,
     jobs_finished: Counters<3>,
@@ -50,12 +30,12 @@ pub struct Metrics {
     pods_created: Counters<2>,
     tracked: Counters<1>,
     stale_skips: Counters<2>,
-    ttl_deletions: Histogram,
+    ttl_deletions: Histograms<0>,
     queue_depth: Gauges<1>,
-    uncounted: Gauge,
-    gate_waits: Counter,
-    status_writes: Counter,
-    invalid_statuses: Counter,
+    uncounted: Gauges<0>,
+    gate_waits: Counters<0>,
+    status_writes: Counters<0>,
+    invalid_statuses: Counters<0>,
     requests: Counters<3>,
     request_durations: Histograms<2>,
     in_flight: Gauges<1>,
@@ -63,13 +43,9 @@ pub struct Metrics {
     stream_restarts: Counters<3>,
     events_dropped: Counters<1>,
     leader: Gauges<1>,
-    reachable: Gauge,
+    reachable: Gauges<0>,
     /// The values of `controller_name` seen so far.
     managers: Mutex<BTreeSet<String>>,
-}
-
-fn fixed<const N: usize>(labels: [(&'static str, &'static str); N]) -> [Label; N] {
-    labels.map(|(name, value)| (name, Cow::Borrowed(value)))
 }
 
 fn mode(indexed: bool) -> &'static str {
@@ -80,117 +56,120 @@ fn result(succeeded: bool) -> &'static str {
     if succeeded { "succeeded" } else { "failed" }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let mut registry = Registry::default();
-        let mut metrics = Self {
-            registry: Registry::default(),
-            syncs: Family::default(),
-            sync_durations: Family::new_with_constructor(Buckets(0.004, 15)),
-            jobs_finished: Family::default(),
-            external_jobs: Family::default(),
-            pods_finished: Family::default(),
-            indexes_finished: Family::default(),
-            failures_handled: Family::default(),
-            pods_created: Family::default(),
-            tracked: Family::default(),
-            stale_skips: Family::default(),
-            ttl_deletions: Buckets(0.1, 14).new_metric(),
-            queue_depth: Family::default(),
-            uncounted: Gauge::default(),
-            gate_waits: Counter::default(),
-            status_writes: Counter::default(),
-            invalid_statuses: Counter::default(),
-            requests: Family::default(),
-            request_durations: Family::new_with_constructor(Buckets(0.001, 15)),
-            in_flight: Family::default(),
-            synced: Family::default(),
-            stream_restarts: Family::default(),
-            events_dropped: Family::default(),
-            leader: Family::default(),
-            reachable: Gauge::default(),
+impl ControllerMetrics {
+    pub fn new(metrics: &MetricRegistry) -> Self {
+        let mode = "completion_mode";
+        let buckets = |first, count| Buckets::exponential(first, count).le_first();
+        let made = Self {
+            ttl_deletions: metrics.histograms(
+                "ttl_after_finished_controller_job_deletion_duration_seconds",
+                "Time from the expiry of a finished Job to its deletion",
+                [],
+                buckets(0.1, 14),
+            ),
+            queue_depth: metrics.gauges("workqueue_depth", "Requests waiting to be sent", ["name"]),
+            leader: metrics.gauges("leader_election_master_status", "1 if this process leads, 0 if not", ["name"]),
+            sync_durations: metrics.histograms(
+                "job_controller_job_sync_duration_seconds",
+                "Time to reconcile a Job; requests are measured separately",
+                [mode, "result", "action"],
+                buckets(0.004, 15),
+            ),
+            syncs: metrics.counters("job_controller_job_syncs", "Reconciliations of Jobs", [mode, "result", "action"]),
+            jobs_finished: metrics.counters(
+                "job_controller_jobs_finished",
+                "Jobs that finished",
+                [mode, "result", "reason"],
+            ),
+            external_jobs: metrics.counters(
+                "job_controller_jobs_by_external_controller",
+                "Jobs that another controller manages",
+                ["controller_name"],
+            ),
+            pods_finished: metrics.counters(
+                "job_controller_job_pods_finished",
+                "Finished Pods that were counted",
+                [mode, "result"],
+            ),
+            indexes_finished: metrics.counters(
+                "job_controller_job_finished_indexes",
+                "Completion indexes that finished",
+                ["status", "backoffLimit"],
+            ),
+            failures_handled: metrics.counters(
+                "job_controller_pod_failures_handled_by_failure_policy",
+                "Failed Pods that a rule of a failure policy matched",
+                ["action"],
+            ),
+            pods_created: metrics.counters(
+                "job_controller_job_pods_creation",
+                "Attempts to create Pods",
+                ["reason", "status"],
+            ),
+            tracked: metrics.counters(
+                "job_controller_terminated_pods_tracking_finalizer",
+                "Finished Pods that got or lost the tracking finalizer",
+                ["event"],
+            ),
+            stale_skips: metrics.counters(
+                "job_controller_stale_sync_skips",
+                "Reconciliations skipped because the object cache was stale",
+                ["group", "resource"],
+            ),
+            uncounted: metrics.gauges(
+                "tally_uncounted_pods",
+                "Finished Pods that still carry the tracking finalizer: not counted, or not yet released",
+                [],
+            ),
+            gate_waits: metrics.counters(
+                "tally_gate_waits",
+                "Times the accounting of a Job waited for its Pods to be observed",
+                [],
+            ),
+            status_writes: metrics.counters("tally_job_status_writes", "Successful writes of the status of Jobs", []),
+            invalid_statuses: metrics.counters(
+                "tally_invalid_statuses",
+                "Statuses that were not sent because they violate the rules of the API: each is a bug in Tally",
+                [],
+            ),
+            requests: metrics.counters(
+                "tally_requests",
+                "Requests to the API server that were answered or abandoned",
+                ["verb", "resource", "code"],
+            ),
+            request_durations: metrics.histograms(
+                "tally_request_duration_seconds",
+                "Duration of requests",
+                ["verb", "resource"],
+                buckets(0.001, 15),
+            ),
+            in_flight: metrics.gauges("tally_requests_in_flight", "In-flight requests", ["controller"]),
+            synced: metrics.gauges(
+                "tally_stream_synced",
+                "1 if the initial list has been observed completely",
+                ["controller", "resource"],
+            ),
+            stream_restarts: metrics.counters(
+                "tally_stream_restarts",
+                "Watches that broke and were restarted",
+                ["controller", "resource", "reason"],
+            ),
+            events_dropped: metrics.counters(
+                "tally_events_dropped",
+                "Events that were dropped because there were too many at once",
+                ["controller"],
+            ),
+            reachable: metrics.gauges("tally_api_server_reachable", "1 if the API server is reachable, 0 if not", []),
             managers: Mutex::default(),
         };
-        // The library adds `_total` to the names of counters, and a full stop to the help.
-        let job = registry.sub_registry_with_prefix("job_controller");
-        job.register(
-            "job_sync_duration_seconds",
-            "Time to reconcile a Job; requests are measured separately",
-            metrics.sync_durations.clone(),
-        );
-        job.register("job_syncs", "Reconciliations of Jobs", metrics.syncs.clone());
-        job.register("jobs_finished", "Jobs that finished", metrics.jobs_finished.clone());
-        job.register(
-            "jobs_by_external_controller",
-            "Jobs that another controller manages",
-            metrics.external_jobs.clone(),
-        );
-        job.register("job_pods_finished", "Finished Pods that were counted", metrics.pods_finished.clone());
-        job.register("job_finished_indexes", "Completion indexes that finished", metrics.indexes_finished.clone());
-        job.register(
-            "pod_failures_handled_by_failure_policy",
-            "Failed Pods that a rule of a failure policy matched",
-            metrics.failures_handled.clone(),
-        );
-        job.register("job_pods_creation", "Attempts to create Pods", metrics.pods_created.clone());
-        job.register(
-            "terminated_pods_tracking_finalizer",
-            "Finished Pods that got or lost the tracking finalizer",
-            metrics.tracked.clone(),
-        );
-        job.register(
-            "stale_sync_skips",
-            "Reconciliations skipped because the object cache was stale",
-            metrics.stale_skips.clone(),
-        );
-        registry.register(
-            "ttl_after_finished_controller_job_deletion_duration_seconds",
-            "Time from the expiry of a finished Job to its deletion",
-            metrics.ttl_deletions.clone(),
-        );
-        registry.register("workqueue_depth", "Requests waiting to be sent", metrics.queue_depth.clone());
-        registry.register("leader_election_master_status", "1 if this process leads, 0 if not", metrics.leader.clone());
-        let own = registry.sub_registry_with_prefix("tally");
-        own.register(
-            "uncounted_pods",
-            "Finished Pods that still carry the tracking finalizer: not counted, or not yet released",
-            metrics.uncounted.clone(),
-        );
-        own.register(
-            "gate_waits",
-            "Times the accounting of a Job waited for its Pods to be observed",
-            metrics.gate_waits.clone(),
-        );
-        own.register("job_status_writes", "Successful writes of the status of Jobs", metrics.status_writes.clone());
-        own.register(
-            "invalid_statuses",
-            "Statuses that were not sent because they violate the rules of the API: each is a bug in Tally",
-            metrics.invalid_statuses.clone(),
-        );
-        own.register(
-            "requests",
-            "Requests to the API server that were answered or abandoned",
-            metrics.requests.clone(),
-        );
-        own.register("request_duration_seconds", "Duration of requests", metrics.request_durations.clone());
-        own.register("requests_in_flight", "In-flight requests", metrics.in_flight.clone());
-        own.register("stream_synced", "1 if the initial list has been observed completely", metrics.synced.clone());
-        own.register("stream_restarts", "Watches that broke and were restarted", metrics.stream_restarts.clone());
-        own.register(
-            "events_dropped",
-            "Events that were dropped because there were too many at once",
-            metrics.events_dropped.clone(),
-        );
-        own.register("api_server_reachable", "1 if the API server is reachable, 0 if not", metrics.reachable.clone());
-        let build = Gauges::<1>::default();
-        build.get_or_create(&fixed([("version", env!("CARGO_PKG_VERSION"))])).set(1);
-        own.register("build_info", "The version of this process", build);
-        metrics.registry = registry;
-        metrics
+        let build = metrics.gauges("tally_build_info", "The version of this process", ["version"]);
+        build.set([env!("CARGO_PKG_VERSION").into()], 1);
+        register_process(metrics);
+        made
     }
 }
 
-impl Observer for Metrics {
+impl Observer for ControllerMetrics {
     fn metric(&self, _controller: &'static str, metric: &Metric, decided_in: Duration) {
         match metric {
             Metric::Sync { indexed, action, error } => {
@@ -201,51 +180,43 @@ impl Observer for Metrics {
                     SyncAction::PodsDeleted => "pods_deleted",
                 };
                 let result = if *error { "error" } else { "success" };
-                let labels = fixed([("completion_mode", mode(*indexed)), ("result", result), ("action", action)]);
-                self.syncs.get_or_create(&labels).inc();
-                self.sync_durations.get_or_create(&labels).observe(decided_in.as_secs_f64());
+                let labels = [mode(*indexed), result, action].map(Label::from);
+                self.sync_durations.observe(labels.clone(), decided_in.as_secs_f64());
+                self.syncs.inc(labels);
             }
             Metric::JobFinished { indexed, succeeded, reason } => {
-                let reason = Cow::Owned(reason.to_string());
-                let [mode, result] = fixed([("completion_mode", mode(*indexed)), ("result", result(*succeeded))]);
-                self.jobs_finished.get_or_create(&[mode, result, ("reason", reason)]).inc();
+                let (mode, result) = (mode(*indexed), result(*succeeded));
+                self.jobs_finished.inc([mode.into(), result.into(), reason.to_string().into()]);
             }
             Metric::ExternalJob { manager } => {
-                self.external_jobs.get_or_create(&[("controller_name", self.manager(manager))]).inc();
+                self.external_jobs.inc([self.manager(manager)]);
             }
             Metric::PodsFinished { indexed, succeeded, by } => {
-                let labels = fixed([("completion_mode", mode(*indexed)), ("result", result(*succeeded))]);
-                self.pods_finished.get_or_create(&labels).inc_by(*by);
+                self.pods_finished.add([mode(*indexed), result(*succeeded)].map(Label::from), *by);
             }
             Metric::IndexesFinished { succeeded, per_index, by } => {
                 let limit = if *per_index { "perIndex" } else { "global" };
-                let labels = fixed([("status", result(*succeeded)), ("backoffLimit", limit)]);
-                self.indexes_finished.get_or_create(&labels).inc_by(*by);
+                self.indexes_finished.add([result(*succeeded), limit].map(Label::from), *by);
             }
             Metric::FailureHandled { action } => {
-                self.failures_handled.get_or_create(&fixed([("action", *action)])).inc();
+                self.failures_handled.inc([(*action).into()]);
             }
             Metric::PodCreated { reason, succeeded } => {
-                let labels = fixed([("reason", *reason), ("status", result(*succeeded))]);
-                self.pods_created.get_or_create(&labels).inc();
+                self.pods_created.inc([*reason, result(*succeeded)].map(Label::from));
             }
             Metric::TerminatedPodTracked { added } => {
                 let event = if *added { "add" } else { "delete" };
-                self.tracked.get_or_create(&fixed([("event", event)])).inc();
-                if *added {
-                    self.uncounted.inc()
-                } else {
-                    self.uncounted.dec()
-                };
+                self.tracked.inc([event.into()]);
+                self.uncounted.add([], if *added { 1 } else { -1 });
             }
             Metric::GateClosed => {
-                self.stale_skips.get_or_create(&fixed([("group", ""), ("resource", "pods")])).inc();
-                self.gate_waits.inc();
+                self.stale_skips.inc(["", "pods"].map(Label::from));
+                self.gate_waits.inc([]);
             }
             Metric::InvalidStatus => {
-                self.invalid_statuses.inc();
+                self.invalid_statuses.inc([]);
             }
-            Metric::TtlDeletion { after_millis } => self.ttl_deletions.observe(*after_millis as f64 / 1000.0),
+            Metric::TtlDeletion { after_millis } => self.ttl_deletions.observe([], *after_millis as f64 / 1000.0),
         }
     }
 
@@ -269,11 +240,10 @@ impl Observer for Metrics {
             Reply::Done(_) | Reply::DoneWithStatus | Reply::Listed { .. } => "2xx".into(),
         };
         if resource == "jobs/status" && reply.is_done() {
-            self.status_writes.inc();
+            self.status_writes.inc([]);
         }
-        let (verb, resource) = (("verb", verb.into()), ("resource", resource));
-        self.request_durations.get_or_create(&[verb.clone(), resource.clone()]).observe(took.as_secs_f64());
-        self.requests.get_or_create(&[verb, resource, ("code", code)]).inc();
+        self.request_durations.observe([verb.into(), resource.clone()], took.as_secs_f64());
+        self.requests.inc([verb.into(), resource, code]);
     }
 
     fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {
@@ -284,13 +254,12 @@ impl Observer for Metrics {
             other => other,
         };
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.queue_depth.get_or_create(&fixed([("name", queue)])).set(number(waiting));
-        self.in_flight.get_or_create(&fixed([("controller", controller)])).set(number(in_flight));
+        self.queue_depth.set([queue.into()], number(waiting));
+        self.in_flight.set([controller.into()], number(in_flight));
     }
 
     fn synced(&self, controller: &'static str, stream: Stream) {
-        let labels = fixed([("controller", controller), ("resource", stream.kind.plural)]);
-        self.synced.get_or_create(&labels).set(1);
+        self.synced.set([controller, stream.kind.plural].map(Label::from), 1);
     }
 
     fn stream_broken(&self, controller: &'static str, stream: Stream, trouble: &WatchError) {
@@ -299,59 +268,22 @@ impl Observer for Metrics {
             WatchError::Refused(_) => "refused",
             WatchError::Broken(_) => "broken",
         };
-        let labels = fixed([("controller", controller), ("resource", stream.kind.plural), ("reason", reason)]);
-        self.stream_restarts.get_or_create(&labels).inc();
+        self.stream_restarts.inc([controller, stream.kind.plural, reason].map(Label::from));
     }
 
     fn event_dropped(&self, controller: &'static str) {
-        self.events_dropped.get_or_create(&fixed([("controller", controller)])).inc();
+        self.events_dropped.inc([controller.into()]);
     }
 }
 
-impl Metrics {
+impl ControllerMetrics {
     /// `lease`: the name of the Lease.
     pub fn leads(&self, lease: &str, leads: bool) {
-        self.leader.get_or_create(&[("name", Cow::Owned(lease.to_owned()))]).set(i64::from(leads));
+        self.leader.set([lease.to_owned().into()], i64::from(leads));
     }
 
     pub fn reachable(&self, reachable: bool) {
-        self.reachable.set(i64::from(reachable));
-    }
-
-    /// The OpenMetrics format, which scrapers request by its content type.
-    pub fn openmetrics(&self) -> String {
-        let mut text = self.encode();
-        let _ = encode_eof(&mut text);
-        text
-    }
-
-    /// The classic text format, which every scraper reads. More metrics may be appended to it.
-    pub fn classic(&self) -> String {
-        let text = self.encode();
-        let mut out = String::with_capacity(text.len());
-        let mut lines = text.lines().peekable();
-        while let Some(line) = lines.next() {
-            // In this format the HELP and TYPE lines of a counter have the same name as its samples.
-            let described = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
-            let name = described.and_then(|described| described.split(' ').next());
-            let counter = |line: &str, name: &str| line.strip_prefix("# TYPE ") == Some(&format!("{name} counter"));
-            match name {
-                Some(name) if counter(line, name) || lines.peek().is_some_and(|next| counter(next, name)) => {
-                    out.push_str(&line.replacen(name, &format!("{name}_total"), 1));
-                }
-                _ => out.push_str(line),
-            }
-            out.push('\n');
-        }
-        out
-    }
-
-    fn encode(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = encode_registry(&mut text, &self.registry);
-        process(&mut text);
-        text
+        self.reachable.set([], i64::from(reachable));
     }
 
     fn manager(&self, name: &str) -> Cow<'static, str> {
@@ -368,17 +300,10 @@ impl Metrics {
 }
 
 /// The standard process metrics, if the system reports their values.
-fn process(text: &mut String) {
-    let mut gauge = |name: &str, help: &str, value: String| {
-        text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} gauge\n{name} {value}\n"));
-    };
-    if let Some(memory) = resident_bytes() {
-        gauge("process_resident_memory_bytes", "Resident memory in bytes", memory.to_string());
-    }
-    if let Some(seconds) = cpu_seconds() {
-        let (name, help) = ("process_cpu_seconds", "CPU time used in seconds");
-        text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} counter\n{name}_total {seconds}\n"));
-    }
+fn register_process(metrics: &MetricRegistry) {
+    let (name, help) = ("process_resident_memory_bytes", "Resident memory in bytes");
+    metrics.read(name, help, MetricKind::Gauge, || resident_bytes().map(|bytes| bytes as f64));
+    metrics.read("process_cpu_seconds", "CPU time used in seconds", MetricKind::Counter, cpu_seconds);
 }
 
 fn resident_bytes() -> Option<u64> {
@@ -406,7 +331,8 @@ mod tests {
     /// METRIC-12.
     #[test]
     fn names_and_labels_are_those_of_the_reference() {
-        let metrics = Metrics::default();
+        let registry = MetricRegistry::default();
+        let metrics = ControllerMetrics::new(&registry);
         let (pods, jobs) = (Stream::of(Kind::POD), Stream::of(Kind::JOB));
         for metric in [
             Metric::Sync { indexed: true, action: SyncAction::PodsCreated, error: false },
@@ -433,7 +359,7 @@ mod tests {
         metrics.stream_broken("job-controller", jobs, &WatchError::TooOld);
         metrics.event_dropped("job-controller");
         metrics.leads("tally-job-controller", true);
-        let (text, classic) = (metrics.openmetrics(), metrics.classic());
+        let (text, classic) = (registry.openmetrics(), registry.classic());
         for line in [
             r#"job_controller_job_syncs_total{completion_mode="Indexed",result="success",action="pods_created"} 1"#,
             r#"job_controller_job_sync_duration_seconds_bucket{le="0.004",completion_mode="Indexed",result="success",action="pods_created"} 0"#,
@@ -480,12 +406,13 @@ mod tests {
 
     #[test]
     fn users_cannot_make_up_labels_without_end() {
-        let metrics = Metrics::default();
+        let registry = MetricRegistry::default();
+        let metrics = ControllerMetrics::new(&registry);
         for number in 0..CHOSEN_VALUES + 50 {
             let manager = format!("example.com/m{number}").into();
             metrics.metric("job-controller", &Metric::ExternalJob { manager }, Duration::ZERO);
         }
-        let text = metrics.classic();
+        let text = registry.classic();
         assert_eq!(text.matches("controller_name=").count(), CHOSEN_VALUES + 1);
         assert!(text.contains(r#"controller_name="other"} 50"#), "{text}");
     }

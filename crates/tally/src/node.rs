@@ -15,18 +15,18 @@ use tally_core::ids::PodUid;
 use tally_core::time::Span;
 use tally_node::logs;
 use tally_node::mailbox::{Mailbox, carry};
-use tally_node::node::Node;
+use tally_node::node::NodeAgent;
 use tally_node::notes::Notes;
-use tally_node::options::Options;
+use tally_node::options::NodeOptions;
 use tally_node::port::Attempt;
 use tally_node::shim_client::{Config, ShimClient};
 use tally_registry::Registry;
 use tally_runtime::driver::{self, Observer};
-use tally_server::{Log, LogEnded, LogRequest, Logs};
+use tally_server::{Log, LogEnded, LogError, LogRequest, Logs};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::up::controllers::Running;
+use crate::up::controllers::RunningControllers;
 
 /// Additional time after the drain for kills to be noticed and reported.
 const BEYOND_DRAIN: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ const MOST_PODS: u64 = 250;
 pub struct ThisNode {
     mailbox: Arc<Mailbox>,
     root: PathBuf,
-    controller: Running,
+    controller: RunningControllers,
     carrier: JoinHandle<()>,
     keeper: JoinHandle<()>,
     notes: Arc<Notes>,
@@ -53,7 +53,7 @@ impl ThisNode {
         root: PathBuf,
         registry: Arc<Registry>,
         observer: Arc<dyn Observer>,
-        driven: driver::Options,
+        driven: driver::DriverOptions,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
         let config = Config::new(program, root.clone());
@@ -65,8 +65,8 @@ impl ThisNode {
             let mailbox = mailbox.clone();
             async move { carry(&mailbox, commands, reports).await }
         });
-        let node = Node::new(options(&root)?, mailbox.clone());
-        let controller = Running::drive(vec![Box::new(node)], registry, observer, driven);
+        let node = NodeAgent::new(options(&root)?, mailbox.clone());
+        let controller = RunningControllers::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper, notes })
     }
 
@@ -108,10 +108,10 @@ impl ThisNode {
     }
 }
 
-fn options(root: &Path) -> Result<Options> {
+fn options(root: &Path) -> Result<NodeOptions> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let hostname = host_name();
-    let mut options = Options::new(&kept_name(root, &hostname)?);
+    let mut options = NodeOptions::new(&kept_name(root, &hostname)?);
     options.hostname = hostname.as_str().into();
     options.cpu_millis = 1_000 * cpus as u64;
     if let Some(bytes) = memory() {
@@ -183,14 +183,14 @@ pub struct NodeLogs {
 }
 
 impl Logs for NodeLogs {
-    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>> {
+    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, LogError>> + Send>> {
         let opened = open(&self.root, &wanted, over);
-        Box::pin(std::future::ready(opened.map_err(|error| format!("cannot read the log: {error}"))))
+        Box::pin(std::future::ready(opened.map_err(LogError)))
     }
 }
 
 fn open(root: &Path, wanted: &LogRequest, over: LogEnded) -> std::io::Result<Log> {
-    let options = logs::Options {
+    let options = logs::LogReadOptions {
         follow: wanted.follow,
         tail_lines: wanted.tail_lines,
         since: wanted.since,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::json::Node;
+use super::json::JsonNode;
 use super::{base64, times};
 use crate::quantity;
 use crate::schema::{Field, Shape, Struct, Type, schema};
@@ -34,10 +34,10 @@ pub struct Conformed {
 
 /// The object, or why it is not one of this kind. Of several wrong types the first is reported, except that text which
 /// is not a valid time or quantity stops decoding at once.
-pub fn conform(structure: &'static Struct, node: &Node<'_>, words: Words, tell: bool) -> Result<Conformed, String> {
+pub fn conform(structure: &'static Struct, node: &JsonNode<'_>, words: Words, tell: bool) -> Result<Conformed, String> {
     let mut pass = Pass { words, tell, steps: Vec::new(), told: Vec::new(), wrong: None, unsettled: false };
     let object = match node {
-        Node::Map(entries) => pass.structure(structure, entries)?,
+        JsonNode::Map(entries) => pass.structure(structure, entries)?,
         _ => structure.zero(),
     };
     if let Some(wrong) = pass.wrong {
@@ -70,7 +70,7 @@ impl<'n> Pass<'n> {
     fn structure(
         &mut self,
         structure: &'static Struct,
-        entries: &'n [(std::borrow::Cow<'n, str>, Node<'n>)],
+        entries: &'n [(std::borrow::Cow<'n, str>, JsonNode<'n>)],
     ) -> Result<Map<String, Value>, Stop> {
         let mut out = Map::new();
         let mut seen: u128 = 0;
@@ -110,20 +110,22 @@ impl<'n> Pass<'n> {
     }
 
     /// None: the value is absent, or of a wrong type.
-    fn value(&mut self, ty: &'static Type, node: &'n Node<'n>) -> Result<Option<Value>, Stop> {
-        if matches!(node, Node::Null) {
+    fn value(&mut self, ty: &'static Type, node: &'n JsonNode<'n>) -> Result<Option<Value>, Stop> {
+        if matches!(node, JsonNode::Null) {
             return Ok(None);
         }
         Ok(match (&ty.shape, node) {
-            (Shape::Text, Node::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
-            (Shape::Bool, Node::Bool(truth)) => Some((*truth).into()),
-            (Shape::Int32 | Shape::Int64, Node::Number(literal)) => {
+            (Shape::Text, JsonNode::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
+            (Shape::Bool, JsonNode::Bool(truth)) => Some((*truth).into()),
+            (Shape::Int32 | Shape::Int64, JsonNode::Number(literal)) => {
                 let number = self.whole(ty, literal)?;
                 number.map(Value::from)
             }
-            (Shape::Float, Node::Number(literal)) => literal.parse::<f64>().ok().map(Value::from),
-            (Shape::Struct(id), Node::Map(entries)) => Some(Value::Object(self.structure(schema().get(*id), entries)?)),
-            (Shape::List(inner), Node::List(items)) => {
+            (Shape::Float, JsonNode::Number(literal)) => literal.parse::<f64>().ok().map(Value::from),
+            (Shape::Struct(id), JsonNode::Map(entries)) => {
+                Some(Value::Object(self.structure(schema().get(*id), entries)?))
+            }
+            (Shape::List(inner), JsonNode::List(items)) => {
                 let mut out = Vec::with_capacity(items.len());
                 for (index, item) in items.iter().enumerate() {
                     self.steps.push(Step::Index(index));
@@ -133,7 +135,7 @@ impl<'n> Pass<'n> {
                 }
                 Some(Value::Array(out))
             }
-            (Shape::Map(inner), Node::Map(entries)) => {
+            (Shape::Map(inner), JsonNode::Map(entries)) => {
                 let mut out = Map::new();
                 for (key, item) in entries {
                     if out.contains_key(key.as_ref()) {
@@ -152,27 +154,27 @@ impl<'n> Pass<'n> {
             (Shape::Raw, node) => Some(node.to_value()),
             (Shape::Quantity, node) => {
                 let text = match node {
-                    Node::Text(text) | Node::Number(text) => text.trim(),
+                    JsonNode::Text(text) | JsonNode::Number(text) => text.trim(),
                     // Any other value is not a number.
                     _ => "{}",
                 };
                 let canonical = quantity::canonical(text).map_err(|error| error.to_string())?;
                 Some(Value::String(canonical.into_owned()))
             }
-            (Shape::Time | Shape::MicroTime, Node::Text(text)) => {
+            (Shape::Time | Shape::MicroTime, JsonNode::Text(text)) => {
                 let time = times::read(text, ty.shape == Shape::MicroTime)?;
                 self.unsettled |= time.as_ref().is_some_and(|time| time.below_second) && ty.shape == Shape::Time;
                 time.map(|time| Value::String(time.text))
             }
-            (Shape::IntOrString, Node::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
-            (Shape::IntOrString, Node::Number(literal)) => match literal.parse::<i32>() {
+            (Shape::IntOrString, JsonNode::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
+            (Shape::IntOrString, JsonNode::Number(literal)) => match literal.parse::<i32>() {
                 Ok(number) => Some(number.into()),
                 Err(_) => return Err(self.mismatch(&format!("number {literal}"), "int32")),
             },
             // In Go these types decode themselves from the text of the value, and their error stops decoding.
             (Shape::IntOrString, node) => return Err(self.mismatch(node.kind(), "int32")),
             (Shape::Time | Shape::MicroTime, node) => return Err(self.mismatch(node.kind(), "string")),
-            (Shape::Bytes, Node::Text(text)) => match base64::canonical(text) {
+            (Shape::Bytes, JsonNode::Text(text)) => match base64::canonical(text) {
                 Ok(canonical) => Some(Value::String(canonical.into_owned())),
                 Err(at) => {
                     let text = format!("illegal base64 data at input byte {at}");
@@ -208,7 +210,7 @@ impl<'n> Pass<'n> {
         Ok(number)
     }
 
-    fn wrong_type(&mut self, ty: &Type, node: &Node<'_>) -> Result<(), Stop> {
+    fn wrong_type(&mut self, ty: &Type, node: &JsonNode<'_>) -> Result<(), Stop> {
         if self.words == Words::Json {
             let text = self.mismatch(node.kind(), &ty.go);
             self.wrong.get_or_insert(text);
@@ -298,14 +300,14 @@ fn element_zero(inner: &Type) -> Value {
 }
 
 /// The kind of a value as Go's reflection names it.
-fn converter_kind(node: &Node<'_>) -> &'static str {
+fn converter_kind(node: &JsonNode<'_>) -> &'static str {
     match node {
-        Node::Null => "nil",
-        Node::Bool(_) => "bool",
-        Node::Number(literal) if literal.parse::<i64>().is_ok() => "int64",
-        Node::Number(_) => "float64",
-        Node::Text(_) => "string",
-        Node::List(_) => "slice",
-        Node::Map(_) => "map",
+        JsonNode::Null => "nil",
+        JsonNode::Bool(_) => "bool",
+        JsonNode::Number(literal) if literal.parse::<i64>().is_ok() => "int64",
+        JsonNode::Number(_) => "float64",
+        JsonNode::Text(_) => "string",
+        JsonNode::List(_) => "slice",
+        JsonNode::Map(_) => "map",
     }
 }

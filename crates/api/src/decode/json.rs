@@ -16,15 +16,15 @@ pub const MAX_PARTS: usize = 100_000;
 
 /// A parsed document.
 #[derive(Debug, PartialEq)]
-pub enum Node<'t> {
+pub enum JsonNode<'t> {
     Null,
     Bool(bool),
     /// The literal.
     Number(Cow<'t, str>),
     Text(Cow<'t, str>),
-    List(Vec<Node<'t>>),
+    List(Vec<JsonNode<'t>>),
     /// In order, with duplicates.
-    Map(Vec<(Cow<'t, str>, Node<'t>)>),
+    Map(Vec<(Cow<'t, str>, JsonNode<'t>)>),
 }
 
 /// The error in the text.
@@ -70,7 +70,7 @@ impl fmt::Display for Quoted {
     }
 }
 
-pub fn parse(text: &[u8]) -> Result<Node<'_>, SyntaxError> {
+pub fn parse(text: &[u8]) -> Result<JsonNode<'_>, SyntaxError> {
     let mut reader = Reader { text, at: 0, parts: 0 };
     let node = reader.value(0)?;
     match reader.skip_blank() {
@@ -99,28 +99,28 @@ impl<'t> Reader<'t> {
         self.peek()
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node<'t>, SyntaxError> {
+    fn value(&mut self, depth: usize) -> Result<JsonNode<'t>, SyntaxError> {
         match self.skip_blank().ok_or(SyntaxError::End)? {
             b'{' | b'[' if depth >= MAX_DEPTH => Err(SyntaxError::Depth),
             b'{' | b'[' if self.parts >= MAX_PARTS => Err(SyntaxError::Parts),
             b'{' => self.map(depth + 1),
             b'[' => self.list(depth + 1),
-            b'"' => self.string().map(Node::Text),
-            b'-' | b'0'..=b'9' => self.number().map(Node::Number),
-            b't' => self.literal("true").map(|()| Node::Bool(true)),
-            b'f' => self.literal("false").map(|()| Node::Bool(false)),
-            b'n' => self.literal("null").map(|()| Node::Null),
+            b'"' => self.string().map(JsonNode::Text),
+            b'-' | b'0'..=b'9' => self.number().map(JsonNode::Number),
+            b't' => self.literal("true").map(|()| JsonNode::Bool(true)),
+            b'f' => self.literal("false").map(|()| JsonNode::Bool(false)),
+            b'n' => self.literal("null").map(|()| JsonNode::Null),
             other => Err(SyntaxError::Character(other, "looking for beginning of value")),
         }
     }
 
-    fn map(&mut self, depth: usize) -> Result<Node<'t>, SyntaxError> {
+    fn map(&mut self, depth: usize) -> Result<JsonNode<'t>, SyntaxError> {
         self.at += 1;
         self.parts += 1;
         let mut entries = Vec::new();
         if self.skip_blank() == Some(b'}') {
             self.at += 1;
-            return Ok(Node::Map(entries));
+            return Ok(JsonNode::Map(entries));
         }
         loop {
             match self.skip_blank().ok_or(SyntaxError::End)? {
@@ -137,20 +137,20 @@ impl<'t> Reader<'t> {
                 b',' => self.at += 1,
                 b'}' => {
                     self.at += 1;
-                    return Ok(Node::Map(entries));
+                    return Ok(JsonNode::Map(entries));
                 }
                 other => return Err(SyntaxError::Character(other, "after object key:value pair")),
             }
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Node<'t>, SyntaxError> {
+    fn list(&mut self, depth: usize) -> Result<JsonNode<'t>, SyntaxError> {
         self.at += 1;
         self.parts += 1;
         let mut items = Vec::new();
         if self.skip_blank() == Some(b']') {
             self.at += 1;
-            return Ok(Node::List(items));
+            return Ok(JsonNode::List(items));
         }
         loop {
             items.push(self.value(depth)?);
@@ -158,7 +158,7 @@ impl<'t> Reader<'t> {
                 b',' => self.at += 1,
                 b']' => {
                     self.at += 1;
-                    return Ok(Node::List(items));
+                    return Ok(JsonNode::List(items));
                 }
                 other => return Err(SyntaxError::Character(other, "after array element")),
             }
@@ -297,7 +297,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-impl Node<'_> {
+impl JsonNode<'_> {
     /// The name of the type in type errors.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -313,7 +313,7 @@ impl Node<'_> {
     /// The nesting depth of lists and maps.
     pub fn depth(&self) -> usize {
         match self {
-            Self::List(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
+            Self::List(items) => 1 + items.iter().map(JsonNode::depth).max().unwrap_or(0),
             Self::Map(entries) => 1 + entries.iter().map(|(_, node)| node.depth()).max().unwrap_or(0),
             _ => 0,
         }
@@ -326,7 +326,7 @@ impl Node<'_> {
             Self::Bool(truth) => (*truth).into(),
             Self::Number(literal) => number(literal),
             Self::Text(text) => Value::String(text.as_ref().to_owned()),
-            Self::List(items) => items.iter().map(Node::to_value).collect(),
+            Self::List(items) => items.iter().map(JsonNode::to_value).collect(),
             Self::Map(entries) => {
                 let entries = entries.iter().map(|(key, node)| (key.as_ref().to_owned(), node.to_value()));
                 Value::Object(entries.collect::<Map<_, _>>())
@@ -336,16 +336,16 @@ impl Node<'_> {
 }
 
 /// The tree of a value, which borrows its text.
-impl<'v> From<&'v Value> for Node<'v> {
+impl<'v> From<&'v Value> for JsonNode<'v> {
     fn from(value: &'v Value) -> Self {
         match value {
-            Value::Null => Node::Null,
-            Value::Bool(truth) => Node::Bool(*truth),
-            Value::Number(number) => Node::Number(number.to_string().into()),
-            Value::String(text) => Node::Text(text.as_str().into()),
-            Value::Array(items) => Node::List(items.iter().map(Node::from).collect()),
+            Value::Null => JsonNode::Null,
+            Value::Bool(truth) => JsonNode::Bool(*truth),
+            Value::Number(number) => JsonNode::Number(number.to_string().into()),
+            Value::String(text) => JsonNode::Text(text.as_str().into()),
+            Value::Array(items) => JsonNode::List(items.iter().map(JsonNode::from).collect()),
             Value::Object(map) => {
-                Node::Map(map.iter().map(|(key, value)| (key.as_str().into(), value.into())).collect())
+                JsonNode::Map(map.iter().map(|(key, value)| (key.as_str().into(), value.into())).collect())
             }
         }
     }

@@ -22,6 +22,9 @@ impl Rules for ServiceAccountRules {}
 /// A namespace is removed only after all objects in it; this finalizer in its spec represents them.
 const CONTENT: &str = "kubernetes";
 
+/// Namespaces that the cluster itself needs.
+const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
+
 impl Rules for NamespaceRules {
     /// Namespace selectors match labels only, so the name is made a label.
     fn default(&self, namespace: &mut Value) {
@@ -86,6 +89,18 @@ impl Rules for NamespaceRules {
 
     fn name_problems(&self, name: &str, prefix: bool) -> Vec<String> {
         meta::name_is_dns_label(name, prefix)
+    }
+
+    fn delete_forbidden(&self, name: &str) -> Option<&'static str> {
+        PROTECTED.contains(&name).then_some("this namespace may not be deleted")
+    }
+
+    fn blocks_removal(&self, namespace: &Value) -> bool {
+        namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|finalizers| !finalizers.is_empty())
+    }
+
+    fn mark_terminating(&self, namespace: &mut Value) {
+        namespace["status"]["phase"] = "Terminating".into();
     }
 }
 

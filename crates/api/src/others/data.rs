@@ -5,10 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
 
-use super::{IMMUTABLE, fill, keep_apart, part_of};
-use crate::decode::json::{self, Node};
+use super::{IMMUTABLE, OrdinaryRules, fill, part_of};
+use crate::decode::json::{self, JsonNode};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
+use crate::limits::LimitType;
 
 pub struct ConfigMapRules;
 pub struct SecretRules;
@@ -167,12 +168,12 @@ fn validate_json(data: At<'_, '_>, key: &str) -> Vec<FieldError> {
     let Some(text) = at.text() else { return vec![at.required("")] };
     let bytes = STANDARD.decode(text).unwrap_or_default();
     let problem = match json::parse(&bytes) {
-        Ok(Node::Map(_) | Node::Null) => return Vec::new(),
+        Ok(JsonNode::Map(_) | JsonNode::Null) => return Vec::new(),
         Ok(other) => {
             let found = match other {
-                Node::Bool(_) => "bool",
-                Node::Number(_) => "number",
-                Node::Text(_) => "string",
+                JsonNode::Bool(_) => "bool",
+                JsonNode::Number(_) => "number",
+                JsonNode::Text(_) => "string",
                 _ => "array",
             };
             format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
@@ -210,61 +211,17 @@ pub(crate) fn key_problems(key: &str) -> Vec<String> {
     problems
 }
 
-const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-
+/// Nothing here binds a claim to a volume.
 impl Rules for PersistentVolumeClaimRules {
-    fn default(&self, claim: &mut Value) {
-        if let Some(spec) = part_of(claim, "spec") {
-            fill(spec, "volumeMode", "Filesystem");
-        }
+    fn limit_type(&self) -> Option<LimitType> {
+        Some(LimitType::PersistentVolumeClaim)
     }
 
-    fn prepare_create(&self, claim: &mut Value, _: Timestamp) {
-        claim["status"] = serde_json::json!({"phase": "Pending"});
-    }
-
-    fn validate_create(&self, claim: &Value) -> Vec<FieldError> {
-        let root = At::root(claim);
-        let spec = root.at("spec");
-        let (modes, resources) = (spec.at("accessModes"), spec.at("resources"));
-        let mut errors = Vec::new();
-        if modes.is_empty() {
-            errors.push(modes.required("at least 1 access mode is required"));
-        }
-        for mode in modes.items() {
-            let text = mode.text_or_empty();
-            if !ACCESS_MODES.contains(&text) {
-                errors.push(modes.not_supported(text, &ACCESS_MODES));
-            }
-        }
-        if !resources.at("requests").at("storage").is_set() {
-            errors.push(resources.key("storage").required(""));
-        }
-        errors
+    fn prepare_create(&self, claim: &mut Value, now: Timestamp) {
+        OrdinaryRules.prepare_create(claim, now);
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
-        keep_apart(new, old, part);
-    }
-
-    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
-        if part == Part::Status {
-            return Vec::new();
-        }
-        let fixed = |claim: &Value| {
-            let mut spec = claim.get("spec").cloned().unwrap_or_default();
-            if let Some(spec) = spec.as_object_mut() {
-                for changing in ["resources", "volumeAttributesClassName", "volumeName"] {
-                    spec.remove(changing);
-                }
-            }
-            spec
-        };
-        if fixed(new) == fixed(old) {
-            return Vec::new();
-        }
-        let text =
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        vec![At::root(new).at("spec").forbidden(text)]
+        OrdinaryRules.prepare_update(new, old, part);
     }
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::field::{At, FieldError};
-use crate::kinds::{Part, Rules};
+use crate::kinds::{Conversion, Part, Rules};
 use crate::meta;
 use crate::schema::schema;
 
@@ -20,6 +20,11 @@ const MOST_WORDS: usize = 128;
 const MOST_MESSAGE: usize = 1024;
 
 impl Rules for EventRules {
+    // An Event does not own other objects.
+    fn has_dependents(&self) -> bool {
+        false
+    }
+
     fn validate_create(&self, event: &Value) -> Vec<FieldError> {
         validate_any(At::root(event), "reportingComponent")
     }
@@ -35,6 +40,14 @@ impl Rules for EventRules {
 }
 
 impl Rules for NewEventRules {
+    fn conversion(&self) -> Option<Conversion> {
+        Some(Conversion { to_stored: to_core, from_stored: to_events, stored_group: "" })
+    }
+
+    fn has_dependents(&self) -> bool {
+        false
+    }
+
     fn validate_create(&self, event: &Value) -> Vec<FieldError> {
         let core = to_core(event);
         let event = At::root(&core);

@@ -1,15 +1,14 @@
 //! Kinds with few rules of their own.
 //!
 //! Each has one reason to be more than text in a store: a Namespace contains others, a Secret is typed, a Lease is a
-//! lock, an Event is two kinds at once. Kinds whose controllers Tally does not have (such as Deployments) get the
-//! defaults and generations that clients expect, so that tools which only store and read them work.
+//! lock, an Event is two kinds at once. Kinds that nothing here acts upon (such as Deployments and Roles) are stored as
+//! the client sent them, so that tools which only store and read them work.
 
 mod cluster;
 mod data;
 pub mod event;
 mod policy;
 mod service;
-mod workload;
 
 use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
@@ -21,10 +20,7 @@ pub use cluster::{LeaseRules, NamespaceRules, NodeRules, ServiceAccountRules, va
 pub use data::{ConfigMapRules, PersistentVolumeClaimRules, SecretRules};
 pub use event::{EventRules, NewEventRules};
 pub use policy::{LimitRangeRules, PodDisruptionBudgetRules, PriorityClassRules, RbacRules};
-pub use service::{EndpointsRules, ServiceRules};
-pub use workload::{
-    DaemonSetRules, DeploymentRules, PodTemplateRules, ReplicaSetRules, ReplicationControllerRules, StatefulSetRules,
-};
+pub use service::ServiceRules;
 
 /// All other kinds: a client cannot create a status, if there is one, and can change it only through its subresource.
 pub struct OrdinaryRules;

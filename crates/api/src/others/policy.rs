@@ -172,75 +172,8 @@ impl Rules for LimitRangeRules {
     }
 }
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-
+/// Roles are stored and not evaluated.
 impl Rules for RbacRules {
-    fn default(&self, object: &mut Value) {
-        if let Some(role) = object.get_mut("roleRef").and_then(Value::as_object_mut) {
-            fill(role, "apiGroup", RBAC);
-        }
-        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(subject) = subject.as_object_mut()
-                && matches!(text_in(subject, "kind"), "User" | "Group")
-            {
-                fill(subject, "apiGroup", RBAC);
-            }
-        }
-    }
-
-    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
-        let root = At::root(object);
-        let mut errors = Vec::new();
-        for rule in root.at("rules").items() {
-            let count = |field: &str| rule.at(field).len();
-            if count("verbs") == 0 {
-                errors.push(rule.at("verbs").required("verbs must contain at least one value"));
-            }
-            if count("nonResourceURLs") > 0 {
-                continue;
-            }
-            if count("apiGroups") == 0 {
-                errors.push(rule.at("apiGroups").required("resource rules must supply at least one api group"));
-            }
-            if count("resources") == 0 {
-                errors.push(rule.at("resources").required("resource rules must supply at least one resource"));
-            }
-        }
-        let role = root.at("roleRef");
-        if role.is_set() {
-            if role.at("name").text_or_empty().is_empty() {
-                errors.push(role.at("name").required(""));
-            }
-            let kinds = ["ClusterRole", "Role"];
-            let kind = role.at("kind").text_or_empty();
-            if !kinds.contains(&kind) {
-                errors.push(role.at("kind").not_supported(kind, &kinds));
-            }
-        }
-        for subject in root.at("subjects").items() {
-            let kinds = ["Group", "ServiceAccount", "User"];
-            let kind = subject.at("kind").text_or_empty();
-            if subject.at("name").text_or_empty().is_empty() {
-                errors.push(subject.at("name").required(""));
-            }
-            if !kinds.contains(&kind) {
-                errors.push(subject.at("kind").not_supported(kind, &kinds));
-            } else if kind == "ServiceAccount" && subject.at("namespace").text_or_empty().is_empty() {
-                errors.push(subject.at("namespace").required(""));
-            }
-        }
-        errors
-    }
-
-    fn validate_update(&self, new: &Value, old: &Value, _: Part) -> Vec<FieldError> {
-        let mut errors = self.validate_create(new);
-        let (new, old) = (At::root(new), At::root(old));
-        if new.at("roleRef").value != old.at("roleRef").value {
-            errors.push(new.at("roleRef").invalid("cannot change roleRef"));
-        }
-        errors
-    }
-
     fn name_problems(&self, name: &str, prefix: bool) -> Vec<String> {
         meta::name_is_path_segment(name, prefix)
     }

@@ -16,12 +16,12 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 use crate::decode::conform::{MAX_TOLD, Words, conform};
-use crate::decode::json::{self, Node};
+use crate::decode::json::{self, JsonNode};
 use crate::decode::{Decoded, accept, bad_patch, patch_result};
-use crate::failure::{Details, Failure};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, PatchKind};
 use crate::schema::schema;
+use crate::status_error::{Details, StatusError};
 
 /// The most operations of a JSON patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
@@ -33,7 +33,7 @@ pub fn patched(
     current: Value,
     patch: &[u8],
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     let tell = validation != FieldValidation::Ignore;
     let document = Document::parse(kind, patch)?;
     let told = if tell { document.told() } else { Vec::new() };
@@ -53,13 +53,13 @@ fn hold(
     value: &Value,
     told: Vec<String>,
     validation: FieldValidation,
-) -> Result<Decoded, Failure> {
+) -> Result<Decoded, StatusError> {
     if kind != PatchKind::Strategic {
         return patch_result(resource, value, told, validation);
     }
     let tell = validation != FieldValidation::Ignore;
     let shown = || document.shown();
-    let read = conform(structure(resource)?, &Node::from(value), Words::Converter, tell);
+    let read = conform(structure(resource)?, &JsonNode::from(value), Words::Converter, tell);
     let mut read = read.map_err(|why| bad_patch(&shown(), why))?;
     read.told.sort();
     // The patch cannot change the kind: what it contains about it is ignored.
@@ -69,42 +69,42 @@ fn hold(
 }
 
 /// The result of applying the patch to `current`, not yet conformed to the schema.
-pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]) -> Result<Value, Failure> {
+pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]) -> Result<Value, StatusError> {
     Document::parse(kind, patch)?.apply(resource, current.clone())
 }
 
-fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, Failure> {
+fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, StatusError> {
     let found = schema().kind(resource.group, resource.version, resource.kind);
-    found.ok_or_else(|| Failure::internal(format!("no schema for {}", resource.kind)))
+    found.ok_or_else(|| StatusError::internal(format!("no schema for {}", resource.kind)))
 }
 
 /// A patch that has been parsed and has the right form.
 enum Document<'t> {
-    Operations(Node<'t>),
-    Merge(Node<'t>),
-    Strategic(Node<'t>),
+    Operations(JsonNode<'t>),
+    Merge(JsonNode<'t>),
+    Strategic(JsonNode<'t>),
 }
 
 impl<'t> Document<'t> {
-    fn parse(kind: PatchKind, patch: &'t [u8]) -> Result<Self, Failure> {
+    fn parse(kind: PatchKind, patch: &'t [u8]) -> Result<Self, StatusError> {
         // The errors of the two kinds that kubectl does not use by default have a prefix.
         let lead = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
-        let refused = |why: &dyn std::fmt::Display| Failure::bad_request(format!("{lead}{why}"));
-        let wrong = |node: &Node<'_>, wanted: &str| {
+        let refused = |why: &dyn std::fmt::Display| StatusError::bad_request(format!("{lead}{why}"));
+        let wrong = |node: &JsonNode<'_>, wanted: &str| {
             refused(&format_args!("json: cannot unmarshal {} into Go value of type {wanted}", node.kind()))
         };
         let node = json::parse(patch).map_err(|error| refused(&error))?;
         match (kind, node) {
-            (PatchKind::Json, node @ (Node::List(_) | Node::Null)) => {
+            (PatchKind::Json, node @ (JsonNode::List(_) | JsonNode::Null)) => {
                 operations::check(&node).map_err(|why| refused(&why))?;
                 Ok(Self::Operations(node))
             }
             (PatchKind::Json, node) => Err(wrong(&node, "[]handlers.jsonPatchOp")),
-            (PatchKind::Merge, Node::Null) => Err(Failure::bad_request("Invalid JSON Patch")),
-            (PatchKind::Merge, node @ Node::Map(_)) => Ok(Self::Merge(node)),
-            (PatchKind::Strategic, node @ (Node::Map(_) | Node::Null)) => Ok(Self::Strategic(node)),
+            (PatchKind::Merge, JsonNode::Null) => Err(StatusError::bad_request("Invalid JSON Patch")),
+            (PatchKind::Merge, node @ JsonNode::Map(_)) => Ok(Self::Merge(node)),
+            (PatchKind::Strategic, node @ (JsonNode::Map(_) | JsonNode::Null)) => Ok(Self::Strategic(node)),
             (PatchKind::Merge | PatchKind::Strategic, node) => Err(wrong(&node, "map[string]interface {}")),
-            (PatchKind::Apply, _) => Err(Failure::internal("server-side apply is no patch of this kind")),
+            (PatchKind::Apply, _) => Err(StatusError::internal("server-side apply is no patch of this kind")),
         }
     }
 
@@ -132,7 +132,8 @@ impl<'t> Document<'t> {
     /// Removes the fields that the patch does not name and returns them: they are unchanged. Most patches name one part
     /// of an object, and the others may be large.
     fn untouched(&self, value: &mut Value) -> Map<String, Value> {
-        let (Self::Merge(Node::Map(named)) | Self::Strategic(Node::Map(named)), Value::Object(object)) = (self, value)
+        let (Self::Merge(JsonNode::Map(named)) | Self::Strategic(JsonNode::Map(named)), Value::Object(object)) =
+            (self, value)
         else {
             return Map::new();
         };
@@ -146,16 +147,16 @@ impl<'t> Document<'t> {
         untouched
     }
 
-    fn apply(&self, resource: &Resource, current: Value) -> Result<Value, Failure> {
+    fn apply(&self, resource: &Resource, current: Value) -> Result<Value, StatusError> {
         match self {
-            Self::Operations(Node::List(items)) => {
+            Self::Operations(JsonNode::List(items)) => {
                 if items.len() > MAX_OPERATIONS {
                     let count = items.len();
                     let text = format!(
                         "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, \
                          got {count}"
                     );
-                    return Err(Failure::new(413, "RequestEntityTooLarge", text));
+                    return Err(StatusError::new(413, "RequestEntityTooLarge", text));
                 }
                 let (mut value, mut copied) = (current, 0);
                 for item in items {
@@ -168,7 +169,9 @@ impl<'t> Document<'t> {
                 merge::apply(&mut value, node.to_value());
                 Ok(value)
             }
-            Self::Strategic(node @ Node::Map(_)) => strategic::apply(structure(resource)?, current, node.to_value()),
+            Self::Strategic(node @ JsonNode::Map(_)) => {
+                strategic::apply(structure(resource)?, current, node.to_value())
+            }
             // `null` changes nothing.
             Self::Operations(_) | Self::Strategic(_) => Ok(current),
         }
@@ -176,16 +179,16 @@ impl<'t> Document<'t> {
 }
 
 /// The operations do not fit the object. kube-apiserver does not say which one, and why.
-fn rejected() -> Failure {
+fn rejected() -> StatusError {
     let text = "the server rejected our request due to an error in our request";
-    Failure::new(422, "Invalid", text).with(Details::default())
+    StatusError::new(422, "Invalid", text).with(Details::default())
 }
 
 /// Keys that occur twice in one map: `duplicate field "data.a"`.
-fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
+fn duplicates(node: &JsonNode<'_>, path: &mut String, told: &mut Vec<String>) {
     let length = path.len();
     match node {
-        Node::Map(entries) => {
+        JsonNode::Map(entries) => {
             let mut seen: HashSet<&str> = HashSet::with_capacity(entries.len());
             for (key, value) in entries {
                 if !path.is_empty() {
@@ -202,7 +205,7 @@ fn duplicates(node: &Node<'_>, path: &mut String, told: &mut Vec<String>) {
                 path.truncate(length);
             }
         }
-        Node::List(items) => {
+        JsonNode::List(items) => {
             for (index, item) in items.iter().enumerate() {
                 // Infallible: writing to a String has no errors.
                 let _ = write!(path, "[{index}]");

@@ -9,26 +9,26 @@ use serde_json::Value;
 use super::duplicates;
 use crate::decode::MAX_BODY;
 use crate::decode::conform::MAX_TOLD;
-use crate::decode::json::Node;
+use crate::decode::json::JsonNode;
 
 /// An operation does not fit the object.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misfit;
 
 /// Checks that every element is an object whose fields have the right types.
-pub fn check(node: &Node<'_>) -> Result<(), String> {
-    let Node::List(items) = node else { return Ok(()) };
+pub fn check(node: &JsonNode<'_>) -> Result<(), String> {
+    let JsonNode::List(items) = node else { return Ok(()) };
     for item in items {
         let entries = match item {
-            Node::Map(entries) => entries,
-            Node::Null => continue,
+            JsonNode::Map(entries) => entries,
+            JsonNode::Null => continue,
             other => {
                 let given = other.kind();
                 return Err(format!("json: cannot unmarshal {given} into Go value of type handlers.jsonPatchOp"));
             }
         };
         for (key, value) in entries {
-            if matches!(key.as_ref(), "op" | "path" | "from") && !matches!(value, Node::Text(_) | Node::Null) {
+            if matches!(key.as_ref(), "op" | "path" | "from") && !matches!(value, JsonNode::Text(_) | JsonNode::Null) {
                 let given = value.kind();
                 return Err(format!(
                     "json: cannot unmarshal {given} into Go struct field jsonPatchOp.{key} of type string"
@@ -40,10 +40,10 @@ pub fn check(node: &Node<'_>) -> Result<(), String> {
 }
 
 /// Reports unknown and duplicate fields of operations.
-pub fn tell(node: &Node<'_>, told: &mut Vec<String>) {
-    let Node::List(items) = node else { return };
+pub fn tell(node: &JsonNode<'_>, told: &mut Vec<String>) {
+    let JsonNode::List(items) = node else { return };
     for (index, item) in items.iter().enumerate() {
-        if let Node::Map(entries) = item {
+        if let JsonNode::Map(entries) = item {
             for (key, _) in entries {
                 if !matches!(key.as_ref(), "op" | "path" | "from" | "value") && told.len() < MAX_TOLD {
                     told.push(format!("unknown field \"[{index}].{key}\""));
@@ -55,14 +55,14 @@ pub fn tell(node: &Node<'_>, told: &mut Vec<String>) {
 }
 
 /// Applies one operation. `copied`: the number of bytes that earlier operations copied.
-pub fn apply(document: &mut Value, operation: &Node<'_>, copied: &mut usize) -> Result<(), Misfit> {
-    let Node::Map(entries) = operation else { return Err(Misfit) };
+pub fn apply(document: &mut Value, operation: &JsonNode<'_>, copied: &mut usize) -> Result<(), Misfit> {
+    let JsonNode::Map(entries) = operation else { return Err(Misfit) };
     let (mut op, mut path, mut from, mut value) = (None, None, None, None);
     for (key, node) in entries {
         match (key.as_ref(), node) {
-            ("op", Node::Text(text)) => op = Some(text.as_ref()),
-            ("path", Node::Text(text)) => path = Some(text.as_ref()),
-            ("from", Node::Text(text)) => from = Some(text.as_ref()),
+            ("op", JsonNode::Text(text)) => op = Some(text.as_ref()),
+            ("path", JsonNode::Text(text)) => path = Some(text.as_ref()),
+            ("from", JsonNode::Text(text)) => from = Some(text.as_ref()),
             ("value", node) => value = Some(node.to_value()),
             _ => {}
         }

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::golang::{print, type_of};
-use crate::failure::{Details, Failure};
 use crate::schema::{Field, Shape, Struct, Type, schema};
+use crate::status_error::{Details, StatusError};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -20,10 +20,10 @@ const ORDER: &str = "$setElementOrder";
 
 type Object = Map<String, Value>;
 
-pub fn apply(structure: &'static Struct, current: Value, patch: Value) -> Result<Value, Failure> {
+pub fn apply(structure: &'static Struct, current: Value, patch: Value) -> Result<Value, StatusError> {
     match (current, patch) {
         (Value::Object(current), Value::Object(patch)) => {
-            merge_map(current, patch, Place::Struct(structure)).map(Value::Object).map_err(Problem::told)
+            merge_map(current, patch, MapSchema::Struct(structure)).map(Value::Object).map_err(Problem::told)
         }
         (current, _) => Ok(current),
     }
@@ -41,11 +41,11 @@ enum Problem {
 }
 
 impl Problem {
-    fn told(self) -> Failure {
+    fn told(self) -> StatusError {
         match self {
-            Self::Form(what) => Failure::bad_request(format!("invalid patch format of {what}")),
+            Self::Form(what) => StatusError::bad_request(format!("invalid patch format of {what}")),
             Self::ListOfLists => super::rejected().with(Details::default()),
-            Self::Other(text) => Failure::new(500, "", text),
+            Self::Other(text) => StatusError::new(500, "", text),
         }
     }
 }
@@ -56,13 +56,13 @@ const BAD_DELETE_FROM: Problem = Problem::Form("primitive list");
 
 /// The schema of the current map.
 #[derive(Clone, Copy)]
-enum Place {
+enum MapSchema {
     Struct(&'static Struct),
     /// A map, or a value that should not be one.
     Other,
 }
 
-impl Place {
+impl MapSchema {
     fn of(ty: &'static Type) -> Self {
         match &ty.shape {
             Shape::Struct(id) => Self::Struct(schema().get(*id)),
@@ -88,21 +88,21 @@ struct ListRule {
     merge: bool,
     /// Empty for lists of plain values.
     key: &'static str,
-    element: Place,
+    element: MapSchema,
 }
 
 impl ListRule {
-    fn of(place: Place, name: &str) -> Result<Self, Problem> {
+    fn of(place: MapSchema, name: &str) -> Result<Self, Problem> {
         let field = place.field(name)?;
         let element = match &field.ty.shape {
-            Shape::List(inner) => Place::of(inner),
+            Shape::List(inner) => MapSchema::of(inner),
             _ => return Err(Problem::Other("expected slice or array type, but got: struct".to_owned())),
         };
         Ok(Self { merge: field.patch.merge, key: field.patch.key, element })
     }
 }
 
-fn merge_map(mut original: Object, mut patch: Object, place: Place) -> Result<Object, Problem> {
+fn merge_map(mut original: Object, mut patch: Object, place: MapSchema) -> Result<Object, Problem> {
     if let Some(directive) = patch.remove(DIRECTIVE) {
         return match directive.as_str() {
             Some("replace") => Ok(patch),
@@ -121,7 +121,7 @@ fn merge_map(mut original: Object, mut patch: Object, place: Place) -> Result<Ob
     Ok(original)
 }
 
-fn merge_entry(original: &mut Object, mut key: String, value: Value, place: Place) -> Result<(), Problem> {
+fn merge_entry(original: &mut Object, mut key: String, value: Value, place: MapSchema) -> Result<(), Problem> {
     let deletes = key.starts_with(DELETE_FROM);
     if deletes {
         key = plain_key(&key, DELETE_FROM).ok_or(BAD_DELETE_FROM)?.to_owned();
@@ -132,7 +132,7 @@ fn merge_entry(original: &mut Object, mut key: String, value: Value, place: Plac
     }
     let merged = match (original.remove(&key), value) {
         (Some(Value::Object(old)), Value::Object(new)) => {
-            let below = Place::of(&place.field(&key)?.ty);
+            let below = MapSchema::of(&place.field(&key)?.ty);
             Some(Value::Object(merge_map(old, new, below)?))
         }
         (Some(Value::Array(old)), Value::Array(new)) => {
@@ -166,7 +166,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem>
 }
 
 /// Merges the lists whose order the patch specifies.
-fn set_orders(original: &mut Object, patch: &mut Object, place: Place) -> Result<(), Problem> {
+fn set_orders(original: &mut Object, patch: &mut Object, place: MapSchema) -> Result<(), Problem> {
     let ordered: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
     for key in ordered {
         let order = match patch.remove(&key) {

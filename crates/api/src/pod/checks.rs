@@ -197,9 +197,9 @@ pub(super) fn values_fit_operator(requirement: &At<'_, '_>, single: &[&str], err
 
 /// A set of texts, to find duplicates.
 #[derive(Default)]
-pub(super) struct Seen<'v>(BTreeSet<&'v str>);
+pub(super) struct UniqueTexts<'v>(BTreeSet<&'v str>);
 
-impl<'v> Seen<'v> {
+impl<'v> UniqueTexts<'v> {
     /// Returns true if the text is new.
     pub(super) fn insert(&mut self, text: &'v str) -> bool {
         self.0.insert(text)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::field::At;
 
 use super::checks::{
-    Errors, Seen, duplicate, no_backsteps, not_found, one_of, one_of_or_empty, out_of_range, port_name_problems,
+    Errors, UniqueTexts, duplicate, no_backsteps, not_found, one_of, one_of_or_empty, out_of_range, port_name_problems,
     reject, relative_path, required, required_dns_label, required_one_of,
 };
 use super::volumes::Volumes;
@@ -36,7 +36,7 @@ pub(super) fn all(context: &Context<'_, '_>, errors: &mut Errors) {
     if containers.is_empty() {
         errors.push(containers.required(""));
     }
-    let mut names = Seen::default();
+    let mut names = UniqueTexts::default();
     for container in containers.items() {
         common(context, &container, errors);
         let name = container.at("name");
@@ -52,7 +52,7 @@ pub(super) fn all(context: &Context<'_, '_>, errors: &mut Errors) {
         init_container(context, &container, &mut names, errors);
     }
 
-    let mut targets = Seen::default();
+    let mut targets = UniqueTexts::default();
     for container in containers.list().iter().chain(init_containers.list()) {
         targets.insert(container.get("name").and_then(|name| name.as_str()).unwrap_or_default());
     }
@@ -82,7 +82,12 @@ fn common(context: &Context<'_, '_>, container: &At<'_, '_>, errors: &mut Errors
     security::of_container(context.spec, &container.at("securityContext"), errors);
 }
 
-fn init_container<'v>(context: &Context<'_, 'v>, container: &At<'_, 'v>, names: &mut Seen<'v>, errors: &mut Errors) {
+fn init_container<'v>(
+    context: &Context<'_, 'v>,
+    container: &At<'_, 'v>,
+    names: &mut UniqueTexts<'v>,
+    errors: &mut Errors,
+) {
     common(context, container, errors);
     let (policy, rules) = (container.at("restartPolicy"), container.at("restartPolicyRules"));
     if policy.is_set() {
@@ -122,7 +127,7 @@ fn init_container<'v>(context: &Context<'_, 'v>, container: &At<'_, 'v>, names: 
 }
 
 /// Fields that an ephemeral container may not have.
-fn ephemeral_only(container: &At<'_, '_>, targets: &Seen<'_>, errors: &mut Errors) {
+fn ephemeral_only(container: &At<'_, '_>, targets: &UniqueTexts<'_>, errors: &mut Errors) {
     const DENIED: &str = "cannot be set for an Ephemeral Container";
     let target = container.at("targetContainerName");
     if !target.text_or_empty().is_empty() && !targets.contains(target.text_or_empty()) {
@@ -165,7 +170,7 @@ pub(super) fn untrimmed_image(container: &At<'_, '_>, errors: &mut Errors) {
 }
 
 fn ports(list: &At<'_, '_>, errors: &mut Errors) {
-    let mut names = Seen::default();
+    let mut names = UniqueTexts::default();
     for port in list.items() {
         let name = port.at("name");
         if !name.text_or_empty().is_empty() {
@@ -212,7 +217,7 @@ fn host_ports<'p, 'v: 'p>(containers: impl Iterator<Item = At<'p, 'v>>, errors: 
 fn volume_mounts(context: &Context<'_, '_>, container: &At<'_, '_>, errors: &mut Errors) {
     let (mounts, devices) = (container.at("volumeMounts"), container.at("volumeDevices"));
     let (device_names, device_paths) = (texts(&devices, "name"), texts(&devices, "devicePath"));
-    let mut paths = Seen::default();
+    let mut paths = UniqueTexts::default();
     for mount in mounts.items() {
         let name = mount.at("name");
         required(&name, errors);
@@ -276,7 +281,7 @@ fn propagation(mounts: &At<'_, '_>, mount: &At<'_, '_>, container: &At<'_, '_>, 
 fn volume_devices(context: &Context<'_, '_>, container: &At<'_, '_>, errors: &mut Errors) {
     let (mounts, devices) = (container.at("volumeMounts"), container.at("volumeDevices"));
     let (mount_names, mount_paths) = (texts(&mounts, "name"), texts(&mounts, "mountPath"));
-    let (mut names, mut paths) = (Seen::default(), Seen::default());
+    let (mut names, mut paths) = (UniqueTexts::default(), UniqueTexts::default());
     for device in devices.items() {
         let (name, path) = (device.at("name"), device.at("devicePath"));
         let (name_text, path_text) = (name.text_or_empty(), path.text_or_empty());
@@ -311,8 +316,8 @@ fn volume_devices(context: &Context<'_, '_>, container: &At<'_, '_>, errors: &mu
 }
 
 /// The texts of one field in all elements.
-fn texts<'v>(list: &At<'_, 'v>, field: &str) -> Seen<'v> {
-    let mut seen = Seen::default();
+fn texts<'v>(list: &At<'_, 'v>, field: &str) -> UniqueTexts<'v> {
+    let mut seen = UniqueTexts::default();
     for item in list.list() {
         seen.insert(item.get(field).and_then(|text| text.as_str()).unwrap_or_default());
     }
@@ -320,7 +325,7 @@ fn texts<'v>(list: &At<'_, 'v>, field: &str) -> Seen<'v> {
 }
 
 fn resize_policies(list: &At<'_, '_>, restart_policy: &str, errors: &mut Errors) {
-    let mut resources = Seen::default();
+    let mut resources = UniqueTexts::default();
     for policy in list.items() {
         let resource = policy.at("resourceName").text_or_empty();
         if !resources.insert(resource) {

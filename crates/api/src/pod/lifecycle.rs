@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Map, Value, json};
 use tally_core::time::Timestamp;
 
-use crate::failure::{Details, Failure};
+use crate::kinds::{AdmissionError, PriorityClasses};
+use crate::status_error::{Details, StatusError};
 
 use super::update::{put_back, same};
 use super::{annotations, resources, scheduling};
@@ -35,19 +36,14 @@ pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
     annotations::app_armor_fields(pod);
 }
 
-/// Sets the priority of a new Pod from its class, or from the default class. `class` finds a PriorityClass by name,
-/// `default_class` the default one. The error is the reason for refusing the Pod. Runs before `prepare_create`.
-pub fn admit_priority(
-    pod: &mut Value,
-    class: impl FnOnce(&str) -> Option<Value>,
-    default_class: impl FnOnce() -> Option<Value>,
-) -> Result<(), String> {
+/// Sets the priority of a new Pod from its class, or from the default class. Runs before `prepare_create`.
+pub(super) fn admit_priority(pod: &mut Value, classes: &dyn PriorityClasses) -> Result<(), AdmissionError> {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
     let name = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
     let found = match name.as_str() {
-        "" => default_class(),
-        _ => match class(&name).or_else(|| system_class(&name)) {
-            None => return Err(format!("no PriorityClass with name {name} was found")),
+        "" => classes.global_default(),
+        _ => match classes.named(&name).or_else(|| system_class(&name)) {
+            None => return Err(AdmissionError(format!("no PriorityClass with name {name} was found"))),
             found => found,
         },
     };
@@ -57,10 +53,12 @@ pub fn admit_priority(
     let computed = "must not be provided in pod spec; priority admission controller computed";
     let source = "from the given PriorityClass name";
     if let Some(given) = spec.get("priority").and_then(Value::as_i64).filter(|given| *given != priority) {
-        return Err(format!("the integer value of priority ({given}) {computed} {priority} {source}"));
+        let why = format!("the integer value of priority ({given}) {computed} {priority} {source}");
+        return Err(AdmissionError(why));
     }
     if let Some(given) = spec.get("preemptionPolicy").and_then(Value::as_str).filter(|given| *given != policy) {
-        return Err(format!("the string value of PreemptionPolicy ({given}) {computed} {policy} {source}"));
+        let why = format!("the string value of PreemptionPolicy ({given}) {computed} {policy} {source}");
+        return Err(AdmissionError(why));
     }
     if let Some(default_name) = found.as_ref().and_then(|class| class.pointer("/metadata/name")) {
         spec.insert("priorityClassName".to_owned(), default_name.clone());
@@ -71,17 +69,18 @@ pub fn admit_priority(
 }
 
 /// Refuses a new Pod that requests a RuntimeClass: none are served here, so no Pod can have one.
-pub fn admit_runtime_class(pod: &Value) -> Result<(), String> {
+pub(super) fn admit_runtime_class(pod: &Value) -> Result<(), AdmissionError> {
     match pod.pointer("/spec/runtimeClassName").and_then(Value::as_str) {
-        Some(class) => Err(format!("pod rejected: RuntimeClass {class:?} not found")),
+        Some(class) => Err(AdmissionError(format!("pod rejected: RuntimeClass {class:?} not found"))),
         None => Ok(()),
     }
 }
 
 /// Refuses an otherwise valid new Pod that sets an overhead: only its RuntimeClass may define it.
-pub fn admit_overhead(pod: &Value) -> Result<(), String> {
+pub(super) fn admit_overhead(pod: &Value) -> Result<(), AdmissionError> {
+    let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
     match pod.pointer("/spec/overhead") {
-        Some(_) => Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned()),
+        Some(_) => Err(AdmissionError(why.to_owned())),
         None => Ok(()),
     }
 }
@@ -153,7 +152,7 @@ fn set_generation(new: &mut Value, old: &Value, raised: i64) {
 }
 
 /// The grace period of a Pod: the requested one, else its own; none if it is not scheduled or has finished.
-pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
     let is_scheduled = pod.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
     let phase = pod.pointer("/status/phase").and_then(Value::as_str);
@@ -171,7 +170,7 @@ pub fn add_disruption_target(pod: &mut Value, now: Timestamp) {
 }
 
 /// Validates a Binding by itself. kube-apiserver checks it before it looks up the Pod.
-pub fn validate_binding(binding: &Value) -> Result<(), Failure> {
+pub fn validate_binding(binding: &Value) -> Result<(), StatusError> {
     let text = |field| binding.pointer(field).and_then(Value::as_str).unwrap_or_default();
     let mut problems = Vec::new();
     if !matches!(text("/target/kind"), "" | "Node") {
@@ -183,20 +182,20 @@ pub fn validate_binding(binding: &Value) -> Result<(), Failure> {
     }
     match problems.as_slice() {
         [] => Ok(()),
-        [problem] => Err(Failure::new(500, "", problem)),
-        problems => Err(Failure::new(500, "", format!("[{}]", problems.join(", ")))),
+        [problem] => Err(StatusError::new(500, "", problem)),
+        problems => Err(StatusError::new(500, "", format!("[{}]", problems.join(", ")))),
     }
 }
 
 /// Assigns the Pod to the node that the Binding names, and adds the Binding's labels and annotations.
-pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Failure> {
+pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), StatusError> {
     validate_binding(binding)?;
     let text = |value: &Value, field| value.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = text(pod, "/metadata/name");
     let conflict = |resource: &str, why: String| {
         let details = Details { name: name.clone(), kind: resource.to_owned(), ..Details::default() };
         let told = format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}");
-        Err(Failure::new(409, "Conflict", told).with(details))
+        Err(StatusError::new(409, "Conflict", told).with(details))
     };
     for (field, named, shown) in [
         ("/metadata/uid", "UID", "UID in object meta"),

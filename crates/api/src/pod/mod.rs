@@ -25,12 +25,11 @@ use serde_json::Value;
 use tally_core::time::Timestamp;
 
 use crate::field::{At, FieldError};
-use crate::kinds::{Part, Rules};
+use crate::kinds::{AdmissionError, Part, PriorityClasses, Rules};
+use crate::limits::LimitType;
 use crate::meta;
 
-pub use lifecycle::{
-    add_disruption_target, admit_overhead, admit_priority, admit_runtime_class, bind, grace_period, validate_binding,
-};
+pub use lifecycle::{add_disruption_target, bind, validate_binding};
 pub(crate) use resources::{container_sums, quantity_of};
 use spec::Scope;
 pub(crate) use update::same;
@@ -110,6 +109,23 @@ impl Rules for PodRules {
             Part::Main => Vec::new(),
             Part::Status => warnings::of_status(&At::root(new)),
         }
+    }
+
+    fn admit_create(&self, object: &mut Value, classes: &dyn PriorityClasses) -> Result<(), AdmissionError> {
+        lifecycle::admit_priority(object, classes)?;
+        lifecycle::admit_runtime_class(object)
+    }
+
+    fn admit_valid(&self, object: &Value) -> Result<(), AdmissionError> {
+        lifecycle::admit_overhead(object)
+    }
+
+    fn limit_type(&self) -> Option<LimitType> {
+        Some(LimitType::Pod)
+    }
+
+    fn grace_period(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
+        Some(lifecycle::grace_period(object, requested))
     }
 }
 

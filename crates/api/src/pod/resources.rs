@@ -8,7 +8,7 @@ use crate::field::At;
 use crate::meta;
 use crate::quantity::Quantity;
 
-use super::checks::{Errors, Seen, dns_label, duplicate, not_found};
+use super::checks::{Errors, UniqueTexts, dns_label, duplicate, not_found};
 
 /// Names without a domain that have a meaning for Pods, quotas or claims.
 const STANDARD: [&str; 20] = [
@@ -215,7 +215,7 @@ fn is_extended(name: &str) -> bool {
 const MOST_UNKNOWN_CLAIMS_TOLD: usize = 10;
 
 fn claim_names(list: &At<'_, '_>, known: &BTreeSet<&str>, errors: &mut Errors) {
-    let mut whole = Seen::default();
+    let mut whole = UniqueTexts::default();
     let mut unknown = 0;
     let mut parts: BTreeSet<(&str, &str)> = BTreeSet::new();
     for claim in list.items() {

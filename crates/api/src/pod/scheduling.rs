@@ -8,7 +8,7 @@ use crate::field::At;
 use crate::meta;
 
 use super::checks::{
-    Errors, Seen, duplicate, label_selector, label_value, one_of, one_of_or_empty, qualified_name, reject,
+    Errors, UniqueTexts, duplicate, label_selector, label_value, one_of, one_of_or_empty, qualified_name, reject,
     values_fit_operator,
 };
 
@@ -293,7 +293,7 @@ pub(super) fn gates(spec: &At<'_, '_>, errors: &mut Errors) {
     for gate in spec.at("readinessGates").items() {
         qualified_name(&gate.at("conditionType"), errors);
     }
-    let mut names = Seen::default();
+    let mut names = UniqueTexts::default();
     for gate in spec.at("schedulingGates").items() {
         let name = gate.at("name").text_or_empty();
         errors.extend(meta::qualified_name_problems(name).into_iter().map(|problem| gate.invalid_value(name, problem)));

@@ -3,7 +3,7 @@
 use crate::field::At;
 
 use super::checks::{
-    Errors, Seen, between, dns_subdomain, one_of, one_of_or_empty, relative_path, required, required_one_of,
+    Errors, UniqueTexts, between, dns_subdomain, one_of, one_of_or_empty, relative_path, required, required_one_of,
 };
 use super::containers::LISTS;
 
@@ -61,7 +61,7 @@ pub(super) fn of_pod(spec: &At<'_, '_>, errors: &mut Errors) {
 }
 
 fn sysctls(spec: &At<'_, '_>, list: &At<'_, '_>, errors: &mut Errors) {
-    let mut names = Seen::default();
+    let mut names = UniqueTexts::default();
     for sysctl in list.items() {
         let name = sysctl.at("name");
         let text = name.text_or_empty();

@@ -7,7 +7,9 @@ use serde_json::Value;
 use crate::field::At;
 use crate::meta;
 
-use super::checks::{Errors, Seen, between, dns_label, dns_subdomain, duplicate, ip_address, reject, required_one_of};
+use super::checks::{
+    Errors, UniqueTexts, between, dns_label, dns_subdomain, duplicate, ip_address, reject, required_one_of,
+};
 use super::{containers, env, resources, scheduling, security, volumes};
 
 /// The object that a spec belongs to.
@@ -78,7 +80,7 @@ pub(super) fn validate(spec: &At<'_, '_>, scope: Scope<'_>, errors: &mut Errors)
 
 fn resource_claims(list: &At<'_, '_>, scope: Scope<'_>, errors: &mut Errors) {
     let is_mirror = scope.annotations.is_some_and(|annotations| annotations.get(super::annotations::MIRROR).is_some());
-    let mut names = Seen::default();
+    let mut names = UniqueTexts::default();
     for claim in list.items() {
         if is_mirror {
             errors.push(At::rooted("", None).forbidden("static pods do not support resource claims"));

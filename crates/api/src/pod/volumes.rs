@@ -8,8 +8,8 @@ use crate::field::At;
 use crate::meta;
 
 use super::checks::{
-    Errors, Seen, between, dns_label, file_mode, label_selector, no_backsteps, one_of, reject, relative_path, required,
-    required_one_of, unreserved_path,
+    Errors, UniqueTexts, between, dns_label, file_mode, label_selector, no_backsteps, one_of, reject, relative_path,
+    required, required_one_of, unreserved_path,
 };
 use super::resources::quantity_of;
 use super::{Scope, env};
@@ -444,7 +444,7 @@ fn downward_file(source: &At<'_, '_>, file: &At<'_, '_>, errors: &mut Errors) {
 }
 
 fn projections(projected: &At<'_, '_>, errors: &mut Errors) {
-    let mut paths = Seen::default();
+    let mut paths = UniqueTexts::default();
     let sources = projected.at("sources");
     for source in sources.items() {
         let mut kinds = 0;

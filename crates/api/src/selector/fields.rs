@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::failure::Failure;
 use crate::kinds::Resource;
+use crate::status_error::StatusError;
 
 use super::Facets;
 
@@ -23,7 +23,7 @@ struct Term {
 }
 
 impl FieldSelector {
-    pub fn parse(resource: &Resource, text: &str) -> Result<Self, Failure> {
+    pub fn parse(resource: &Resource, text: &str) -> Result<Self, StatusError> {
         let selectable = Selectable::of(resource);
         // kube-apiserver sorts the terms first, which decides which error it reports.
         let mut parts = split_unescaped(text);
@@ -31,16 +31,16 @@ impl FieldSelector {
         let mut found = Vec::new();
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
             let Some((label, equal, value)) = split_term(part) else {
-                return Err(Failure::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
+                return Err(StatusError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
             };
-            found.push((label, equal, unescape(value).map_err(Failure::bad_request)?));
+            found.push((label, equal, unescape(value).map_err(StatusError::bad_request)?));
         }
         let terms = found.into_iter().map(|(label, equal, value)| {
-            let field = selectable.find(label).ok_or_else(|| Failure::bad_request(selectable.unknown(label)))?;
+            let field = selectable.find(label).ok_or_else(|| StatusError::bad_request(selectable.unknown(label)))?;
             let label = selectable.fields.get(field).map_or("", |field| field.label);
             Ok(Term { field, label, equal, value: value.into_owned() })
         });
-        Ok(Self { terms: terms.collect::<Result<_, Failure>>()? })
+        Ok(Self { terms: terms.collect::<Result<_, StatusError>>()? })
     }
 
     pub fn is_everything(&self) -> bool {

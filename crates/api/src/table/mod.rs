@@ -14,8 +14,8 @@ mod workloads;
 use serde_json::{Value, json};
 use tally_core::time::Timestamp;
 
-use crate::failure::Failure;
 use crate::kinds::Resource;
+use crate::status_error::StatusError;
 use row::Row;
 
 /// How much of each object a row contains.
@@ -29,12 +29,12 @@ pub enum IncludeObject {
 
 impl IncludeObject {
     /// From the query parameter `includeObject`; "" if it is absent.
-    pub fn parse(text: &str) -> Result<Self, Failure> {
+    pub fn parse(text: &str) -> Result<Self, StatusError> {
         match text {
             "None" => Ok(Self::None),
             "" | "Metadata" => Ok(Self::Metadata),
             "Object" => Ok(Self::Object),
-            other => Err(Failure::bad_request(format!(
+            other => Err(StatusError::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
                  'Object', 'None', or empty"
             ))),

@@ -5,15 +5,14 @@ mod data;
 mod events;
 mod odd;
 mod services;
-mod workloads;
 
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::decode::decode;
-use tally_api::failure::Failure;
 use tally_api::kinds::{Part, Resource};
 use tally_api::meta;
 use tally_api::options::{FieldValidation, Format};
+use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
 
 fn of(kind: &str) -> &'static Resource {
@@ -73,7 +72,7 @@ fn update(kind: &str, old: &Value, body: &Value, part: Part) -> Result<Value, St
 
 /// The message without its prefix `Kind "a" is invalid: `.
 fn told(resource: &Resource, errors: &[tally_api::field::FieldError]) -> String {
-    let message = Failure::invalid(resource.group, resource.kind, "a", errors).message;
+    let message = StatusError::invalid(resource.group, resource.kind, "a", errors).message;
     message.split_once(" is invalid: ").unwrap().1.to_owned()
 }
 
@@ -273,7 +272,7 @@ fn lease_lasts_some_time_and_changes_hands_forward() {
 }
 
 #[test]
-fn budgets_classes_and_roles_are_checked() {
+fn budgets_and_classes_are_checked() {
     for (kind, body, message) in [
         (
             "PodDisruptionBudget",
@@ -313,19 +312,6 @@ fn budgets_classes_and_roles_are_checked() {
             json!({"value": 1_000_000_001}),
             "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
         ),
-        (
-            "Role",
-            json!({"rules": [{"verbs": []}]}),
-            "[rules[0].verbs: Required value: verbs must contain at least one value, rules[0].apiGroups: Required value: \
-             resource rules must supply at least one api group, rules[0].resources: Required value: resource rules must \
-             supply at least one resource]",
-        ),
-        ("RoleBinding", json!({"roleRef": {"kind": "Role"}}), "roleRef.name: Required value"),
-        (
-            "PersistentVolumeClaim",
-            json!({"spec": {}}),
-            "[spec.accessModes: Required value: at least 1 access mode is required, spec.resources[storage]: Required value]",
-        ),
     ] {
         refused(kind, body, message);
     }
@@ -340,11 +326,25 @@ fn budgets_classes_and_roles_are_checked() {
         Err("value: Forbidden: may not be changed in an update.")
     });
     accepted("Role", json!({"metadata": {"name": "system:a"}}));
-    let binding = accepted(
-        "RoleBinding",
-        json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]}),
-    );
-    assert_eq!(binding["subjects"][0]["apiGroup"], "rbac.authorization.k8s.io");
+}
+
+#[test]
+fn a_limit_range_sets_its_own_defaults() {
+    let limits = json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Gi"}}]}});
+    let limits = accepted("LimitRange", limits);
+    assert_eq!(limits["spec"]["limits"][0]["default"], json!({"cpu": "2"}));
+    assert_eq!(limits["spec"]["limits"][0]["defaultRequest"], json!({"cpu": "2", "memory": "1Gi"}));
+}
+
+/// Nothing here acts upon them, so nothing is checked or set except their status.
+#[test]
+fn kinds_that_nothing_acts_upon_are_stored_as_they_are_sent() {
+    for kind in ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"] {
+        let stored = accepted(kind, json!({"spec": {"minReadySeconds": 1}, "status": {"observedGeneration": 7}}));
+        assert_eq!((&stored["spec"]["minReadySeconds"], &stored["status"]), (&json!(1), &json!({})), "{kind}");
+    }
+    let binding = json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]});
+    assert_eq!(accepted("RoleBinding", binding)["subjects"][0]["name"], "u");
 }
 
 #[test]

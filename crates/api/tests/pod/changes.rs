@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tally_api::field::At;
-use tally_api::kinds::{Part, Rules};
+use tally_api::kinds::{AdmissionError, Part, PriorityClasses, Rules};
 use tally_api::pod::{self, PodRules};
 use tally_core::time::Timestamp;
 
@@ -362,7 +362,7 @@ fn grace_is_for_pods_that_run() {
     ] {
         let mut pod = created(spec.clone());
         pod["status"]["phase"] = phase.into();
-        assert_eq!(pod::grace_period(&pod, asked), seconds, "{spec} {phase} {asked:?}");
+        assert_eq!(PodRules.grace_period(&pod, asked), Some(seconds), "{spec} {phase} {asked:?}");
     }
 }
 
@@ -378,9 +378,16 @@ fn an_evicted_pod_is_marked_once() {
 
 #[test]
 fn priority_comes_from_the_class() {
-    let class = |name: &str| {
-        (name == "high").then(|| json!({ "metadata": { "name": "high" }, "value": 7, "preemptionPolicy": "Never" }))
-    };
+    struct OneClass;
+    impl PriorityClasses for OneClass {
+        fn named(&self, name: &str) -> Option<Value> {
+            (name == "high").then(|| json!({ "metadata": { "name": "high" }, "value": 7, "preemptionPolicy": "Never" }))
+        }
+
+        fn global_default(&self) -> Option<Value> {
+            None
+        }
+    }
     for (spec, answer) in [
         (json!({}), Ok((0, "PreemptLowerPriority"))),
         (json!({ "priorityClassName": "high" }), Ok((7, "Never"))),
@@ -394,9 +401,9 @@ fn priority_comes_from_the_class() {
         ),
     ] {
         let mut pod = received(&written(spec.clone()));
-        let found = pod::admit_priority(&mut pod, class, || None);
+        let found = PodRules.admit_create(&mut pod, &OneClass);
         match answer {
-            Err(told) => assert_eq!(found, Err(told.to_owned())),
+            Err(told) => assert_eq!(found, Err(AdmissionError(told.to_owned()))),
             Ok((priority, policy)) => {
                 assert_eq!(found, Ok(()), "{spec}");
                 assert_eq!(

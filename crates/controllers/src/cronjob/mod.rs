@@ -19,7 +19,7 @@ use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
 use plan::{Memory, Note, Timing};
-use tally_runtime::cache::{Asked, Meta, ObjectCache, Seen, retry_at};
+use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, retry_at};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
 use view::{Child, CronJob, Policy};
 
@@ -42,7 +42,7 @@ pub struct CronJobs {
     children: BTreeMap<Uid, BTreeSet<(CompactString, CompactString)>>,
     /// When to check a CronJob again. Includes those that are due and wait for their turn.
     timers: BTreeSet<(Timestamp, Uid)>,
-    asked: Asked<(Uid, Purpose)>,
+    asked: RequestsInFlight<(Uid, Purpose)>,
     epoch: u32,
 }
 
@@ -153,7 +153,7 @@ impl CronJobs {
     fn file(&mut self, child: Child, now: Timestamp) -> Revision {
         let revision = child.meta.revision();
         let (owner, place) = (child.owner.clone(), (child.meta.namespace.clone(), child.meta.name.clone()));
-        if let Seen::Changed(before) = self.jobs.observe(child)
+        if let CacheChange::Changed(before) = self.jobs.observe(child)
             && before.owner != owner
         {
             self.unlink(&before, now);

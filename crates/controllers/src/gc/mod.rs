@@ -24,7 +24,7 @@ use tally_core::time::{Span, Timestamp};
 
 use decide::{Decision, call, decide, misplaced_owner};
 use graph::{Effect, Graph, Look, Place};
-use tally_runtime::cache::{Asked, Meta, retry_at};
+use tally_runtime::cache::{Meta, RequestsInFlight, retry_at};
 use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
 
 /// The maximum number of requests in flight. The dependents of one owner can be a hundred thousand: they wait here, as
@@ -39,7 +39,7 @@ pub struct GarbageCollector {
     graph: Graph,
     /// Objects to examine, each once.
     queue: VecDeque<ObjectUid>,
-    asked: Asked<Purpose>,
+    asked: RequestsInFlight<Purpose>,
     /// For objects about which a request was sent or is to be sent.
     conduct: BTreeMap<ObjectUid, Conduct>,
     timers: BTreeSet<(Timestamp, ObjectUid)>,
@@ -83,7 +83,7 @@ impl GarbageCollector {
         Self {
             graph: Graph::new(kinds),
             queue: VecDeque::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
             conduct: BTreeMap::new(),
             timers: BTreeSet::new(),
             behind: BTreeSet::new(),

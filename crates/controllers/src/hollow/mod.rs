@@ -44,7 +44,7 @@ use tally_core::time::Timestamp;
 use plan::{Step, plan};
 use pod::{Container, Pod};
 use report::Facts;
-use tally_runtime::cache::{Asked, retry_at};
+use tally_runtime::cache::{RequestsInFlight, retry_at};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 
 pub use script::PREFIX;
@@ -63,7 +63,7 @@ pub struct Hollow {
     timers: BTreeSet<(Timestamp, PodUid)>,
     /// Pods whose node does not exist, by node.
     stranded: BTreeMap<u32, Vec<PodUid>>,
-    asked: Asked<Purpose>,
+    asked: RequestsInFlight<Purpose>,
     /// The containers of the Pod observed last. Its siblings have the same ones, and share them.
     containers: Arc<[Container]>,
     node_epoch: u32,
@@ -119,7 +119,7 @@ impl Hollow {
             pods: HashMap::default(),
             timers: BTreeSet::new(),
             stranded: BTreeMap::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
             containers: Arc::from([]),
             node_epoch: 0,
             pod_epoch: 0,

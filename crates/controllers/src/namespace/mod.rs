@@ -26,7 +26,7 @@ use tally_core::pod::TRACKING_FINALIZER;
 use tally_core::time::{Span, Timestamp};
 
 use conditions::{Found, changed};
-use tally_runtime::cache::{Asked, Meta, retry_at};
+use tally_runtime::cache::{Meta, RequestsInFlight, retry_at};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 
 /// The maximum number of namespaces processed at once, with one request each. Emptying one is a burst of requests, and
@@ -46,7 +46,7 @@ pub struct Namespaces {
     /// Namespaces with a step to take. Each is here, or has a request in flight, or waits: never two of these.
     ready: VecDeque<Identity>,
     timers: BTreeSet<(Timestamp, CompactString)>,
-    asked: Asked<Identity>,
+    asked: RequestsInFlight<Identity>,
     /// The terminating namespaces of a list of namespaces, while the list is being received.
     listed: Option<BTreeSet<CompactString>>,
 }
@@ -126,7 +126,7 @@ impl Namespaces {
             ending: BTreeMap::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
             listed: None,
         }
     }

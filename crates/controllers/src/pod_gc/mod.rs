@@ -17,7 +17,7 @@ use compact_str::CompactString;
 use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
-use tally_runtime::cache::{Asked, Meta, ObjectCache, Seen, with_condition};
+use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, with_condition};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use view::{Node, Pod, read_node, read_pod};
 
@@ -73,7 +73,7 @@ pub struct PodGc {
     busy: BTreeSet<CompactString>,
     /// Nodes that are being read. Of two responses about one node the older may arrive last, and would be believed.
     looking: BTreeSet<CompactString>,
-    asked: Asked<Asking>,
+    asked: RequestsInFlight<Asking>,
 }
 
 /// In the order of execution.
@@ -117,9 +117,9 @@ impl PodGc {
         let Some(pod) = read_pod(object) else { return };
         let key = pod.key();
         match self.pods.observe(pod) {
-            Seen::Stale => return,
-            Seen::New => {}
-            Seen::Changed(old) => self.forget(&old),
+            CacheChange::Stale => return,
+            CacheChange::New => {}
+            CacheChange::Changed(old) => self.forget(&old),
         }
         let Some(pod) = self.pods.get(&key.0, &key.1) else { return };
         self.ended.extend(pod.place_among_ended());
@@ -150,7 +150,7 @@ impl PodGc {
     fn node_seen(&mut self, object: &[u8], now: Timestamp) {
         let Some(node) = read_node(object) else { return };
         let (name, out_of_service) = (node.meta.name.clone(), node.out_of_service);
-        if matches!(self.nodes.observe(node), Seen::Stale) {
+        if matches!(self.nodes.observe(node), CacheChange::Stale) {
             return;
         }
         self.found(&name);

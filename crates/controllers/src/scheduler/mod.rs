@@ -23,7 +23,7 @@ use tally_core::time::{Span, Timestamp};
 use node::{Node, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
-use tally_runtime::cache::{Asked, Meta, ObjectCache, Seen, View, retry_at, with_condition};
+use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, View, retry_at, with_condition};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
 
 /// The maximum number of status writes in flight. They must not delay bindings.
@@ -59,7 +59,7 @@ pub struct Scheduler {
     standings: HashMap<CompactString, Standing, foldhash::fast::FixedState>,
     /// Bindings to retry.
     timers: BTreeSet<(Timestamp, CompactString)>,
-    asked: Asked<Asking>,
+    asked: RequestsInFlight<Asking>,
     binding: usize,
     /// Counts changes on nodes: results from before a change are outdated.
     epoch: u64,
@@ -102,7 +102,7 @@ impl Scheduler {
 
     fn node_seen(&mut self, object: &[u8], now: Timestamp) {
         let Some(node) = Node::read(object).map(Arc::new) else { return };
-        let stale = matches!(self.nodes.observe(node.clone()), Seen::Stale);
+        let stale = matches!(self.nodes.observe(node.clone()), CacheChange::Stale);
         if !stale && self.places.set(&node) {
             self.changed(&node.meta.name, now);
         }
@@ -128,9 +128,9 @@ impl Scheduler {
         let (namespace, name) = (pod.meta.namespace.clone(), pod.meta.name.clone());
         let uid = pod.meta.uid.clone();
         match self.pods.observe(pod) {
-            Seen::Stale => return,
-            Seen::Changed(old) if old.meta.uid != uid => self.pod_gone(&old.meta.uid, now),
-            Seen::New | Seen::Changed(_) => {}
+            CacheChange::Stale => return,
+            CacheChange::Changed(old) if old.meta.uid != uid => self.pod_gone(&old.meta.uid, now),
+            CacheChange::New | CacheChange::Changed(_) => {}
         }
         let Some(pod) = self.pods.get(&namespace, &name) else { return };
         let requirements = pod.requirements.clone();

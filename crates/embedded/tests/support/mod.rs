@@ -115,7 +115,7 @@ impl Cluster {
     }
 
     pub fn now(&self) -> Timestamp {
-        self.registry.world.now()
+        self.registry.now()
     }
 
     /// Lets controllers act until none has anything to do now.

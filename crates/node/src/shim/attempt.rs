@@ -21,14 +21,14 @@ use tokio::time::{Instant, timeout};
 
 use super::command::{self, CREATE_ERROR, START_ERROR, create_failure, failure};
 use super::journal::{self, before_last};
-use super::launch::{Launch, Place, READY};
-use super::layout::Slot;
+use super::launch::{Launch, MountNamespace, READY};
+use super::layout::AttemptDir;
 use super::log::{self, Stream};
 use super::mounts::Bind;
 use super::reaper::{Ended, Status};
 use super::spawn::{self, Pipes};
 use super::{Shim, cgroup, now, processes, termination, volumes};
-use crate::port::{self, Exit, Failure, Report, Start};
+use crate::port::{self, Exit, OperationError, Report, Start};
 
 /// How long to wait until killed processes are gone. Only a process that is stuck in the kernel takes longer.
 pub const KILL_FOR: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ const DRAIN_FOR: Duration = Duration::from_secs(2);
 const DEFAULT_TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// A running attempt: what probes and signals need to know about it.
-pub struct Running {
+pub struct RunningAttempt {
     pub pid: Pid,
     pub ticks: u64,
     pub env: Vec<(String, String)>,
@@ -58,12 +58,12 @@ pub struct Running {
 pub type Launcher = (UnixStream, Vec<u8>);
 
 struct Started {
-    running: Rc<Running>,
+    running: Rc<RunningAttempt>,
     ended: oneshot::Receiver<Ended>,
     output: Output,
     launcher: Option<Launcher>,
     started_at: tally_core::time::Timestamp,
-    slot: Slot,
+    slot: AttemptDir,
     termination: port::TerminationMessage,
 }
 
@@ -83,7 +83,7 @@ pub fn start(shim: &Rc<Shim>, start: Start) {
     }
 }
 
-fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
+fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let slot =
         shim.layout.attempt(&start.attempt).map_err(|error| create_failure("the attempt has no name", &error))?;
     let env = command::environment(&start, &shim.layout, &slot).map_err(|error| create_failure("a volume", &error))?;
@@ -112,7 +112,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
         _ => create_failure(&format!("{} cannot be written", shim.layout.journal().display()), &error),
     })?;
     if let Some(past) = before_last(&start.attempt) {
-        shim.layout.attempt(&past).iter().for_each(Slot::erase);
+        shim.layout.attempt(&past).iter().for_each(AttemptDir::erase);
     }
     let never_ran = || {
         slot.erase();
@@ -123,10 +123,10 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, Failure> {
     let ended = shim.reaper.expect(pid);
     // The line only helps to find the process if the shim is killed; the process can also be found by its environment.
     let until = processes::ticks();
-    let running = journal::Running { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() };
+    let running = journal::RunningProcess { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() };
     let _ = shim.journal.borrow_mut().running(&start.attempt, running);
     let output = Output::new(pipes, log::Writer::new(slot.clone(), shim.log_limits));
-    let running = Rc::new(Running {
+    let running = Rc::new(RunningAttempt {
         pid,
         ticks: since,
         env,
@@ -154,12 +154,12 @@ struct Spawned {
 fn spawn(
     shim: &Rc<Shim>,
     start: &Start,
-    slot: &Slot,
+    slot: &AttemptDir,
     env: &[(String, String)],
     program: Option<PathBuf>,
     apart: bool,
     limits: bool,
-) -> Result<Spawned, Failure> {
+) -> Result<Spawned, OperationError> {
     let since = processes::ticks();
     if let Some(program) = program {
         let (pid, pipes) = spawn_directly(shim, start, env, &program)?;
@@ -190,7 +190,7 @@ fn spawn_directly(
     start: &Start,
     env: &[(String, String)],
     program: &Path,
-) -> Result<(Pid, Pipes), Failure> {
+) -> Result<(Pid, Pipes), OperationError> {
     let mut command = Command::new(program);
     command.arg0(&start.argv[0]).args(&start.argv[1..]).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
     if let Some(dir) = &start.working_dir {
@@ -201,7 +201,7 @@ fn spawn_directly(
     spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
 }
 
-fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBuf>, Failure> {
+fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBuf>, OperationError> {
     let Some(cgroups) = shim.cgroups().filter(|_| limits) else { return Ok(None) };
     let attempt = &start.attempt;
     let name = format!("{}.{}.{}", attempt.pod, attempt.container, attempt.number);
@@ -212,13 +212,13 @@ fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBu
 fn launch_of(
     shim: &Shim,
     start: &Start,
-    slot: &Slot,
+    slot: &AttemptDir,
     env: Vec<(String, String)>,
     apart: bool,
     cgroup: Option<PathBuf>,
-) -> Result<Launch, Failure> {
+) -> Result<Launch, OperationError> {
     let unmade = |error: io::Error| create_failure("its files cannot be made", &error);
-    let place = if apart {
+    let mounts = if apart {
         let mut binds = Vec::new();
         for mount in &start.mounts {
             binds.push(Bind {
@@ -244,15 +244,15 @@ fn launch_of(
         });
         let stage = slot.stage();
         fs::create_dir(&stage).map_err(unmade)?;
-        Place::Apart { hostname: start.hostname.clone(), binds, stage }
+        MountNamespace::Apart { hostname: start.hostname.clone(), binds, stage }
     } else {
-        Place::Machine
+        MountNamespace::Machine
     };
     Ok(Launch {
         argv: start.argv.clone(),
         env,
         working_dir: start.working_dir.clone(),
-        place,
+        mounts,
         cgroup,
         user: start.user,
         group: start.group,
@@ -277,7 +277,7 @@ pub fn spawn_launcher(shim: &Shim, launch: &Launch) -> io::Result<(Pid, Pipes, L
 }
 
 /// Waits until the launcher has become the command, or says why not. None: the launcher ended without an answer.
-pub async fn launched((mut socket, text): Launcher) -> Option<Result<(), Failure>> {
+pub async fn launched((mut socket, text): Launcher) -> Option<Result<(), OperationError>> {
     // A failed write shows in the answer.
     let _ = socket.write_all(&text).await;
     let _ = socket.shutdown().await;
@@ -349,7 +349,7 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
 }
 
 /// The main process has been reaped. Ends all other processes of this attempt.
-async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Running, alone: bool) {
+async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &RunningAttempt, alone: bool) {
     let until = Instant::now() + KILL_FOR;
     // Set before the helpers are listed: later ones are refused.
     running.over.set(true);

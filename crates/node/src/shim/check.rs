@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
-use super::attempt::{KILL_FOR, Launcher, Running, launched, spawn_launcher};
-use super::launch::{Launch, Place};
+use super::attempt::{KILL_FOR, Launcher, RunningAttempt, launched, spawn_launcher};
+use super::launch::{Launch, MountNamespace};
 use super::reaper::Status;
 use super::spawn::{self, Pipes};
 use super::{Shim, command};
@@ -148,17 +148,20 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
     }
 }
 
-fn spawn(shim: &Shim, running: &Running, argv: Vec<String>) -> Result<(Pid, Pipes, Option<Launcher>), String> {
+fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pid, Pipes, Option<Launcher>), String> {
     let name = argv.first().ok_or("there is no command")?.clone();
     let dir = running.working_dir.as_deref();
     if running.apart || running.cgroup.is_some() {
-        let place =
-            if running.apart { Place::With { pid: running.pid.as_raw_nonzero().get() } } else { Place::Machine };
+        let mounts = if running.apart {
+            MountNamespace::With { pid: running.pid.as_raw_nonzero().get() }
+        } else {
+            MountNamespace::Machine
+        };
         let launch = Launch {
             argv,
             env: running.env.clone(),
             working_dir: running.working_dir.clone(),
-            place,
+            mounts,
             cgroup: running.cgroup.clone(),
             user: running.user,
             group: running.group,

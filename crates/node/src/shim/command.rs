@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use compact_str::CompactString;
 use rustix::fs::{Access, access};
 
-use super::layout::{Layout, Slot};
+use super::layout::{AttemptDir, Layout};
 use super::processes;
-use crate::port::{Failure, Start};
+use crate::port::{OperationError, Start};
 
 /// The command cannot be executed.
 pub const START_ERROR: &str = "StartError";
@@ -21,13 +21,13 @@ pub const CREATE_ERROR: &str = "CreateContainerError";
 /// The default search path of shells.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-pub fn failure(reason: &str, message: impl Into<String>) -> Failure {
-    Failure { reason: CompactString::new(reason), message: message.into(), passing: false }
+pub fn failure(reason: &str, message: impl Into<String>) -> OperationError {
+    OperationError { reason: CompactString::new(reason), message: message.into(), passing: false }
 }
 
 /// Something that the container needs could not be created, because of `error`.
-pub fn create_failure(what: &str, error: &io::Error) -> Failure {
-    Failure { passing: may_pass(error), ..failure(CREATE_ERROR, format!("{what}: {error}")) }
+pub fn create_failure(what: &str, error: &io::Error) -> OperationError {
+    OperationError { passing: may_pass(error), ..failure(CREATE_ERROR, format!("{what}: {error}")) }
 }
 
 /// The machine lacks a resource. Any other error would be the same on a retry.
@@ -38,7 +38,7 @@ fn may_pass(error: &io::Error) -> bool {
 
 /// The complete environment of an attempt. Variables of the container override those that every process gets; the
 /// variables by which its orphans are found override all others.
-pub fn environment(start: &Start, layout: &Layout, slot: &Slot) -> io::Result<Vec<(String, String)>> {
+pub fn environment(start: &Start, layout: &Layout, slot: &AttemptDir) -> io::Result<Vec<(String, String)>> {
     let inherited = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let mut variables = BTreeMap::from([
         ("PATH".to_owned(), inherited("PATH", DEFAULT_PATH)),
@@ -63,7 +63,7 @@ pub fn volume_variable(volume: &str) -> String {
 }
 
 /// Finds the command: a path as it is, relative to the working directory; a name in PATH.
-pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str>) -> Result<PathBuf, Failure> {
+pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str>) -> Result<PathBuf, OperationError> {
     let from = Path::new(dir.unwrap_or("."));
     if command.is_empty() {
         return Err(failure(START_ERROR, "the command is an empty string"));
@@ -115,7 +115,7 @@ fn usable(path: &Path) -> Result<(), Unusable> {
     })
 }
 
-pub fn check_dir(dir: Option<&str>) -> Result<(), Failure> {
+pub fn check_dir(dir: Option<&str>) -> Result<(), OperationError> {
     let Some(dir) = dir else { return Ok(()) };
     let problem = match std::fs::metadata(dir) {
         Ok(about) if about.is_dir() => return Ok(()),
@@ -127,7 +127,7 @@ pub fn check_dir(dir: Option<&str>) -> Result<(), Failure> {
 }
 
 /// Explains why an execution failed; the file existed a moment ago.
-pub fn not_executed(command: &str, path: &Path, error: &io::Error) -> Failure {
+pub fn not_executed(command: &str, path: &Path, error: &io::Error) -> OperationError {
     let why = match error.raw_os_error() {
         Some(libc::ENOENT) => "the interpreter named in its first line, or its loader, was not found".to_owned(),
         Some(libc::ENOEXEC) => "it is neither a program for this machine nor a script with a #! line".to_owned(),
@@ -138,7 +138,7 @@ pub fn not_executed(command: &str, path: &Path, error: &io::Error) -> Failure {
     let passing = may_pass(error);
     let reason = if passing { CREATE_ERROR } else { START_ERROR };
     let message = format!("the command {command:?} ({}) cannot be run: {why}", path.display());
-    Failure { passing, ..failure(reason, message) }
+    OperationError { passing, ..failure(reason, message) }
 }
 
 #[cfg(test)]

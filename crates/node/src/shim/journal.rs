@@ -30,7 +30,7 @@ use crate::port::{Attempt, Exit};
 #[serde(rename_all = "lowercase")]
 enum Line {
     Started(Attempt, Started),
-    Running(Attempt, Running),
+    Running(Attempt, RunningProcess),
     Ended(Attempt, Exit),
     Lost(Attempt, Lost),
     /// The attempt never ran.
@@ -49,7 +49,7 @@ pub struct Started {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Running {
+pub struct RunningProcess {
     pub pid: i32,
     /// The process started between these clock ticks since boot: together with `pid` they identify one process
     /// uniquely.
@@ -68,7 +68,7 @@ pub struct Lost {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     pub started: Started,
-    pub running: Option<Running>,
+    pub running: Option<RunningProcess>,
     pub end: Option<End>,
 }
 
@@ -134,7 +134,7 @@ impl Journal {
         self.append(Line::Started(attempt.clone(), started))
     }
 
-    pub fn running(&mut self, attempt: &Attempt, running: Running) -> io::Result<()> {
+    pub fn running(&mut self, attempt: &Attempt, running: RunningProcess) -> io::Result<()> {
         self.append(Line::Running(attempt.clone(), running))
     }
 
@@ -323,8 +323,8 @@ mod tests {
         Started { at: AT, boot: "boot".into(), pod: "default/pod".into() }
     }
 
-    fn running() -> Running {
-        Running { pid: 7, since: 9, until: 9, cgroup: None }
+    fn running() -> RunningProcess {
+        RunningProcess { pid: 7, since: 9, until: 9, cgroup: None }
     }
 
     fn exit(message: &str) -> Exit {

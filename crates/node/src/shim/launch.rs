@@ -19,14 +19,14 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{self, CREATE_ERROR, failure};
 use super::{cgroup, mounts};
-use crate::port::Failure;
+use crate::port::OperationError;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
     pub working_dir: Option<String>,
-    pub place: Place,
+    pub mounts: MountNamespace,
     pub cgroup: Option<PathBuf>,
     pub user: Option<u32>,
     pub group: Option<u32>,
@@ -34,7 +34,7 @@ pub struct Launch {
 
 /// The mount namespace of the process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Place {
+pub enum MountNamespace {
     /// The machine's.
     Machine,
     /// A new one of its own.
@@ -68,19 +68,19 @@ fn take_socket() -> io::Result<UnixStream> {
     Ok(socket)
 }
 
-fn enter(launch: &Launch) -> Result<(), Failure> {
+fn enter(launch: &Launch) -> Result<(), OperationError> {
     if let Some(group) = &launch.cgroup {
         cgroup::join(group).map_err(|error| command::create_failure("no control group could be entered", &error))?;
     }
-    match &launch.place {
-        Place::Machine => Ok(()),
-        Place::Apart { hostname, binds, stage } => apart(hostname, binds, stage),
-        Place::With { pid } => with(*pid)
+    match &launch.mounts {
+        MountNamespace::Machine => Ok(()),
+        MountNamespace::Apart { hostname, binds, stage } => apart(hostname, binds, stage),
+        MountNamespace::With { pid } => with(*pid)
             .map_err(|error| failure(CREATE_ERROR, format!("the container's namespaces cannot be entered: {error}"))),
     }
 }
 
-fn apart(hostname: &str, binds: &[mounts::Bind], stage: &std::path::Path) -> Result<(), Failure> {
+fn apart(hostname: &str, binds: &[mounts::Bind], stage: &std::path::Path) -> Result<(), OperationError> {
     if let Err(error) = mounts::leave() {
         if binds.iter().all(|bind| bind.optional) {
             return Ok(());
@@ -112,7 +112,7 @@ fn with(pid: i32) -> io::Result<()> {
 }
 
 /// Returns only on failure.
-fn execute(launch: &Launch, socket: &mut UnixStream) -> Failure {
+fn execute(launch: &Launch, socket: &mut UnixStream) -> OperationError {
     let Some(name) = launch.argv.first() else { return failure(command::START_ERROR, "there is no command") };
     let dir = launch.working_dir.as_deref();
     let own = rustix::process::geteuid().as_raw();

@@ -75,11 +75,11 @@ impl Layout {
         Ok(self.pod(pod)?.join(".fresh"))
     }
 
-    pub fn attempt(&self, attempt: &Attempt) -> io::Result<Slot> {
+    pub fn attempt(&self, attempt: &Attempt) -> io::Result<AttemptDir> {
         let container = plain(&attempt.container)?;
         let stem = format!("{container}.{}", attempt.number);
         let words = self.words().join(format!("{}.{stem}", plain(&attempt.pod.to_string())?));
-        Ok(Slot { dir: self.pod(&attempt.pod)?, stem, words })
+        Ok(AttemptDir { dir: self.pod(&attempt.pod)?, stem, words })
     }
 
     /// All attempts of a Pod that have written output, in order.
@@ -112,13 +112,13 @@ fn make_private(path: &Path) -> io::Result<()> {
 /// before there is something to write: creating and removing files costs more than everything else about a short
 /// process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct AttemptDir {
     dir: PathBuf,
     stem: String,
     words: PathBuf,
 }
 
-impl Slot {
+impl AttemptDir {
     fn file(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{}.{name}", self.stem))
     }

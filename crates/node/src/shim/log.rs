@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tally_core::time::Timestamp;
 
-use super::layout::Slot;
+use super::layout::AttemptDir;
 
 /// How much is kept of the log of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub enum Stream {
 }
 
 pub struct Writer {
-    slot: Slot,
+    slot: AttemptDir,
     limits: Limits,
     /// Created when there is something to write.
     file: Option<File>,
@@ -67,7 +67,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(slot: Slot, limits: Limits) -> Self {
+    pub fn new(slot: AttemptDir, limits: Limits) -> Self {
         Self {
             slot,
             limits,
@@ -219,7 +219,7 @@ mod tests {
     use crate::port::Attempt;
     use crate::shim::layout::Layout;
 
-    fn slot(root: &std::path::Path) -> Slot {
+    fn slot(root: &std::path::Path) -> AttemptDir {
         let layout = Layout::new(root);
         let pod = PodUid::from_u128(7);
         fs::create_dir_all(layout.pods()).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     /// The records, as `stream flag text` per line.
-    fn written(slot: &Slot) -> Vec<String> {
+    fn written(slot: &AttemptDir) -> Vec<String> {
         let mut lines = Vec::new();
         for number in slot.logs().unwrap() {
             let text = fs::read_to_string(slot.log(number)).unwrap();

@@ -176,7 +176,7 @@ struct Shim {
     program: PathBuf,
     spawner: spawn::Spawner,
     reaper: reaper::Reaper,
-    attempts: RefCell<BTreeMap<Attempt, Rc<attempt::Running>>>,
+    attempts: RefCell<BTreeMap<Attempt, Rc<attempt::RunningAttempt>>>,
     /// The names of prepared Pods, for users who read the records.
     names: RefCell<BTreeMap<PodUid, String>>,
     /// The number of attempts whose end is not recorded yet.
@@ -320,7 +320,7 @@ impl Shim {
     }
 
     /// Processes that have left the group are killed when the main process has been reaped.
-    fn kill(&self, running: &attempt::Running) {
+    fn kill(&self, running: &attempt::RunningAttempt) {
         if let Some(group) = &running.cgroup {
             cgroup::kill(group);
         }

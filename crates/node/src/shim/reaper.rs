@@ -105,7 +105,7 @@ impl Reaper {
 
 /// What to do with an orphan when an attempt has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum OrphanAction {
     Kill,
     /// The orphan belongs to another attempt, or may belong to one.
     Leave,
@@ -114,13 +114,13 @@ pub enum Fate {
 /// `running` are the attempts that still run, by mark, with the time they started. An orphan with a mark is killed with
 /// the attempt that the mark names. An orphan without the environment may belong to any attempt that ran when it was
 /// started, and is killed with the last of these.
-pub fn fate<'a>(mark: Option<&str>, ticks: u64, running: impl Iterator<Item = (&'a str, u64)>) -> Fate {
+pub fn fate<'a>(mark: Option<&str>, ticks: u64, running: impl Iterator<Item = (&'a str, u64)>) -> OrphanAction {
     let mut running = running;
     let held = match mark {
         Some(mark) => running.any(|(other, _)| other == mark),
         None => running.any(|(_, started)| started <= ticks),
     };
-    if held { Fate::Leave } else { Fate::Kill }
+    if held { OrphanAction::Leave } else { OrphanAction::Kill }
 }
 
 impl Reaper {
@@ -137,7 +137,7 @@ impl Reaper {
             let Some(process) = processes::look(pid) else { continue };
             let mark = processes::marked(pid, root);
             let running = running.iter().map(|(mark, ticks)| (mark.as_str(), *ticks));
-            if !process.zombie && fate(mark.as_deref(), process.ticks, running) == Fate::Kill {
+            if !process.zombie && fate(mark.as_deref(), process.ticks, running) == OrphanAction::Kill {
                 doomed.push(process);
             }
         }
@@ -184,14 +184,14 @@ mod tests {
     fn orphans_go_with_the_last_attempt_that_may_have_started_them() {
         let running = [("a", 10), ("b", 20)];
         for (mark, ticks, expected) in [
-            (Some("a"), 15, Fate::Leave),
-            (Some("gone"), 15, Fate::Kill),
-            (None, 15, Fate::Leave),
-            (None, 10, Fate::Leave),
-            (None, 9, Fate::Kill),
+            (Some("a"), 15, OrphanAction::Leave),
+            (Some("gone"), 15, OrphanAction::Kill),
+            (None, 15, OrphanAction::Leave),
+            (None, 10, OrphanAction::Leave),
+            (None, 9, OrphanAction::Kill),
         ] {
             assert_eq!(fate(mark, ticks, running.into_iter()), expected, "{mark:?} {ticks}");
         }
-        assert_eq!(fate(None, 15, [].into_iter()), Fate::Kill);
+        assert_eq!(fate(None, 15, [].into_iter()), OrphanAction::Kill);
     }
 }

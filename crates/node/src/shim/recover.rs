@@ -85,7 +85,7 @@ fn found(attempt: &Attempt, record: &Record) -> Found {
 
 /// Kills until nothing is left: a process may have started another one just before it was killed.
 fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl FnMut(String)) {
-    let known: Vec<&journal::Running> = open
+    let known: Vec<&journal::RunningProcess> = open
         .iter()
         .filter(|(_, record)| record.started.boot == boot)
         .filter_map(|(_, record)| record.running.as_ref())
@@ -139,7 +139,7 @@ fn with_descendants<'a>(all: &'a [Process], lineage: &[Pid], ours: impl Fn(&Proc
 
 /// A main process is identified by its ID and start; the others by their group, as long as the group's ID has not been
 /// reused.
-fn is_recorded(process: &Process, known: &[&journal::Running], all: &[Process]) -> bool {
+fn is_recorded(process: &Process, known: &[&journal::RunningProcess], all: &[Process]) -> bool {
     known.iter().any(|running| {
         let main = all.iter().find(|other| other.pid.as_raw_nonzero().get() == running.pid);
         let ours = main.is_none_or(|main| (running.since..=running.until).contains(&main.ticks));
@@ -189,7 +189,7 @@ mod tests {
             ticks,
             zombie: false,
         };
-        let running = journal::Running { pid: 50, since: 999, until: 1000, cgroup: None };
+        let running = journal::RunningProcess { pid: 50, since: 999, until: 1000, cgroup: None };
         for (process, others, expected) in [
             (process(50, 50, 1000), vec![process(50, 50, 1000)], true),
             // The process ID has been reused.

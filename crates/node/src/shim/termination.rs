@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::layout::Slot;
+use super::layout::AttemptDir;
 use crate::logs;
 
 /// The maximum length in a container's status.
@@ -15,7 +15,7 @@ const LONGEST_OF_LOG: usize = 2048;
 const LINES_OF_LOG: u64 = 80;
 
 /// From the file that the container may have written, or else, if `from_log`, the end of its output.
-pub fn message(slot: &Slot, from_log: bool) -> String {
+pub fn message(slot: &AttemptDir, from_log: bool) -> String {
     let mut written = end_of(slot.termination_log(), LONGEST as u64).unwrap_or_default();
     if written.is_empty() && from_log {
         written = logs::tail(slot, LINES_OF_LOG, LONGEST_OF_LOG).unwrap_or_default();

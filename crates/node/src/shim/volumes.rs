@@ -13,14 +13,14 @@ use tally_core::ids::PodUid;
 
 use super::command::failure;
 use super::layout::Layout;
-use crate::port::{self, Content, Failure, Preparation, Volume};
+use crate::port::{self, Content, OperationError, Preparation, Volume};
 
 /// The kubelet's reason for volumes that cannot be set up.
 const MOUNT_ERROR: &str = "FailedMount";
 
 /// Creates what is missing and updates what exists. Nothing outside the Pod's directory changes, except where a
 /// hostPath requests the creation of a path.
-pub fn prepare(layout: &Layout, preparation: &Preparation) -> Result<(), Failure> {
+pub fn prepare(layout: &Layout, preparation: &Preparation) -> Result<(), OperationError> {
     base(layout, preparation).map_err(|error| {
         let root = layout.root().display();
         failure("FailedCreatePodSandBox", format!("the Pod's directory in {root} cannot be made: {error}"))

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use tally_core::ids::PodUid;
-use tally_node::logs::{self, Options};
+use tally_node::logs::{self, LogReadOptions as Options};
 use tally_node::port::{
-    Attempt, Exit, Failure, Found, Preparation, Report, ShimCommand, Start, TerminationMessage, Volume,
+    Attempt, Exit, Found, OperationError as Failure, Preparation, Report, ShimCommand, Start, TerminationMessage,
+    Volume,
 };
 use tally_node::shim_client::{Config, Reports, ShimClient, ShimCommands};
 use tokio::task::JoinHandle;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use tally_node::logs::Options;
+use tally_node::logs::LogReadOptions as Options;
 use tally_node::port::{Check, Report, ShimCommand, Signal};
 use tally_node::shim::log::Limits;
 use tally_node::shim_client::{Config, ShimClient};

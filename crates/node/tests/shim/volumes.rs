@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tally_node::mailbox::{Sent, Sink};
+use tally_node::mailbox::{SendOutcome as Sent, Sink};
 use tally_node::port::{Check, Content, File, Mount, Preparation, Report, ShimCommand, Signal, Start, Volume};
 
 use crate::harness::{Node, Test, block_on, kill, shell, shim_of, until};

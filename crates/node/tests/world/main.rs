@@ -18,9 +18,9 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
 use tally_embedded::{perform, resource};
 use tally_node::mailbox::Mailbox;
-use tally_node::node::Node;
-use tally_node::options::Options;
-use tally_node::port::{Attempt, Exit, Failure, Found, Report, ShimCommand, Signal};
+use tally_node::node::NodeAgent;
+use tally_node::options::NodeOptions;
+use tally_node::port::{Attempt, Exit, Found, OperationError, Report, ShimCommand, Signal};
 use tally_registry::{Env as Surroundings, Registry, Target, WatchEvent, WatchStream};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 use tally_store::{Options as StoreOptions, Store};
@@ -60,7 +60,7 @@ struct Followed {
 
 /// One run of the node.
 struct Life {
-    node: Node,
+    node: NodeAgent,
     mailbox: Arc<Mailbox>,
     streams: Vec<Followed>,
     out: Outbox,
@@ -94,7 +94,7 @@ struct World {
     forced: BTreeSet<String>,
     made: u32,
     calm: bool,
-    /// As in `Options`.
+    /// As in `NodeOptions`.
     release_lost: bool,
     writes: u32,
     runs: u32,
@@ -270,8 +270,11 @@ impl World {
             ShimCommand::Prepare(order) => {
                 self.directories.insert(order.pod.clone());
                 if !self.calm && self.chance(10) {
-                    let failure =
-                        Failure { reason: "CreateContainerError".into(), message: "no room".to_owned(), passing: true };
+                    let failure = OperationError {
+                        reason: "CreateContainerError".into(),
+                        message: "no room".to_owned(),
+                        passing: true,
+                    };
                     Report::Unprepared { pod: order.pod, failure }
                 } else {
                     Report::Prepared { pod: order.pod }
@@ -285,7 +288,7 @@ impl World {
                     // The failure may be temporary or not.
                     let passing = self.chance(50);
                     let failure =
-                        Failure { reason: "StartError".into(), message: "no such program".to_owned(), passing };
+                        OperationError { reason: "StartError".into(), message: "no such program".to_owned(), passing };
                     Report::Unstarted { attempt, failure }
                 } else {
                     self.runs += 1;
@@ -607,12 +610,12 @@ impl World {
 impl Life {
     fn begin(registry: &Registry, release_lost: bool) -> Self {
         let mailbox = Mailbox::new();
-        let options = Options { hostname: HOST.into(), release_lost, ..Options::new(NODE) };
-        let mut node = Node::new(options, mailbox.clone());
+        let options = NodeOptions { hostname: HOST.into(), release_lost, ..NodeOptions::new(NODE) };
+        let mut node = NodeAgent::new(options, mailbox.clone());
         let mut out = Outbox::default();
         let mut streams = Vec::new();
         for kind in [Kind::NODE, Kind::POD] {
-            node.handle(Input::Init(kind), registry.world.now(), &mut out);
+            node.handle(Input::Init(kind), registry.now(), &mut out);
             streams.push(Followed { kind, watch: follow(registry, kind), complete: false });
         }
         Self {

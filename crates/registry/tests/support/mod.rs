@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tally_api::catalog;
-use tally_api::failure::Failure;
 use tally_api::options::{Format, PatchKind, WriteOptions};
+use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
 use tally_registry::{Env, Registry, Target, Written};
 use tally_store::{Options, Store};
@@ -38,13 +38,18 @@ impl Env for Still {
 
 pub struct Cluster {
     pub registry: Registry,
+    pub store: Store,
 }
 
 impl Cluster {
     pub fn new() -> Self {
-        let registry = Registry::new(Store::memory(Options::default()), Box::new(Still::default()));
-        now(registry.begin()).expect("a cluster begins");
-        Cluster { registry }
+        let cluster = Cluster::on(Store::memory(Options::default()), Box::new(Still::default()));
+        now(cluster.registry.begin()).expect("a cluster begins");
+        cluster
+    }
+
+    pub fn on(store: Store, env: Box<dyn Env>) -> Self {
+        Cluster { registry: Registry::new(store.clone(), env), store }
     }
 
     pub fn target<'a>(&self, group: &str, plural: &str, namespace: &'a str, name: &'a str) -> Target<'a> {
@@ -63,17 +68,17 @@ impl Cluster {
         self.target("", "namespaces", "", "default")
     }
 
-    pub fn create(&self, target: Target<'_>, object: &Value) -> Result<Written, Failure> {
+    pub fn create(&self, target: Target<'_>, object: &Value) -> Result<Written, StatusError> {
         let body = object.to_string();
         now(self.registry.create(target, body.as_bytes(), Format::Json, &WriteOptions::default()))
     }
 
-    pub fn merge(&self, target: Target<'_>, patch: &Value) -> Result<Written, Failure> {
+    pub fn merge(&self, target: Target<'_>, patch: &Value) -> Result<Written, StatusError> {
         let body = patch.to_string();
         now(self.registry.patch(target, body.as_bytes(), PatchKind::Merge, &WriteOptions::default()))
     }
 
-    pub fn get(&self, target: Target<'_>) -> Result<Value, Failure> {
+    pub fn get(&self, target: Target<'_>) -> Result<Value, StatusError> {
         self.registry.get(target, Default::default()).map(|object| object.parse())
     }
 

@@ -23,7 +23,7 @@ pub trait Api: Send + Sync + 'static {
 
 pub trait Events: Send {
     /// The next event; None when the stream has ended, as streams regularly do. Safe to cancel.
-    fn next(&mut self) -> impl Future<Output = Option<Heard>> + Send;
+    fn next(&mut self) -> impl Future<Output = Option<StreamEvent>> + Send;
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub enum Start {
 }
 
 #[derive(Clone, Debug)]
-pub enum Heard {
+pub enum StreamEvent {
     /// An object as it is now: part of the state, or added or modified.
     Object(Bytes),
     /// An object as it last was, with the revision of its removal.

@@ -10,7 +10,7 @@ use serde_json::json;
 use tally_core::time::{Span, Timestamp};
 use tokio::sync::Notify;
 
-use crate::cache::Asked;
+use crate::cache::RequestsInFlight;
 use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Stream, Verb};
 
 /// The maximum number of Events waiting to be sent.
@@ -43,7 +43,7 @@ struct Group {
 pub struct Correlator {
     buckets: Bounded<Group, Bucket>,
     groups: Bounded<Group, Similar>,
-    told: Bounded<(Group, Line), Told>,
+    told: Bounded<(Group, Line), RecordedEvent>,
     /// Part of the names of Events, so that two processes choose different ones.
     instance: u32,
     created: u64,
@@ -59,7 +59,7 @@ struct Similar {
     since: Timestamp,
 }
 
-struct Told {
+struct RecordedEvent {
     name: String,
     count: u32,
 }
@@ -118,7 +118,7 @@ impl Correlator {
             "firstTimestamp": now.to_string(), "lastTimestamp": now.to_string(), "count": 1,
         });
         let call = Call::new(Verb::Create, Kind::EVENT, namespace(about), "").body(&body);
-        self.told.insert((group, line), Told { name, count: 1 });
+        self.told.insert((group, line), RecordedEvent { name, count: 1 });
         call
     }
 
@@ -243,7 +243,7 @@ pub struct Recorder {
     /// A count to write once the creations in flight have ended: one of them may be for the Event that it counts.
     count: Option<(Call, Telling)>,
     counting: bool,
-    asked: Asked<Option<Telling>>,
+    asked: RequestsInFlight<Option<Telling>>,
 }
 
 /// The Event that a count is about.
@@ -261,7 +261,7 @@ impl Recorder {
             creating: 0,
             count: None,
             counting: false,
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
         }
     }
 

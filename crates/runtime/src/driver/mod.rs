@@ -45,7 +45,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 const LAST_ORDERS: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DriverOptions {
     /// The maximum number of requests in flight, per controller.
     pub in_flight: usize,
     /// Requests per second, for all controllers together; 0: as many as the server accepts.
@@ -56,7 +56,7 @@ pub struct Options {
     pub events: bool,
 }
 
-impl Default for Options {
+impl Default for DriverOptions {
     fn default() -> Self {
         Self { in_flight: 64, qps: 0.0, burst: 0, events: true }
     }
@@ -68,7 +68,7 @@ impl Default for Options {
 pub async fn run<A: Api>(
     api: Arc<A>,
     controllers: Vec<Box<dyn Controller>>,
-    options: Options,
+    options: DriverOptions,
     observer: Arc<dyn Observer>,
     stop: impl Future<Output = ()> + Send,
 ) {

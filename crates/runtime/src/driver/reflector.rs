@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tally_core::ids::Revision;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 
-use super::api::{Heard, Start, WatchError};
+use super::api::{Start, StreamEvent, WatchError};
 use crate::cache::Meta;
 use crate::controller::{Input, Stream};
 
@@ -82,18 +82,18 @@ impl<S: Mutation> Reflector<S> {
         (!self.complete).then_some(Input::Init(self.stream.kind))
     }
 
-    pub fn hears(&mut self, heard: Heard) -> Word {
+    pub fn hears(&mut self, heard: StreamEvent) -> Word {
         let kind = self.stream.kind;
         let word = match heard {
-            Heard::Object(object) => {
+            StreamEvent::Object(object) => {
                 self.newest = self.complete.then(|| object.clone());
                 Word::Tell(Input::Apply(kind, object))
             }
-            Heard::Gone(object) => {
+            StreamEvent::Gone(object) => {
                 self.newest = self.complete.then(|| object.clone());
                 Word::Tell(Input::Delete(kind, object))
             }
-            Heard::Reached { at, complete } => {
+            StreamEvent::Reached { at, complete } => {
                 self.settle();
                 if !complete || self.complete {
                     self.revision = self.revision.max(at);
@@ -108,7 +108,7 @@ impl<S: Mutation> Reflector<S> {
                     Word::Synced(Input::InitDone(kind, at))
                 }
             }
-            Heard::Failed(trouble) => return Word::Broken(trouble),
+            StreamEvent::Failed(trouble) => return Word::Broken(trouble),
         };
         self.useful = true;
         word
@@ -151,16 +151,16 @@ mod tests {
     use super::*;
     use crate::controller::Kind;
 
-    fn object(revision: u64) -> Heard {
+    fn object(revision: u64) -> StreamEvent {
         let text = format!("{{\"metadata\":{{\"name\":\"p\",\"uid\":\"u\",\"resourceVersion\":\"{revision}\"}}}}");
-        Heard::Object(text.into())
+        StreamEvent::Object(text.into())
     }
 
     fn listed(reflector: &mut Reflector, at: u64) {
         assert!(matches!(reflector.start(), Start::State { .. }));
         assert!(matches!(reflector.opened(), Some(Input::Init(_))));
         assert!(matches!(reflector.hears(object(at)), Word::Tell(Input::Apply(..))));
-        let word = reflector.hears(Heard::Reached { at: Revision(at), complete: true });
+        let word = reflector.hears(StreamEvent::Reached { at: Revision(at), complete: true });
         assert!(matches!(word, Word::Synced(Input::InitDone(_, revision)) if revision == Revision(at)));
     }
 
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(reflector.ends(None), Next::Again);
         assert_eq!(reflector.start(), Start::Changes { after: Revision(9) });
         assert!(reflector.opened().is_none());
-        reflector.hears(Heard::Reached { at: Revision(12), complete: false });
+        reflector.hears(StreamEvent::Reached { at: Revision(12), complete: false });
         assert_eq!(reflector.ends(Some(&WatchError::Broken(String::new()))), Next::After(FIRST_WAIT));
         assert_eq!(reflector.start(), Start::Changes { after: Revision(12) });
     }
@@ -193,7 +193,7 @@ mod tests {
         reflector.hears(object(9));
         assert_eq!(reflector.ends(Some(&WatchError::TooOld)), Next::Relist);
         assert_eq!(reflector.start(), Start::State { not_older_than: Revision(9) });
-        let word = reflector.hears(Heard::Reached { at: Revision(8), complete: true });
+        let word = reflector.hears(StreamEvent::Reached { at: Revision(8), complete: true });
         assert!(matches!(word, Word::Broken(WatchError::Broken(_))), "{word:?}");
         assert_eq!(reflector.start(), Start::State { not_older_than: Revision(9) });
     }

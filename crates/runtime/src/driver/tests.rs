@@ -11,7 +11,7 @@ use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 use tokio::sync::oneshot;
 
-use super::api::{Api, Events, Heard, Response, Start, WatchError};
+use super::api::{Api, Events, Response, Start, StreamEvent, WatchError};
 use super::*;
 use crate::controller::{
     Call, Controller, Event, Input, Kind, Outbox, Reference, Refusal, Reply, Request, RequestId, Stream, Verb,
@@ -20,7 +20,7 @@ use crate::controller::{
 /// Streams are played from `streams` in order; when there are no more, the next one stays silent forever.
 #[derive(Default)]
 struct Script {
-    streams: Mutex<VecDeque<Result<Vec<Heard>, WatchError>>>,
+    streams: Mutex<VecDeque<Result<Vec<StreamEvent>, WatchError>>>,
     starts: Mutex<Vec<Start>>,
     replies: Mutex<VecDeque<Response>>,
     calls: Mutex<Vec<Call>>,
@@ -30,7 +30,7 @@ struct Script {
     most_under_way: AtomicUsize,
 }
 
-struct Played(Option<VecDeque<Heard>>);
+struct Played(Option<VecDeque<StreamEvent>>);
 
 impl Api for Script {
     type Events = Played;
@@ -56,7 +56,7 @@ impl Api for Script {
 }
 
 impl Events for Played {
-    async fn next(&mut self) -> Option<Heard> {
+    async fn next(&mut self) -> Option<StreamEvent> {
         match &mut self.0 {
             Some(heard) => heard.pop_front(),
             None => std::future::pending().await,
@@ -103,20 +103,20 @@ impl Controller for Scribe {
     }
 }
 
-fn object(name: &str, revision: u64) -> Heard {
-    Heard::Object(text(name, revision))
+fn object(name: &str, revision: u64) -> StreamEvent {
+    StreamEvent::Object(text(name, revision))
 }
 
 fn text(name: &str, revision: u64) -> Bytes {
     json!({"metadata": {"name": name, "resourceVersion": revision.to_string()}}).to_string().into()
 }
 
-fn complete(at: u64) -> Heard {
-    Heard::Reached { at: Revision(at), complete: true }
+fn complete(at: u64) -> StreamEvent {
+    StreamEvent::Reached { at: Revision(at), complete: true }
 }
 
-fn bookmark(at: u64) -> Heard {
-    Heard::Reached { at: Revision(at), complete: false }
+fn bookmark(at: u64) -> StreamEvent {
+    StreamEvent::Reached { at: Revision(at), complete: false }
 }
 
 fn state(not_older_than: u64) -> Start {
@@ -128,7 +128,7 @@ fn changes(after: u64) -> Start {
 }
 
 /// Runs until this many lines are recorded, then stops. With a paused clock, waiting takes no time.
-async fn told(script: &Arc<Script>, asks: Vec<Call>, options: Options, lines: usize) -> Vec<String> {
+async fn told(script: &Arc<Script>, asks: Vec<Call>, options: DriverOptions, lines: usize) -> Vec<String> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let (stop, stopped) = oneshot::channel::<()>();
     let stopped = async {
@@ -148,13 +148,13 @@ async fn told(script: &Arc<Script>, asks: Vec<Call>, options: Options, lines: us
     told.clone()
 }
 
-fn script(streams: Vec<Result<Vec<Heard>, WatchError>>) -> Arc<Script> {
+fn script(streams: Vec<Result<Vec<StreamEvent>, WatchError>>) -> Arc<Script> {
     Arc::new(Script { streams: Mutex::new(streams.into()), ..Script::default() })
 }
 
-async fn check(streams: Vec<Result<Vec<Heard>, WatchError>>, expected: &[&str], starts: &[Start]) {
+async fn check(streams: Vec<Result<Vec<StreamEvent>, WatchError>>, expected: &[&str], starts: &[Start]) {
     let script = script(streams);
-    assert_eq!(told(&script, Vec::new(), Options::default(), expected.len()).await, expected);
+    assert_eq!(told(&script, Vec::new(), DriverOptions::default(), expected.len()).await, expected);
     let began = script.starts.lock().unwrap();
     assert_eq!(&began[..starts.len()], starts);
 }
@@ -164,7 +164,7 @@ async fn a_stream_that_ends_goes_on_where_it_was() {
     check(
         vec![
             Ok(vec![object("a", 90), complete(100), object("b", 101)]),
-            Ok(vec![Heard::Gone(text("b", 102))]),
+            Ok(vec![StreamEvent::Gone(text("b", 102))]),
             Ok(vec![bookmark(110)]),
         ],
         &["listing", "a", "listed 100", "b", "-b", "reached 110"],
@@ -181,7 +181,7 @@ async fn what_breaks_is_tried_again() {
         vec![
             Err(broken()),
             Err(refused()),
-            Ok(vec![complete(5), object("a", 6), Heard::Failed(broken())]),
+            Ok(vec![complete(5), object("a", 6), StreamEvent::Failed(broken())]),
             Ok(vec![object("b", 7)]),
         ],
         &["listing", "listed 5", "a", "b"],
@@ -239,7 +239,7 @@ async fn a_server_that_says_when_is_asked_again_then() {
         let script = script(vec![Ok(vec![complete(1)])]);
         *script.replies.lock().unwrap() = replies.into();
         let began = tokio::time::Instant::now();
-        let told = told(&script, vec![pod("p")], Options::default(), 3).await;
+        let told = told(&script, vec![pod("p")], DriverOptions::default(), 3).await;
         assert_eq!(told.last().unwrap(), expected);
         assert_eq!(script.calls.lock().unwrap().len(), calls, "{expected}");
         if expected == "done" {
@@ -256,7 +256,7 @@ async fn no_more_requests_are_under_way_than_allowed_and_all_are_answered() {
         ..Script::default()
     });
     let asks: Vec<Call> = (0..100).map(|number| pod(&format!("p{number}"))).collect();
-    let options = Options { in_flight: 7, ..Options::default() };
+    let options = DriverOptions { in_flight: 7, ..DriverOptions::default() };
     let told = told(&script, asks, options, 102).await;
     assert_eq!(told.iter().filter(|line| *line == "done").count(), 100);
     assert_eq!(script.most_under_way.load(Ordering::SeqCst), 7);
@@ -269,7 +269,7 @@ async fn what_is_under_way_when_it_stops_is_finished() {
         takes: Duration::from_secs(3),
         ..Script::default()
     });
-    let options = Options { in_flight: 2, ..Options::default() };
+    let options = DriverOptions { in_flight: 2, ..DriverOptions::default() };
     told(&script, (0..5).map(|number| pod(&format!("p{number}"))).collect(), options, 2).await;
     assert_eq!(script.calls.lock().unwrap().len(), 2, "what had not begun is left");
     assert_eq!(script.under_way.load(Ordering::SeqCst), 0, "what had begun has ended");
@@ -340,11 +340,11 @@ async fn pokes_and_news_that_never_stop_take_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_breaks_stops_the_others_and_is_heard_of() {
-    let broken = Heard::Object(Bytes::from_static(b"no object"));
+    let broken = StreamEvent::Object(Bytes::from_static(b"no object"));
     let script = script(vec![Ok(vec![broken])]);
     let scribe = || Box::new(Scribe { told: Arc::default(), asks: Vec::new() }) as Box<dyn Controller>;
     let forever = std::future::pending();
-    let driver = run(script, vec![scribe(), scribe()], Options::default(), Arc::new(NoopObserver), forever);
+    let driver = run(script, vec![scribe(), scribe()], DriverOptions::default(), Arc::new(NoopObserver), forever);
     let ended = tokio::time::timeout(Duration::from_secs(60), tokio::spawn(driver)).await.unwrap();
     assert!(ended.unwrap_err().is_panic());
 }
@@ -372,7 +372,7 @@ impl Controller for Crier {
 async fn events_are_written_where_somebody_can_read_them() {
     for events in [true, false] {
         let script = script(vec![Ok(vec![complete(1)])]);
-        let options = Options { events, ..Options::default() };
+        let options = DriverOptions { events, ..DriverOptions::default() };
         let a_while = tokio::time::sleep(Duration::from_secs(1));
         run(script.clone(), vec![Box::new(Crier)], options, Arc::new(NoopObserver), a_while).await;
         assert_eq!(!script.calls.lock().unwrap().is_empty(), events);

@@ -26,7 +26,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use tally_registry::Registry;
 
 use crate::Pki;
-use crate::auth::tokens::{ISSUER, Tokens};
+use crate::auth::tokens::{ISSUER, TokenError, Tokens};
 
 /// The group whose members may do everything.
 const MASTERS: &str = "system:masters";
@@ -70,7 +70,7 @@ pub enum Peer {
 
 /// The client sent credentials, and they are invalid.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct InvalidCredentials;
 
 /// The authenticator: determines the user of a request.
 pub struct Authenticator {
@@ -89,7 +89,7 @@ pub enum AuthenticatorError {
     #[error("the system gives no random numbers")]
     NoRandomness,
     #[error("cannot use the key for service account tokens: {0}")]
-    TokenKey(String),
+    TokenKey(#[from] TokenError),
 }
 
 impl Authenticator {
@@ -103,7 +103,7 @@ impl Authenticator {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| AuthenticatorError::NoRandomness)?;
         let tag = hmac::sign(&key, pki.token.as_bytes());
         let admin = User::new("kubernetes-admin".to_owned(), String::new(), vec![MASTERS.to_owned()]);
-        let tokens = Tokens::new(&pki.token_key).map_err(AuthenticatorError::TokenKey)?;
+        let tokens = Tokens::new(&pki.token_key)?;
         Ok(Self { verifier, key, tag, admin: Arc::new(admin), tokens })
     }
 
@@ -135,8 +135,13 @@ impl Authenticator {
     }
 
     /// The user of this request. None if there are no credentials. Valid credentials count even next to invalid ones.
-    pub fn user(&self, peer: &Peer, headers: &HeaderMap, registry: &Registry) -> Result<Option<Arc<User>>, Refused> {
-        let now = registry.world.now().seconds();
+    pub fn user(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        registry: &Registry,
+    ) -> Result<Option<Arc<User>>, InvalidCredentials> {
+        let now = registry.now().seconds();
         // Connections outlive certificates, so the expiry is checked for each request.
         let mut refused = match peer {
             Peer::Known { user, until } if now <= *until => return Ok(Some(user.clone())),
@@ -153,7 +158,7 @@ impl Authenticator {
                 return Ok(Some(user));
             }
         }
-        if refused { Err(Refused) } else { Ok(None) }
+        if refused { Err(InvalidCredentials) } else { Ok(None) }
     }
 
     /// The user of this token, and which of `audiences` it is for. The administrator's token is for this server only.

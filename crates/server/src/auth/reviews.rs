@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::decode::decode_as;
-use tally_api::failure::{Details, Failure};
 use tally_api::field::At;
 use tally_api::kinds::Resource;
 use tally_api::options::{FieldValidation, Format, ReadAt};
+use tally_api::status_error::{Details, StatusError};
 use tally_registry::Target;
 
 use crate::auth::User;
-use crate::auth::tokens::{Grant, ISSUER};
+use crate::auth::tokens::{ISSUER, TokenGrant};
 use crate::http::route::ResourcePath;
 use crate::objects::RequestContext;
 
@@ -23,7 +23,7 @@ const LONGEST_TOKEN: i64 = 1 << 32;
 const USUAL_TOKEN: i64 = 3600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum ReviewKind {
     /// The identity of the caller.
     SelfSubject,
     /// Whether the caller may do something.
@@ -36,7 +36,7 @@ pub enum Question {
     TokenRequest,
 }
 
-impl Question {
+impl ReviewKind {
     pub fn of(place: &ResourcePath<'_>) -> Option<Self> {
         let subresource = place.subresource.map_or("", |subresource| subresource.name);
         match (place.resource.group, place.resource.plural, subresource) {
@@ -54,7 +54,7 @@ impl Question {
         matches!(self, Self::SelfSubject | Self::SelfAccess)
     }
 
-    pub fn answer(self, context: &RequestContext<'_>, body: &[u8], format: Format) -> Result<Value, Failure> {
+    pub fn answer(self, context: &RequestContext<'_>, body: &[u8], format: Format) -> Result<Value, StatusError> {
         let (group, kind) = match self {
             Self::TokenRequest => (AUTHENTICATION, "TokenRequest"),
             _ => (context.place.resource.group, context.place.resource.kind),
@@ -102,7 +102,7 @@ fn user_info(user: &User) -> Value {
 }
 
 /// A review names a resource or a path: exactly one of them.
-fn check_access(question: &Value) -> Result<(), Failure> {
+fn check_access(question: &Value) -> Result<(), StatusError> {
     let root = At::root(question);
     let spec = root.at("spec");
     let (resource, path) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
@@ -117,10 +117,10 @@ fn check_access(question: &Value) -> Result<(), Failure> {
         }
         _ => return Ok(()),
     };
-    Err(Failure::invalid(AUTHORIZATION, "", "", &[error]))
+    Err(StatusError::invalid(AUTHORIZATION, "", "", &[error]))
 }
 
-fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, Failure> {
+fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, StatusError> {
     let (namespace, name) = (&*context.place.namespace, &*context.place.name);
     let account = find(context, context.place.resource, name)?;
     let uid = account.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
@@ -137,12 +137,12 @@ fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, Fail
     };
     if let Some(why) = wrong {
         let error = seconds.invalid_value(lasts, why);
-        return Err(Failure::invalid(AUTHENTICATION, "TokenRequest", "", &[error]));
+        return Err(StatusError::invalid(AUTHENTICATION, "TokenRequest", "", &[error]));
     }
     let audiences = audiences(&spec);
     let bound = bound_object(context, &spec.at("boundObjectRef"))?;
-    let now = context.registry().world.now();
-    let grant = Grant {
+    let now = context.registry().now();
+    let grant = TokenGrant {
         namespace,
         name,
         uid,
@@ -151,7 +151,8 @@ fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, Fail
         expires_at: now.seconds().saturating_add(lasts),
         bound_to: bound.as_ref().map(|(kind, name, uid)| (*kind, name.as_str(), uid.as_str())),
     };
-    let token = context.handler.authenticator.tokens.issue(&grant).map_err(Failure::internal)?;
+    let token =
+        context.handler.authenticator.tokens.issue(&grant).map_err(|error| StatusError::internal(error.to_string()))?;
     let expires = tally_core::time::Timestamp::from_seconds(grant.expires_at);
     request["metadata"] =
         json!({"name": name, "namespace": namespace, "creationTimestamp": now.truncated().to_string()});
@@ -167,7 +168,7 @@ fn audiences(spec: &At<'_, '_>) -> Vec<String> {
     if named.is_empty() { vec![ISSUER.to_owned()] } else { named }
 }
 
-fn find(context: &RequestContext<'_>, resource: &'static Resource, name: &str) -> Result<Value, Failure> {
+fn find(context: &RequestContext<'_>, resource: &'static Resource, name: &str) -> Result<Value, StatusError> {
     let namespace = if resource.namespaced { &*context.place.namespace } else { "" };
     Ok(context.registry().get(Target::new(resource, namespace, name), ReadAt::Newest)?.parse())
 }
@@ -176,7 +177,7 @@ fn find(context: &RequestContext<'_>, resource: &'static Resource, name: &str) -
 fn bound_object(
     context: &RequestContext<'_>,
     reference: &At<'_, '_>,
-) -> Result<Option<(&'static str, String, String)>, Failure> {
+) -> Result<Option<(&'static str, String, String)>, StatusError> {
     if !reference.is_set() {
         return Ok(None);
     }
@@ -188,10 +189,10 @@ fn bound_object(
         ("v1" | "", "Node") => ("node", "nodes"),
         _ => {
             let text = format!("cannot bind token to object of type {kind:?}");
-            return Err(Failure::bad_request(text));
+            return Err(StatusError::bad_request(text));
         }
     };
-    let resource = catalog::find("", "v1", plural).ok_or_else(|| Failure::internal("no such resource"))?;
+    let resource = catalog::find("", "v1", plural).ok_or_else(|| StatusError::internal("no such resource"))?;
     let object = find(context, resource, &name)?;
     let found = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     if !uid.is_empty() && uid != found {
@@ -199,7 +200,7 @@ fn bound_object(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
              deleted and then recreated"
         );
-        return Err(Failure::conflict(resource, &name, &why).with(Details::of(resource, &name)));
+        return Err(StatusError::conflict(resource, &name, &why).with(Details::of(resource, &name)));
     }
     Ok(Some((claim, name, found.to_owned())))
 }

@@ -26,7 +26,7 @@ pub struct Tokens {
 }
 
 /// The content of a token.
-pub struct Grant<'a> {
+pub struct TokenGrant<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub uid: &'a str,
@@ -37,16 +37,24 @@ pub struct Grant<'a> {
     pub bound_to: Option<(&'a str, &'a str, &'a str)>,
 }
 
+/// Why tokens cannot be issued.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("{0}")]
+    Key(ring::error::KeyRejected),
+    #[error("cannot sign a token")]
+    Sign,
+}
+
 impl Tokens {
     /// `key` is PKCS#8.
-    pub fn new(key: &[u8]) -> Result<Self, String> {
+    pub fn new(key: &[u8]) -> Result<Self, TokenError> {
         let random = SystemRandom::new();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key, &random)
-            .map_err(|error| error.to_string())?;
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key, &random).map_err(TokenError::Key)?;
         Ok(Self { key, random })
     }
 
-    pub fn issue(&self, grant: &Grant<'_>) -> Result<String, String> {
+    pub fn issue(&self, grant: &TokenGrant<'_>) -> Result<String, TokenError> {
         let (namespace, name) = (grant.namespace, grant.name);
         let mut claims = json!({
             "aud": grant.audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}"),
@@ -58,7 +66,7 @@ impl Tokens {
         }
         let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(json!({"alg": "ES256", "typ": "JWT"})), part(claims));
-        let signature = self.key.sign(&self.random, signed.as_bytes()).map_err(|_| "cannot sign a token".to_owned())?;
+        let signature = self.key.sign(&self.random, signed.as_bytes()).map_err(|_| TokenError::Sign)?;
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
@@ -66,7 +74,7 @@ impl Tokens {
     /// and the object it is bound to still exist.
     pub fn user(&self, token: &str, audiences: &[String], registry: &Registry) -> Option<(User, Vec<String>)> {
         let claims = self.claims(token)?;
-        let now = registry.world.now().seconds();
+        let now = registry.now().seconds();
         let time = |name: &str| claims.get(name).and_then(Value::as_i64);
         let named = claims.get("aud")?.as_array()?;
         let meant: Vec<String> =
@@ -136,7 +144,7 @@ mod tests {
     fn only_what_we_signed_is_read() {
         let (ours, theirs) = (tokens(), tokens());
         let audiences = [ISSUER.to_owned()];
-        let grant = Grant {
+        let grant = TokenGrant {
             namespace: "n",
             name: "s",
             uid: "u",

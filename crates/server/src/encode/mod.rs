@@ -9,9 +9,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
-use tally_api::failure::{Details, Failure};
 use tally_api::kinds::Resource;
 use tally_api::options::Format;
+use tally_api::status_error::{Details, StatusError};
 use tally_api::table::{self, Heading, IncludeObject};
 use tally_core::time::Timestamp;
 use tally_registry::{Listing, Object};
@@ -51,7 +51,7 @@ pub fn document(code: u16, value: &Value, response_format: ResponseFormat) -> Ht
     answer(code, response_format.media_type(), Body::Whole(text.into()))
 }
 
-pub fn failure(failure: &Failure, response_format: ResponseFormat) -> HttpResponse {
+pub fn failure(failure: &StatusError, response_format: ResponseFormat) -> HttpResponse {
     let mut answer =
         document(failure.code, &failure.to_json(), ResponseFormat { view: View::Plain, ..response_format });
     let seconds = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
@@ -63,13 +63,13 @@ pub fn failure(failure: &Failure, response_format: ResponseFormat) -> HttpRespon
 }
 
 /// Nothing is served at this path.
-pub fn no_resource() -> Failure {
-    Failure::new(404, "NotFound", "the server could not find the requested resource").with(Details::default())
+pub fn no_resource() -> StatusError {
+    StatusError::new(404, "NotFound", "the server could not find the requested resource").with(Details::default())
 }
 
-pub fn no_method() -> Failure {
+pub fn no_method() -> StatusError {
     let text = "the server does not allow this method on the requested resource";
-    Failure::new(405, "MethodNotAllowed", text).with(Details::default())
+    StatusError::new(405, "MethodNotAllowed", text).with(Details::default())
 }
 
 /// The operation succeeded and there is no object to return.
@@ -170,7 +170,7 @@ impl Encoder<'_> {
                 "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
                 self.go_type("")
             );
-            return failure(&Failure::new(406, "NotAcceptable", text), self.response_format);
+            return failure(&StatusError::new(406, "NotAcceptable", text), self.response_format);
         }
         document(code, &self.view(self.value(object), &mut Heading::default()), self.response_format)
     }
@@ -204,7 +204,7 @@ impl Encoder<'_> {
                     "you requested PartialObjectMetadata, but the requested object is a list ({})",
                     self.go_type("List")
                 );
-                return failure(&Failure::new(406, "NotAcceptable", text), self.response_format);
+                return failure(&StatusError::new(406, "NotAcceptable", text), self.response_format);
             }
         };
         document(200, &list, self.response_format)

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
-use tally_api::failure::Failure;
 use tally_api::schema::{Shape, Struct, Type, schema};
+use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
 
 /// The first bytes of every body.
@@ -20,10 +20,10 @@ const MAGIC: &[u8] = b"k8s\0";
 const DEEPEST: usize = 64;
 
 /// The JSON of a protobuf body. `wanted`: group, version and kind, used where the body does not name them.
-pub fn to_json(body: &[u8], wanted: (&str, &str, &str)) -> Result<Value, Failure> {
+pub fn to_json(body: &[u8], wanted: (&str, &str, &str)) -> Result<Value, StatusError> {
     read(body, wanted).map_err(|why| {
         let kind = wanted.2;
-        Failure::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why}"))
+        StatusError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why}"))
     })
 }
 

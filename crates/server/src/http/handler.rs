@@ -8,17 +8,18 @@ use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request};
 use tally_api::catalog::discovery;
-use tally_api::failure::{Details, Failure};
 use tally_api::options::Query;
+use tally_api::status_error::{Details, StatusError};
+use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
 use tokio::sync::{Semaphore, watch};
 
-use crate::auth::reviews::Question;
+use crate::auth::reviews::ReviewKind;
 use crate::auth::{Authenticator, Peer, User};
 use crate::encode::{self, AUDIT_ID, HttpResponse};
 use crate::env;
 use crate::http::body::Body;
-use crate::http::metrics::{About, Metrics};
+use crate::http::metrics::{RequestLabels, ServerMetrics};
 use crate::http::negotiate::{self, ResponseFormat};
 use crate::http::route::{ResourcePath, Route, Verb};
 use crate::objects::extras;
@@ -33,9 +34,9 @@ pub const MOST_AT_WORK: usize = 256;
 pub struct ApiHandler {
     pub registry: Arc<Registry>,
     pub authenticator: Authenticator,
-    pub metrics: Metrics,
-    /// Further metrics, from other parts of this process.
-    pub more_metrics: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
+    pub metrics: ServerMetrics,
+    /// The metrics of the whole process.
+    pub metric_registry: MetricRegistry,
     /// The source of the logs of Pods.
     pub logs: OnceLock<Box<dyn Logs>>,
     /// `host:port`, for discovery.
@@ -49,9 +50,9 @@ impl ApiHandler {
     pub async fn answer(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> HttpResponse {
         let started = Instant::now();
         let (parts, body) = request.into_parts();
-        let mut about = About { verb: method_name(&parts.method), ..About::default() };
+        let mut labels = RequestLabels { verb: method_name(&parts.method), ..RequestLabels::default() };
         let in_flight = InFlight::new(self);
-        let mut answer = self.handle(peer, &parts, body, &mut about).await;
+        let mut answer = self.handle(peer, &parts, body, &mut labels).await;
         drop(in_flight);
         if parts.method == Method::HEAD {
             *answer.body_mut() = Body::EMPTY;
@@ -60,12 +61,18 @@ impl ApiHandler {
         if let Some(id) = id {
             answer.headers_mut().insert(AUDIT_ID, id);
         }
-        let took = (about.verb != "WATCH").then(|| started.elapsed());
-        self.metrics.answered(about, answer.status().as_u16(), took);
+        let took = (labels.verb != "WATCH").then(|| started.elapsed());
+        self.metrics.answered(labels, answer.status().as_u16(), took);
         answer
     }
 
-    async fn handle(self: &Arc<Self>, peer: &Peer, parts: &Parts, body: Incoming, about: &mut About) -> HttpResponse {
+    async fn handle(
+        self: &Arc<Self>,
+        peer: &Peer,
+        parts: &Parts,
+        body: Incoming,
+        labels: &mut RequestLabels,
+    ) -> HttpResponse {
         let route = Route::parse(parts.uri.path());
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let (method, headers) = (&parts.method, &parts.headers);
@@ -75,7 +82,7 @@ impl ApiHandler {
             Ok(None) if is_open => Arc::new(User::nobody()),
             // A client with invalid credentials gets 401 on every path, the open ones included.
             Ok(None) | Err(_) => {
-                return encode::failure(&Failure::new(401, "Unauthorized", "Unauthorized"), ResponseFormat::PLAIN);
+                return encode::failure(&StatusError::new(401, "Unauthorized", "Unauthorized"), ResponseFormat::PLAIN);
             }
         };
         let verb = match &route {
@@ -83,13 +90,13 @@ impl ApiHandler {
             _ => None,
         };
         if let Route::Objects(place) = &route {
-            about.group = place.resource.group;
-            about.resource = place.resource.plural;
-            about.subresource = place.subresource.map_or("", |subresource| subresource.name);
+            labels.group = place.resource.group;
+            labels.resource = place.resource.plural;
+            labels.subresource = place.subresource.map_or("", |subresource| subresource.name);
             match verb {
-                Some(Verb::List) => about.verb = "LIST",
-                Some(Verb::Watch) => about.verb = "WATCH",
-                Some(Verb::DeleteCollection) => about.verb = "DELETECOLLECTION",
+                Some(Verb::List) => labels.verb = "LIST",
+                Some(Verb::Watch) => labels.verb = "WATCH",
+                Some(Verb::DeleteCollection) => labels.verb = "DELETECOLLECTION",
                 _ => {}
             }
         }
@@ -98,7 +105,7 @@ impl ApiHandler {
         }
         let served = match &route {
             Route::Health { page, check } => {
-                let store_is_well = self.registry.store.poisoned().is_none();
+                let store_is_well = self.registry.poisoned().is_none();
                 return extras::health(page, check, &query, store_is_well);
             }
             Route::NoPage => return extras::not_found(),
@@ -131,14 +138,14 @@ struct InFlight<'a>(&'a ApiHandler);
 
 impl<'a> InFlight<'a> {
     fn new(handler: &'a ApiHandler) -> Self {
-        handler.metrics.in_flight.up();
+        handler.metrics.in_flight.add([], 1);
         Self(handler)
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.metrics.in_flight.down();
+        self.0.metrics.in_flight.add([], -1);
     }
 }
 
@@ -149,25 +156,25 @@ fn method_name(method: &Method) -> &'static str {
 
 /// Why the user may not do this. The administrator may do everything; other users may read discovery and ask about
 /// themselves.
-fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) -> Option<Failure> {
+fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) -> Option<StatusError> {
     if impersonates(&parts.headers) {
         // Ignoring the header would be the worst response: the request would run as the administrator although the
         // client asked for fewer rights.
         let text = "impersonation is not supported; send the request without Impersonate headers (kubectl --as)";
-        return Some(Failure::new(403, "Forbidden", text).with(Details::default()));
+        return Some(StatusError::new(403, "Forbidden", text).with(Details::default()));
     }
     let is_allowed = match route {
         _ if user.is_master() => true,
         Route::Health { .. } | Route::Version | Route::Index => true,
         Route::CoreVersions | Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_) => true,
-        Route::Objects(place) => Question::of(place).is_some_and(Question::is_about_oneself),
+        Route::Objects(place) => ReviewKind::of(place).is_some_and(ReviewKind::is_about_oneself),
         Route::Metrics | Route::Nothing | Route::NoPage => false,
     };
     if is_allowed {
         return None;
     }
     let who = &user.name;
-    let failure = |text: String| Failure::new(403, "Forbidden", text);
+    let failure = |text: String| StatusError::new(403, "Forbidden", text);
     Some(match (route, verb) {
         (Route::Objects(place), Some(verb)) => {
             let text = denial(who, place, verb);

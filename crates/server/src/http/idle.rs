@@ -53,18 +53,18 @@ impl Drop for RequestGuard {
 }
 
 /// A body whose request counts as in flight until the body is sent or dropped.
-pub struct Counted {
+pub struct CountedBody {
     body: Body,
     _under_way: RequestGuard,
 }
 
-impl Counted {
+impl CountedBody {
     pub fn new(body: Body, under_way: RequestGuard) -> Self {
         Self { body, _under_way: under_way }
     }
 }
 
-impl hyper::body::Body for Counted {
+impl hyper::body::Body for CountedBody {
     type Data = Bytes;
     type Error = Infallible;
 

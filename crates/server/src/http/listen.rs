@@ -16,7 +16,8 @@ use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::server::ServerConfig;
-use tally_api::failure::Failure;
+use tally_api::status_error::StatusError;
+use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,8 +29,8 @@ use crate::Pki;
 use crate::auth::{Authenticator, AuthenticatorError, Peer};
 use crate::encode::{self, HttpResponse};
 use crate::http::handler::{ApiHandler, MOST_AT_WORK};
-use crate::http::idle::{Counted, Requests};
-use crate::http::metrics::Metrics;
+use crate::http::idle::{CountedBody, Requests};
+use crate::http::metrics::{ServerMetrics, register_store};
 use crate::http::negotiate::ResponseFormat;
 use crate::objects::logs::Logs;
 
@@ -83,16 +84,18 @@ impl Server {
             .with_single_cert(vec![pki.server_certificate.clone()], pki.server_key.clone_key())?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (stop, stopping) = watch::channel(false);
-        let (metrics, turns) = (Metrics::default(), Semaphore::new(MOST_AT_WORK));
-        let (more_metrics, logs) = (OnceLock::new(), OnceLock::new());
+        let metric_registry = MetricRegistry::default();
+        let metrics = ServerMetrics::new(&metric_registry);
+        register_store(&metric_registry, &registry);
+        let (turns, logs) = (Semaphore::new(MOST_AT_WORK), OnceLock::new());
         let handler =
-            Arc::new(ApiHandler { registry, authenticator, metrics, more_metrics, logs, address, turns, stopping });
+            Arc::new(ApiHandler { registry, authenticator, metrics, metric_registry, logs, address, turns, stopping });
         Ok(Self { handler, tls: TlsAcceptor::from(Arc::new(config)), stop })
     }
 
-    /// Adds text to `/metrics`, in the Prometheus format. Only the first call has an effect.
-    pub fn add_metrics(&self, more: impl Fn() -> String + Send + Sync + 'static) {
-        let _ = self.handler.more_metrics.set(Box::new(more));
+    /// What `/metrics` shows. Other parts of the process register their metrics here, too.
+    pub fn metrics(&self) -> &MetricRegistry {
+        &self.handler.metric_registry
     }
 
     /// Sets the source of the logs of Pods. Only the first call has an effect.
@@ -170,9 +173,9 @@ impl Connection {
             secured = timeout(HANDSHAKE_WITHIN, self.tls.accept(stream)) => secured,
         };
         let Ok(Ok(stream)) = stream else { return };
-        let now = self.handler.registry.world.now().seconds();
+        let now = self.handler.registry.now().seconds();
         let peer = Arc::new(self.handler.authenticator.peer(stream.get_ref().1.peer_certificates(), now));
-        self.handler.metrics.connections.up();
+        self.handler.metrics.connections.add([], 1);
         let requests = Requests::new();
         let idle = requests.idle_for(IDLE_FOR);
         let handler = self.handler.clone();
@@ -180,10 +183,10 @@ impl Connection {
             let (handler, peer, under_way) = (handler.clone(), peer.clone(), requests.begin());
             async move {
                 let answer = answer(handler, peer, request).await;
-                Ok::<_, Infallible>(answer.map(|body| Counted::new(body, under_way)))
+                Ok::<_, Infallible>(answer.map(|body| CountedBody::new(body, under_way)))
             }
         });
-        let stream = TokioIo::new(Unstalled::new(stream));
+        let stream = TokioIo::new(StallGuard::new(stream));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, service));
         let goodbye_within = tokio::select! {
             // The result is ignored: why the connection ended concerns only the client.
@@ -195,7 +198,7 @@ impl Connection {
             connection.as_mut().graceful_shutdown();
             let _ = timeout(within, connection).await;
         }
-        self.handler.metrics.connections.down();
+        self.handler.metrics.connections.add([], -1);
     }
 }
 
@@ -209,20 +212,20 @@ async fn answer(handler: Arc<ApiHandler>, peer: Arc<Peer>, request: Request<Inco
         tokio::spawn(async move { handler.answer(&peer, request).await }).await.ok()
     };
     answered.unwrap_or_else(|| {
-        let failure = Failure::internal("the request could not be finished; this is a bug in the server");
+        let failure = StatusError::internal("the request could not be finished; this is a bug in the server");
         encode::failure(&failure, ResponseFormat::PLAIN)
     })
 }
 
 /// A connection that fails if its peer reads nothing for `STALLED_FOR`.
-struct Unstalled<S> {
+struct StallGuard<S> {
     stream: S,
     /// Runs while a write is pending.
     patience: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
-impl<S> Unstalled<S> {
+impl<S> StallGuard<S> {
     fn new(stream: S) -> Self {
         Self { stream, patience: Box::pin(sleep(STALLED_FOR)), waiting: false }
     }
@@ -241,13 +244,13 @@ impl<S> Unstalled<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.judge(cx, written)

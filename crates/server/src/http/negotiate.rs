@@ -6,8 +6,8 @@
 
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use tally_api::catalog::discovery::Aggregated;
-use tally_api::failure::{Details, Failure};
 use tally_api::options::{Format, PatchKind, Query};
+use tally_api::status_error::{Details, StatusError};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -102,14 +102,14 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
-pub fn accept(headers: &HeaderMap) -> Result<&str, Failure> {
+pub fn accept(headers: &HeaderMap) -> Result<&str, StatusError> {
     let header = headers.get(ACCEPT).map_or(Ok("*/*"), |value| value.to_str());
     let header = header.map_err(|_| only_accepted(""))?;
     Ok(if header.trim().is_empty() { "*/*" } else { header })
 }
 
 /// The first check. `streams`: the collection can be watched, and the error lists the stream types too.
-pub fn check_accept(headers: &HeaderMap, produces: &[&str], streams: bool) -> Result<(), Failure> {
+pub fn check_accept(headers: &HeaderMap, produces: &[&str], streams: bool) -> Result<(), StatusError> {
     let media = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
     let known = |media: String| media == "*/*" || media == PROTOBUF || produces.contains(&media.as_str());
     if accept(headers)?.split(',').map(media).any(known) {
@@ -121,23 +121,27 @@ pub fn check_accept(headers: &HeaderMap, produces: &[&str], streams: bool) -> Re
         available.extend([JSON, PROTOBUF].map(|media| format!("{media};stream=watch")));
     }
     let text = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
-    Err(Failure::new(406, "NotAcceptable", text).with(Details::default()))
+    Err(StatusError::new(406, "NotAcceptable", text).with(Details::default()))
 }
 
 /// The media types of objects.
 pub const OBJECTS: &[&str] = &[JSON, YAML];
 
-fn only_accepted(accept: &str) -> Failure {
+fn only_accepted(accept: &str) -> StatusError {
     // For a client that accepts only protobuf, a message that protobuf is accepted does not help.
     let also = if accept.contains(PROTOBUF) { String::new() } else { format!(", {PROTOBUF}") };
     let text = format!("only the following media types are accepted: {JSON}, {YAML}{also}");
-    Failure::new(406, "NotAcceptable", text)
+    StatusError::new(406, "NotAcceptable", text)
 }
 
 /// The status error for a watch in a format that cannot be streamed.
-pub fn only_streams() -> Failure {
+pub fn only_streams() -> StatusError {
     let streams = [JSON, PROTOBUF].map(|media| format!("{media};stream=watch"));
-    Failure::new(406, "NotAcceptable", format!("only the following media types are accepted: {}", streams.join(", ")))
+    StatusError::new(
+        406,
+        "NotAcceptable",
+        format!("only the following media types are accepted: {}", streams.join(", ")),
+    )
 }
 
 /// The second check: the first clause that can be satisfied. `offered` returns the view for a conversion (kind, group,
@@ -145,7 +149,7 @@ pub fn only_streams() -> Failure {
 fn choose<T>(
     headers: &HeaderMap,
     offered: impl Fn(Option<(&str, &str, &str)>) -> Option<T>,
-) -> Result<(Format, T, bool), Failure> {
+) -> Result<(Format, T, bool), StatusError> {
     let accept = accept(headers)?;
     for clause in clauses(accept) {
         let [kind, group, version] = ["as", "g", "v"].map(|name| clause.parameter(name));
@@ -173,13 +177,13 @@ fn view(conversion: Option<(&str, &str, &str)>) -> Option<View> {
 }
 
 /// The requested format of an object or a list.
-pub fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<ResponseFormat, Failure> {
+pub fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<ResponseFormat, StatusError> {
     let (format, view, pretty) = choose(headers, view)?;
     Ok(ResponseFormat { format, view, pretty: pretty || wants_pretty(headers, query) })
 }
 
 /// The requested format of a discovery document, and whether it is the aggregated one.
-pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(ResponseFormat, Option<Aggregated>), Failure> {
+pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(ResponseFormat, Option<Aggregated>), StatusError> {
     let offered = |conversion: Option<(&str, &str, &str)>| match conversion {
         None => Some(None),
         Some(("APIGroupDiscoveryList", "apidiscovery.k8s.io", version)) => Aggregated::from_version(version).map(Some),
@@ -215,7 +219,7 @@ fn are_parameters(text: &str) -> bool {
 }
 
 /// The format of the request body. None for protobuf, which Go clients use for built-in kinds.
-pub fn input(headers: &HeaderMap) -> Result<Option<Format>, Failure> {
+pub fn input(headers: &HeaderMap) -> Result<Option<Format>, StatusError> {
     let (media, parameters) = content_type(headers);
     match media.as_str() {
         "" | JSON if are_parameters(parameters) => Ok(Some(Format::Json)),
@@ -226,7 +230,7 @@ pub fn input(headers: &HeaderMap) -> Result<Option<Format>, Failure> {
                 "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}, \
                  {PROTOBUF}"
             );
-            Err(Failure::new(415, "UnsupportedMediaType", text))
+            Err(StatusError::new(415, "UnsupportedMediaType", text))
         }
     }
 }
@@ -240,14 +244,14 @@ pub const PATCHES: [&str; 4] = [
 ];
 
 /// The type of the patch in the request body.
-pub fn patch(headers: &HeaderMap) -> Result<PatchKind, Failure> {
+pub fn patch(headers: &HeaderMap) -> Result<PatchKind, StatusError> {
     let kinds = [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic, PatchKind::Apply];
     // Unlike the media types of objects, these are case-sensitive.
     let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media = header.split(';').next().unwrap_or_default();
     let found = PATCHES.iter().zip(kinds).find(|(name, _)| **name == media);
     found.map(|(_, kind)| kind).ok_or_else(|| {
-        let failure = Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+        let failure = StatusError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
         failure.with(Details::default())
     })
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use tally_api::catalog::{self, discovery};
-use tally_api::failure::Failure;
 use tally_api::options::Query;
+use tally_api::status_error::StatusError;
 
 use crate::encode::{self, HttpResponse};
 use crate::http::handler::ApiHandler;
@@ -87,7 +87,7 @@ pub fn index() -> Value {
 }
 
 /// `/api` and `/apis`, plain or aggregated. `core`: the server's address, for `/api`; None for `/apis`.
-pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>) -> Result<HttpResponse, Failure> {
+pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>) -> Result<HttpResponse, StatusError> {
     negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
     let (response_format, aggregated) = negotiate::discovery(headers, query)?;
     let document = match (core, aggregated) {
@@ -116,14 +116,14 @@ pub fn listing(
     headers: &hyper::HeaderMap,
     query: &Query<'_>,
     document: Option<Value>,
-) -> Result<HttpResponse, Failure> {
+) -> Result<HttpResponse, StatusError> {
     negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
     let (response_format, _) = negotiate::discovery(headers, query)?;
     Ok(encode::document(200, &document.ok_or_else(encode::no_resource)?, response_format))
 }
 
 /// `/openapi/...`
-pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<HttpResponse, Failure> {
+pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<HttpResponse, StatusError> {
     let document = match path {
         "v2" if negotiate::accept(headers)?.contains(openapi::V2_BINARY_WANTED) => {
             let body = crate::http::body::Body::Whole(openapi::second_in_binary().into());
@@ -137,16 +137,7 @@ pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<HttpResponse, F
 }
 
 pub fn metrics(handler: &ApiHandler) -> HttpResponse {
-    let store = &handler.registry.store;
-    let mut page = handler.metrics.page(&[
-        ("tally_store_objects", "Objects stored.", store.len() as u64),
-        ("tally_store_poisoned", "1 once a write has failed: no more are taken.", store.poisoned().is_some().into()),
-        ("tally_store_revision", "The newest revision.", store.revision()),
-        ("tally_store_compacted_revision", "The oldest revision every watch can begin at.", store.compacted()),
-    ]);
-    if let Some(more) = handler.more_metrics.get() {
-        page.push_str(&more());
-    }
+    let page = handler.metric_registry.classic();
     encode::answer(200, "text/plain; version=0.0.4; charset=utf-8", crate::http::body::Body::Whole(page.into()))
 }
 

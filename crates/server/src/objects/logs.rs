@@ -4,13 +4,14 @@
 //! none.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use tally_api::catalog;
-use tally_api::failure::Failure;
 use tally_api::options::{LogOptions, ReadAt, Since};
+use tally_api::status_error::StatusError;
 use tally_core::time::{Span, Timestamp};
 use tally_registry::Target;
 use tokio::sync::watch;
@@ -28,8 +29,13 @@ pub type Log = Events;
 /// The provider of the logs of Pods.
 pub trait Logs: Send + Sync {
     /// `over` returns whether the requested run has ended and all its output is in its log.
-    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, String>> + Send>>;
+    fn open(&self, wanted: LogRequest, over: LogEnded) -> Pin<Box<dyn Future<Output = Result<Log, LogError>> + Send>>;
 }
+
+/// Why a log cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the log: {0}")]
+pub struct LogError(#[from] pub io::Error);
 
 pub type LogEnded = Box<dyn Fn() -> bool + Send + Sync>;
 
@@ -48,7 +54,7 @@ pub struct LogRequest {
     pub limit_bytes: Option<u64>,
 }
 
-pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, Failure> {
+pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, StatusError> {
     let name = &context.place.name;
     let options = LogOptions::parse(context.query, name)?;
     let target = Target::new(context.place.resource, &context.place.namespace, name);
@@ -64,13 +70,13 @@ pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, Failure
     }
     let Some(logs) = context.handler.logs.get() else {
         let text = format!("the node of pod {name} keeps no logs that could be read from here");
-        return Err(Failure::new(503, "ServiceUnavailable", text));
+        return Err(StatusError::new(503, "ServiceUnavailable", text));
     };
     let since = options.since.map(|since| match since {
         Since::Time(at) => at,
         Since::Seconds(seconds) => {
             let seconds = i64::try_from(seconds).unwrap_or(i64::MAX / 1_000);
-            context.registry().world.now() - Span::from_seconds(seconds)
+            context.registry().now() - Span::from_seconds(seconds)
         }
     });
     let Some(run) = status(&pod, &container).and_then(|status| run(status, options.previous)) else {
@@ -100,7 +106,7 @@ pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, Failure
             let log = until(log, context.handler.stopping.clone());
             Ok(encode::answer(200, "text/plain", Body::Events(log)))
         }
-        Err(why) => Err(Failure::new(500, "InternalError", why)),
+        Err(error) => Err(StatusError::new(500, "InternalError", error.to_string())),
     }
 }
 
@@ -134,7 +140,7 @@ fn has_ended(pod: &Value, wanted: &LogRequest) -> bool {
 }
 
 /// The requested container, if it is unambiguous.
-fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Failure> {
+fn container(pod: &Value, name: &str, asked: &str) -> Result<String, StatusError> {
     let names = |list: &str| -> Vec<String> {
         let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
         containers.filter_map(|container| container["name"].as_str()).map(str::to_owned).collect()
@@ -146,17 +152,17 @@ fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Failure> {
         ("", _) => {
             let all = all.join(" ");
             let text = format!("a container name must be specified for pod {name}, choose one of: [{all}]");
-            Err(Failure::bad_request(text))
+            Err(StatusError::bad_request(text))
         }
         _ if all.iter().any(|container| container == asked) => Ok(asked.to_owned()),
-        _ => Err(Failure::bad_request(format!("container {asked} is not valid for pod {name}"))),
+        _ => Err(StatusError::bad_request(format!("container {asked} is not valid for pod {name}"))),
     }
 }
 
 /// Why there is no log, from the status of the Pod.
-fn missing(pod: &Value, name: &str, container: &str, previous: bool) -> Failure {
+fn missing(pod: &Value, name: &str, container: &str, previous: bool) -> StatusError {
     let waiting = status(pod, container).and_then(|status| status.pointer("/state/waiting/reason"));
-    Failure::bad_request(match (previous, waiting.and_then(Value::as_str)) {
+    StatusError::bad_request(match (previous, waiting.and_then(Value::as_str)) {
         (true, _) => format!("previous terminated container {container:?} in pod {name:?} not found"),
         (false, Some(reason)) => format!("container {container:?} in pod {name:?} is waiting to start: {reason}"),
         (false, None) => format!("container {container:?} in pod {name:?} is waiting to start: ContainerCreating"),

@@ -17,9 +17,9 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, USER_AGENT};
 use tally_api::catalog;
 use tally_api::decode::{MAX_BODY, decode_as};
-use tally_api::failure::{Details, Failure};
 use tally_api::meta::path_segment_problems;
 use tally_api::options::{DeleteOptions, FieldValidation, Format, ListOptions, Query, ReadAt, Write, WriteOptions};
+use tally_api::status_error::{Details, StatusError};
 use tally_api::table::IncludeObject;
 use tally_registry::{Deleted, Registry, Target, Written};
 use tokio::time::timeout;
@@ -74,7 +74,7 @@ impl RequestContext<'_> {
     }
 
     /// The requested response format, or the error if it is not available.
-    fn response_format(&self) -> Result<ResponseFormat, Failure> {
+    fn response_format(&self) -> Result<ResponseFormat, StatusError> {
         if self.verb == Verb::Patch {
             negotiate::patch(self.headers)?;
         }
@@ -104,16 +104,16 @@ impl RequestContext<'_> {
         &self.handler.registry
     }
 
-    pub fn encoder(&self, response_format: ResponseFormat) -> Result<Encoder<'static>, Failure> {
+    pub fn encoder(&self, response_format: ResponseFormat) -> Result<Encoder<'static>, StatusError> {
         let include = match response_format.view {
             View::Table { .. } => IncludeObject::parse(self.query.get("includeObject").unwrap_or_default())?,
             _ => IncludeObject::None,
         };
-        let (resource, now) = (self.place.resource, self.registry().world.now());
+        let (resource, now) = (self.place.resource, self.registry().now());
         Ok(Encoder { resource, kind: None, response_format, include, now })
     }
 
-    async fn act(&self, response_format: ResponseFormat, body: Incoming) -> Result<HttpResponse, Failure> {
+    async fn act(&self, response_format: ResponseFormat, body: Incoming) -> Result<HttpResponse, StatusError> {
         if self.verb == Verb::Watch {
             return watch::serve(self, response_format);
         }
@@ -122,13 +122,13 @@ impl RequestContext<'_> {
         let Ok(Ok(_turn)) = turn else {
             let details = Details { retry_after_seconds: 1, ..Details::default() };
             let text = "Too many requests, please try again later.";
-            return Err(Failure::new(429, "TooManyRequests", text).with(details));
+            return Err(StatusError::new(429, "TooManyRequests", text).with(details));
         };
         let (registry, target) = (self.registry(), self.target());
         let problems = path_segment_problems(target.name, false);
         if !problems.is_empty() {
             let text = format!("Name parameter invalid: {:?}: {}", target.name, problems.join(";"));
-            return Err(Failure::bad_request(text));
+            return Err(StatusError::bad_request(text));
         }
         match self.verb {
             Verb::Get if self.is_log() => logs::serve(self).await,
@@ -146,7 +146,7 @@ impl RequestContext<'_> {
                 let (body, format) = self.legible(body, format)?;
                 let write = if self.verb == Verb::Create { Write::Create } else { Write::Update };
                 let options = self.write_options(write)?;
-                if let Some(question) = reviews::Question::of(self.place) {
+                if let Some(question) = reviews::ReviewKind::of(self.place) {
                     return Ok(encode::document(201, &question.answer(self, &body, format)?, response_format));
                 }
                 let written = match self.verb {
@@ -182,7 +182,7 @@ impl RequestContext<'_> {
                         let status = encode::success(self.place.resource, &self.place.name, &uid);
                         encode::document(200, &status, response_format)
                     }
-                    Err(failure) => return Err(Failure { warnings, ..failure }),
+                    Err(failure) => return Err(StatusError { warnings, ..failure }),
                 };
                 encode::warn(answer.headers_mut(), &warnings);
                 Ok(answer)
@@ -193,7 +193,7 @@ impl RequestContext<'_> {
                 let warnings = Registry::delete_warnings(self.place.resource, &options);
                 let listing = match registry.delete_collection(target, &listed, &options).await {
                     Ok(listing) => listing,
-                    Err(failure) => return Err(Failure { warnings, ..failure }),
+                    Err(failure) => return Err(StatusError { warnings, ..failure }),
                 };
                 let mut answer = self.encoder(response_format)?.list(listing);
                 encode::warn(answer.headers_mut(), &warnings);
@@ -203,7 +203,7 @@ impl RequestContext<'_> {
         }
     }
 
-    fn write_options(&self, write: Write) -> Result<WriteOptions, Failure> {
+    fn write_options(&self, write: Write) -> Result<WriteOptions, StatusError> {
         let mut options = WriteOptions::parse(self.query, write)?;
         if options.field_manager.is_empty() {
             let agent = self.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
@@ -213,7 +213,7 @@ impl RequestContext<'_> {
     }
 
     /// If there is a body, it replaces all options of the query.
-    fn delete_options(&self, body: Bytes) -> Result<DeleteOptions, Failure> {
+    fn delete_options(&self, body: Bytes) -> Result<DeleteOptions, StatusError> {
         if body.is_empty() {
             return DeleteOptions::of_query(self.query);
         }
@@ -224,7 +224,7 @@ impl RequestContext<'_> {
     }
 
     /// The body as text.
-    fn legible(&self, body: Bytes, format: Option<Format>) -> Result<(Bytes, Format), Failure> {
+    fn legible(&self, body: Bytes, format: Option<Format>) -> Result<(Bytes, Format), StatusError> {
         let resource = self.place.resource;
         let (mut group, mut version, mut kind) = (resource.group, resource.version, resource.kind);
         if let Some(subresource) = self.place.subresource {
@@ -234,7 +234,7 @@ impl RequestContext<'_> {
         legible(body, format, (group, version, kind))
     }
 
-    fn written(&self, written: Written, response_format: ResponseFormat) -> Result<HttpResponse, Failure> {
+    fn written(&self, written: Written, response_format: ResponseFormat) -> Result<HttpResponse, StatusError> {
         let code = if self.verb == Verb::Create || written.created { 201 } else { 200 };
         let encoder = Encoder { kind: written.kind, ..self.encoder(response_format)? };
         let mut answer = encoder.object(code, &written.object);
@@ -244,7 +244,7 @@ impl RequestContext<'_> {
 }
 
 /// Protobuf is converted to JSON here, so that no other module needs to decode it.
-fn legible(body: Bytes, format: Option<Format>, wanted: (&str, &str, &str)) -> Result<(Bytes, Format), Failure> {
+fn legible(body: Bytes, format: Option<Format>, wanted: (&str, &str, &str)) -> Result<(Bytes, Format), StatusError> {
     match format {
         Some(format) => Ok((body, format)),
         None => Ok((protobuf::to_json(&body, wanted)?.to_string().into(), Format::Json)),
@@ -252,20 +252,20 @@ fn legible(body: Bytes, format: Option<Format>, wanted: (&str, &str, &str)) -> R
 }
 
 /// Reads the whole body, unless it is too long or too slow.
-pub async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
+pub async fn read_body(body: Incoming) -> Result<Bytes, StatusError> {
     let too_long = || {
         let text = format!("Request entity too large: limit is {MAX_BODY}");
-        Failure::new(413, "RequestEntityTooLarge", text)
+        StatusError::new(413, "RequestEntityTooLarge", text)
     };
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(too_long());
     }
     let read = timeout(BODY_WITHIN, read_pieces(body)).await;
-    let slow = || Failure::new(408, "Timeout", "the body of the request took too long to arrive");
+    let slow = || StatusError::new(408, "Timeout", "the body of the request took too long to arrive");
     match read.map_err(|_| slow())? {
         Ok(Some(bytes)) => Ok(bytes),
         Ok(None) => Err(too_long()),
-        Err(error) => Err(Failure::bad_request(format!("the body of the request broke off: {error}"))),
+        Err(error) => Err(StatusError::bad_request(format!("the body of the request broke off: {error}"))),
     }
 }
 

@@ -11,8 +11,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::stream;
 use serde_json::{Value, json};
-use tally_api::failure::Failure;
 use tally_api::options::{Format, ListOptions, WatchOptions};
+use tally_api::status_error::StatusError;
 use tally_api::table::{self, Heading};
 use tally_registry::{Object, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
@@ -33,7 +33,7 @@ const LONGEST: u64 = 24 * 60 * 60;
 /// Events that are already available are sent together, up to this size.
 const PIECE: usize = 32 * 1024;
 
-struct Watching {
+struct WatchResponse {
     events: WatchStream,
     encoder: Encoder<'static>,
     heading: Heading,
@@ -43,7 +43,7 @@ struct Watching {
     handler: Arc<ApiHandler>,
 }
 
-pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) -> Result<HttpResponse, Failure> {
+pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) -> Result<HttpResponse, StatusError> {
     if response_format.format == Format::Yaml {
         // Clients cannot split a stream of YAML documents.
         return Err(negotiate::only_streams());
@@ -61,7 +61,7 @@ pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) 
     options.timeout_seconds = Some(seconds);
     let mut target = context.target();
     target.name = "";
-    let watching = Watching {
+    let watching = WatchResponse {
         events: context.registry().watch(target, &options)?,
         encoder: context.encoder(ResponseFormat { pretty: false, ..response_format })?,
         heading: heading(context, &response_format, &options),
@@ -70,7 +70,7 @@ pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) 
         ended: false,
         handler: context.handler.clone(),
     };
-    watching.handler.metrics.watches.up();
+    watching.handler.metrics.watches.add([], 1);
     let pieces = stream::unfold(watching, |mut watching| async move {
         let piece = watching.piece().await?;
         Some((piece, watching))
@@ -93,13 +93,13 @@ fn heading(context: &RequestContext<'_>, response_format: &ResponseFormat, watch
     Heading::after(resource, &objects)
 }
 
-impl Drop for Watching {
+impl Drop for WatchResponse {
     fn drop(&mut self) {
-        self.handler.metrics.watches.down();
+        self.handler.metrics.watches.add([], -1);
     }
 }
 
-impl Watching {
+impl WatchResponse {
     /// Waits for something to send. None at the end.
     async fn piece(&mut self) -> Option<Bytes> {
         if self.ended {
@@ -136,13 +136,13 @@ impl Watching {
                 return line("ERROR", failure.to_json().to_string().as_bytes(), out);
             }
         };
-        self.handler.metrics.events.add(1);
+        self.handler.metrics.events.inc([]);
         if self.encoder.response_format.view == View::Plain {
             out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
             self.encoder.whole(&object, out);
             out.put_slice(b"}\n");
         } else {
-            self.encoder.now = self.handler.registry.world.now();
+            self.encoder.now = self.handler.registry.now();
             let shown = self.encoder.view(self.encoder.value(&object), &mut self.heading);
             line(kind, shown.to_string().as_bytes(), out);
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use hyper::Method;
 use hyper::body::Incoming;
-use tally_remote::{Answer, Remote, connect, request};
+use tally_remote::{RawResponse, Remote, connect, request};
 use tally_runtime::controller::Call;
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -22,7 +22,7 @@ pub struct Client(Remote);
 
 impl Api {
     pub async fn of(kubeconfig: &Path) -> Result<Api> {
-        let place = connect::Place { kubeconfig: Some(kubeconfig.to_owned()), context: None };
+        let place = connect::KubeconfigSource { kubeconfig: Some(kubeconfig.to_owned()), context: None };
         Ok(Api(connect::config(&place).await?))
     }
 
@@ -32,11 +32,11 @@ impl Api {
 }
 
 impl Client {
-    pub async fn call(&self, call: &Call) -> Result<Answer> {
+    pub async fn call(&self, call: &Call) -> Result<RawResponse> {
         answered(self.0.ask(request::of_call(call)?).await)
     }
 
-    pub async fn get(&self, path: &str) -> Result<Answer> {
+    pub async fn get(&self, path: &str) -> Result<RawResponse> {
         answered(self.0.ask(request::plain(Method::GET, path, Default::default())?).await)
     }
 
@@ -47,7 +47,7 @@ impl Client {
     }
 }
 
-fn answered<T>(outcome: Result<T, tally_remote::Failure>) -> Result<T> {
+fn answered<T>(outcome: Result<T, tally_remote::RequestError>) -> Result<T> {
     outcome.map_err(|failure| anyhow::Error::msg(failure.why))
 }
 

@@ -10,7 +10,7 @@ use tally_runtime::controller::Kind;
 
 use super::flags::Name;
 use super::revisions::{self, RevisionError};
-use tally_remote::{Answer, Remote, request};
+use tally_remote::{RawResponse, Remote, request};
 
 /// Older versions lack fields of the Job status that Tally writes.
 const OLDEST_MINOR: u32 = 30;
@@ -22,7 +22,7 @@ const QUESTIONS: usize = 8;
 
 /// One permission that the controllers need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Right {
+pub struct Permission {
     verb: &'static str,
     group: &'static str,
     /// Includes the subresource: `jobs/status`.
@@ -33,8 +33,8 @@ pub struct Right {
 }
 
 /// The permissions that the controllers use, and no others.
-pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Right> {
-    let everywhere = |verb, kind: Kind, resource| Right {
+pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Permission> {
+    let everywhere = |verb, kind: Kind, resource| Permission {
         verb,
         group: kind.group,
         resource,
@@ -55,14 +55,14 @@ pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Right> {
         }
     }
     if let Some((namespace, name)) = lease {
-        rights.extend(["get", "create", "update"].map(|verb| Right {
+        rights.extend(["get", "create", "update"].map(|verb| Permission {
             namespace: namespace.to_owned(),
             // A permission to create cannot be restricted to a name.
             name: if verb == "create" { String::new() } else { name.to_owned() },
             ..everywhere(verb, Kind::LEASE, "leases")
         }));
     }
-    let mut once: Vec<Right> = Vec::new();
+    let mut once: Vec<Permission> = Vec::new();
     for right in rights {
         if !once.contains(&right) {
             once.push(right);
@@ -71,7 +71,7 @@ pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Right> {
     once
 }
 
-impl Right {
+impl Permission {
     fn review(&self) -> Value {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
         json!({
@@ -85,7 +85,7 @@ impl Right {
 }
 
 /// `get, list pods; create leases.coordination.k8s.io in namespace kube-system`
-fn named(rights: &[Right]) -> String {
+fn named(rights: &[Permission]) -> String {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for right in rights {
         let dot = if right.group.is_empty() { "" } else { "." };
@@ -102,7 +102,7 @@ fn named(rights: &[Right]) -> String {
 }
 
 /// Runs all checks. Returns the server's version.
-pub async fn run(remote: &Remote, server: &str, names: &[Name], rights: &[Right]) -> Result<String> {
+pub async fn run(remote: &Remote, server: &str, names: &[Name], rights: &[Permission]) -> Result<String> {
     let version = version(remote, server).await?;
     batch(remote, server).await?;
     permissions(remote, rights).await?;
@@ -126,7 +126,7 @@ async fn comparable_revisions(remote: &Remote) -> Result<()> {
     }
 }
 
-async fn ask(remote: &Remote, server: &str, method: Method, path: &str, body: &Value) -> Result<Answer> {
+async fn ask(remote: &Remote, server: &str, method: Method, path: &str, body: &Value) -> Result<RawResponse> {
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
     let request = request::plain(method, path, body).context("cannot build the request")?;
     remote.ask(request).await.map_err(|failure| {
@@ -197,9 +197,10 @@ async fn batch(remote: &Remote, server: &str) -> Result<()> {
     Ok(())
 }
 
-async fn permissions(remote: &Remote, rights: &[Right]) -> Result<()> {
+async fn permissions(remote: &Remote, rights: &[Permission]) -> Result<()> {
     let asked = rights.iter().map(|right| async move { (right, allowed(remote, right).await) });
-    let answers: Vec<(&Right, Result<bool>)> = futures_util::stream::iter(asked).buffered(QUESTIONS).collect().await;
+    let answers: Vec<(&Permission, Result<bool>)> =
+        futures_util::stream::iter(asked).buffered(QUESTIONS).collect().await;
     let mut missing = Vec::new();
     for (right, answer) in answers {
         match answer {
@@ -222,7 +223,7 @@ async fn permissions(remote: &Remote, rights: &[Right]) -> Result<()> {
     )
 }
 
-async fn allowed(remote: &Remote, right: &Right) -> Result<bool> {
+async fn allowed(remote: &Remote, right: &Permission) -> Result<bool> {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let answer = ask(remote, "", Method::POST, path, &right.review()).await?;
     if !(200..300).contains(&answer.code) {
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn questions_are_as_narrow_as_the_right() {
         let all = rights(&[Name::Job], Some(("ns", "l")));
-        let attributes = |right: &Right| right.review()["spec"]["resourceAttributes"].clone();
+        let attributes = |right: &Permission| right.review()["spec"]["resourceAttributes"].clone();
         let of = |verb: &str, resource: &str| {
             attributes(all.iter().find(|right| right.verb == verb && right.resource == resource).unwrap())
         };

@@ -13,13 +13,14 @@ use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tally_metrics::MetricRegistry;
 use tally_runtime::controller::{Call, Controller, Metric, Reply, Stream};
 use tally_runtime::driver::Observer;
 use tally_runtime::driver::api::WatchError;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::metrics::Metrics;
+use crate::metrics::ControllerMetrics;
 use tally_remote::Remote;
 
 /// Connections served at the same time; further ones wait to be accepted.
@@ -33,7 +34,8 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Observes the driver for health and metrics.
 pub struct Health {
-    metrics: Metrics,
+    metrics: ControllerMetrics,
+    metric_registry: MetricRegistry,
     remote: Remote,
     lease: String,
     leads: AtomicBool,
@@ -45,10 +47,12 @@ pub struct Health {
 
 impl Health {
     pub fn new(remote: Remote, lease: &str) -> Self {
-        let metrics = Metrics::default();
+        let metric_registry = MetricRegistry::default();
+        let metrics = ControllerMetrics::new(&metric_registry);
         metrics.leads(lease, false);
         Self {
             metrics,
+            metric_registry,
             remote,
             lease: lease.to_owned(),
             leads: AtomicBool::new(false),
@@ -96,9 +100,9 @@ impl Health {
             "/metrics" => {
                 self.metrics.reachable(self.remote.is_reachable());
                 if accept.contains("application/openmetrics-text") {
-                    (200, OPENMETRICS, self.metrics.openmetrics())
+                    (200, OPENMETRICS, self.metric_registry.openmetrics())
                 } else {
-                    (200, CLASSIC, self.metrics.classic())
+                    (200, CLASSIC, self.metric_registry.classic())
                 }
             }
             _ => (404, PLAIN, "not found; available paths: /livez, /readyz, /metrics\n".to_owned()),

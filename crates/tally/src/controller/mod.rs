@@ -139,7 +139,7 @@ fn start(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
 }
 
 async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
-    let place = connect::Place { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
+    let place = connect::KubeconfigSource { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
     let config = connect::config(&place).await?;
     let listener = match args.metrics {
         Some(address) => Some(health::bind(address).await?),
@@ -221,7 +221,7 @@ async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Futur
     let controllers = args.controllers.make(args.managed_by.as_deref());
     health.leads(&controllers);
     let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
-    let options = driver::Options { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };
+    let options = driver::DriverOptions { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };
     let found = Mutex::new(None);
     let counts = args.controllers.0.contains(&Name::Job);
     let watched = remote.clone();

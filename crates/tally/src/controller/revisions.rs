@@ -98,7 +98,7 @@ async fn newest(remote: &Remote, kind: Kind) -> Result<Revision, RevisionError> 
             answer.code, kind.plural
         )));
     }
-    tally_remote::list_revision(&answer.body).map_err(RevisionError::Unread)
+    tally_remote::list_revision(&answer.body).map_err(|error| RevisionError::Unread(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The cluster of one run: a store, the controllers and a node, in this process. No server, no certificates.
 //!
-//! The kind of node is chosen in one place, [`Node::start`]. Everything else works with any node.
+//! The kind of node is chosen in one place, [`PodRunner::start`]. All other code works with any node.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tally_registry::Registry;
 use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Options, Store};
 
-use super::logs::{HollowLogs, Logs, ProcessLogs};
+use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
+use crate::data_dir::{self, CreatedPaths, Temporary};
 use crate::node::ThisNode;
-use crate::place::{self, Made, Temporary};
-use crate::up::controllers::{self, Running};
+use crate::up::controllers::{self, RunningControllers};
 
 /// The controllers that a Job needs to finish.
 const NEEDED: &str = "job,podgc,scheduler";
@@ -33,21 +33,21 @@ pub struct Cluster {
     /// The state is kept after this run.
     kept: bool,
     /// What has been created for it so far. It is removed with the cluster, unless it is kept.
-    made: Made,
+    made: CreatedPaths,
 }
 
 impl Cluster {
     /// `data_dir`: where the state is stored. `None`: in memory, and in a temporary directory that the caller owns.
     pub async fn open(data_dir: Option<&Path>, temporary: &mut Option<Temporary>) -> Result<Self> {
-        let mut made = Made::default();
+        let mut made = CreatedPaths::default();
         let Some(data) = data_dir else {
             let directory = temporary.insert(Temporary::new()?).path().to_owned();
-            let registry = place::begin(Store::memory(Options::default())).await?;
+            let registry = data_dir::begin(Store::memory(Options::default())).await?;
             return Ok(Self { registry, directory, kept: false, made });
         };
         made.data_directory(data)?;
         let store = made.store(data)?;
-        let registry = place::begin(store).await?;
+        let registry = data_dir::begin(store).await?;
         Ok(Self { registry, directory: data.to_owned(), kept: true, made })
     }
 
@@ -57,32 +57,38 @@ impl Cluster {
     }
 
     /// Starts the node and the controllers. From here on Jobs run, also those that are already in the store.
-    pub async fn start(&self, hollow: u32) -> Result<Working> {
-        let node = Node::start(self, hollow).await?;
+    pub async fn start(&self, hollow: u32) -> Result<RunningCluster> {
+        let node = PodRunner::start(self, hollow).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster::default();
-        let controllers = Running::start(&chosen, &told, self.registry.clone(), Arc::new(NoopObserver), self.driven());
-        Ok(Working { controllers, node })
+        let controllers =
+            RunningControllers::start(&chosen, &told, self.registry.clone(), Arc::new(NoopObserver), self.driven());
+        Ok(RunningCluster { controllers, node })
     }
 
     /// The Events of a run that keeps no state cannot be read, so they are not recorded.
-    fn driven(&self) -> driver::Options {
-        driver::Options { events: self.kept, ..driver::Options::default() }
+    fn driven(&self) -> driver::DriverOptions {
+        driver::DriverOptions { events: self.kept, ..driver::DriverOptions::default() }
+    }
+
+    /// Whether the store accepts no more writes because the disk or the user's quota is full.
+    pub fn disk_is_full(&self) -> bool {
+        self.registry.poisoned().is_some_and(|error| error.disk_full)
     }
 
     /// Waits until everything is on disk.
     pub fn close(self) {
-        self.registry.store.close();
+        self.registry.close();
     }
 }
 
 /// Running controllers and node.
-pub struct Working {
-    controllers: Running,
-    node: Node,
+pub struct RunningCluster {
+    controllers: RunningControllers,
+    node: PodRunner,
 }
 
-impl Working {
+impl RunningCluster {
     pub fn logs(&self) -> Arc<dyn Logs> {
         self.node.logs()
     }
@@ -90,8 +96,8 @@ impl Working {
     /// Notices about the node for the user.
     pub fn notes(&self) -> Arc<Notes> {
         match &self.node {
-            Node::This(node) => node.notes(),
-            Node::Hollow(_) => Arc::default(),
+            PodRunner::This(node) => node.notes(),
+            PodRunner::Hollow(_) => Arc::default(),
         }
     }
 
@@ -114,27 +120,32 @@ impl Working {
         // The node records which Pods it ended itself, also if it is killed before the drain is complete. Hollow Pods
         // continue in a later run.
         let ended = match self.node {
-            Node::This(node) => node.end(LONGEST_GRACE).await,
-            node @ Node::Hollow(_) => node.finish().await,
+            PodRunner::This(node) => node.end(LONGEST_GRACE).await,
+            node @ PodRunner::Hollow(_) => node.finish().await,
         };
         finished.and(ended)
     }
 }
 
 /// What runs the Pods.
-enum Node {
+enum PodRunner {
     This(ThisNode),
-    Hollow(Running),
+    Hollow(RunningControllers),
 }
 
-impl Node {
+impl PodRunner {
     async fn start(cluster: &Cluster, hollow: u32) -> Result<Self> {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(NoopObserver));
         if hollow == 0 {
             let root = cluster.directory.join("node");
             return Ok(Self::This(ThisNode::start(root, registry, observer, cluster.driven()).await?));
         }
-        Ok(Self::Hollow(Running::drive(vec![Box::new(Hollow::new(hollow))], registry, observer, cluster.driven())))
+        Ok(Self::Hollow(RunningControllers::drive(
+            vec![Box::new(Hollow::new(hollow))],
+            registry,
+            observer,
+            cluster.driven(),
+        )))
     }
 
     fn logs(&self) -> Arc<dyn Logs> {

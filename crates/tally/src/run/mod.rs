@@ -1,27 +1,15 @@
 //! `tally run`: Jobs from flags or files, run to completion on this machine.
 //!
-//! All input is read and checked first (`documents`, `flags`, `check`), then created or resumed (`submit`, `resume`) in
-//! a cluster of one process (`cluster`), then followed (`follow`) in a model of what is shown (`model`), which is drawn
-//! (`render`, `screen`) or printed as lines (`report`, `output`).
+//! All input is read and checked first (`input`), then created or resumed (`submit`) in a cluster of one process
+//! (`cluster`), then followed (`follow`). What the user sees is a model of the Jobs and its display (`progress`). How the
+//! run ended, and the exit code for it, is in `outcome`.
 
-mod check;
 mod cluster;
-mod documents;
-mod flags;
 mod follow;
-mod logs;
-mod model;
-mod output;
-mod programs;
-mod render;
-mod report;
-mod resume;
-mod screen;
-mod sources;
+mod input;
+mod outcome;
+mod progress;
 mod submit;
-mod tree;
-mod view;
-mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,16 +19,19 @@ use clap::ValueEnum;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
-use check::Everything;
 use cluster::Cluster;
-use documents::{Document, Origin};
-use flags::{Caller, Flags};
-use follow::{End, Follow, Readers};
-use model::{Model, State};
-use output::Output;
-use submit::{How, Manner, Placed, Refused};
+use follow::readers::Readers;
+use follow::{End, Follow};
+use input::check::{self, CheckedObjects};
+use input::documents::{Document, Origin};
+use input::flags::{self, Flags};
+use outcome::{INTERRUPTED, RunError, exit_code};
+use progress::model::Model;
+use progress::output::Output;
+use progress::screen;
+use submit::{Submission, SubmitOptions, SubmittedJob};
 
-use crate::place::{Temporary, quoted, wait_for_shim};
+use crate::data_dir::{Temporary, quoted, wait_for_shim};
 use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
@@ -107,32 +98,20 @@ pub enum Form {
     Json,
 }
 
-const FAILED: u8 = 1;
-const BAD_INPUT: u8 = 2;
-const MACHINE: u8 = 3;
-const INTERRUPTED: u8 = 130;
-
 /// Time for tasks to be dropped at the end. They wait only for each other.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs to the end. The exit code reports the result.
 pub fn run(args: &Args) -> ExitCode {
-    match start(args) {
-        Ok(code) => ExitCode::from(code),
-        Err(Refused::Input(why)) => {
-            eprintln!("tally: {why}");
-            ExitCode::from(BAD_INPUT)
-        }
-        Err(Refused::Machine(why)) => {
-            eprintln!("tally: {why}");
-            ExitCode::from(MACHINE)
-        }
-    }
+    ExitCode::from(start(args).unwrap_or_else(|error| {
+        eprintln!("tally: {error}");
+        error.exit_code()
+    }))
 }
 
-fn start(args: &Args) -> Result<u8, Refused> {
-    let documents = wanted(args).map_err(Refused::Input)?;
-    let machine = |error: std::io::Error| Refused::Machine(format!("cannot start threads: {error}"));
+fn start(args: &Args) -> Result<u8, RunError> {
+    let documents = input::wanted(args)?;
+    let machine = |error: std::io::Error| RunError::Environment(format!("cannot start threads: {error}"));
     // Few threads: the CPUs are for the processes of the Jobs.
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
@@ -149,10 +128,10 @@ fn start(args: &Args) -> Result<u8, Refused> {
 
 /// The second signal aborts the run at any point: the node ensures that none of its processes outlives it, and the
 /// store survives a crash at any point.
-async fn work(args: &Args, documents: Vec<Document>, temporary: &mut Option<Temporary>) -> Result<u8, Refused> {
+async fn work(args: &Args, documents: Vec<Document>, temporary: &mut Option<Temporary>) -> Result<u8, RunError> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let stop = signals::stop(&kinds, INTERRUPTED.into());
-    let stop = stop.map_err(|error| Refused::Machine(format!("cannot install signal handlers: {error}")))?;
+    let stop = stop.map_err(|error| RunError::Environment(format!("cannot install signal handlers: {error}")))?;
     let mut at_once = stop.clone();
     tokio::select! {
         biased;
@@ -161,92 +140,33 @@ async fn work(args: &Args, documents: Vec<Document>, temporary: &mut Option<Temp
     }
 }
 
-/// The objects to create. Empty: resume what is in the data directory.
-fn wanted(args: &Args) -> Result<Vec<Document>, String> {
-    let mut files = args.files.clone();
-    match args.stdin.as_deref() {
-        None => {}
-        Some("-") => files.push("-".to_owned()),
-        Some(other) => {
-            return Err(format!(
-                "unexpected argument {other:?}; put a command after --, as in `tally run -- {other}`, and a file \
-                 after -f"
-            ));
-        }
-    }
-    if files.iter().filter(|file| *file == "-").count() > 1 {
-        return Err("standard input can be read only once; specify - once".to_owned());
-    }
-    match (files.is_empty(), args.command.is_empty()) {
-        (false, false) => Err("-f FILE cannot be combined with a command after --".to_owned()),
-        (false, true) => match args.flags.first() {
-            Some(flag) => Err(format!("{flag} applies only to a command; with -f FILE, set it in the file")),
-            None => documents::read(&files),
-        },
-        (true, false) => of_flags(args).map(|document| vec![document]),
-        (true, true) => match (&args.data_dir, args.flags.first()) {
-            (_, Some(flag)) => Err(format!("{flag} applies only to a command; put the command after --")),
-            (Some(_), None) => Ok(Vec::new()),
-            (None, None) => {
-                Err("nothing to run: put a command after --, or specify a file with -f; see --help".to_owned())
-            }
-        },
-    }
-}
-
-fn of_flags(args: &Args) -> Result<Document, String> {
-    let directory =
-        std::env::current_dir().map_err(|error| format!("the current directory cannot be used: {error}"))?;
-    let directory = directory.into_os_string().into_string();
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let caller = Caller {
-        directory: directory
-            .map_err(|path| format!("the path of the current directory is not valid UTF-8: {path:?}"))?,
-        env: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
-        processors: i32::try_from(processors).unwrap_or(i32::MAX),
-    };
-    let object = args.flags.job(&args.command, &caller)?;
-    let container = &object["spec"]["template"]["spec"]["containers"][0];
-    let workdir = container["workingDir"].as_str().unwrap_or_default();
-    if !Path::new(workdir).is_dir() {
-        return Err(format!("--workdir {workdir}: no such directory"));
-    }
-    let path = container["env"].as_array().into_iter().flatten().find(|row| row["name"] == "PATH");
-    let path = path.and_then(|row| row["value"].as_str()).unwrap_or(programs::USUAL_PATH);
-    programs::find(&args.command[0], path, workdir)?;
-    let resource = tally_api::catalog::find("batch", "v1", "jobs").ok_or("no Jobs are served")?;
-    Ok(Document { origin: Origin::Flags, resource, object })
-}
-
 async fn to_the_end(
     args: &Args,
     documents: Vec<Document>,
     stop: watch::Receiver<Stop>,
     temporary: &mut Option<Temporary>,
-) -> Result<u8, Refused> {
+) -> Result<u8, RunError> {
     let began = Instant::now();
     let mut output = Output::new(args.output, args.quiet, args.logs, screen::this_terminal());
     let of_flags = documents.iter().any(|document| matches!(document.origin, Origin::Flags));
-    let everything = check::check(documents, args.hollow == 0).await.map_err(Refused::Input)?;
+    let everything = check::check(documents, args.hollow == 0).await.map_err(RunError::Input)?;
     for warning in &everything.warnings {
         output.note(&format!("warning: {warning}"));
     }
     let data_dir = match &args.data_dir {
         Some(given) => Some(
             std::path::absolute(given)
-                .map_err(|error| Refused::Machine(format!("cannot use {}: {error}", given.display())))?,
+                .map_err(|error| RunError::Environment(format!("cannot use {}: {error}", given.display())))?,
         ),
         None => None,
     };
     let opened = Cluster::open(data_dir.as_deref(), temporary).await;
-    let mut cluster = opened.map_err(|error| Refused::Machine(format!("{error:#}")))?;
+    let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     let placed = place(args, of_flags, &cluster, &everything).await?;
     cluster.keep();
     let mut model = Model::default();
     for job in &placed {
-        if job.how == How::SomebodyElses {
+        if job.how == Submission::ManagedElsewhere {
             let name = &job.name;
             output
                 .note(&format!("Job {name:?} is unfinished but not run: its spec.managedBy names another controller"));
@@ -257,7 +177,7 @@ async fn to_the_end(
     }
     let over = follow::over(&cluster.registry)?;
     model.knows_of(&over);
-    let working = cluster.start(args.hollow).await.map_err(|error| Refused::Machine(format!("{error:#}")))?;
+    let working = cluster.start(args.hollow).await.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     let logs = working.logs();
     let mut follow = Follow {
         registry: &cluster.registry,
@@ -272,9 +192,9 @@ async fn to_the_end(
     let ended = follow.run(working, stop).await;
     let now = began.elapsed();
     let shown = data_dir.as_deref().map(|directory| directory.display().to_string());
-    let ended = ended.map_err(|refused| {
+    let ended = ended.map_err(|error| {
         output.leave();
-        located(refused, data_dir.as_deref())
+        error.in_directory(data_dir.as_deref(), cluster.disk_is_full())
     })?;
     output.end(&model, now, shown.as_deref());
     if let Some(directory) = &data_dir {
@@ -285,77 +205,39 @@ async fn to_the_end(
     Ok(exit_code(&model, &ended))
 }
 
-async fn place(args: &Args, of_flags: bool, cluster: &Cluster, wanted: &Everything) -> Result<Vec<Placed>, Refused> {
+async fn place(
+    args: &Args,
+    of_flags: bool,
+    cluster: &Cluster,
+    wanted: &CheckedObjects,
+) -> Result<Vec<SubmittedJob>, RunError> {
     let named: Vec<&str> = args.flags.env.iter().map(|given| given.split('=').next().unwrap_or_default()).collect();
     let loose: Vec<&str> = flags::TAKEN_OVER.into_iter().filter(|name| of_flags && !named.contains(name)).collect();
     let place = cluster.directory.display().to_string();
-    let manner = Manner { loose: &loose, again: args.again, place: &place };
+    let manner = SubmitOptions { loose: &loose, again: args.again, place: &place };
     let placed = submit::submit(&cluster.registry, wanted, manner).await;
-    let placed = placed.map_err(|refused| located(refused, args.data_dir.as_deref()))?;
-    if placed.iter().all(|job| job.how == How::SomebodyElses) {
-        return Err(Refused::Input(format!(
+    let placed = placed.map_err(|error| error.in_directory(args.data_dir.as_deref(), cluster.disk_is_full()))?;
+    if placed.iter().all(|job| job.how == Submission::ManagedElsewhere) {
+        return Err(RunError::Input(format!(
             "no unfinished Job in {place} and no command; put a command after --, or specify a file with -f"
         )));
     }
     Ok(placed)
 }
 
-/// Adds the data directory to an environment error, and what to do if the disk is full.
-fn located(refused: Refused, data_dir: Option<&Path>) -> Refused {
-    let (Refused::Machine(why), Some(directory)) = (&refused, data_dir) else { return refused };
-    let directory = directory.display();
-    let full =
-        [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT].map(|errno| std::io::Error::from(errno).to_string());
-    Refused::Machine(match full.iter().any(|full| why.contains(full.as_str())) {
-        true => format!(
-            "{why} (data directory {directory}). Nothing on disk is lost: free some space, then run the same \
-             command to resume"
-        ),
-        false => format!("{why} (data directory {directory})"),
-    })
-}
-
-fn tell(output: &mut Output, model: &mut Model, job: &Placed, data_dir: Option<&Path>) {
+fn tell(output: &mut Output, model: &mut Model, job: &SubmittedJob, data_dir: Option<&Path>) {
     let Some(directory) = data_dir else { return };
     let directory = quoted(directory);
     let name = &job.name;
     match job.how {
-        How::Created | How::SomebodyElses => {}
-        How::GoesOn => output.note(&format!("Job {name:?} resumes from the state in {directory}")),
-        How::GoesOnToo => output.note(&format!("Job {name:?} was left unfinished in {directory} and resumes, too")),
-        How::Finished => {
+        Submission::Created | Submission::ManagedElsewhere => {}
+        Submission::Resumed => output.note(&format!("Job {name:?} resumes from the state in {directory}")),
+        Submission::ResumedToo => {
+            output.note(&format!("Job {name:?} was left unfinished in {directory} and resumes, too"))
+        }
+        Submission::Finished => {
             model.was_finished(&job.uid);
             output.note(&format!("Job {name:?} in {directory} is already finished; use --again to run it again"));
-        }
-    }
-}
-
-fn exit_code(model: &Model, ended: &End) -> u8 {
-    let complete = model.jobs().iter().all(|job| matches!(job.state, State::Complete { .. }));
-    match (ended, complete) {
-        (End::Interrupted, _) => INTERRUPTED,
-        (End::Finished, true) => 0,
-        (End::Finished, false) => FAILED,
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn room_is_wanted_only_of_a_full_disk() {
-        for (why, told) in [
-            ("cannot write: No space left on device (os error 28)", true),
-            ("cannot write: Disk quota exceeded (os error 122)", true),
-            ("cannot write: Input/output error (os error 5)", false),
-        ] {
-            let Refused::Machine(said) = located(Refused::Machine(why.to_owned()), Some(Path::new("/d"))) else {
-                unreachable!()
-            };
-            assert!(said.starts_with(why) && said.contains("(data directory /d)"), "{said}");
-            assert_eq!(said.contains("free some space"), told, "{said}");
         }
     }
 }

@@ -90,18 +90,18 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
 }
 
 /// Running controllers.
-pub struct Running {
+pub struct RunningControllers {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningControllers {
     pub fn start(
         chosen: &Chosen,
         cluster: &Cluster,
         registry: Arc<Registry>,
         metrics: Arc<dyn driver::Observer>,
-        options: driver::Options,
+        options: driver::DriverOptions,
     ) -> Self {
         Self::drive(chosen.make(cluster), registry, metrics, options)
     }
@@ -111,7 +111,7 @@ impl Running {
         controllers: Vec<Box<dyn Controller>>,
         registry: Arc<Registry>,
         observer: Arc<dyn driver::Observer>,
-        options: driver::Options,
+        options: driver::DriverOptions,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let api = Arc::new(Embedded(registry));

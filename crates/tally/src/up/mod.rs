@@ -22,9 +22,9 @@ use tally_store::{Options, Store};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
-use crate::metrics::Metrics;
+use crate::data_dir::{self, CreatedPaths, Temporary, quoted, wait_for_shim};
+use crate::metrics::ControllerMetrics;
 use crate::node::ThisNode;
-use crate::place::{self, Made, Temporary, quoted, wait_for_shim};
 use crate::signals::{self, Stop};
 
 /// How long Pods may take to end when the cluster is stopped; shorter if their own grace period is shorter.
@@ -149,16 +149,18 @@ async fn serve(
     mut stop: watch::Receiver<Stop>,
 ) -> Result<()> {
     let listener = listen(listener).context("cannot listen")?;
-    let metrics = Arc::new(Metrics::default());
-    metrics.reachable(true);
-    let ready = prepare(args, data, kubeconfig, listener.local_addr()?, metrics.clone()).await?;
+    let ready = prepare(args, data, kubeconfig, listener.local_addr()?).await?;
     let (cluster, registry) = (&ready.cluster, ready.registry.clone());
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
     }
-    let controllers =
-        controllers::Running::start(&args.controllers, cluster, registry, metrics.clone(), driver::Options::default());
-    ready.server.add_metrics(move || metrics.classic());
+    let controllers = controllers::RunningControllers::start(
+        &args.controllers,
+        cluster,
+        registry,
+        ready.metrics,
+        driver::DriverOptions::default(),
+    );
     let broken = AtomicBool::new(false);
     let stopped = async {
         tokio::select! {
@@ -177,7 +179,7 @@ async fn serve(
     };
     let finished = finished.and(ended);
     // Waits until the store is on disk; nothing else is left to do.
-    ready.registry.store.close();
+    ready.registry.close();
     if broken.into_inner() {
         finished?;
         bail!("the controllers or the node stopped unexpectedly; restart tally");
@@ -186,7 +188,7 @@ async fn serve(
 }
 
 /// Resolves when the controllers or the node have ended: a server without them would look alive, but no Pod would run.
-async fn until_broken(controllers: &controllers::Running, node: Option<&ThisNode>) {
+async fn until_broken(controllers: &controllers::RunningControllers, node: Option<&ThisNode>) {
     while !controllers.has_ended() && !node.is_some_and(ThisNode::has_ended) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -201,27 +203,26 @@ struct Ready {
     registry: Arc<Registry>,
     server: Server,
     cluster: Cluster,
+    metrics: Arc<ControllerMetrics>,
     node: Option<ThisNode>,
 }
 
 /// Creates everything that is needed, the kubeconfig last: a client that finds it can use the server.
-async fn prepare(
-    args: &Args,
-    data: &Path,
-    kubeconfig: &Path,
-    listen: SocketAddr,
-    metrics: Arc<Metrics>,
-) -> Result<Ready> {
-    let mut made = Made::default();
+async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr) -> Result<Ready> {
+    let mut made = CreatedPaths::default();
     made.data_directory(data)?;
     let (keys, pods) = (data.join("pki"), data.join("node"));
     made.note_missing(&keys);
     made.note_missing(&pods);
     let store = if args.ephemeral { Store::memory(Options::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
-    let registry = place::begin(store).await?;
+    let registry = data_dir::begin(store).await?;
+    let url = kubeconfig::url(listen);
+    let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
+    let metrics = Arc::new(ControllerMetrics::new(server.metrics()));
+    metrics.reachable(true);
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), metrics, driver::Options::default()).await?),
+        true => Some(ThisNode::start(pods, registry.clone(), metrics.clone(), driver::DriverOptions::default()).await?),
         false => None,
     };
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {
@@ -231,13 +232,11 @@ async fn prepare(
             }
         });
     }
-    let url = kubeconfig::url(listen);
-    let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
     kubeconfig::write(kubeconfig, listen, &pki)?;
     made.keep();
     greet(args, &url, data, kubeconfig);
     let cluster = Cluster { root_ca: pki.authority.clone(), hollow: args.hollow, runs_pods: node.is_some() };
-    Ok(Ready { registry, server, cluster, node })
+    Ok(Ready { registry, server, cluster, metrics, node })
 }
 
 fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {

@@ -39,7 +39,7 @@ impl Answer {
 
 impl Api {
     pub async fn to(kubeconfig: &Path) -> Self {
-        let place = connect::Place { kubeconfig: Some(kubeconfig.to_owned()), context: None };
+        let place = connect::KubeconfigSource { kubeconfig: Some(kubeconfig.to_owned()), context: None };
         let config = connect::config(&place).await.expect("a kubeconfig that can be used");
         Self(connect::service(&config).expect("a way to the server"))
     }

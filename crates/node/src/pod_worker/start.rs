@@ -1,0 +1,212 @@
+//! Starting containers: in order, and again when their back-off is over.
+
+use serde_json::Value;
+use tally_core::time::Timestamp;
+
+use super::container::State;
+use super::{Effects, PodWorker};
+use crate::config_error::ContainerConfigError;
+use crate::env::{Environment, environment};
+use crate::options::NodeOptions;
+use crate::pod::{self, Role, quantity};
+use crate::port::{Mount, OperationError, ShimCommand, Start, TerminationMessage};
+use crate::sources::Source;
+use crate::volumes::mounts;
+
+/// A container's configuration refers to something that does not exist or is invalid.
+const CONFIG_ERROR: &str = "CreateContainerConfigError";
+/// The maximum length of a host name.
+const LONGEST_HOSTNAME: usize = 63;
+
+impl PodWorker {
+    /// The response to a read. Err: it is unknown whether the object exists.
+    pub fn read(&mut self, source: Source, object: Result<Option<Value>, ()>, now: Timestamp) {
+        if self.setup.read(source, object, now) {
+            for container in self.containers.iter_mut() {
+                container.waiting = container.waiting.take().filter(|waiting| waiting.reason != CONFIG_ERROR);
+            }
+        }
+    }
+
+    /// Starts the containers that are due: init containers one after the other, sidecars once the containers before
+    /// them are up, the main containers all at once; and restarts those that have ended and whose back-off is over.
+    pub(super) fn start_what_may(&mut self, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
+        if !self.setup.is_prepared() {
+            return;
+        }
+        let policy = self.pod.spec.restart_policy;
+        let mut open = true;
+        for at in 0..self.containers.len() {
+            let container = &mut self.containers[at];
+            match container.not_before {
+                Some(then) if then > now => out.wake(then),
+                Some(_) => (container.not_before, container.waiting) = (None, None),
+                None => {}
+            }
+            let (container, Some(spec)) = (&self.containers[at], self.spec(at)) else { return };
+            let role = container.role;
+            let may_start = match &container.state {
+                State::Fresh => open && container.waiting.is_none(),
+                State::Ended { again_at, how, .. } if container.restarts(spec, policy, how.exit_code) => {
+                    if *again_at > now {
+                        out.wake(*again_at);
+                        let message =
+                            format!("Back-off restarting failed container {} in pod {}", spec.name, self.full_name());
+                        if !std::mem::replace(&mut self.containers[at].backs_off, true) {
+                            out.warn("BackOff", message);
+                            self.reporter.touch(now);
+                        }
+                        false
+                    } else {
+                        container.waiting.is_none()
+                    }
+                }
+                _ => false,
+            };
+            if may_start {
+                self.start(at, node, now, out);
+            }
+            let (container, Some(spec)) = (&self.containers[at], self.spec(at)) else { return };
+            open &= match role {
+                Role::Init => container.exit_code() == Some(0),
+                Role::Sidecar => container.has_started(spec),
+                Role::Main => true,
+            };
+        }
+    }
+
+    fn start(&mut self, at: usize, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
+        let Some(spec) = self.spec(at) else { return };
+        match self.ready_to_start(spec, node) {
+            Ok((env, mounts)) => {
+                let number = self.containers[at].begin();
+                let Some(spec) = self.spec(at) else { return };
+                out.commands.push(ShimCommand::Start(Box::new(self.order(spec, number, env, mounts, node))));
+            }
+            Err(failure) => {
+                if failure.reason == CONFIG_ERROR {
+                    out.warn("Failed", format!("Error: {}", failure.message));
+                    // The missing object may be created later.
+                    self.setup.read_again(now, out);
+                } else {
+                    out.warn("CommandMissing", failure.message.clone());
+                }
+                self.containers[at].waiting = Some(failure);
+                self.reporter.touch(now);
+            }
+        }
+    }
+
+    fn ready_to_start(
+        &self,
+        spec: &pod::Container,
+        node: &NodeOptions,
+    ) -> Result<(Environment, Vec<Mount>), OperationError> {
+        if spec.command.is_empty() {
+            let has = if spec.args.is_empty() { "no command" } else { "args and no command" };
+            let message = format!(
+                "container {:?} has {has}: this node runs Pods as plain processes, starts no images and knows no \
+                 image's entrypoint, so `command` must say what to run",
+                spec.name.as_str()
+            );
+            return Err(OperationError { reason: "CommandMissing".into(), message, passing: false });
+        }
+        let config_error = |message| OperationError { reason: CONFIG_ERROR.into(), message, passing: false };
+        let probes = [&spec.startup_probe, &spec.liveness_probe, &spec.readiness_probe];
+        if probes.into_iter().flatten().any(|probe| probe.handler.grpc.is_some()) {
+            let message = "this node has exec, httpGet and tcpSocket probes, not grpc";
+            return Err(config_error(message.to_owned()));
+        }
+        let hooks = [&spec.lifecycle.post_start, &spec.lifecycle.pre_stop].into_iter().flatten();
+        let handlers = probes.into_iter().flatten().map(|probe| &probe.handler).chain(hooks);
+        // An HTTPS check would fail each time and end a healthy container.
+        if handlers.filter_map(|handler| handler.http_get.as_ref()).any(|get| get.scheme == "HTTPS") {
+            let message = "this node has httpGet probes and hooks with scheme HTTP, not HTTPS";
+            return Err(config_error(message.to_owned()));
+        }
+        if let Some(problem) = self.runs_as_root_against_its_will(spec, node) {
+            let (pod, name) = (self.full_name(), &spec.name);
+            return Err(config_error(format!("{problem} (pod: {pod:?}, container: {name})")));
+        }
+        if let Some(rule) = spec.restart_policy_rules.iter().find(|rule| rule.action != "Restart") {
+            let message =
+                format!("this node has restartPolicyRules with action Restart, not {:?}", rule.action.as_str());
+            return Err(config_error(message));
+        }
+        let invalid = |error: ContainerConfigError| config_error(error.to_string());
+        let env = environment(&self.pod, spec, node, self.setup.sources()).map_err(invalid)?;
+        let mounts = mounts(spec, &env).map_err(invalid)?;
+        Ok((env, mounts))
+    }
+
+    fn runs_as_root_against_its_will(&self, spec: &pod::Container, node: &NodeOptions) -> Option<&'static str> {
+        let (own, of_pod) = (&spec.security_context, &self.pod.spec.security_context);
+        if !own.run_as_non_root.or(of_pod.run_as_non_root).unwrap_or(false) {
+            return None;
+        }
+        match own.run_as_user.or(of_pod.run_as_user) {
+            Some(0) => Some("container's runAsUser breaks non-root policy"),
+            None if node.is_root => Some("container has runAsNonRoot and image will run as root"),
+            _ => None,
+        }
+    }
+
+    /// The command of a probe, with variables expanded as in the container's own command.
+    pub(super) fn filled_in(&self, spec: &pod::Container, argv: &[String], node: &NodeOptions) -> Vec<String> {
+        match environment(&self.pod, spec, node, self.setup.sources()) {
+            Ok(env) => argv.iter().map(|word| env.expand(word)).collect(),
+            // An object that the container's environment came from has been deleted since.
+            Err(_) => argv.to_vec(),
+        }
+    }
+
+    fn order(
+        &self,
+        spec: &pod::Container,
+        number: u32,
+        env: Environment,
+        mounts: Vec<Mount>,
+        node: &NodeOptions,
+    ) -> Start {
+        let pod = &self.pod.spec;
+        // A limit of zero means no limit.
+        let limit = |name| quantity(spec.resources.limits.get(name)).filter(|limit| !limit.is_zero());
+        let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
+        let context = &spec.security_context;
+        Start {
+            attempt: crate::port::Attempt { pod: self.uid().clone(), container: spec.name.clone(), number },
+            argv: env.argv(spec),
+            working_dir: Some(&spec.working_dir).filter(|dir| !dir.is_empty()).cloned(),
+            hostname: self.hostname(node),
+            mounts,
+            cpu_limit: limit("cpu").and_then(|limit| u64::try_from(limit.milli_value()).ok()),
+            memory_limit: limit("memory").and_then(|limit| u64::try_from(limit.value()).ok()),
+            user: id(context.run_as_user, pod.security_context.run_as_user),
+            group: id(context.run_as_group, pod.security_context.run_as_group),
+            termination_message: TerminationMessage {
+                path: match spec.termination_message_path.as_str() {
+                    "" => "/dev/termination-log".to_owned(),
+                    path => path.to_owned(),
+                },
+                from_logs: spec.termination_message_policy == "FallbackToLogsOnError",
+            },
+            env: env.into_variables(),
+        }
+    }
+
+    fn hostname(&self, node: &NodeOptions) -> String {
+        let spec = &self.pod.spec;
+        let name = match &spec.hostname {
+            _ if spec.host_network => &node.hostname,
+            own if own.is_empty() => &self.pod.metadata.name,
+            own => own,
+        };
+        let short: String = name.chars().take(LONGEST_HOSTNAME).collect();
+        short.trim_end_matches(['-', '.']).to_owned()
+    }
+
+    pub(super) fn full_name(&self) -> String {
+        let metadata = &self.pod.metadata;
+        format!("{}_{}({})", metadata.name, metadata.namespace, metadata.uid)
+    }
+}

@@ -1,0 +1,74 @@
+//! How a run ended, and its exit code.
+
+use std::fmt;
+use std::path::Path;
+
+use super::follow::End;
+use super::progress::model::{Model, State};
+
+const FAILED: u8 = 1;
+const BAD_INPUT: u8 = 2;
+const ENVIRONMENT: u8 = 3;
+pub const INTERRUPTED: u8 = 130;
+
+/// Why a run was refused or aborted.
+#[derive(Debug)]
+pub enum RunError {
+    /// The input is invalid.
+    Input(String),
+    /// Environment error: the data directory cannot be used or the disk is full, for example.
+    Environment(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Input(why) | Self::Environment(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl RunError {
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Input(_) => BAD_INPUT,
+            Self::Environment(_) => ENVIRONMENT,
+        }
+    }
+
+    /// Adds the data directory to an environment error, and what to do if the disk is full.
+    pub fn in_directory(self, data_dir: Option<&Path>, disk_full: bool) -> Self {
+        let (Self::Environment(why), Some(directory)) = (&self, data_dir) else { return self };
+        let directory = directory.display();
+        Self::Environment(match disk_full {
+            true => format!(
+                "{why} (data directory {directory}). Nothing on disk is lost: free some space, then run the same \
+                 command to resume"
+            ),
+            false => format!("{why} (data directory {directory})"),
+        })
+    }
+}
+
+pub fn exit_code(model: &Model, ended: &End) -> u8 {
+    let complete = model.jobs().iter().all(|job| matches!(job.state, State::Complete { .. }));
+    match (ended, complete) {
+        (End::Interrupted, _) => INTERRUPTED,
+        (End::Finished, true) => 0,
+        (End::Finished, false) => FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_wanted_only_of_a_full_disk() {
+        for full in [true, false] {
+            let error = RunError::Environment("cannot write".to_owned()).in_directory(Some(Path::new("/d")), full);
+            let said = error.to_string();
+            assert!(said.starts_with("cannot write (data directory /d)"), "{said}");
+            assert_eq!(said.contains("free some space"), full, "{said}");
+        }
+    }
+}

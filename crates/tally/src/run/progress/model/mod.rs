@@ -1,0 +1,420 @@
+//! The state that is shown, derived from watch events: pure, without a clock, and no larger than what is shown.
+//!
+//! Counts come from the Job's status, which counts every Pod once. Pods are used only to learn how they failed or why
+//! they cannot start. Times are relative to the start of the run.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use tally_core::indexes::IndexSet;
+
+use super::view::{JobText, PodText};
+
+/// Number of failures remembered per Job: more than the display shows.
+const FAILURES: usize = 8;
+
+/// Window over which the rate is measured: long enough to be steady, short enough to follow a change.
+const WINDOW: Duration = Duration::from_secs(20);
+/// Number of samples kept in the window.
+const SAMPLES: usize = 40;
+
+/// Short moments in which nothing runs are normal: between Pods, and before the first one.
+const IDLE_FOR: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub struct Model {
+    /// In the order in which they were given.
+    jobs: Vec<Job>,
+    by_uid: BTreeMap<String, usize>,
+    /// Pods whose failure has been reported. A deleted Pod is forgotten, so there are never more than existing Pods.
+    failed_pods: BTreeSet<String>,
+    /// The number of crashed runs that have been reported, by Pod UID and container. Forgotten when the Pod is deleted.
+    crashes: BTreeMap<String, BTreeMap<String, u32>>,
+    /// Pods that fit on no node, by UID. Forgotten when the Pod is deleted.
+    unscheduled: BTreeMap<String, Unscheduled>,
+    /// Since when all active Pods are such Pods.
+    idle_since: Option<Duration>,
+    /// The user requested a stop.
+    pub stopping: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// `None`: the Job completes when one of its Pods has succeeded and the others have ended.
+    pub completions: Option<u32>,
+    pub active: u32,
+    pub terminating: u32,
+    pub succeeded: u32,
+    pub failed: u32,
+    /// Indexes that have failed for good, as the API writes them: `1,3-5`.
+    pub failed_indexes: String,
+    failed_index_count: u32,
+    pub state: State,
+    /// When the Job was first observed as finished.
+    pub finished_after: Option<Duration>,
+    /// It was finished before this run began.
+    pub was_finished: bool,
+    /// The newest last.
+    pub failures: VecDeque<PodFailure>,
+    /// A Pod that cannot start, and why.
+    pub stuck: Option<Stuck>,
+    samples: VecDeque<(Duration, u32)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum State {
+    #[default]
+    Waiting,
+    Running,
+    Suspended,
+    /// The verdict is decided; the last Pods still exist.
+    Ending {
+        failed: bool,
+        reason: String,
+    },
+    Complete {
+        reason: String,
+        message: String,
+    },
+    Failed {
+        reason: String,
+        message: String,
+    },
+    /// The Job was deleted before it finished.
+    Deleted,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodFailure {
+    pub pod: String,
+    pub uid: String,
+    pub namespace: String,
+    pub index: Option<u32>,
+    pub container: String,
+    pub exit_code: Option<i32>,
+    pub reason: String,
+    pub message: String,
+    /// The run of the container that crashed, if the Pod restarts the container.
+    pub crash: Option<u32>,
+    /// The last lines of the log. `None`: not read yet.
+    pub log: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stuck {
+    pub pod: String,
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Debug)]
+struct Unscheduled {
+    job: usize,
+    pod: String,
+    message: String,
+}
+
+impl Unscheduled {
+    /// Whether the Pod may become schedulable when other Pods end.
+    fn may_pass(&self) -> bool {
+        ["Insufficient ", "Too many pods", "no nodes", "0/0 nodes"].iter().any(|sign| self.message.contains(sign))
+    }
+}
+
+impl PodFailure {
+    /// A failure of this Pod, without details.
+    fn of(text: &PodText) -> Self {
+        Self {
+            pod: text.metadata.name.clone(),
+            uid: text.metadata.uid.clone(),
+            namespace: text.metadata.namespace.clone(),
+            index: text.metadata.index(),
+            ..Self::default()
+        }
+    }
+}
+
+impl State {
+    pub fn is_finished(&self) -> bool {
+        matches!(self, Self::Complete { .. } | Self::Failed { .. } | Self::Deleted)
+    }
+
+    fn of(text: &JobText) -> Self {
+        let conditions = text.status.conditions.as_deref().unwrap_or_default();
+        let holds =
+            |kind: &str| conditions.iter().find(|condition| condition.r#type == kind && condition.status == "True");
+        if let Some(complete) = holds("Complete") {
+            return Self::Complete { reason: complete.reason.clone(), message: complete.message.clone() };
+        }
+        if let Some(failed) = holds("Failed") {
+            return Self::Failed { reason: failed.reason.clone(), message: failed.message.clone() };
+        }
+        if let Some(target) = holds("FailureTarget") {
+            return Self::Ending { failed: true, reason: target.reason.clone() };
+        }
+        if let Some(met) = holds("SuccessCriteriaMet") {
+            return Self::Ending { failed: false, reason: met.reason.clone() };
+        }
+        let status = &text.status;
+        if text.spec.suspend == Some(true) {
+            Self::Suspended
+        } else if status.active + status.succeeded + status.failed > 0 {
+            Self::Running
+        } else {
+            Self::Waiting
+        }
+    }
+}
+
+impl Job {
+    /// Runs that are done: they have succeeded, or will not be retried.
+    pub fn done(&self) -> u32 {
+        self.succeeded.saturating_add(self.failed_index_count)
+    }
+
+    /// Finished runs per second.
+    pub fn rate(&self) -> Option<f64> {
+        let ((began, first), (ended, last)) = (self.samples.front()?, self.samples.back()?);
+        let seconds = ended.saturating_sub(*began).as_secs_f64();
+        (seconds > 0.0 && last > first).then(|| f64::from(last - first) / seconds)
+    }
+
+    pub fn time_left(&self) -> Option<Duration> {
+        if self.state != State::Running {
+            return None;
+        }
+        let left = self.completions?.saturating_sub(self.done());
+        Duration::try_from_secs_f64(f64::from(left) / self.rate()?).ok()
+    }
+
+    /// Between 0 and 1.
+    pub fn share_done(&self) -> Option<f64> {
+        match self.completions? {
+            0 => Some(1.0),
+            completions => Some((f64::from(self.done()) / f64::from(completions)).min(1.0)),
+        }
+    }
+
+    fn failed_how(&mut self, failure: PodFailure) -> Option<&mut PodFailure> {
+        if self.failures.len() == FAILURES {
+            self.failures.pop_front();
+        }
+        self.failures.push_back(failure);
+        self.failures.back_mut()
+    }
+
+    fn sample(&mut self, now: Duration) {
+        let done = self.done();
+        // The newest sample is replaced until it is far enough from the one before.
+        let pace = WINDOW / SAMPLES as u32;
+        let crowded = self.samples.len() > 1
+            && self.samples.iter().rev().nth(1).is_some_and(|(before, _)| now.saturating_sub(*before) < pace);
+        if crowded {
+            self.samples.pop_back();
+        }
+        self.samples.push_back((now, done));
+        while self.samples.len() > SAMPLES
+            || self.samples.len() > 2
+                && self.samples.front().is_some_and(|(first, _)| now.saturating_sub(*first) > WINDOW)
+        {
+            self.samples.pop_front();
+        }
+    }
+}
+
+impl Model {
+    pub fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.jobs.iter().all(|job| job.state.is_finished())
+    }
+
+    /// Starts to follow a Job.
+    pub fn follow(&mut self, namespace: &str, name: &str, uid: &str) {
+        self.by_uid.insert(uid.to_owned(), self.jobs.len());
+        self.jobs.push(Job {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            completions: None,
+            active: 0,
+            terminating: 0,
+            succeeded: 0,
+            failed: 0,
+            failed_indexes: String::new(),
+            failed_index_count: 0,
+            state: State::Waiting,
+            finished_after: None,
+            was_finished: false,
+            failures: VecDeque::new(),
+            stuck: None,
+            samples: VecDeque::new(),
+        });
+    }
+
+    pub fn job(&self, uid: &str) -> Option<&Job> {
+        self.jobs.get(*self.by_uid.get(uid)?)
+    }
+
+    /// Handles an observed state of a Job. Returns whether anything that is shown has changed.
+    pub fn saw_job(&mut self, text: &JobText, now: Duration) -> bool {
+        let Some(job) = self.by_uid.get(&text.metadata.uid).and_then(|index| self.jobs.get_mut(*index)) else {
+            return false;
+        };
+        if job.state.is_finished() {
+            return false;
+        }
+        let before =
+            (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone());
+        let status = &text.status;
+        job.completions = text.spec.completions;
+        job.active = status.active;
+        job.terminating = status.terminating.unwrap_or(0);
+        job.succeeded = status.succeeded;
+        job.failed = status.failed;
+        let failed_indexes = status.failed_indexes.as_deref().unwrap_or_default();
+        if job.failed_indexes != failed_indexes {
+            job.failed_indexes = failed_indexes.to_owned();
+            let limit = text.spec.completions.unwrap_or(u32::MAX);
+            job.failed_index_count = IndexSet::read_tolerant(failed_indexes, limit).len() as u32;
+        }
+        job.state = State::of(text);
+        job.sample(now);
+        if job.state.is_finished() {
+            job.finished_after = Some(now);
+            job.stuck = None;
+        }
+        before != (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone())
+    }
+
+    /// Marks the failures of these Pods as already reported.
+    pub fn knows_of(&mut self, pods: &[String]) {
+        self.failed_pods.extend(pods.iter().cloned());
+    }
+
+    /// Marks a Job that was finished when this run began.
+    pub fn was_finished(&mut self, uid: &str) {
+        if let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) {
+            job.was_finished = true;
+        }
+    }
+
+    /// Handles the deletion of a Job. The deletion of a finished Job changes nothing.
+    pub fn lost_job(&mut self, uid: &str, now: Duration) -> bool {
+        let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) else { return false };
+        if job.state.is_finished() {
+            return false;
+        }
+        (job.state, job.finished_after) = (State::Deleted, Some(now));
+        true
+    }
+
+    /// Handles an observed state of a Pod. Returns its failure if it was not reported yet.
+    pub fn saw_pod(&mut self, text: &PodText) -> Option<&mut PodFailure> {
+        let index = *self.by_uid.get(text.metadata.job()?)?;
+        let job = self.jobs.get_mut(index)?;
+        let uid = &text.metadata.uid;
+        match text.status.unscheduled().filter(|_| !text.status.has_ended()) {
+            Some(message) => {
+                let (pod, message) = (text.metadata.name.clone(), message.to_owned());
+                self.unscheduled.insert(uid.clone(), Unscheduled { job: index, pod, message });
+            }
+            None => drop(self.unscheduled.remove(uid)),
+        }
+        let stuck = text.status.stuck().filter(|_| !text.status.has_ended());
+        match stuck {
+            Some(why) if !job.state.is_finished() => {
+                let (reason, message) = (why.reason.clone(), why.message.clone());
+                job.stuck = Some(Stuck { pod: text.metadata.name.clone(), reason, message });
+            }
+            _ if self.unscheduled.contains_key(uid) => {}
+            _ if job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name) => job.stuck = None,
+            _ => {}
+        }
+        if text.status.phase != "Failed" || !self.failed_pods.insert(text.metadata.uid.clone()) {
+            return None;
+        }
+        let (container, terminated) = match text.status.culprit() {
+            Some((container, terminated)) => (container.to_owned(), Some(terminated)),
+            None => (String::new(), None),
+        };
+        let first = |one: &str, other: Option<&String>| match (one, other) {
+            ("", Some(other)) => other.clone(),
+            (one, _) => one.to_owned(),
+        };
+        let failure = PodFailure {
+            container,
+            exit_code: terminated.map(|terminated| terminated.exit_code),
+            // The reason and message of the Pod come first: they describe the whole Pod (evicted, deadline exceeded).
+            reason: first(&text.status.reason, terminated.map(|terminated| &terminated.reason)),
+            message: first(&text.status.message, terminated.map(|terminated| &terminated.message)),
+            ..PodFailure::of(text)
+        };
+        job.failed_how(failure)
+    }
+
+    /// Returns a crash of a container that its Pod restarts, if it was not reported yet. To be called until there is
+    /// none.
+    pub fn saw_crash(&mut self, text: &PodText) -> Option<&mut PodFailure> {
+        let job = self.jobs.get_mut(*self.by_uid.get(text.metadata.job()?)?)?;
+        let known = self.crashes.get(&text.metadata.uid);
+        let is_news = |container: &str, number| {
+            known.and_then(|known| known.get(container)).is_none_or(|told| *told <= number) && !text.status.has_ended()
+        };
+        let (container, number, how) =
+            text.status.crashes().find(|(container, number, _)| is_news(container, *number))?;
+        let told = self.crashes.entry(text.metadata.uid.clone()).or_default();
+        told.insert(container.to_owned(), number.saturating_add(1));
+        job.failed_how(PodFailure {
+            container: container.to_owned(),
+            exit_code: Some(how.exit_code),
+            reason: how.reason.clone(),
+            message: how.message.clone(),
+            crash: Some(number),
+            ..PodFailure::of(text)
+        })
+    }
+
+    /// Advances the time: Pods that wait for resources are reported when no other Pod is left that could free
+    /// resources.
+    pub fn tick(&mut self, now: Duration) {
+        let active: u32 = self.jobs.iter().map(|job| job.active.saturating_add(job.terminating)).sum();
+        let idle = !self.unscheduled.is_empty() && active as usize <= self.unscheduled.len();
+        self.idle_since = if idle { Some(self.idle_since.unwrap_or(now)) } else { None };
+        let idle = self.idle_since.is_some_and(|since| now.saturating_sub(since) >= IDLE_FOR);
+        for waits in self.unscheduled.values() {
+            let Some(job) = self.jobs.get_mut(waits.job).filter(|job| !job.state.is_finished()) else { continue };
+            let told = job.stuck.as_ref().is_some_and(|stuck| stuck.pod == waits.pod);
+            match idle || !waits.may_pass() {
+                true if told || job.stuck.is_none() => {
+                    job.stuck = Some(Stuck {
+                        pod: waits.pod.clone(),
+                        reason: "Unschedulable".to_owned(),
+                        message: waits.message.clone(),
+                    });
+                }
+                false if told => job.stuck = None,
+                _ => {}
+            }
+        }
+    }
+
+    pub fn lost_pod(&mut self, text: &PodText) {
+        self.failed_pods.remove(&text.metadata.uid);
+        self.unscheduled.remove(&text.metadata.uid);
+        self.crashes.remove(&text.metadata.uid);
+        let job = text.metadata.job().and_then(|uid| self.by_uid.get(uid)).and_then(|index| self.jobs.get_mut(*index));
+        if let Some(job) = job.filter(|job| job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name)) {
+            job.stuck = None;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub mod tests;

@@ -1,0 +1,272 @@
+//! Text for output without a live display: plain lines, JSON lines, and the final summary. Pure.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::model::{Job, PodFailure, State, Stuck};
+use super::render::{failure_log, failure_title};
+use super::words::{duration, harmless, rate};
+
+/// `sum: 12/20 ok, 1 failed, 4 active, 10/s, 5.0s left`
+pub fn progress(job: &Job) -> String {
+    let mut parts = vec![counts(job)];
+    match &job.state {
+        State::Waiting => parts = vec!["waiting".to_owned()],
+        State::Suspended => parts.push("suspended".to_owned()),
+        State::Ending { failed, reason } => {
+            parts.push(format!("{}: {reason}", if *failed { "failing" } else { "completing" }));
+        }
+        State::Complete { .. } => parts.push("Complete".to_owned()),
+        State::Failed { reason, .. } => parts.push(format!("Failed: {reason}")),
+        State::Deleted => parts.push("deleted before it finished".to_owned()),
+        State::Running => {
+            parts.push(format!("{} active", job.active));
+            parts.extend(job.rate().map(rate));
+            parts.extend(job.time_left().map(|left| format!("{} left", duration(left))));
+        }
+    }
+    format!("{}: {}", job.name, parts.join(", "))
+}
+
+fn counts(job: &Job) -> String {
+    let ok = match job.completions {
+        Some(completions) => format!("{}/{completions} ok", job.succeeded),
+        None => format!("{} ok", job.succeeded),
+    };
+    if job.failed > 0 { format!("{ok}, {} failed", job.failed) } else { ok }
+}
+
+/// A failure, with the end of its log.
+pub fn failure(job: &Job, failure: &PodFailure) -> Vec<String> {
+    let mut lines = vec![format!("{}: {}", job.name, failure_title(failure))];
+    lines.extend(failure_log(failure).into_iter().map(|line| format!("  | {line}")));
+    lines
+}
+
+pub fn stuck(job: &Job, stuck: &Stuck) -> String {
+    format!("{}: {}", job.name, stuck_text(stuck))
+}
+
+/// Why a Pod cannot start, and what to do about it.
+pub fn stuck_text(stuck: &Stuck) -> String {
+    let told = format!("{} cannot start: {}: {}", stuck.pod, stuck.reason, harmless(&stuck.message));
+    match advice(&stuck.reason) {
+        "" => told,
+        advice => format!("{}; {advice}", told.trim_end_matches('.')),
+    }
+}
+
+/// Empty if the message already says what to do.
+fn advice(reason: &str) -> &'static str {
+    match reason {
+        "Unschedulable" => {
+            "this machine cannot satisfy its requests: request less (--cpu, --memory, resources.requests, nodeSelector)"
+        }
+        "ContainerCreating" | "PodInitializing" | "CreateContainerConfigError" => {
+            "it starts when this is available; add it to the same file, or mark it optional"
+        }
+        _ => "",
+    }
+}
+
+/// The result in one word.
+pub fn result(job: &Job) -> &'static str {
+    match &job.state {
+        State::Complete { .. } => "Complete",
+        State::Failed { .. } => "Failed",
+        State::Deleted => "Deleted",
+        _ => "Interrupted",
+    }
+}
+
+/// The final summary of a Job.
+pub fn summary(job: &Job, now: Duration) -> Vec<String> {
+    let took = duration(job.finished_after.unwrap_or(now));
+    let how = match (&job.state, job.was_finished) {
+        (State::Complete { .. }, true) => "was Complete before this run".to_owned(),
+        (State::Failed { reason, .. }, true) => format!("had Failed before this run: {reason}"),
+        (State::Complete { .. }, false) => format!("Complete in {took}"),
+        (State::Failed { reason, message }, false) if message.is_empty() => format!("Failed in {took}: {reason}"),
+        (State::Failed { reason, message }, false) => format!("Failed in {took}: {reason}: {}", harmless(message)),
+        (State::Deleted, _) => format!("deleted after {took}, before it finished"),
+        _ => format!("interrupted after {took}"),
+    };
+    let mut lines = vec![format!("{}: {how}; {}", job.name, counts(job).replace(" ok", " succeeded"))];
+    if !job.failed_indexes.is_empty() {
+        lines.push(format!("{}: failed indexes {}", job.name, job.failed_indexes));
+    }
+    lines
+}
+
+/// The fields that every event about a Job has.
+fn event(kind: &str, job: &Job, at: &str) -> Value {
+    json!({"event": kind, "at": at, "namespace": job.namespace, "job": job.name})
+}
+
+fn with(mut event: Value, more: Value) -> Value {
+    if let (Some(event), Value::Object(more)) = (event.as_object_mut(), more) {
+        event.extend(more);
+    }
+    event
+}
+
+fn counts_json(job: &Job) -> Value {
+    json!({
+        "completions": job.completions, "active": job.active, "succeeded": job.succeeded, "failed": job.failed,
+    })
+}
+
+pub fn progress_json(job: &Job, at: &str) -> Value {
+    let state = match &job.state {
+        State::Waiting => "Waiting",
+        State::Running => "Running",
+        State::Suspended => "Suspended",
+        State::Ending { .. } => "Ending",
+        _ => result(job),
+    };
+    let seconds = job.time_left().map(|left| rounded(left.as_secs_f64()));
+    let more = json!({"state": state, "ratePerSecond": job.rate().map(rounded), "secondsLeft": seconds});
+    with(with(event("progress", job, at), counts_json(job)), more)
+}
+
+pub fn failure_json(job: &Job, failure: &PodFailure, at: &str) -> Value {
+    let told = json!({
+        "pod": failure.pod, "index": failure.index, "container": failure.container, "exitCode": failure.exit_code,
+        "reason": failure.reason, "message": failure.message, "log": failure.log,
+    });
+    match failure.crash {
+        None => with(event("failure", job, at), told),
+        Some(number) => with(with(event("restart", job, at), told), json!({"restarts": number.saturating_add(1)})),
+    }
+}
+
+pub fn stuck_json(job: &Job, stuck: Option<&Stuck>, at: &str) -> Value {
+    let (pod, reason, message) =
+        stuck.map_or((None, None, None), |it| (Some(&it.pod), Some(&it.reason), Some(&it.message)));
+    let advice = stuck.map(|stuck| advice(&stuck.reason)).filter(|advice| !advice.is_empty());
+    with(event("stuck", job, at), json!({"pod": pod, "reason": reason, "message": message, "advice": advice}))
+}
+
+pub fn log_json(job: &Job, pod: &str, index: Option<u32>, container: &str, line: &str, at: &str) -> Value {
+    with(event("log", job, at), json!({"pod": pod, "index": index, "container": container, "line": line}))
+}
+
+pub fn summary_json(job: &Job, now: Duration, data_dir: Option<&str>, at: &str) -> Value {
+    let (reason, message) = match &job.state {
+        State::Complete { reason, message } | State::Failed { reason, message } => (reason.as_str(), message.as_str()),
+        _ => ("", ""),
+    };
+    let seconds = rounded(job.finished_after.unwrap_or(now).as_secs_f64());
+    let more = json!({
+        "result": result(job), "reason": reason, "message": message, "failedIndexes": job.failed_indexes,
+        "seconds": if job.was_finished { 0.0 } else { seconds }, "ranBefore": job.was_finished, "dataDir": data_dir,
+    });
+    with(with(event("summary", job, at), counts_json(job)), more)
+}
+
+/// Rounds to three decimals.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::model::tests::{failed_pod, model, seen};
+    use super::*;
+
+    fn ended(status: Value) -> Job {
+        let mut model = model();
+        model.saw_job(&seen(Some(9), json!({"active": 1})), Duration::ZERO);
+        model.saw_job(&seen(Some(9), status), Duration::from_secs(2));
+        model.jobs()[0].clone()
+    }
+
+    fn condition(kind: &str) -> Value {
+        json!([{"type": kind, "status": "True", "reason": "R", "message": "M"}])
+    }
+
+    #[test]
+    fn lines_say_how_it_goes_and_how_it_went() {
+        for (status, line, told) in [
+            (json!({}), "sum: waiting", "sum: interrupted after 5.0s; 0/9 succeeded"),
+            (
+                json!({"active": 2, "succeeded": 4, "failed": 1}),
+                "sum: 4/9 ok, 1 failed, 2 active, 2.0/s, 2.5s left",
+                "sum: interrupted after 5.0s; 4/9 succeeded, 1 failed",
+            ),
+            (
+                json!({"succeeded": 9, "conditions": condition("Complete")}),
+                "sum: 9/9 ok, Complete",
+                "sum: Complete in 2.0s; 9/9 succeeded",
+            ),
+            (
+                json!({"failed": 7, "conditions": condition("Failed")}),
+                "sum: 0/9 ok, 7 failed, Failed: R",
+                "sum: Failed in 2.0s: R: M; 0/9 succeeded, 7 failed",
+            ),
+            (
+                json!({"active": 2, "conditions": condition("FailureTarget")}),
+                "sum: 0/9 ok, failing: R",
+                "sum: interrupted",
+            ),
+        ] {
+            let job = ended(status.clone());
+            assert_eq!(progress(&job), line, "{status}");
+            assert!(
+                summary(&job, Duration::from_secs(5))[0].starts_with(told),
+                "{:?}",
+                summary(&job, Duration::from_secs(5))
+            );
+        }
+        let job = ended(json!({"failed": 3, "failedIndexes": "1,3-4", "conditions": condition("Failed")}));
+        assert_eq!(summary(&job, Duration::ZERO)[1], "sum: failed indexes 1,3-4");
+    }
+
+    #[test]
+    fn failures_have_their_log() {
+        let mut model = model();
+        let failed = model.saw_pod(&failed_pod(4, 3)).unwrap();
+        failed.log = Some(vec!["bad".to_owned(), "worse".to_owned()]);
+        let failed = failed.clone();
+        assert_eq!(
+            failure(&model.jobs()[0], &failed),
+            ["sum: index 4: exit code 3, Pod sum-4-xyz", "  | bad", "  | worse"]
+        );
+        let event = failure_json(&model.jobs()[0], &failed, "now");
+        assert_eq!((&event["event"], &event["index"], &event["exitCode"]), (&json!("failure"), &json!(4), &json!(3)));
+        let crash = PodFailure { crash: Some(0), ..failed };
+        assert_eq!(failure(&model.jobs()[0], &crash)[0], "sum: index 4: exit code 3, Pod sum-4-xyz, restarts in place");
+        let event = failure_json(&model.jobs()[0], &crash, "now");
+        assert_eq!((&event["event"], &event["restarts"]), (&json!("restart"), &json!(1)));
+    }
+
+    #[test]
+    fn whoever_is_stuck_is_told_what_to_do() {
+        for (reason, told) in [("Unschedulable", "; this machine cannot satisfy"), ("StartError", ": m")] {
+            let stuck = Stuck { pod: "p".to_owned(), reason: reason.to_owned(), message: "m".to_owned() };
+            assert!(stuck_text(&stuck).contains(told), "{}", stuck_text(&stuck));
+        }
+    }
+
+    #[test]
+    fn events_are_about_a_job() {
+        let job = ended(json!({"succeeded": 9, "conditions": condition("Complete")}));
+        for event in [
+            progress_json(&job, "t"),
+            summary_json(&job, Duration::ZERO, Some("/d"), "t"),
+            log_json(&job, "p", Some(1), "c", "x", "t"),
+            stuck_json(&job, None, "t"),
+        ] {
+            for field in ["event", "at", "namespace", "job"] {
+                assert!(event[field].is_string(), "{event}");
+            }
+        }
+        let summary = summary_json(&job, Duration::ZERO, Some("/d"), "t");
+        assert_eq!(
+            (&summary["result"], &summary["seconds"], &summary["dataDir"]),
+            (&json!("Complete"), &json!(2.0), &json!("/d"))
+        );
+    }
+}
