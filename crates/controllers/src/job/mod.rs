@@ -952,3 +952,6 @@ impl<S: Mutation> Controller for JobController<S> {
         out.wake_at = timer.into_iter().chain(self.strays.next_wake()).min();
     }
 }
+
+#[cfg(test)]
+mod tests;
