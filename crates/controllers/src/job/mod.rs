@@ -463,3 +463,6 @@ impl<S: Mutation> Controller for JobController<S> {
         out.wake_at = timer.into_iter().chain(self.unclaimed.next_wake()).min();
     }
 }
+
+#[cfg(test)]
+mod tests;

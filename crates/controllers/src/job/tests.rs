@@ -1,0 +1,1182 @@
+//! Rules of the Job controller, one per test, through the `Controller` trait: what it requests, announces and waits for.
+
+use serde_json::{Value, json};
+use tally_core::pod::TRACKING_FINALIZER;
+
+use super::*;
+use tally_runtime::controller::Reply;
+use tally_runtime::testing::{Probe, done, refused};
+
+const NOTHING: [&str; 0] = [];
+const START: &str = "2023-11-14T00:00:00Z";
+const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+const MANAGER: &str = "example.com/manager";
+
+// ---- objects ----
+
+/// The object with another value at this path.
+fn with(mut object: Value, path: &str, value: impl Into<Value>) -> Value {
+    *path.split('/').fold(&mut object, |at, key| &mut at[key]) = value.into();
+    object
+}
+
+fn at(revision: u64, object: Value) -> Value {
+    with(object, "metadata/resourceVersion", revision.to_string())
+}
+
+/// A Job of two Pods that no controller has observed.
+fn new_job(name: &str) -> Value {
+    let uid = format!("uid-{name}");
+    json!({
+        "metadata": {"namespace": "ns", "name": name, "uid": uid, "resourceVersion": "1", "generation": 1},
+        "spec": {
+            "completions": 2, "parallelism": 2, "backoffLimit": 6, "completionMode": "NonIndexed",
+            "selector": {"matchLabels": {UID_LABEL: uid}},
+            "template": {"metadata": {"labels": {UID_LABEL: uid}}, "spec": {}},
+        },
+    })
+}
+
+/// The same Job, with a status that is correct while two Pods run and none is ready.
+fn job(name: &str) -> Value {
+    let status = json!({
+        "startTime": START, "uncountedTerminatedPods": {}, "active": 2, "ready": 0, "terminating": 0,
+    });
+    with(new_job(name), "status", status)
+}
+
+/// A Job of one Pod, which its status says is missing.
+fn small_job(name: &str) -> Value {
+    let small = with(with(job(name), "spec/completions", 1), "spec/parallelism", 1);
+    with(small, "status/active", 0)
+}
+
+/// The Job selects Pods by this label alone.
+fn selects(job: Value, app: &str) -> Value {
+    with(job, "spec/selector", json!({"matchLabels": {"app": app}}))
+}
+
+fn finished(job: Value) -> Value {
+    let conditions = json!([
+        {"type": "SuccessCriteriaMet", "status": "True", "reason": "CompletionsReached"},
+        {"type": "Complete", "status": "True", "reason": "CompletionsReached"},
+    ]);
+    let job = with(with(job, "status/conditions", conditions), "status/completionTime", START);
+    with(with(job, "status/active", 0), "status/succeeded", 2)
+}
+
+fn owners(job: &str) -> Value {
+    let uid = format!("uid-{job}");
+    json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": uid, "controller": true}])
+}
+
+/// A Pod of this Job, with the finalizer and in this phase. Its UID is its name.
+fn pod_in(phase: &str, name: &str, job: &str, revision: u64) -> Value {
+    let uid = format!("uid-{job}");
+    json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "uid": name, "resourceVersion": revision.to_string(),
+            "finalizers": [TRACKING_FINALIZER], "labels": {UID_LABEL: uid},
+            "ownerReferences": owners(job),
+        },
+        "status": {"phase": phase},
+    })
+}
+
+fn pod(name: &str, job: &str, revision: u64) -> Value {
+    pod_in("Running", name, job, revision)
+}
+
+fn released(pod: Value) -> Value {
+    with(pod, "metadata/finalizers", json!([]))
+}
+
+fn loose(pod: Value) -> Value {
+    with(pod, "metadata/ownerReferences", json!([]))
+}
+
+fn owned(pod: Value, job: &str) -> Value {
+    with(pod, "metadata/ownerReferences", owners(job))
+}
+
+fn labelled(pod: Value, app: &str) -> Value {
+    with(pod, "metadata/labels", json!({"app": app}))
+}
+
+fn deleted(object: Value) -> Value {
+    let object = with(object, "metadata/deletionTimestamp", "2023-11-14T22:00:00Z");
+    with(object, "metadata/deletionGracePeriodSeconds", 30)
+}
+
+// ---- the bench ----
+
+fn controller() -> Probe<JobController> {
+    Probe::new(JobController::new(Config::default()))
+}
+
+fn controller_of(manager: &str) -> Probe<JobController> {
+    Probe::new(JobController::new(Config { managed_by: Some(manager.into()), ..Config::default() }))
+}
+
+/// Both lists are complete at revision 10.
+fn started(jobs: &[Value], pods: &[Value]) -> Probe<JobController> {
+    listed(controller(), jobs, pods)
+}
+
+fn listed(mut probe: Probe<JobController>, jobs: &[Value], pods: &[Value]) -> Probe<JobController> {
+    probe.lists(Kind::JOB, jobs, 10);
+    probe.lists(Kind::POD, pods, 10);
+    probe
+}
+
+/// The Job after the nth request of the last `asks`, a status write.
+fn written(probe: &Probe<JobController>, nth: usize, job: Value, revision: u64) -> Value {
+    let mut stored = at(revision, job);
+    for (field, value) in probe.body(nth)["status"].as_object().unwrap() {
+        stored["status"][field] = value.clone();
+    }
+    stored
+}
+
+/// The Pod that the nth request of the last `asks` creates.
+fn created(probe: &Probe<JobController>, nth: usize, uid: &str, revision: u64) -> Value {
+    at(revision, with(probe.body(nth), "metadata/uid", uid))
+}
+
+fn metrics(probe: &mut Probe<JobController>) -> Vec<Metric> {
+    std::mem::take(&mut probe.out.metrics)
+}
+
+fn count(metrics: &[Metric], wanted: &Metric) -> usize {
+    metrics.iter().filter(|metric| *metric == wanted).count()
+}
+
+/// A response to a request that was sent before the last `asks`.
+fn late(probe: &mut Probe<JobController>, request: RequestId, reply: Reply) {
+    probe.input(Input::Response { request, reply, served_at: None });
+}
+
+/// The stream of this kind is known up to this revision.
+fn bookmark(probe: &mut Probe<JobController>, kind: Kind, revision: u64) {
+    probe.input(Input::Bookmark(kind, Revision(revision)));
+}
+
+fn ledgers(probe: &Probe<JobController>) -> usize {
+    probe.controller.sizes()[0]
+}
+
+fn pods_in_ledgers(probe: &Probe<JobController>) -> usize {
+    probe.controller.sizes()[1]
+}
+
+fn unclaimed(probe: &Probe<JobController>) -> usize {
+    probe.controller.sizes()[2]
+}
+
+// ---- creations ----
+
+#[test]
+fn the_controller_follows_jobs_and_pods_without_delay() {
+    let probe = controller();
+    assert_eq!(probe.controller.name(), "job-controller");
+    let streams: Vec<_> = probe
+        .controller
+        .streams()
+        .iter()
+        .map(|stream| (stream.kind.plural, stream.metadata_only, stream.soon))
+        .collect();
+    assert_eq!(streams, [("jobs", false, true), ("pods", false, true)]);
+}
+
+#[test]
+fn no_pod_is_created_before_all_pods_have_been_listed() {
+    let mut probe = controller();
+    probe.lists(Kind::JOB, &[new_job("j")], 10);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.input(Input::Init(Kind::POD));
+    probe.sees(Kind::JOB, at(11, new_job("j")));
+    assert_eq!(probe.asks(), NOTHING);
+    probe.input(Input::InitDone(Kind::POD, Revision(11)));
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+}
+
+#[test]
+fn nothing_is_planned_while_pods_are_listed_again() {
+    let pods = [pod("a", "j", 2), pod("b", "j", 3)];
+    let mut probe = started(&[job("j")], &pods);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
+    probe.input(Input::Init(Kind::POD));
+    let larger = with(with(job("j"), "spec/completions", 3), "spec/parallelism", 3);
+    probe.sees(Kind::JOB, at(11, larger));
+    assert_eq!(probe.asks(), NOTHING, "the list may yet show a third Pod");
+    for pod in pods {
+        probe.sees(Kind::POD, pod);
+    }
+    probe.input(Input::InitDone(Kind::POD, Revision(11)));
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+}
+
+#[test]
+fn pods_are_created_until_there_are_enough_and_then_reported() {
+    let mut probe = started(&[new_job("j")], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"], "the first batch is one Pod");
+    let first = created(&probe, 0, "a", 11);
+    probe.answer(0, done(first.clone()));
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    assert_ne!(probe.body(0)["metadata"]["name"], first["metadata"]["name"]);
+    probe.answer(0, done(created(&probe, 0, "b", 12)));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let body = probe.body(0);
+    assert_eq!(body["metadata"], json!({"uid": "uid-j", "resourceVersion": "1"}), "the write is conditional");
+    assert_eq!(body["status"]["active"], 2);
+    assert_eq!(probe.controller.sizes(), [1, 2, 0, 1]);
+    let events = probe.events();
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(|event| event.starts_with("j SuccessfulCreate: Created pod: j-")), "{events:?}");
+}
+
+/// METRIC-8.
+#[test]
+fn the_metric_of_a_creation_says_what_it_replaces() {
+    let (either, failed) = ("TerminatingOrFailed", "Failed");
+    for (status, policy, expected) in [
+        (json!({}), either, "new"),
+        (json!({}), failed, "new"),
+        (json!({"failed": 1}), either, "recreate_terminating_or_failed"),
+        (json!({"failed": 1}), failed, "recreate_failed"),
+        (json!({"uncountedTerminatedPods": {"failed": ["x"]}}), either, "recreate_terminating_or_failed"),
+        (json!({"uncountedTerminatedPods": {"failed": ["x"]}}), failed, "recreate_failed"),
+        (json!({"terminating": 1}), either, "recreate_terminating_or_failed"),
+        (json!({"terminating": 1}), failed, "recreate_terminating_or_failed"),
+    ] {
+        let mut job = with(small_job("j"), "spec/podReplacementPolicy", policy);
+        for (field, value) in status.as_object().unwrap() {
+            job["status"][field] = value.clone();
+        }
+        let mut probe = started(&[job], &[]);
+        let create = probe.asks().iter().position(|line| line == "create pods ns/").unwrap();
+        metrics(&mut probe);
+        probe.answer(create, done(created(&probe, create, "a", 11)));
+        let expected = Metric::PodCreated { reason: expected, succeeded: true };
+        assert_eq!(count(&metrics(&mut probe), &expected), 1, "{status} {policy}: {expected:?}");
+    }
+}
+
+#[test]
+fn a_refused_creation_is_announced_and_retried_after_a_second() {
+    let mut probe = started(&[small_job("j")], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    let name = probe.body(0)["metadata"]["name"].clone();
+    probe.answer(0, refused(403, "Forbidden"));
+    assert_eq!(count(&metrics(&mut probe), &Metric::PodCreated { reason: "new", succeeded: false }), 1);
+    assert_eq!(probe.events(), ["j FailedCreate: Error creating: "]);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    assert_eq!(probe.body(0)["metadata"]["name"], name);
+}
+
+/// The name of a new Pod is taken: the controller reads the Pod that has it.
+fn name_taken() -> (Probe<JobController>, Value, String) {
+    let mut probe = started(&[small_job("j")], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    let own = created(&probe, 0, "a", 11);
+    let name = own["metadata"]["name"].as_str().unwrap().to_owned();
+    probe.answer(0, refused(409, "AlreadyExists"));
+    assert_eq!(probe.asks(), [format!("get pods ns/{name}")]);
+    (probe, own, name)
+}
+
+#[test]
+fn a_pod_that_exists_already_is_counted_if_it_belongs_to_the_job() {
+    let (mut probe, own, _) = name_taken();
+    probe.answer(0, done(own));
+    assert_eq!(pods_in_ledgers(&probe), 1);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"], "no other Pod is created");
+    assert_eq!(probe.body(0)["status"]["active"], 1);
+}
+
+#[test]
+fn a_name_that_another_pod_has_or_had_is_not_used_again() {
+    for how in ["another Job's", "not selected", "gone"] {
+        let (mut probe, own, name) = name_taken();
+        let reply = match how {
+            "another Job's" => done(owned(own, "k")),
+            "not selected" => done(labelled(own, "other")),
+            _ => refused(404, "NotFound"),
+        };
+        probe.answer(0, reply);
+        assert_eq!(pods_in_ledgers(&probe), 0, "{how}");
+        assert_eq!(probe.asks(), ["create pods ns/"], "{how}");
+        assert_ne!(probe.body(0)["metadata"]["name"], name, "{how}");
+    }
+}
+
+#[test]
+fn a_name_whose_pod_cannot_be_read_is_tried_again() {
+    let (mut probe, _, name) = name_taken();
+    probe.answer(0, refused(503, "ServiceUnavailable"));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.passes(1000);
+    let asked = probe.asks();
+    let create = asked.iter().position(|line| line == "create pods ns/").unwrap();
+    assert_eq!(probe.body(create)["metadata"]["name"], name);
+}
+
+#[test]
+fn a_created_pod_that_the_stream_first_shows_without_owner_leaves_the_job() {
+    let mut probe = started(&[small_job("j")], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    let pod = created(&probe, 0, "a", 11);
+    probe.answer(0, done(pod.clone()));
+    assert_eq!(probe.controller.sizes()[..3], [1, 1, 0]);
+    probe.sees(Kind::POD, at(12, labelled(loose(released(pod)), "other")));
+    assert_eq!(probe.controller.sizes()[..3], [1, 0, 1]);
+}
+
+/// S04: the Job may have finished since.
+#[test]
+fn a_job_older_than_its_pods_is_read_again_before_a_pod_is_created() {
+    let mut probe = controller();
+    let job = with(job("j"), "status/active", 1);
+    probe.lists(Kind::JOB, &[job.clone()], 10);
+    probe.lists(Kind::POD, &[pod("a", "j", 15)], 20);
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+    probe.answer(0, refused(503, "ServiceUnavailable"));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+    probe.answer(0, done(job));
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+}
+
+// ---- accounting ----
+
+/// A Job of `completions` whose `pods` have all succeeded, until its last write has its response.
+fn completed(completions: usize, pods: usize) -> Probe<JobController> {
+    let all: Vec<Value> = (0..pods).map(|nth| pod_in("Succeeded", &format!("p{nth}"), "j", 2 + nth as u64)).collect();
+    let job = with(job("j"), "spec/completions", completions);
+    let mut probe = started(&[job.clone()], &all);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let recorded = written(&probe, 0, job, 11);
+    probe.answer(0, done(recorded.clone()));
+    let names: Vec<_> = (0..pods).map(|nth| format!("patch pods ns/p{nth}")).collect();
+    assert_eq!(probe.asks(), names);
+    for (nth, pod) in all.into_iter().enumerate() {
+        probe.answer(nth, done(at(12 + nth as u64, released(pod))));
+    }
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    assert_eq!(probe.body(0)["metadata"], json!({"uid": "uid-j", "resourceVersion": "11"}));
+    probe.answer(0, done(written(&probe, 0, recorded, 20)));
+    probe
+}
+
+#[test]
+fn a_job_whose_pods_are_recorded_released_and_tallied_is_complete() {
+    let mut probe = completed(2, 2);
+    assert_eq!(probe.events(), ["j Completed: Job completed"]);
+    let metrics = metrics(&mut probe);
+    assert_eq!(count(&metrics, &Metric::PodsFinished { indexed: false, succeeded: true, by: 2 }), 1);
+    let finished = Metric::JobFinished { indexed: false, succeeded: true, reason: "CompletionsReached".into() };
+    assert_eq!(count(&metrics, &finished), 1);
+    assert!(!metrics.iter().any(|metric| matches!(metric, Metric::FailureHandled { .. })), "{metrics:?}");
+    assert_eq!(probe.controller.sizes(), [0; 4], "a finished Job costs only its view");
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
+}
+
+#[test]
+fn more_successes_than_completions_are_announced() {
+    let events = completed(2, 3).events();
+    let surplus = "j TooManySucceededPods: Too many succeeded pods running after completion count reached";
+    assert_eq!(events, [surplus, "j Completed: Job completed"]);
+}
+
+#[test]
+fn a_finished_job_is_not_reopened_by_an_older_event() {
+    let mut probe = completed(2, 2);
+    // The stream shows the write that recorded the Pods only now.
+    let recorded = with(job("j"), "status/uncountedTerminatedPods", json!({"succeeded": ["p0", "p1"]}));
+    probe.sees(Kind::JOB, at(11, recorded));
+    assert_eq!(ledgers(&probe), 0);
+    assert_eq!(probe.asks(), NOTHING);
+}
+
+/// METRIC-7.
+#[test]
+fn an_ignored_failure_is_counted_once_its_pod_is_released() {
+    let policy = json!({"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]});
+    let ignored = Metric::FailureHandled { action: "Ignore" };
+    let disrupted = with(
+        pod_in("Failed", "a", "j", 2),
+        "status/conditions",
+        json!([{"type": "DisruptionTarget", "status": "True"}]),
+    );
+    let mut probe = started(&[with(job("j"), "spec/podFailurePolicy", policy)], &[disrupted.clone(), pod("b", "j", 3)]);
+    let release = probe.asks().iter().position(|line| line == "patch pods ns/a").unwrap();
+    probe.answer(release, refused(503, "ServiceUnavailable"));
+    assert_eq!(count(&metrics(&mut probe), &ignored), 0, "not yet released");
+    probe.asks();
+    probe.passes(1000);
+    let release = probe.asks().iter().position(|line| line == "patch pods ns/a").unwrap();
+    probe.answer(release, done(at(12, released(disrupted))));
+    assert_eq!(count(&metrics(&mut probe), &ignored), 1);
+}
+
+#[test]
+fn a_suspended_and_a_resumed_job_are_announced() {
+    let idle = with(job("j"), "status/active", 0);
+    let suspended = with(idle, "spec/suspend", true);
+    let mut probe = started(&[suspended.clone()], &[]);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let stored = written(&probe, 0, suspended, 11);
+    probe.answer(0, done(stored.clone()));
+    assert_eq!(probe.events(), ["j Suspended: Job suspended"]);
+    let resumed = at(12, with(stored, "spec/suspend", false));
+    probe.sees(Kind::JOB, resumed.clone());
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status", "create pods ns/"]);
+    probe.answer(0, done(written(&probe, 0, resumed, 13)));
+    assert_eq!(probe.events(), ["j Resumed: Job resumed"]);
+}
+
+/// METRIC-6.
+#[test]
+fn indexes_that_fail_are_counted_for_indexed_jobs_only() {
+    let failed = Metric::IndexesFinished { succeeded: false, per_index: true, by: 1 };
+    let indexed = with(with(job("j"), "spec/completionMode", "Indexed"), "spec/backoffLimitPerIndex", 0);
+    let indexed = with(indexed, "status/failedIndexes", "");
+    for (job, expected) in [(indexed, 1), (job("j"), 0)] {
+        let with_index = |pod: Value, index: &str| {
+            with(pod, "metadata/annotations", json!({"batch.kubernetes.io/job-completion-index": index}))
+        };
+        let pods = [with_index(pod_in("Failed", "a", "j", 2), "0"), with_index(pod("b", "j", 3), "1")];
+        let mut probe = started(&[job.clone()], &pods);
+        assert_eq!(probe.asks()[0], "merge jobs ns/j/status");
+        // As if an admission webhook had added the field to the other Job.
+        let stored = with(written(&probe, 0, job, 11), "status/failedIndexes", "0");
+        metrics(&mut probe);
+        probe.answer(0, done(stored));
+        let metrics = metrics(&mut probe);
+        assert_eq!(count(&metrics, &failed), expected, "{metrics:?}");
+    }
+}
+
+#[test]
+fn each_plan_is_counted_by_what_it_mainly_does() {
+    let running = || [pod("a", "j", 2), pod("b", "j", 3)];
+    let failing = json!([{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"}]);
+    let recorded = [pod_in("Succeeded", "a", "j", 2), pod("b", "j", 3)];
+    for (job, pods, lines, action) in [
+        (new_job("j"), &[][..], &["create pods ns/"][..], SyncAction::PodsCreated),
+        (
+            with(job("j"), "spec/parallelism", 0),
+            &running()[..],
+            &["patch pods ns/a", "patch pods ns/b"][..],
+            SyncAction::PodsDeleted,
+        ),
+        (
+            with(job("j"), "status/conditions", failing),
+            &running()[..],
+            &["delete pods ns/a", "delete pods ns/b"][..],
+            SyncAction::PodsDeleted,
+        ),
+        (job("j"), &recorded[..], &["merge jobs ns/j/status"][..], SyncAction::Tracking),
+    ] {
+        let mut probe = started(&[job], pods);
+        let mut asked = probe.asks();
+        asked.sort();
+        assert_eq!(asked, lines);
+        let syncs: Vec<Metric> =
+            metrics(&mut probe).into_iter().filter(|metric| matches!(metric, Metric::Sync { .. })).collect();
+        assert_eq!(syncs, [Metric::Sync { indexed: false, action, error: false }], "{lines:?}");
+    }
+}
+
+#[test]
+fn a_job_of_an_unknown_completion_mode_loses_its_pods_only_when_it_is_deleted() {
+    let unknown = with(job("j"), "spec/completionMode", "Sometimes");
+    let mut probe = started(&[unknown.clone()], &[pod("a", "j", 2)]);
+    assert_eq!(probe.asks(), NOTHING);
+    let told = probe.events();
+    assert_eq!(told, ["j UnknownCompletionMode: Skipped Job sync because completion mode is unknown"]);
+    probe.sees(Kind::JOB, at(11, deleted(unknown)));
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "2", "it is released uncounted");
+    assert_eq!(probe.events(), NOTHING, "announced once");
+}
+
+// ---- conflicts and tombstones ----
+
+/// A status write conflicted: the Job is being read. Two Pods have the finalizer.
+fn refreshing(job: &Value) -> Probe<JobController> {
+    let mut probe = started(&[job.clone()], &[pod_in("Succeeded", "a", "j", 2), pod("b", "j", 3)]);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    probe.answer(0, refused(409, "Conflict"));
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+    probe
+}
+
+#[test]
+fn after_a_conflict_the_status_is_planned_again_from_the_job_that_was_read() {
+    let mut probe = refreshing(&job("j"));
+    probe.sees(Kind::POD, pod("b", "j", 11));
+    assert_eq!(probe.asks(), NOTHING, "the old Job would only conflict again");
+    probe.answer(0, done(at(12, job("j"))));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "12");
+}
+
+#[test]
+fn after_a_conflict_a_newer_job_from_the_stream_is_as_good_as_a_read() {
+    let mut probe = refreshing(&job("j"));
+    probe.sees(Kind::JOB, job("j"));
+    assert_eq!(probe.asks(), NOTHING, "the same revision");
+    probe.sees(Kind::JOB, at(12, job("j")));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "12");
+}
+
+#[test]
+fn a_job_that_cannot_be_read_is_read_again_after_a_second() {
+    let mut probe = refreshing(&job("j"));
+    probe.answer(0, refused(503, "ServiceUnavailable"));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+}
+
+#[test]
+fn a_job_that_was_deleted_or_replaced_meanwhile_is_gone_and_its_pods_are_released() {
+    for reply in [refused(404, "NotFound"), done(with(at(12, job("j")), "metadata/uid", "uid-other"))] {
+        let mut probe = refreshing(&job("j"));
+        probe.answer(0, reply);
+        assert_eq!(ledgers(&probe), 0);
+        assert_eq!(probe.asks(), ["patch pods ns/a", "patch pods ns/b"]);
+        assert_eq!(probe.body(1)["metadata"]["resourceVersion"], "3");
+    }
+}
+
+/// A list may be older than the response that said that the Job is gone.
+#[test]
+fn a_job_that_is_gone_is_not_revived_until_a_newer_list_lacks_it() {
+    for (listed, list_at, revived) in [
+        // Events up to its deletion follow the list.
+        (true, 12, false),
+        (true, 5, false),
+        // The list is older than the Job.
+        (false, 7, false),
+        (false, 8, true),
+        (false, 12, true),
+    ] {
+        let job = at(8, job("j"));
+        let mut probe = refreshing(&job);
+        probe.answer(0, refused(404, "NotFound"));
+        probe.sees(Kind::JOB, at(9, job.clone()));
+        assert_eq!(ledgers(&probe), 0);
+        let items = if listed { vec![job.clone()] } else { Vec::new() };
+        probe.lists(Kind::JOB, &items, list_at);
+        probe.sees(Kind::JOB, at(13, job));
+        assert_eq!(ledgers(&probe) == 1, revived, "listed: {listed}, at {list_at}");
+    }
+}
+
+// ---- the gate ----
+
+/// Another leader has counted a failure, at this revision.
+fn counted_elsewhere(failed: u32, revision: u64) -> Value {
+    with(with(at(revision, job("j")), "status/failed", failed), "status/active", 1)
+}
+
+fn two_running() -> Probe<JobController> {
+    let mut probe = started(&[job("j")], &[pod("a", "j", 2), pod("b", "j", 3)]);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
+    metrics(&mut probe);
+    probe
+}
+
+#[test]
+fn a_job_that_another_leader_changed_waits_for_its_pods() {
+    let mut probe = two_running();
+    probe.sees(Kind::JOB, counted_elsewhere(1, 20));
+    let call = &probe.out.requests[0].call;
+    assert_eq!(call.label_selector, format!("{UID_LABEL} in (uid-j)"));
+    assert_eq!(probe.asks(), ["list pods ns/"]);
+    probe.sees(Kind::JOB, with(counted_elsewhere(1, 21), "status/ready", 1));
+    probe.sees(Kind::POD, pod("a", "j", 15));
+    bookmark(&mut probe, Kind::POD, 19);
+    assert_eq!(probe.asks(), NOTHING);
+    assert_eq!(count(&metrics(&mut probe), &Metric::GateClosed), 1, "it stayed closed");
+    bookmark(&mut probe, Kind::POD, 20);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "21");
+}
+
+#[test]
+fn the_gate_is_counted_again_when_it_closes_again() {
+    let mut probe = two_running();
+    probe.sees(Kind::JOB, counted_elsewhere(1, 20));
+    bookmark(&mut probe, Kind::POD, 20);
+    probe.sees(Kind::JOB, counted_elsewhere(2, 30));
+    assert_eq!(count(&metrics(&mut probe), &Metric::GateClosed), 2);
+}
+
+#[test]
+fn our_own_write_in_the_stream_before_its_response_needs_no_list() {
+    let mut probe = started(&[job("j")], &[pod_in("Succeeded", "a", "j", 2), pod("b", "j", 3)]);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let stored = written(&probe, 0, job("j"), 20);
+    probe.sees(Kind::JOB, stored.clone());
+    assert_eq!(probe.asks(), NOTHING);
+    probe.answer(0, done(stored));
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+}
+
+#[test]
+fn pods_are_listed_at_most_once_a_second_and_sooner_after_a_failure() {
+    let mut probe = two_running();
+    let pods = |revision: u64| Reply::Listed {
+        items: [pod("a", "j", 2), pod("b", "j", 3)].map(|pod| pod.to_string().into()).to_vec(),
+        at: Revision(revision),
+    };
+    probe.sees(Kind::JOB, counted_elsewhere(1, 20));
+    assert_eq!(probe.asks(), ["list pods ns/"]);
+    probe.answer(0, refused(503, "ServiceUnavailable"));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(500)));
+    probe.passes(500);
+    assert_eq!(probe.asks(), ["list pods ns/"]);
+    probe.answer(0, refused(503, "ServiceUnavailable"));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)), "the second failure in succession");
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["list pods ns/"]);
+    probe.answer(0, pods(20));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"], "the list has opened the gate");
+    probe.answer(0, done(written(&probe, 0, counted_elsewhere(1, 20), 21)));
+    probe.sees(Kind::JOB, counted_elsewhere(2, 30));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["list pods ns/"]);
+}
+
+#[test]
+fn one_list_is_for_all_jobs_that_need_one() {
+    let elsewhere = with(at(20, job("k")), "metadata/namespace", "other");
+    let alone = selects(at(20, job("k")), "x");
+    for (second, line, selector) in [
+        (at(20, job("k")), "list pods ns/", format!("{UID_LABEL} in (uid-j,uid-k)")),
+        (elsewhere, "list pods /", format!("{UID_LABEL} in (uid-j,uid-k)")),
+        (alone, "list pods ns/", format!("{UID_LABEL} in (uid-j)")),
+    ] {
+        let mut probe = controller();
+        probe.lists(Kind::JOB, &[at(20, job("j")), second], 20);
+        probe.lists(Kind::POD, &[], 10);
+        assert_eq!(probe.out.requests[0].call.label_selector, selector);
+        assert_eq!(probe.asks(), [line]);
+    }
+}
+
+/// A Pod in no ledger, of which a list response shows an older state than the stream.
+#[test]
+fn a_list_does_not_take_back_a_pod_that_has_lost_its_owner_since() {
+    let mut probe = two_running();
+    probe.sees(Kind::JOB, counted_elsewhere(1, 30));
+    assert_eq!(probe.asks(), ["list pods ns/"]);
+    probe.sees(Kind::POD, at(40, labelled(loose(released(pod("a", "j", 2))), "other")));
+    assert_eq!(probe.controller.sizes()[..3], [1, 1, 1]);
+    let items = [pod("a", "j", 2), pod("b", "j", 3)].map(|pod| pod.to_string().into()).to_vec();
+    probe.answer(0, Reply::Listed { items, at: Revision(31) });
+    assert_eq!(probe.controller.sizes()[..3], [1, 1, 1]);
+}
+
+/// The Pod may have to be adopted, before another one is created in its place.
+#[test]
+fn a_list_shows_pods_to_adopt_unless_the_stream_is_past_them() {
+    for (revision, adopted) in [(25, true), (5, false)] {
+        let mut probe = two_running();
+        probe.sees(Kind::JOB, counted_elsewhere(1, 20));
+        assert_eq!(probe.asks(), ["list pods ns/"]);
+        let pods = [pod("a", "j", 2), pod("b", "j", 3), loose(pod("c", "j", revision))];
+        let items = pods.map(|pod| pod.to_string().into()).to_vec();
+        probe.answer(0, Reply::Listed { items, at: Revision(30) });
+        let asked = probe.asks();
+        assert_eq!(asked.iter().any(|line| line == "get jobs ns/j"), adopted, "{revision}: {asked:?}");
+        assert_eq!(unclaimed(&probe), usize::from(adopted), "{revision}");
+    }
+}
+
+// ---- Jobs of other managers ----
+
+fn managed(job: Value, manager: &str) -> Value {
+    with(job, "spec/managedBy", manager)
+}
+
+#[test]
+fn only_jobs_of_other_managers_are_counted_as_external() {
+    for (own, manager, expected) in [
+        (None, None, false),
+        (None, Some(RESERVED_MANAGER), false),
+        (None, Some(MANAGER), true),
+        (Some(MANAGER), None, false),
+        (Some(MANAGER), Some(RESERVED_MANAGER), false),
+        (Some(MANAGER), Some(MANAGER), false),
+        (Some(MANAGER), Some("example.com/other"), true),
+    ] {
+        let probe = own.map_or_else(controller, controller_of);
+        let job = with(new_job("j"), "spec/managedBy", manager);
+        let mut probe = listed(probe, &[job], &[]);
+        let told = metrics(&mut probe);
+        let external = manager.map(|manager| Metric::ExternalJob { manager: manager.into() });
+        let counted = external.is_some_and(|metric| told.contains(&metric));
+        assert_eq!(counted, expected, "a controller of {own:?}, a Job of {manager:?}");
+    }
+}
+
+/// Unless a client or a controller has done something about it.
+#[test]
+fn a_job_that_waits_for_its_manager_is_read_after_a_minute() {
+    let untouched = managed(new_job("j"), MANAGER);
+    for (job, waits) in [
+        (untouched.clone(), true),
+        (deleted(untouched.clone()), false),
+        (with(untouched.clone(), "spec/suspend", true), false),
+        (deleted(with(untouched.clone(), "spec/suspend", true)), false),
+        (managed(job("j"), MANAGER), false),
+    ] {
+        let mut probe = started(&[job.clone()], &[]);
+        assert_eq!(probe.wakes_in(), waits.then_some(60_000), "{job}");
+        probe.passes(60_000);
+        assert_eq!(probe.asks(), if waits { vec!["get jobs ns/j"] } else { vec![] }, "{job}");
+    }
+}
+
+#[test]
+fn the_wait_for_a_manager_ends_when_the_job_is_touched_or_deleted() {
+    let mut probe = started(&[managed(new_job("j"), MANAGER)], &[]);
+    probe.sees(Kind::JOB, at(11, managed(job("j"), MANAGER)));
+    assert_eq!(probe.wakes_in(), None);
+    let mut probe = started(&[managed(new_job("j"), MANAGER)], &[]);
+    probe.gone(Kind::JOB, at(11, managed(new_job("j"), MANAGER)));
+    assert_eq!(probe.wakes_in(), None);
+}
+
+#[test]
+fn a_missing_manager_is_announced_only_if_the_job_is_still_as_it_was() {
+    let untouched = managed(new_job("j"), MANAGER);
+    for (current, announced) in [
+        (untouched.clone(), true),
+        (with(untouched.clone(), "metadata/uid", "uid-other"), false),
+        (with(untouched.clone(), "metadata/generation", 2), false),
+        (deleted(untouched.clone()), false),
+        (managed(job("j"), MANAGER), false),
+    ] {
+        let mut probe = started(&[untouched.clone()], &[]);
+        probe.passes(60_000);
+        assert_eq!(probe.asks(), ["get jobs ns/j"]);
+        probe.answer(0, done(current.clone()));
+        let events = probe.events();
+        assert_eq!(events.len(), usize::from(announced), "{current}: {events:?}");
+        assert_eq!(probe.wakes_in(), announced.then_some(3_600_000), "{current}");
+        assert!(events.iter().all(|event| event.contains("NoControllerForManagedBy") && event.contains(MANAGER)));
+    }
+}
+
+#[test]
+fn a_job_with_pods_has_a_manager() {
+    let mut probe = started(&[managed(new_job("j"), MANAGER)], &[pod("a", "j", 2)]);
+    probe.passes(60_000);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(60_000)));
+    probe.gone(Kind::POD, pod("a", "j", 11));
+    probe.passes(60_000);
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+}
+
+#[test]
+fn of_the_pods_of_other_managers_only_future_orphans_are_kept() {
+    for (own, kept) in [(None, 1), (Some("example.com/other"), 0)] {
+        let mut probe = own.map_or_else(controller, controller_of);
+        probe.lists(Kind::POD, &[pod("a", "j", 2), released(pod("b", "j", 3))], 10);
+        assert_eq!(unclaimed(&probe), 2, "their Job is not known yet");
+        probe.lists(Kind::JOB, &[managed(job("j"), MANAGER)], 10);
+        assert_eq!(unclaimed(&probe), kept, "a controller of {own:?}");
+        assert_eq!(probe.asks(), NOTHING);
+    }
+}
+
+// ---- Jobs that are gone or have finished ----
+
+/// ORPH-3.
+#[test]
+fn when_a_job_is_gone_its_pods_with_the_finalizer_are_released() {
+    let others = "example.com/other";
+    for (own, manager, pods, released_pods) in [
+        (None, None, 2, &["patch pods ns/a"][..]),
+        (None, Some(MANAGER), 0, &["patch pods ns/a"]),
+        (Some(MANAGER), Some(MANAGER), 2, &["patch pods ns/a"]),
+        (Some(others), Some(MANAGER), 0, &[]),
+    ] {
+        let gone = with(job("j"), "spec/managedBy", manager);
+        let probe = own.map_or_else(controller, controller_of);
+        let mut probe = listed(probe, &[gone.clone()], &[pod("a", "j", 2), released(pod("b", "j", 3))]);
+        let said = format!("a controller of {own:?}, a Job of {manager:?}");
+        assert_eq!(probe.controller.sizes()[..2], [usize::from(pods > 0), pods], "{said}");
+        assert_eq!(probe.asks(), NOTHING, "{said}");
+        probe.gone(Kind::JOB, at(11, gone));
+        assert_eq!(probe.asks(), released_pods, "{said}");
+        let left = released_pods.len();
+        assert_eq!(probe.controller.sizes(), [0, 0, left, left], "{said}");
+        if left > 0 {
+            let finalizers = "$deleteFromPrimitiveList/finalizers";
+            let expected = json!({"uid": "a", "resourceVersion": "2", finalizers: [TRACKING_FINALIZER]});
+            assert_eq!(probe.body(0)["metadata"], expected, "{said}");
+        }
+    }
+}
+
+#[test]
+fn pods_of_a_job_that_cannot_be_decoded_are_released_when_it_is_gone() {
+    let unreadable = json!({"metadata": job("j")["metadata"].clone()});
+    let mut probe = started(&[unreadable.clone()], &[pod("a", "j", 2), released(pod("b", "j", 3))]);
+    assert_eq!(probe.asks(), NOTHING, "the Job exists");
+    probe.gone(Kind::JOB, at(11, unreadable));
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+}
+
+/// S10.
+#[test]
+fn pods_of_a_finished_job_are_released_whichever_was_observed_first() {
+    let pods = [pod("a", "j", 2), released(pod("b", "j", 3))];
+    let mut probe = controller();
+    probe.lists(Kind::POD, &pods, 10);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.lists(Kind::JOB, &[finished(job("j"))], 10);
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    assert_eq!(probe.controller.sizes(), [0, 0, 1, 1]);
+
+    let mut probe = started(&[finished(job("j"))], &pods);
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "2");
+    assert_eq!(probe.controller.sizes(), [0, 0, 1, 1]);
+    probe.sees(Kind::POD, at(12, released(pod("a", "j", 2))));
+    assert_eq!(unclaimed(&probe), 0, "the stream shows that it is released");
+}
+
+// ---- orphans ----
+
+#[test]
+fn a_pod_is_an_orphan_once_the_jobs_are_known_up_to_its_revision() {
+    let mut probe = started(&[], &[]);
+    probe.sees(Kind::POD, pod("a", "j", 15));
+    bookmark(&mut probe, Kind::JOB, 14);
+    assert_eq!(probe.asks(), NOTHING, "its Job may be newer than the observed Jobs");
+    bookmark(&mut probe, Kind::JOB, 15);
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "15");
+}
+
+#[test]
+fn a_pod_without_finalizer_or_for_another_controller_is_not_released() {
+    let tracked = || pod("a", "j", 2);
+    for (own, pod, kept) in [
+        (None, released(tracked()), 0),
+        (Some(MANAGER), tracked(), 0),
+        (Some(MANAGER), released(tracked()), 0),
+        // Without an owner: a Job may adopt them yet.
+        (None, released(loose(tracked())), 1),
+        (Some(MANAGER), loose(tracked()), 1),
+    ] {
+        let probe = own.map_or_else(controller, controller_of);
+        let mut probe = listed(probe, &[], &[pod.clone()]);
+        assert_eq!(probe.asks(), NOTHING, "a controller of {own:?}: {pod}");
+        assert_eq!(unclaimed(&probe), kept, "a controller of {own:?}: {pod}");
+    }
+}
+
+#[test]
+fn a_pod_with_finalizer_and_without_owner_is_released_unless_a_job_may_adopt_it() {
+    let pod = labelled(loose(pod("a", "j", 2)), "x");
+    let other = |app: &str| managed(selects(job("k"), app), MANAGER);
+    for (jobs, expected) in [
+        (vec![], &["patch pods ns/a"][..]),
+        (vec![other("y")], &["patch pods ns/a"]),
+        (vec![other("x")], &[]),
+        (vec![finished(other("x"))], &["patch pods ns/a"]),
+    ] {
+        let mut probe = started(&jobs, &[pod.clone()]);
+        assert_eq!(probe.asks(), expected, "{jobs:?}");
+    }
+}
+
+fn one_orphan() -> Probe<JobController> {
+    let mut probe = started(&[], &[pod("a", "j", 5)]);
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    assert_eq!((unclaimed(&probe), probe.wakes_in()), (1, None));
+    probe
+}
+
+#[test]
+fn a_release_that_fails_is_retried_after_1_2_4_and_at_most_64_seconds() {
+    let mut probe = one_orphan();
+    for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
+        probe.answer(0, refused(503, "ServiceUnavailable"));
+        assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(seconds * 1000)));
+        probe.passes(seconds * 1000);
+        assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    }
+    probe.answer(0, done(at(12, released(pod("a", "j", 5)))));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
+    assert_eq!(probe.controller.sizes(), [0; 4]);
+}
+
+#[test]
+fn an_orphan_that_changes_is_released_at_its_new_revision_at_once() {
+    let mut probe = started(&[], &[pod("a", "j", 5)]);
+    let first = probe.out.requests[0].id;
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    // The Jobs are known up to revision 10 only. The Pod still belongs to a Job that was gone before.
+    probe.sees(Kind::POD, pod("a", "j", 20));
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "20");
+    late(&mut probe, first, refused(503, "ServiceUnavailable"));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None), "the newer release is in flight");
+    probe.answer(0, refused(503, "ServiceUnavailable"));
+    assert_eq!(probe.wakes_in(), Some(1000));
+}
+
+#[test]
+fn an_orphan_that_another_job_owns_by_now_is_not_released() {
+    let mut probe = one_orphan();
+    probe.sees(Kind::JOB, at(11, job("k")));
+    probe.asks();
+    probe.sees(Kind::POD, pod("a", "k", 20));
+    assert_eq!(probe.controller.sizes()[1..3], [1, 0]);
+}
+
+#[test]
+fn an_orphan_whose_release_conflicts_is_read() {
+    for (how, reply, lines, left, wake) in [
+        ("changed", done(pod("a", "j", 20)), &["patch pods ns/a"][..], 1, None),
+        ("gone", refused(404, "NotFound"), &[], 0, None),
+        ("replaced", done(with(pod("a", "j", 20), "metadata/uid", "other")), &[], 0, None),
+        ("read from an old copy", done(pod("a", "j", 5)), &[], 1, Some(1000)),
+        ("not readable", refused(503, "ServiceUnavailable"), &[], 1, Some(1000)),
+    ] {
+        let mut probe = one_orphan();
+        probe.answer(0, refused(409, "Conflict"));
+        assert_eq!(probe.asks(), ["get pods ns/a"]);
+        probe.answer(0, reply);
+        assert_eq!(probe.asks(), lines, "{how}");
+        assert_eq!((unclaimed(&probe), probe.wakes_in()), (left, wake), "{how}");
+        if !lines.is_empty() {
+            assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "20");
+        }
+    }
+}
+
+/// S16.
+#[test]
+fn at_most_a_hundred_orphans_are_released_at_a_time() {
+    for orphans in [99, 100, 101] {
+        let pods: Vec<Value> = (0..orphans).map(|nth| pod(&format!("p{nth:03}"), "j", 2)).collect();
+        let mut probe = started(&[], &pods);
+        assert_eq!(probe.asks().len(), orphans.min(100));
+        assert_eq!(probe.wakes_in(), None, "a response allows the next one");
+        probe.answer(0, done(at(12, released(pods[0].clone()))));
+        assert_eq!(probe.asks(), if orphans > 100 { vec!["patch pods ns/p100"] } else { vec![] });
+    }
+}
+
+// ---- unclaimed Pods ----
+
+#[test]
+fn an_unclaimed_pod_that_a_newer_list_lacks_is_gone() {
+    let idle = |name: &str, revision: u64| labelled(loose(released(pod(name, "j", revision))), "none");
+    let mut probe = started(&[], &[idle("a", 2), idle("b", 3)]);
+    assert_eq!(unclaimed(&probe), 2);
+    probe.lists(Kind::POD, &[idle("a", 2), idle("b", 3)], 11);
+    assert_eq!(unclaimed(&probe), 2);
+    probe.lists(Kind::POD, &[idle("a", 2)], 12);
+    assert_eq!(unclaimed(&probe), 1);
+    probe.sees(Kind::POD, idle("c", 20));
+    probe.lists(Kind::POD, &[idle("a", 2)], 19);
+    assert_eq!(unclaimed(&probe), 2, "the list is older than the third Pod");
+}
+
+#[test]
+fn a_pod_that_gets_an_owner_moves_into_its_jobs_ledger() {
+    let mut probe = started(&[job("j")], &[pod("b", "j", 3), labelled(loose(released(pod("a", "j", 5))), "none")]);
+    assert_eq!(probe.controller.sizes()[..3], [1, 1, 1]);
+    probe.sees(Kind::POD, pod("a", "j", 15));
+    assert_eq!(probe.controller.sizes()[..3], [1, 2, 0]);
+    probe.sees(Kind::POD, labelled(loose(released(pod("a", "j", 14))), "none"));
+    assert_eq!(probe.controller.sizes()[..3], [1, 2, 0], "an older event changes nothing");
+}
+
+#[test]
+fn a_pod_that_is_gone_leaves_the_ledger() {
+    let mut probe = two_running();
+    assert_eq!(pods_in_ledgers(&probe), 2);
+    probe.gone(Kind::POD, pod("a", "j", 11));
+    assert_eq!(pods_in_ledgers(&probe), 1);
+    // Another writer has removed the finalizer, and may have counted the Pod.
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status", "get jobs ns/j"]);
+    assert_eq!(probe.body(0)["status"]["active"], 1);
+}
+
+// ---- Pods that change their Job ----
+
+/// OWN-3.
+#[test]
+fn a_pod_that_its_job_no_longer_selects_is_disowned() {
+    let mut probe = two_running();
+    probe.sees(Kind::POD, labelled(pod("a", "j", 12), "other"));
+    let asked = probe.asks();
+    assert_eq!(asked[0], "patch pods ns/a");
+    let metadata = &probe.body(0)["metadata"];
+    assert_eq!((&metadata["uid"], &metadata["resourceVersion"]), (&json!("a"), &json!("12")));
+    assert_eq!(metadata["ownerReferences"], json!([{"$patch": "delete", "uid": "uid-j"}]));
+    assert_eq!(probe.controller.sizes()[..3], [1, 1, 1]);
+}
+
+#[test]
+fn a_pod_that_cannot_be_disowned_is_disowned_later_and_forgotten_if_it_is_gone() {
+    let mut probe = two_running();
+    probe.sees(Kind::POD, labelled(pod("a", "j", 12), "other"));
+    assert_eq!(probe.asks()[0], "patch pods ns/a");
+    probe.answer(0, refused(503, "ServiceUnavailable"));
+    assert_eq!(unclaimed(&probe), 1);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.passes(1000);
+    let again = probe.asks();
+    assert_eq!(again[0], "patch pods ns/a");
+    probe.answer(0, refused(404, "NotFound"));
+    assert_eq!(unclaimed(&probe), 0);
+    probe.passes(1000);
+    assert!(!probe.asks().contains(&"patch pods ns/a".to_owned()));
+}
+
+#[test]
+fn a_disowned_pod_may_be_adopted_even_if_the_stream_is_past_the_response() {
+    let adopter = selects(small_job("k"), "x");
+    let mut probe = started(&[job("j"), adopter.clone()], &[pod("a", "j", 2), pod("b", "j", 3)]);
+    probe.asks();
+    let changed = labelled(pod("a", "j", 12), "x");
+    probe.sees(Kind::POD, changed.clone());
+    assert_eq!(probe.asks()[0], "patch pods ns/a");
+    bookmark(&mut probe, Kind::POD, 30);
+    bookmark(&mut probe, Kind::JOB, 30);
+    probe.answer(0, done(at(13, loose(released(changed)))));
+    assert!(probe.asks().contains(&"get jobs ns/k".to_owned()));
+}
+
+/// OWN-4.
+#[test]
+fn a_pod_without_owner_is_adopted_by_the_job_that_selects_it() {
+    let pod = labelled(loose(released(pod("a", "j", 2))), "x");
+    let job = selects(small_job("j"), "x");
+    // Either the Pod or the Job is observed first.
+    let mut job_first = started(&[job.clone()], &[pod.clone()]);
+    let mut pod_first = started(&[], &[pod.clone()]);
+    pod_first.sees(Kind::JOB, at(11, job.clone()));
+    bookmark(&mut pod_first, Kind::POD, 11);
+    for probe in [&mut job_first, &mut pod_first] {
+        assert_eq!(probe.asks(), ["get jobs ns/j"], "no Pod is created in its place");
+        probe.answer(0, done(job.clone()));
+        assert_eq!(probe.asks(), ["patch pods ns/a"]);
+        let metadata = &probe.body(0)["metadata"];
+        assert_eq!((&metadata["uid"], &metadata["resourceVersion"]), (&json!("a"), &json!("2")));
+        assert_eq!(metadata["ownerReferences"][0]["uid"], "uid-j");
+        assert_eq!(metadata["finalizers"], json!([TRACKING_FINALIZER]));
+        let adopted = owned(with(at(12, pod.clone()), "metadata/finalizers", json!([TRACKING_FINALIZER])), "j");
+        probe.answer(0, done(adopted));
+        assert_eq!(probe.controller.sizes()[..3], [1, 1, 0]);
+        assert_eq!(probe.asks(), ["merge jobs ns/j/status"], "the Job continues");
+        assert_eq!(probe.body(0)["status"]["active"], 1);
+    }
+}
+
+#[test]
+fn pods_that_may_have_been_counted_or_do_not_match_are_not_adopted() {
+    let in_phase = |phase: &str| labelled(loose(pod_in(phase, "a", "j", 2)), "x");
+    let index = json!({"batch.kubernetes.io/job-completion-index": "0"});
+    let job = || selects(small_job("j"), "x");
+    for (job, pod, adopted) in [
+        (job(), in_phase("Running"), true),
+        (job(), released(in_phase("Running")), true),
+        (job(), in_phase("Failed"), true),
+        (job(), in_phase("Succeeded"), true),
+        (job(), with(in_phase("Failed"), "metadata/annotations", index.clone()), true),
+        (job(), with(in_phase("Succeeded"), "metadata/annotations", index), false),
+        (job(), released(in_phase("Failed")), false),
+        (job(), deleted(in_phase("Running")), false),
+        (job(), labelled(in_phase("Running"), "y"), false),
+        (job(), labelled(released(in_phase("Running")), "y"), false),
+        (deleted(job()), in_phase("Running"), false),
+        (finished(job()), in_phase("Running"), false),
+    ] {
+        for job_first in [true, false] {
+            let mut probe =
+                if job_first { started(&[job.clone()], &[pod.clone()]) } else { started(&[], &[pod.clone()]) };
+            if !job_first {
+                probe.sees(Kind::JOB, at(11, job.clone()));
+            }
+            let asked = probe.asks();
+            let reads = asked.iter().any(|line| line == "get jobs ns/j");
+            assert_eq!(reads, adopted, "the Job first: {job_first}; {job}; {pod}; {asked:?}");
+        }
+    }
+}
+
+/// A Pod that one Job counts must not be counted by another.
+#[test]
+fn a_pod_that_is_being_recorded_is_released_for_that_job_and_not_adopted_by_another() {
+    let recording = with(job("j"), "spec/parallelism", 1);
+    let labels = json!({"app": "x", UID_LABEL: "uid-j"});
+    let failed = with(pod_in("Failed", "a", "j", 2), "metadata/labels", labels);
+    let other = with(selects(small_job("k"), "x"), "status/active", 1);
+    let pods = [failed.clone(), pod("b", "j", 3), labelled(pod("c", "k", 4), "x")];
+    let mut probe = started(&[recording.clone(), other], &pods);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    bookmark(&mut probe, Kind::JOB, 20);
+    probe.sees(Kind::POD, at(15, loose(failed)));
+    assert_eq!(probe.asks(), NOTHING);
+    probe.answer(0, done(written(&probe, 0, recording, 21)));
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    let metadata = &probe.body(0)["metadata"];
+    assert_eq!(metadata["resourceVersion"], "15");
+    assert_eq!(metadata.get("ownerReferences"), None, "released, not adopted");
+}
+
+#[test]
+fn a_response_that_the_stream_has_shown_before_does_not_repeat_a_refused_adoption() {
+    let pod = labelled(loose(pod("a", "j", 5)), "x");
+    let mut probe = started(&[], &[pod.clone()]);
+    let release = probe.out.requests[0].id;
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    let pod = at(12, released(pod));
+    probe.sees(Kind::POD, pod.clone());
+    bookmark(&mut probe, Kind::JOB, 20);
+    let job = at(21, selects(small_job("j"), "x"));
+    probe.sees(Kind::JOB, job.clone());
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+    probe.answer(0, done(job));
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    probe.answer(0, refused(403, "Forbidden"));
+    late(&mut probe, release, done(pod));
+    bookmark(&mut probe, Kind::JOB, 22);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+}
+
+// ---- a status that would be refused ----
+
+#[test]
+fn a_status_that_breaks_the_rules_is_announced_and_not_sent() {
+    let both = json!([
+        {"type": "SuccessCriteriaMet", "status": "True", "reason": "SuccessPolicy"},
+        {"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"},
+    ]);
+    let mut probe = started(&[with(small_job("j"), "status/conditions", both)], &[]);
+    assert_eq!(probe.asks(), NOTHING);
+    assert_eq!(count(&metrics(&mut probe), &Metric::InvalidStatus), 1);
+    let events = probe.events();
+    assert!(events.len() == 1 && events[0].starts_with("j InvalidStatus: "), "{events:?}");
+}
