@@ -5,6 +5,7 @@ use tally_core::pod::TRACKING_FINALIZER;
 
 use super::*;
 use tally_runtime::controller::Reply;
+use tally_runtime::metric::SyncAction;
 use tally_runtime::testing::{Probe, done, refused};
 
 const NOTHING: [&str; 0] = [];
