@@ -44,6 +44,8 @@ type FixedState = foldhash::fast::FixedState;
 const ADOPTION_PATIENCE: Span = Span::from_seconds(10);
 /// The delay before a Job that could not be read is read again.
 const GET_RETRY: Span = Span::from_seconds(1);
+/// The delay before a Job whose next status would break the rules is planned again. Each attempt emits an Event.
+const INVALID_STATUS_RETRY: Span = Span::from_seconds(60);
 
 /// Which Jobs are ours, and the limits for them.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use tally_core::time::Timestamp;
 
 use super::streams::StreamProgress;
 use super::table::{Adoption, JobSlot};
-use super::{ADOPTION_PATIENCE, GET_RETRY, JobController, Pending, effects};
+use super::{ADOPTION_PATIENCE, GET_RETRY, INVALID_STATUS_RETRY, JobController, Pending, effects};
 use crate::wire::{Action, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
 use tally_runtime::metric::SyncAction;
@@ -87,8 +87,9 @@ impl<S: Mutation> JobController<S> {
             out.metrics.push(Metric::Sync { indexed, action, error: false });
         }
         let (job, namespace) = (view.uid.clone(), view.namespace.clone());
+        let mut wake_at = plan.wake_at;
         if let Some(write) = plan.status {
-            self.write_status(view, write, now, out);
+            wake_at = wake_at.into_iter().chain(self.write_status(view, write, now, out)).min();
         }
         for pod in plan.releases {
             let pending = Pending::Release { job: job.clone(), pod: pod.uid.clone(), ignored: pod.ignored };
@@ -117,7 +118,6 @@ impl<S: Mutation> JobController<S> {
                 }
             }
         }
-        let mut wake_at = plan.wake_at;
         let pods_at = self.progress.pods_at;
         let mut writing = false;
         let mut opened_by_list = None;
@@ -164,24 +164,24 @@ impl<S: Mutation> JobController<S> {
         self.send(out, Pending::ConfirmJob { job: view.uid.clone(), pods_at }, action);
     }
 
+    /// Returns when to plan again if the status must not be sent.
     pub(super) fn write_status(
         &mut self,
         view: &Arc<JobView>,
         write: Box<StatusWrite>,
         now: Timestamp,
         out: &mut Outbox,
-    ) {
+    ) -> Option<Timestamp> {
         // The same rules that the server applies: a refused write carries the accounting and would deadlock the Job.
         let problems = status_rules::check(&view.spec, &view.status, &write.status);
         if !problems.is_empty() && !self.mutation.tolerates_invalid_status() {
             out.metrics.push(Metric::InvalidStatus);
             let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
             out.events.push(effects::event(view, true, "InvalidStatus", &text.join(", ")));
-            if let Some((slot, ledger)) = self.ledger_mut(&view.uid) {
+            if let Some((_, ledger)) = self.ledger_mut(&view.uid) {
                 ledger.status_unwritten();
-                self.set_timer(slot, Some(now + GET_RETRY));
             }
-            return;
+            return Some(now + INVALID_STATUS_RETRY);
         }
         let revision = (!self.mutation.injects(Bug::UnconditionalStatus)).then_some(write.base);
         let action = Action::WriteJobStatus {
@@ -192,6 +192,7 @@ impl<S: Mutation> JobController<S> {
             status: Box::new(write.status.clone()),
         };
         self.send(out, Pending::Status { job: view.uid.clone(), write, before: view.clone() }, action);
+        None
     }
 
     pub(super) fn release(

@@ -1180,4 +1180,6 @@ fn a_status_that_breaks_the_rules_is_announced_and_not_sent() {
     assert_eq!(count(&metrics(&mut probe), &Metric::InvalidStatus), 1);
     let events = probe.events();
     assert!(events.len() == 1 && events[0].starts_with("j InvalidStatus: "), "{events:?}");
+    // The Job is planned again though nothing else may happen to it.
+    assert_eq!(probe.wakes_in(), Some(60_000));
 }
