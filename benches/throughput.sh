@@ -12,10 +12,10 @@ cd "$(dirname "$0")/.."
 COUNT=${COUNT:-2000}
 WIDTH=${WIDTH:-8}
 RUNS=${RUNS:-3}
-TALLY=${TALLY:-${CARGO_TARGET_DIR:-target}/release/tally}
+TALLY=${TALLY:-${CARGO_TARGET_DIR:-target}/shipped/tally}
 
 if [ ! -x "$TALLY" ]; then
-    echo "there is no $TALLY; make it with: cargo build --release" >&2
+    echo "there is no $TALLY; make it with: cargo build --profile shipped" >&2
     exit 1
 fi
 

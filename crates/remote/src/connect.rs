@@ -1,9 +1,10 @@
-//! How to find the API server and authenticate: kubeconfig and credentials by `kube`, the connection by hyper.
+//! How to find the API server, and the connection to it.
 //!
 //! HTTP/2 if the server supports it: all requests share one connection, which costs both sides far less than one
-//! connection for each request in flight. `kube`'s own client uses HTTP/1.1 and repeats requests by itself; which
-//! requests may be repeated is for the controllers to decide.
+//! connection for each request in flight. No request is repeated: which requests may be is for the controllers to
+//! decide.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,16 +12,19 @@ use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::http::uri::PathAndQuery;
 use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kube::Config;
-use kube::client::ConfigExt;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use tower::BoxError;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, ServiceBuilder};
+
+use crate::credentials::{Credentials, impersonation};
+use crate::kubeconfig::{Kubeconfig, KubeconfigCluster, KubeconfigUser};
+use crate::tls::{self, Trust};
 
 pub type Service = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>;
 
@@ -43,11 +47,26 @@ pub struct KubeconfigSource {
     pub context: Option<String>,
 }
 
-pub async fn config(source: &KubeconfigSource) -> Result<Config> {
-    let kubeconfig = match (&source.kubeconfig, default_file()) {
-        (Some(file), _) => read(file)?,
-        (None, Some(_)) => {
-            Kubeconfig::read().map_err(|error| anyhow!("{error}; set KUBECONFIG or use --kubeconfig"))?
+/// What is mounted into a Pod with a service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// How to reach an API server.
+#[derive(Clone)]
+pub struct Access {
+    server: Uri,
+    proxy: Option<Uri>,
+    trust: Trust,
+    tls_server_name: Option<String>,
+    user: KubeconfigUser,
+    cluster: KubeconfigCluster,
+}
+
+pub fn access(source: &KubeconfigSource) -> Result<Access> {
+    let kubeconfig = match (&source.kubeconfig, default_files()) {
+        (Some(file), _) => Kubeconfig::read(file)?,
+        (None, Some(files)) => {
+            let merged = Kubeconfig::read_all(files.into_iter());
+            merged.map_err(|error| anyhow!("{error:#}; set KUBECONFIG or use --kubeconfig"))?
         }
         (None, None) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => return in_cluster(source),
         (None, None) => bail!(
@@ -55,55 +74,111 @@ pub async fn config(source: &KubeconfigSource) -> Result<Config> {
              run in a Pod with a service account"
         ),
     };
-    let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-    let current = kubeconfig.current_context.clone();
-    let options = KubeConfigOptions { context: source.context.clone(), ..KubeConfigOptions::default() };
-    let wanted = source.context.clone().or(current).filter(|name| !name.is_empty());
-    match wanted {
-        None => bail!("the kubeconfig has no current context; choose one with --context: {}", contexts.join(", ")),
-        Some(wanted) if !contexts.contains(&wanted) => {
-            bail!("the kubeconfig has no context {wanted:?}; it has {}", or_none(&contexts))
-        }
-        Some(_) => {}
+    let contexts = kubeconfig.context_names();
+    let wanted = source.context.clone().or(kubeconfig.current_context.clone()).filter(|name| !name.is_empty());
+    let Some(wanted) = wanted else {
+        bail!("the kubeconfig has no current context; choose one with --context: {}", contexts.join(", "));
+    };
+    if !contexts.contains(&wanted) {
+        bail!("the kubeconfig has no context {wanted:?}; it has {}", or_none(&contexts));
     }
-    Config::from_custom_kubeconfig(kubeconfig, &options).await.context("the kubeconfig cannot be used")
+    Access::of_context(&kubeconfig, &wanted).context("the kubeconfig cannot be used")
 }
 
-fn read(file: &Path) -> Result<Kubeconfig> {
-    // For a missing file, the error of `Kubeconfig::read_from` does not say which of its layers could not find it.
-    std::fs::metadata(file).with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
-    Kubeconfig::read_from(file).with_context(|| format!("{} is not a kubeconfig", file.display()))
+impl Access {
+    /// Without credentials.
+    pub fn to(server: Uri) -> Self {
+        Self {
+            server,
+            proxy: None,
+            trust: Trust::System,
+            tls_server_name: None,
+            user: KubeconfigUser::default(),
+            cluster: KubeconfigCluster::default(),
+        }
+    }
+
+    pub fn server(&self) -> &Uri {
+        &self.server
+    }
+
+    fn of_context(kubeconfig: &Kubeconfig, context: &str) -> Result<Self> {
+        let (cluster, user) = kubeconfig.select(context)?;
+        let url = cluster.server.as_deref().context("the cluster has no server")?;
+        let server: Uri = url.parse().with_context(|| format!("server: {url:?} is not a URL"))?;
+        let trust = match (cluster.authority()?, cluster.insecure_skip_tls_verify) {
+            (_, Some(true)) => Trust::Anyone,
+            (Some(pem), _) => Trust::Authorities(pem),
+            (None, _) => Trust::System,
+        };
+        let proxy = proxy(&cluster, &server, |name| std::env::var(name).ok())?;
+        let tls_server_name = cluster.tls_server_name.clone();
+        Ok(Self { server, proxy, trust, tls_server_name, user, cluster })
+    }
+
+    /// As the service account of a Pod. The files are replaced while the Pod runs.
+    fn of_service_account(directory: &Path, host: &str, port: &str) -> Result<Self> {
+        let port: u16 = port.parse().with_context(|| format!("KUBERNETES_SERVICE_PORT: {port:?} is not a port"))?;
+        let host = match host.parse() {
+            Ok(IpAddr::V6(address)) => format!("[{address}]"),
+            _ => host.to_owned(),
+        };
+        let server = format!("https://{host}:{port}").parse().context("KUBERNETES_SERVICE_HOST is not a host")?;
+        let (token, authority) = (directory.join("token"), directory.join("ca.crt"));
+        std::fs::metadata(&authority).with_context(|| format!("cannot read {}", authority.display()))?;
+        let user = KubeconfigUser::with_token_file(token);
+        Ok(Self { trust: Trust::File(authority), user, ..Self::to(server) })
+    }
 }
 
-fn in_cluster(source: &KubeconfigSource) -> Result<Config> {
+fn in_cluster(source: &KubeconfigSource) -> Result<Access> {
     if let Some(context) = &source.context {
         bail!("--context {context} needs a kubeconfig, and there is none");
     }
-    Config::incluster().context("cannot use the Pod's service account; is automountServiceAccountToken off?")
+    let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
+    let of_pod = || {
+        let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+        Access::of_service_account(Path::new(SERVICE_ACCOUNT), &host, &port)
+    };
+    of_pod().context("cannot use the Pod's service account; is automountServiceAccountToken off?")
 }
 
-/// The file that is used if none is specified.
-fn default_file() -> Option<PathBuf> {
-    if std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
-        return Some(PathBuf::from("KUBECONFIG"));
+/// `proxy-url` of the cluster, or the proxy of the environment unless NO_PROXY lists the server.
+fn proxy(cluster: &KubeconfigCluster, server: &Uri, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>> {
+    let set = |names: [&str; 2]| names.into_iter().filter_map(&variable).find(|value| !value.is_empty());
+    let parse = |url: &str| url.parse().with_context(|| format!("{url:?} is not the URL of a proxy"));
+    if let Some(url) = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()) {
+        return parse(url).map(Some);
+    }
+    let Some(url) = set(["HTTPS_PROXY", "https_proxy"]) else { return Ok(None) };
+    let rules = Matcher::builder().all(url.clone()).no(set(["NO_PROXY", "no_proxy"]).unwrap_or_default()).build();
+    let excepted = rules.intercept(server).is_none();
+    parse(&url).map(|proxy| Some(proxy).filter(|_| !excepted))
+}
+
+/// The files that are used if none is specified.
+fn default_files() -> Option<Vec<PathBuf>> {
+    if let Some(files) = std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
+        return Some(std::env::split_paths(&files).collect());
     }
     let file = std::env::home_dir()?.join(".kube/config");
-    file.exists().then_some(file)
+    file.exists().then(|| vec![file])
 }
 
 fn or_none(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-pub fn service(config: &Config) -> Result<Service> {
+/// Reads the certificates and the credentials, and runs the credential plugin if there is one.
+pub fn service(access: &Access) -> Result<Service> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_WITHIN));
     connector.set_keepalive(Some(Duration::from_secs(30)));
-    match &config.proxy_url {
-        None => over(config, connector),
-        Some(proxy) if proxy.scheme_str() == Some("http") => over(config, Tunnel::new(proxy.clone(), connector)),
+    match &access.proxy {
+        None => over(access, connector),
+        Some(proxy) if proxy.scheme_str() == Some("http") => over(access, Tunnel::new(proxy.clone(), connector)),
         Some(proxy) => bail!(
             "cannot use the proxy {proxy}: only http:// proxies are supported; change proxy-url in the kubeconfig, or \
              HTTPS_PROXY"
@@ -111,16 +186,27 @@ pub fn service(config: &Config) -> Result<Service> {
     }
 }
 
-fn over<C>(config: &Config, connector: C) -> Result<Service>
+fn over<C>(access: &Access, connector: C) -> Result<Service>
 where
     C: tower::Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
-    let tls = config.rustls_client_config().context("the certificates of the kubeconfig cannot be used")?;
+    let told = || access.cluster.for_plugins();
+    let asked = access.user.exec.as_ref().is_some_and(|plugin| plugin.provide_cluster_info);
+    let (credentials, identity) = Credentials::load(&access.user, asked.then(told).transpose()?)
+        .context("the credentials of the kubeconfig cannot be used")?;
+    let headers = impersonation(&access.user).context(
+        "the user or groups that the kubeconfig impersonates (as, as-groups) are not valid HTTP header values",
+    )?;
+    let of_files = || -> Result<_> {
+        let identity = identity.map_or_else(|| access.user.identity(), |identity| Ok(Some(identity)))?;
+        tls::client_config(&access.trust, identity.as_deref())
+    };
+    let tls = of_files().context("the certificates of the kubeconfig cannot be used")?;
     let mut builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    if let Some(name) = &config.tls_server_name {
+    if let Some(name) = &access.tls_server_name {
         let name = name.clone().try_into().with_context(|| format!("{name:?} is not the name of a server"))?;
         builder = builder.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name));
     }
@@ -135,15 +221,29 @@ where
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .build(connector);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer().context("the credentials of the kubeconfig cannot be used")?)
-        .layer(config.extra_headers_layer().context(
-            "the user or groups that the kubeconfig impersonates (as, as-groups) are not valid HTTP header values",
-        )?)
-        .map_err(BoxError::from)
-        .service(client);
-    Ok(BoxCloneSyncService::new(service))
+    let server = access.server.clone();
+    Ok(BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Full<Bytes>>| {
+        let (client, credentials, headers) = (client.clone(), credentials.clone(), headers.clone());
+        let uri = below(&server, request.uri().path_and_query());
+        async move {
+            *request.uri_mut() = uri?;
+            request.headers_mut().extend(headers);
+            // anyhow's error would hide its source.
+            credentials.add_to(request.headers_mut()).await.map_err(|error| BoxError::from(format!("{error:#}")))?;
+            client.request(request).await.map_err(BoxError::from)
+        }
+    })))
+}
+
+/// A path of the API below the URL of the server, which may itself have a path.
+fn below(server: &Uri, path: Option<&PathAndQuery>) -> Result<Uri, hyper::http::Error> {
+    let base = server.path().trim_end_matches('/');
+    let path = path.map_or("/", PathAndQuery::as_str);
+    let mut builder = Uri::builder().path_and_query(format!("{base}{path}"));
+    if let (Some(scheme), Some(authority)) = (server.scheme(), server.authority()) {
+        builder = builder.scheme(scheme.clone()).authority(authority.clone());
+    }
+    builder.build()
 }
 
 /// An error with its causes, each only once: the outer layers repeat the inner ones.
@@ -177,4 +277,66 @@ fn find<'a, E: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 
         error = this.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+
+    #[test]
+    fn paths_are_below_the_url_of_the_server() {
+        for (server, path, expected) in [
+            ("https://h", "/api?x=1", "https://h/api?x=1"),
+            ("https://h:6443/", "/api", "https://h:6443/api"),
+            ("https://h/k8s/clusters/c-1", "/api", "https://h/k8s/clusters/c-1/api"),
+            ("https://h/k8s/", "/api", "https://h/k8s/api"),
+        ] {
+            let found = below(&server.parse().unwrap(), Some(&path.parse().unwrap())).unwrap();
+            assert_eq!(found.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn the_kubeconfig_decides_on_the_proxy_then_the_environment() {
+        let server = "https://api.example.com:6443".parse().unwrap();
+        for (url, environment, expected) in [
+            ("", &[][..], None),
+            ("", &[("HTTPS_PROXY", "http://p:1")], Some("http://p:1/")),
+            ("", &[("HTTPS_PROXY", ""), ("https_proxy", "http://p:1")], Some("http://p:1/")),
+            ("http://q:2", &[("HTTPS_PROXY", "http://p:1")], Some("http://q:2/")),
+            ("", &[("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "example.org")], Some("http://p:1/")),
+            ("", &[("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", ".example.com")], None),
+            ("", &[("HTTPS_PROXY", "http://p:1"), ("no_proxy", "*")], None),
+            ("http://q:2", &[("NO_PROXY", "*")], Some("http://q:2/")),
+            ("socks5://q:2", &[], Some("socks5://q:2/")),
+            ("", &[("HTTPS_PROXY", "socks5://q:2")], Some("socks5://q:2/")),
+        ] {
+            let cluster = KubeconfigCluster { proxy_url: Some(url.to_owned()), ..KubeconfigCluster::default() };
+            let variable =
+                |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            let found = proxy(&cluster, &server, variable).unwrap();
+            assert_eq!(found.map(|uri| uri.to_string()).as_deref(), expected, "{url} {environment:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_uses_the_files_of_its_service_account() {
+        let directory = tempfile::tempdir().unwrap();
+        let access = |host: &str| Access::of_service_account(directory.path(), host, "443");
+        let error = format!("{:#}", access("10.0.0.1").err().unwrap());
+        assert!(error.contains("ca.crt"), "{error}");
+        std::fs::write(directory.path().join("ca.crt"), "").unwrap();
+        for (host, expected) in
+            [("10.0.0.1", "https://10.0.0.1:443/"), ("fd00::1", "https://[fd00::1]:443/"), ("h", "https://h:443/")]
+        {
+            assert_eq!(access(host).unwrap().server.to_string(), expected);
+        }
+        let access = access("h").unwrap();
+        assert_eq!(access.trust, Trust::File(directory.path().join("ca.crt")));
+        let error = format!("{:#}", service(&access).err().unwrap());
+        assert!(error.contains("token"), "{error}");
+        assert!(Access::of_service_account(directory.path(), "h", "x").is_err());
+    }
 }

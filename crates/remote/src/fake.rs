@@ -41,6 +41,6 @@ pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync
 }
 
 pub fn remote(url: &str) -> Remote {
-    let config = kube::Config::new(url.parse().unwrap());
-    Remote::new(connect::service(&config).unwrap())
+    let access = connect::Access::to(url.parse().unwrap());
+    Remote::new(connect::service(&access).unwrap())
 }

@@ -2,13 +2,16 @@
 
 mod answer;
 pub mod connect;
+mod credentials;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test that is written wrong may panic")]
 pub mod fake;
+mod kubeconfig;
 mod lines;
 pub mod request;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, Ordering};

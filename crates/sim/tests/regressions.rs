@@ -16,7 +16,6 @@ use tally_core::time::Span;
 use tally_runtime::controller::Metric;
 use tally_sim::action::{Action, PodChange};
 use tally_sim::api::{Actor, Propagation};
-use tally_sim::{run, scenarios};
 
 const COMPLETE: &str = "SuccessCriteriaMet(CompletionsReached) Complete";
 
@@ -1125,20 +1124,6 @@ fn a_list_older_than_the_view_changes_nothing() {
     cluster.pass(5);
     assert_eq!(cluster.status().succeeded, 1);
     assert_eq!(cluster.count(is_release), 1);
-}
-
-// ---- the same kinds of faults, at random ----
-
-/// Every named world for some seeds: the rows of the fault matrix, in interleavings that are not written down.
-#[test]
-fn every_scenario_holds_its_invariants_for_some_seeds() {
-    for scenario in scenarios::SCENARIOS {
-        let campaign = run::seeds(0..60, None, scenario, |_| {});
-        if let Some((seed, violation)) = campaign.failed {
-            panic!("scenario {}, seed {seed}: {violation:?}", scenario.name);
-        }
-        assert_eq!(campaign.schedules, 60);
-    }
 }
 
 // ---- managedBy ----

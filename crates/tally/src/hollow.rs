@@ -35,7 +35,7 @@ fn start(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(async {
         let place = connect::KubeconfigSource { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
-        let remote = Remote::new(connect::service(&connect::config(&place).await?)?);
+        let remote = Remote::new(connect::service(&connect::access(&place)?)?);
         let nodes = Box::new(Hollow::new(args.nodes));
         let for_ever = std::future::pending();
         driver::run(Arc::new(remote), vec![nodes], driver::DriverOptions::default(), Arc::new(NoopObserver), for_ever)

@@ -5,7 +5,7 @@ use compact_str::CompactString;
 
 use super::Ledger;
 use super::classification::Flag;
-use super::entry::{Busy, Slot};
+use super::entry::{Busy, Entry, Slot};
 use crate::accounting::PodFacts;
 use crate::backoff::delay_after;
 use crate::blueprint::NewPod;
@@ -592,14 +592,17 @@ impl<S: Mutation> Ledger<S> {
     }
 
     /// Whether a creation of unknown outcome is for a Pod that is no longer wanted, or not yet: repeating it would
-    /// create the Pod.
+    /// create the Pod. An index that has another Pod by now wants none.
     fn unwanted_creation(&self, missing: i64, now: Timestamp) -> bool {
         let unwanted = |index: CompletionIndex| {
             let done = [&self.committed.completed, &self.committed.failed, &self.index.completed, &self.index.failed];
+            let waits = self.mode.waits_for_terminal_phase;
+            let occupies = |entry: &Entry| entry.is_active() || (waits && entry.is_terminating());
             let kept = self.index.kept.get(&index).map(|slot| self.entry(*slot));
             let retry_at = kept.map(|kept| kept.finished_at + delay_after(self.mutation, kept.failures_of_index()));
             index >= self.mode.index_limit
                 || done.iter().any(|set| set.contains(index))
+                || self.pods_of(index).any(|(_, entry)| occupies(entry))
                 || retry_at.is_some_and(|retry_at| now < retry_at)
         };
         missing < 0 || self.creations.unknown_indexes().any(unwanted)

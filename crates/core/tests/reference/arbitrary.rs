@@ -121,6 +121,7 @@ pub fn plain_facts(job: JobView, pods: Vec<PodView>) -> Facts {
         window: 1,
         pods_at: Revision(u64::MAX),
         jobs_at: Revision(u64::MAX),
+        unknown: Vec::new(),
     }
 }
 
@@ -472,6 +473,7 @@ pub fn facts() -> impl Strategy<Value = Facts> {
             window: window.min(1 << batch.ilog2()),
             pods_at: Revision(if open { u64::MAX } else { JOB_AT - 1 }),
             jobs_at: Revision(jobs_at),
+            unknown: Vec::new(),
         }
     })
 }

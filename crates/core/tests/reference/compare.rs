@@ -64,7 +64,9 @@ pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) ->
         let must_reread_job = expected.must_reread_job || expected.unjudged.iter().any(|uid| !busy(uid));
         same!("needs the Job", plan.must_reread_job, must_reread_job);
     }
-    same!("needs a list", plan.must_list_pods, false);
+    same!("needs a list", plan.must_list_pods, expected.must_list_pods);
+    // Before the status, which depends on them: whatever is wrong with them is reported as such.
+    check_creations(plan, expected, memory)?;
     check_status(plan.status.as_deref(), expected.status.as_ref(), facts)?;
     check_releases(plan, expected, facts)?;
     let deletions: BTreeSet<PodUid> = plan.deletions.iter().map(|pod| pod.uid.clone()).collect();
@@ -88,6 +90,14 @@ pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) ->
         let found = (&removal.name, removal.revision, removal.tracked);
         same!("removal", found, (&pod.name, pod.revision, pod.tracked));
     }
+    let early = plan.wake_at.is_some_and(|at| expected.wake_at.is_none_or(|wanted| at < wanted));
+    if !(memory.early_wakes && early) {
+        same!("wake", plan.wake_at, expected.wake_at);
+    }
+    Ok(())
+}
+
+fn check_creations(plan: &Plan, expected: &Expected, memory: Memory) -> Result<(), String> {
     let (mut creations, mut wanted) = (plan.creations.clone(), expected.creations.clone());
     if memory.failed_creations {
         wanted.truncate(creations.len().max(1));
@@ -98,10 +108,6 @@ pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) ->
         }
     }
     same!("creations", creations, wanted);
-    let early = plan.wake_at.is_some_and(|at| expected.wake_at.is_none_or(|wanted| at < wanted));
-    if !(memory.early_wakes && early) {
-        same!("wake", plan.wake_at, expected.wake_at);
-    }
     Ok(())
 }
 

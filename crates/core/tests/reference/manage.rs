@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use compact_str::CompactString;
 use tally_core::accounting::Outcome;
 use tally_core::blueprint::NewPod;
+use tally_core::ids::CompletionIndex;
 use tally_core::names::{ATTEMPTS, PodNames};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
@@ -33,8 +35,9 @@ impl<'a> Look<'a> {
             return; // MANAGE-3: no creation beside a deletion.
         }
         let occupied = if self.failed_only() { self.count(|pod| self.terminating(pod)) } else { 0 };
-        let missing = wanted - active - occupied;
-        if spec.suspend || missing <= 0 {
+        let unknown = &self.facts.unknown;
+        let missing = wanted - active - occupied - unknown.len() as i64;
+        if spec.suspend || (missing <= 0 && unknown.is_empty()) {
             return; // SUSP-3, MANAGE-4
         }
         if self.index_budget().is_none()
@@ -43,11 +46,27 @@ impl<'a> Look<'a> {
             earliest(&mut plan.wake_at, retry_at); // MANAGE-5
             return;
         }
+        // S05, I25: a creation of unknown outcome is repeated only while its Pod is wanted.
+        let unwanted = |index| !self.wants(index) || self.backs_off_until(index).is_some();
+        if missing < 0 || unknown.iter().any(|creation| creation.index.is_some_and(unwanted)) {
+            plan.must_list_pods = true;
+            return;
+        }
+        for creation in unknown {
+            if creation.retry_at <= *now {
+                plan.creations.push(self.new_pod(creation.name.clone(), creation.index));
+            } else {
+                earliest(&mut plan.wake_at, creation.retry_at);
+            }
+        }
+        if missing <= 0 || !plan.creations.is_empty() {
+            return; // MANAGE-8: one batch after the other.
+        }
         if self.pods().any(|pod| !self.may_judge(pod)) {
             plan.must_reread_job = true; // The Job may have finished since (S04).
             return;
         }
-        let room = (missing as usize).min(self.facts.window).min(limits.batch);
+        let room = (missing as usize).min(self.facts.window.saturating_sub(unknown.len())).min(limits.batch);
         if spec.is_indexed() {
             self.create_indexes(room, plan);
         } else {
@@ -95,39 +114,51 @@ impl<'a> Look<'a> {
 
     /// IDX-4, but an index in back-off is skipped instead of delaying the others (DEFECT-4).
     fn create_indexes(&self, room: usize, plan: &mut Expected) {
-        let Facts { job, now, .. } = self.facts;
+        let job = &self.facts.job;
         let names = PodNames::new(&job.uid, &job.name);
         for index in 0..job.spec.index_limit() {
-            let occupied = self.pods().any(|pod| {
-                self.index(pod) == Some(index) && (self.active(pod) || (self.failed_only() && self.terminating(pod)))
-            });
-            if self.is_done(index) || occupied {
+            if !self.wants(index) || self.facts.unknown.iter().any(|creation| creation.index == Some(index)) {
                 continue;
             }
-            let kept = self.kept(index);
-            if let Some(kept) = kept {
-                let retry_at = self.finished_at(kept) + delay(self.failures_of_index(kept).min(100) as usize);
-                if retry_at > *now {
-                    earliest(&mut plan.wake_at, retry_at); // BLPI-6
-                    continue;
-                }
+            if let Some(retry_at) = self.backs_off_until(index) {
+                earliest(&mut plan.wake_at, retry_at); // BLPI-6
+                continue;
             }
             if plan.creations.len() == room {
                 continue;
             }
-            // BLPI-4, CREATE-5.
-            let counts = kept.map_or((0, 0), |kept| match self.ignored(kept) {
-                true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
-                false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
-            });
-            let limited = self.index_budget().is_some();
             let name = (0..).map(|attempt| names.name(Some(index), attempt)).find(|name| !self.name_taken(name));
-            plan.creations.push(NewPod {
-                name: name.unwrap(),
-                index: Some(index),
-                failure_count: limited.then_some(counts.0),
-                ignored_failure_count: if limited { counts.1 } else { 0 },
-            });
+            plan.creations.push(self.new_pod(name.unwrap(), Some(index)));
+        }
+    }
+
+    /// Whether the index has neither a result nor a Pod that may still give one.
+    fn wants(&self, index: CompletionIndex) -> bool {
+        let occupies = |pod: &PodView| self.active(pod) || (self.failed_only() && self.terminating(pod));
+        let occupied = self.pods().any(|pod| self.index(pod) == Some(index) && occupies(pod));
+        index < self.facts.job.spec.index_limit() && !self.is_done(index) && !occupied
+    }
+
+    /// BLPI-6.
+    fn backs_off_until(&self, index: CompletionIndex) -> Option<Timestamp> {
+        let kept = self.kept(index)?;
+        let retry_at = self.finished_at(kept) + delay(self.failures_of_index(kept).min(100) as usize);
+        (retry_at > self.facts.now).then_some(retry_at)
+    }
+
+    /// BLPI-4, CREATE-5.
+    fn new_pod(&self, name: CompactString, index: Option<CompletionIndex>) -> NewPod {
+        let kept = index.and_then(|index| self.kept(index));
+        let counts = kept.map_or((0, 0), |kept| match self.ignored(kept) {
+            true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
+            false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
+        });
+        let limited = self.index_budget().is_some();
+        NewPod {
+            name,
+            index,
+            failure_count: limited.then_some(counts.0),
+            ignored_failure_count: if limited { counts.1 } else { 0 },
         }
     }
 
@@ -140,14 +171,15 @@ impl<'a> Look<'a> {
         let ended = i64::from(status.succeeded) + i64::from(status.failed) + status.uncounted().len() as i64;
         let counted = |pod: &PodView| {
             let let_go = !pod.tracked && (pod.phase.is_terminal() || pod.deleting());
-            self.recorded(pod) || (let_go && !self.ignored(pod))
+            self.recorded(pod) || (let_go && !(self.has_failed(pod) && self.ignored(pod)))
         };
         let gone = (ended - self.pods().filter(|pod| counted(pod)).count() as i64).max(0) % i64::from(ATTEMPTS);
-        let taken: BTreeSet<u32> = self.pods().filter_map(|pod| names.attempt(None, &pod.name)).collect();
+        let unknown = self.facts.unknown.iter().map(|creation| &creation.name);
+        let taken = self.pods().map(|pod| &pod.name).chain(unknown);
+        let taken: BTreeSet<u32> = taken.filter_map(|name| names.attempt(None, name)).collect();
         let free = (0..).filter(|attempt| !taken.contains(&(attempt % ATTEMPTS)));
         for attempt in free.skip(gone as usize).take(room) {
-            let name = names.name(None, attempt);
-            plan.creations.push(NewPod { name, index: None, failure_count: None, ignored_failure_count: 0 });
+            plan.creations.push(self.new_pod(names.name(None, attempt), None));
         }
     }
 

@@ -39,16 +39,30 @@ pub struct Facts {
     pub pods_at: Revision,
     /// The revision up to which the Jobs have been observed: the gate in the other direction.
     pub jobs_at: Revision,
+    /// Creations of unknown outcome, by name.
+    pub unknown: Vec<UnknownCreation>,
+}
+
+/// A creation whose response was lost: the Pod may exist, and no other Pod gets the name until that is known.
+#[derive(Clone, Debug)]
+pub struct UnknownCreation {
+    pub name: CompactString,
+    pub index: Option<CompletionIndex>,
+    /// When the request may be sent again.
+    pub retry_at: Timestamp,
+    /// How many responses in a row did not show the Pod.
+    pub times: u32,
 }
 
 /// One line for each Pod: failing cases are read by people.
 impl std::fmt::Debug for Facts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { job, pods, now, limits, window, pods_at, jobs_at } = self;
+        let Self { job, pods, now, limits, window, pods_at, jobs_at, unknown } = self;
         writeln!(f, "{:?}", job.spec)?;
         writeln!(f, "{:?}", job.status)?;
         writeln!(f, "Job at {}, deleting {}, now {now:?}, {limits:?}, window {window}", job.revision, job.deleting)?;
         writeln!(f, "Pods seen up to {pods_at}, Jobs up to {jobs_at}")?;
+        unknown.iter().try_for_each(|creation| writeln!(f, "{creation:?}"))?;
         pods.iter().try_for_each(|pod| writeln!(f, "{}", line(pod)))
     }
 }
@@ -97,6 +111,8 @@ pub struct Expected {
     /// order, and before all others.
     pub forced: BTreeSet<PodUid>,
     pub creations: Vec<NewPod>,
+    /// Creations of unknown outcome must not be repeated: only a list of the Pods shows what became of them.
+    pub must_list_pods: bool,
     pub wake_at: Option<Timestamp>,
 }
 
@@ -173,6 +189,10 @@ pub fn plan(facts: &Facts) -> Expected {
         Some(_) => {}                    // It takes effect once it is stored.
         None if facts.job.deleting => {} // MANAGE-12
         None => look.manage(&mut plan),
+    }
+    // The Job ends or pauses: no Pod is wanted any more, and none must be left behind (S09, I25).
+    if decision.is_some() || facts.job.deleting || facts.job.spec.suspend {
+        plan.must_list_pods = !facts.unknown.is_empty();
     }
     let decision = decision.or_else(|| look.completions_reached(&plan));
     look.write(&mut plan, decision.as_ref());
@@ -516,19 +536,23 @@ impl<'a> Look<'a> {
         spec.restart_policy_on_failure && restarts > 0 && restarts >= limit
     }
 
-    /// FIN-1 case 9, FIN-5. A Pod that is being created counts as a Pod (S09).
+    /// FIN-1 case 9, FIN-5. A Pod that is being created, or may have been, counts as a Pod (S09).
     fn completions_reached(&self, plan: &Expected) -> Option<Decision> {
         let enough = match self.facts.job.spec.completions {
             None => self.succeeded() > 0,
             Some(completions) => self.succeeded() >= i64::from(completions),
         };
-        let reached = enough && self.count(|pod| self.active(pod)) == 0 && plan.creations.is_empty();
+        let reached = enough && self.count(|pod| self.active(pod)) == 0 && self.creates_none(plan);
         reached.then(|| Decision {
             success: true,
             reason: "CompletionsReached".into(),
             message: "Reached expected number of succeeded pods".into(),
             stored: false,
         })
+    }
+
+    fn creates_none(&self, plan: &Expected) -> bool {
+        plan.creations.is_empty() && self.facts.unknown.is_empty()
     }
 
     /// FIN-4.
@@ -599,7 +623,7 @@ impl<'a> Look<'a> {
             Some(decision) => {
                 let nobody_left = self.count(|pod| pod.tracked || !pod.phase.is_terminal()) == 0;
                 let mended = old.completion_time.is_none(); // STATUSVAL-25
-                let ends = nothing_uncounted && nobody_left && plan.creations.is_empty() && mended;
+                let ends = nothing_uncounted && nobody_left && self.creates_none(plan) && mended;
                 self.enact(decision, ends, &mut status, at);
             }
         }

@@ -22,7 +22,7 @@ use tally_core::time::{Span, Timestamp};
 
 use super::arbitrary::{self, NOW, PodSeed};
 use super::compare::{self, Memory, check_rules};
-use super::{Ending, Facts, endings, text};
+use super::{Ending, Facts, UnknownCreation, endings, text};
 
 /// When the ledger observes a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,19 +148,21 @@ fn edit() -> impl Strategy<Value = Edit> {
 /// A request without a response yet.
 #[derive(Clone, Debug)]
 enum Flight {
-    Status(Box<StatusWrite>),
+    /// With the Pods whose success it records by their index: that stands, whatever phase they show before the response.
+    Status(Box<StatusWrite>, Vec<PodUid>),
     Release(PodUid, Option<Revision>),
     Delete(PodUid),
     /// Release, then delete.
     Remove(PodUid, Option<Revision>),
-    Create(NewPod),
+    /// With the number of times that the outcome was unknown before.
+    Create(NewPod, u32),
 }
 
 impl Flight {
     fn pod(&self) -> Option<&PodUid> {
         match self {
             Flight::Release(uid, _) | Flight::Delete(uid) | Flight::Remove(uid, _) => Some(uid),
-            Flight::Status(_) | Flight::Create(_) => None,
+            Flight::Status(..) | Flight::Create(..) => None,
         }
     }
 }
@@ -177,7 +179,7 @@ pub struct World {
     pub ledger: Ledger,
     limits: Limits,
     flights: Vec<Flight>,
-    unsettled_creations: BTreeMap<CompactString, NewPod>,
+    unknown: BTreeMap<CompactString, UnknownCreation>,
     known: BTreeMap<PodUid, PodView>,
     /// A request was refused, and no newer version of the Pod has been observed since.
     refused: BTreeSet<PodUid>,
@@ -206,7 +208,7 @@ impl World {
             numbers: 0,
             limits,
             flights: Vec::new(),
-            unsettled_creations: BTreeMap::new(),
+            unknown: BTreeMap::new(),
             known: BTreeMap::new(),
             refused: BTreeSet::new(),
             buried: BTreeSet::new(),
@@ -229,7 +231,14 @@ impl World {
             window: 256,
             pods_at: Revision(u64::MAX),
             jobs_at: Revision(u64::MAX),
+            unknown: self.unknown.values().cloned().collect(),
         }
+    }
+
+    /// Whether the size of the next batch of creations can be told: after a failed one it is small, and creations of
+    /// unknown outcome may fill it.
+    pub fn batch_is_derivable(&self) -> bool {
+        self.unknown.is_empty() || !self.memory.failed_creations
     }
 
     /// Whether the ledger has no reason to wait other than what its Pods show.
@@ -310,20 +319,24 @@ impl World {
         Ok(())
     }
 
-    /// Responds to everything, so that nothing is in flight: the last write did not happen, the requested Pods exist.
-    pub fn settle(&mut self) {
+    /// Responds to everything, so that nothing is in flight: the last write did not happen, and the requested Pods exist
+    /// or, if responses are lost, may exist.
+    pub fn settle(&mut self, creations: Reply) {
         self.ledger.status_unwritten();
         for flight in std::mem::take(&mut self.flights) {
             // Pods without a request are left alone: a response would index them again.
             if let Some(uid) = flight.pod() {
                 self.ledger.pod_answered(uid);
             }
-            if let Flight::Create(new) = flight {
-                self.unsettled_creations.insert(new.name.clone(), new);
+            if let Flight::Create(new, times) = flight {
+                self.create(&new, times, creations);
             }
         }
-        for new in std::mem::take(&mut self.unsettled_creations).into_values() {
-            self.create(&new, Reply::Done);
+        if creations == Reply::Done {
+            for UnknownCreation { name, index, times, .. } in std::mem::take(&mut self.unknown).into_values() {
+                let new = NewPod { name, index, failure_count: None, ignored_failure_count: 0 };
+                self.create(&new, times, Reply::Done);
+            }
         }
         self.remember();
     }
@@ -439,7 +452,7 @@ impl World {
             return;
         }
         if !self.known.contains_key(&pod.uid) {
-            self.unsettled_creations.remove(&pod.name);
+            self.unknown.remove(&pod.name);
         }
         let known = self.known.entry(pod.uid.clone()).or_insert_with(|| pod.clone());
         if known.revision < pod.revision {
@@ -483,13 +496,17 @@ impl World {
             }
         }
         if let Some(write) = status {
-            if self.flights.iter().any(|flight| matches!(flight, Flight::Status(_))) {
+            if self.flights.iter().any(|flight| matches!(flight, Flight::Status(..))) {
                 return Err("two status writes in flight".to_owned());
             }
             if crate::may_be_written(&facts) {
                 check_rules(&facts.job.spec, &facts.job.status, &write.status)?;
             }
-            self.flights.push(Flight::Status(write));
+            let completed = text::read(&write.status.completed_indexes, facts.job.spec.index_limit());
+            let succeeded = facts.pods.iter().filter(|pod| pod.tracked && pod.phase == Phase::Succeeded);
+            let booked = succeeded.filter(|pod| pod.index.is_some_and(|index| completed.contains(&index)));
+            let booked = booked.map(|pod| pod.uid.clone()).collect();
+            self.flights.push(Flight::Status(write, booked));
         }
         self.flights.extend(releases.into_iter().map(|pod| Flight::Release(pod.uid, pod.revision)));
         self.flights.extend(deletions.into_iter().map(|pod| Flight::Delete(pod.uid)));
@@ -497,16 +514,16 @@ impl World {
             removals.into_iter().map(|pod| Flight::Remove(pod.uid, Some(pod.revision).filter(|_| pod.tracked))),
         );
         for new in creations {
-            self.unsettled_creations.remove(&new.name);
-            self.flights.push(Flight::Create(new));
+            let times = self.unknown.remove(&new.name).map_or(0, |unknown| unknown.times);
+            self.flights.push(Flight::Create(new, times));
         }
         Ok(())
     }
 
     fn answer(&mut self, flight: Flight, reply: Reply) {
         match flight {
-            Flight::Status(write) => self.answer_status(*write, reply),
-            Flight::Create(new) => self.create(&new, reply),
+            Flight::Status(write, booked) => self.answer_status(*write, booked, reply),
+            Flight::Create(new, times) => self.create(&new, times, reply),
             Flight::Release(uid, revision) => self.answer_about(&uid, revision, reply, |_, pod| pod.tracked = false),
             Flight::Delete(uid) => self.answer_about(&uid, None, reply, Self::delete),
             Flight::Remove(uid, None) => self.answer_about(&uid, None, reply, Self::delete),
@@ -525,7 +542,7 @@ impl World {
         }
     }
 
-    fn answer_status(&mut self, write: StatusWrite, reply: Reply) {
+    fn answer_status(&mut self, write: StatusWrite, booked: Vec<PodUid>, reply: Reply) {
         if write.base != self.job.revision || matches!(reply, Reply::Refused | Reply::Taken) {
             self.ledger.status_unwritten();
             return;
@@ -541,6 +558,7 @@ impl World {
             self.ledger.status_unwritten();
         } else {
             self.ledger.status_written(job, self.now);
+            self.index_counted.extend(booked);
         }
     }
 
@@ -581,8 +599,14 @@ impl World {
         self.ledger.pod_refused(uid, self.now);
     }
 
-    fn create(&mut self, new: &NewPod, reply: Reply) {
+    fn create(&mut self, new: &NewPod, times: u32, reply: Reply) {
         match reply {
+            // The refusal says nothing about the attempts before it.
+            Reply::Refused if times > 0 => {
+                self.lose(new, times);
+                self.ledger.creation_failed(&new.name, self.now);
+                return;
+            }
             Reply::Refused => {
                 self.memory.failed_creations = true;
                 self.ledger.creation_failed(&new.name, self.now);
@@ -604,7 +628,7 @@ impl World {
             }
         };
         if reply == Reply::Lost {
-            self.unsettled_creations.insert(new.name.clone(), new.clone());
+            self.lose(new, times);
             self.ledger.creation_unknown(&new.name, self.now);
             return;
         }
@@ -616,9 +640,18 @@ impl World {
         // If the stream has already shown the Pod and its deletion, the response is outdated.
         let gone = self.forgotten.contains(&made.uid);
         self.ledger.created(&made, Revision(if gone { u64::MAX } else { 0 }), self.now);
-        self.unsettled_creations.remove(&made.name);
+        self.unknown.remove(&made.name);
         if !gone {
             self.show(&made);
+        }
+    }
+
+    /// The outcome is unknown, unless the stream has shown the Pod.
+    fn lose(&mut self, new: &NewPod, times: u32) {
+        if !self.known.values().any(|pod| pod.name == new.name) {
+            let retry_at = self.now + Span::from_seconds(1 << times.min(6));
+            let (name, index) = (new.name.clone(), new.index);
+            self.unknown.insert(name.clone(), UnknownCreation { name, index, retry_at, times: times + 1 });
         }
     }
 

@@ -1,51 +1,21 @@
-//! A small harness that implements the part of libtest's command line that `cargo test` and `cargo nextest` use, and a
-//! node for the tests.
+//! A node for the tests.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use tally_core::ids::PodUid;
 use tally_node::logs::{self, LogReadOptions as Options};
 use tally_node::port::{
-    Attempt, Exit, Found, OperationError as Failure, Preparation, Report, ShimCommand, Start, TerminationMessage,
-    Volume,
+    Attempt, Exit, Found, OperationError as Failure, Preparation, Report, ShimCommand, Start, Volume,
 };
 use tally_node::shim_client::{Config, Reports, ShimClient, ShimCommands};
 use tokio::task::JoinHandle;
 
-pub type Test = (&'static str, fn());
-
-pub fn run(tests: &[Test]) -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let flag = |name: &str| args.iter().any(|arg| arg == name);
-    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-') && *arg != "terse").collect();
-    let wanted = |name: &str| {
-        filters.is_empty()
-            || filters.iter().any(|filter| if flag("--exact") { name == *filter } else { name.contains(*filter) })
-    };
-    if flag("--list") {
-        if !flag("--ignored") {
-            tests.iter().for_each(|(name, _)| println!("{name}: test"));
-        }
-        return ExitCode::SUCCESS;
-    }
-    let mut failed = 0;
-    for (name, test) in tests.iter().filter(|(name, _)| wanted(name)) {
-        let began_at = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(test));
-        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
-        println!("test {name} ... {word} ({:?})", began_at.elapsed());
-        failed += usize::from(outcome.is_err());
-    }
-    println!("test result: {failed} failed");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
+use crate::start::shell;
 
 pub fn program() -> PathBuf {
-    std::env::current_exe().unwrap()
+    env!("CARGO_BIN_EXE_shim-for-tests").into()
 }
 
 /// Generous: the machine may be busy. No test waits for the full time.
@@ -210,26 +180,6 @@ impl Node {
 
 pub fn shim_of(root: &Path) -> i32 {
     std::fs::read_to_string(root.join("lock")).unwrap().trim().parse().unwrap()
-}
-
-pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
-    Start {
-        attempt,
-        argv: argv.iter().map(|arg| (*arg).to_owned()).collect(),
-        env: Vec::new(),
-        working_dir: None,
-        hostname: "the-host".to_owned(),
-        mounts: Vec::new(),
-        cpu_limit: None,
-        memory_limit: None,
-        user: None,
-        group: None,
-        termination_message: TerminationMessage { path: "/dev/termination-log".to_owned(), from_logs: false },
-    }
-}
-
-pub fn shell(attempt: Attempt, script: &str) -> Start {
-    plain(attempt, &["sh", "-c", script])
 }
 
 /// Processes whose arguments contain this text, by process ID. Each test gives its processes a text of their own.

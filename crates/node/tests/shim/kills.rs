@@ -1,93 +1,13 @@
 //! What is left when processes are killed, at any moment and in any combination.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use tally_core::ids::PodUid;
-use tally_node::port::{Attempt, Report, ShimCommand};
-use tally_node::shim_client::{Config, ShimClient};
 
-use crate::harness::{Node, Test, alive, block_on, kill, program, shell, shim_of, sign, until, wait_until};
-
-pub fn tests() -> Vec<Test> {
-    vec![
-        ("everything_ends_with_the_one_who_decides", everything_ends_with_the_one_who_decides),
-        ("strays_of_a_killed_shim_are_found", strays_of_a_killed_shim_are_found),
-        (
-            "strays_that_forgot_whose_they_are_are_found_by_their_parents",
-            strays_that_forgot_whose_they_are_are_found_by_their_parents,
-        ),
-        ("what_is_no_pod_is_left_alone", what_is_no_pod_is_left_alone),
-        ("no_exit_is_lost_or_made_up_at_any_moment", no_exit_is_lost_or_made_up_at_any_moment),
-    ]
-}
-
-/// How many Pods run at once, and so how many may be in progress when the decider is killed.
-const PARALLEL: u128 = 4;
-
-/// Runs Pods indefinitely, and writes down every end that was reported to it. Arguments: root, directory, sign.
-pub fn decider(args: &[OsString]) -> ExitCode {
-    let (root, dir, sign) = (PathBuf::from(&args[0]), PathBuf::from(&args[1]), args[2].to_string_lossy().into_owned());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let mut node = ShimClient::start(Config::new(program(), root)).await.unwrap();
-        while node.reports.next().await.unwrap() != Report::Recovered {}
-        let mut next = first(&dir);
-        for _ in 0..PARALLEL {
-            begin(&node, &dir, &sign, next).await;
-            next += 1;
-        }
-        loop {
-            if let Report::Ended { attempt, exit } = node.reports.next().await.unwrap() {
-                note(&dir.join("told"), &format!("{} {}\n", attempt.pod, exit.code));
-                begin(&node, &dir, &sign, next).await;
-                next += 1;
-            }
-        }
-    })
-}
-
-/// Every run of the decider has Pod numbers of its own.
-fn first(dir: &Path) -> u128 {
-    let life = std::fs::read_to_string(dir.join("lives")).unwrap_or_default().len() as u128;
-    note(&dir.join("lives"), "x");
-    life * 1_000_000 + 1
-}
-
-async fn begin(node: &ShimClient, dir: &Path, sign: &str, number: u128) {
-    let pod = PodUid::from_u128(number);
-    let preparation = tally_node::port::Preparation {
-        pod: pod.clone(),
-        namespace: "default".into(),
-        name: "pod".into(),
-        volumes: Vec::new(),
-    };
-    node.commands.send(&ShimCommand::Prepare(Box::new(preparation))).await.unwrap();
-    // The script writes that it began, leaves a process behind, writes that it is done, and exits with a code of its
-    // own.
-    let dir = dir.display();
-    let code = code_of(&pod);
-    let script = format!(
-        "echo {pod} >> {dir}/began; setsid sleep {sign} >/dev/null 2>&1 & sleep 0.0{}; echo {pod} >> {dir}/done; exit {code}",
-        number % 4
-    );
-    let attempt = Attempt { pod, container: "main".into(), number: 0 };
-    node.commands.send(&ShimCommand::Start(Box::new(shell(attempt, &script)))).await.unwrap();
-}
-
-fn code_of(pod: &PodUid) -> i32 {
-    i32::from_str_radix(&pod.to_string()[34..], 16).unwrap() % 100
-}
-
-/// Writes a line with one call: it is there completely or not at all.
-fn note(path: &Path, line: &str) {
-    OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(line.as_bytes()).unwrap();
-}
+use crate::harness::{Node, alive, block_on, kill, program, shim_of, sign, until, wait_until};
+use crate::start::{code_of, shell};
 
 struct World {
     root: tempfile::TempDir,
@@ -126,6 +46,7 @@ impl World {
     }
 }
 
+#[test]
 fn everything_ends_with_the_one_who_decides() {
     let world = World::new();
     let mut decider = world.decide();
@@ -140,6 +61,7 @@ fn everything_ends_with_the_one_who_decides() {
     block_on(judge(&world, &mut BTreeMap::new()));
 }
 
+#[test]
 fn strays_of_a_killed_shim_are_found() {
     let world = World::new();
     let mut decider = world.decide();
@@ -151,6 +73,7 @@ fn strays_of_a_killed_shim_are_found() {
     block_on(judge(&world, &mut BTreeMap::new()));
 }
 
+#[test]
 fn strays_that_forgot_whose_they_are_are_found_by_their_parents() {
     let root = tempfile::tempdir().unwrap();
     block_on(async {
@@ -167,6 +90,7 @@ fn strays_that_forgot_whose_they_are_are_found_by_their_parents() {
     });
 }
 
+#[test]
 fn what_is_no_pod_is_left_alone() {
     let root = tempfile::tempdir().unwrap();
     let pods = root.path().join("pods");
@@ -184,6 +108,7 @@ fn what_is_no_pod_is_left_alone() {
     assert!(pods.join("notes.txt").exists() && pods.join("..data").exists());
 }
 
+#[test]
 fn no_exit_is_lost_or_made_up_at_any_moment() {
     let world = World::new();
     let mut known = BTreeMap::new();

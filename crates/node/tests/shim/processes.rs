@@ -8,32 +8,8 @@ use tally_node::port::{Check, Report, ShimCommand, Signal};
 use tally_node::shim::log::Limits;
 use tally_node::shim_client::{Config, ShimClient};
 
-use crate::harness::{Node, Test, alive, block_on, plain, program, shell, shim_of, sign, until};
-
-pub fn tests() -> Vec<Test> {
-    vec![
-        ("exit_codes_and_signals_are_told", exit_codes_and_signals_are_told),
-        ("what_cannot_be_started_says_why", what_cannot_be_started_says_why),
-        ("want_of_room_may_pass", want_of_room_may_pass),
-        ("many_containers_have_files_enough", many_containers_have_files_enough),
-        ("the_environment_is_what_was_asked_for", the_environment_is_what_was_asked_for),
-        ("output_comes_out_in_order_and_whole", output_comes_out_in_order_and_whole),
-        ("logs_rotate", logs_rotate),
-        ("a_log_can_be_followed_to_its_end", a_log_can_be_followed_to_its_end),
-        ("last_words_are_kept", last_words_are_kept),
-        ("signals_reach_the_whole_group", signals_reach_the_whole_group),
-        ("nothing_outlives_its_attempt", nothing_outlives_its_attempt),
-        ("others_are_left_alone", others_are_left_alone),
-        ("an_attempt_runs_once", an_attempt_runs_once),
-        ("probes_and_hooks", probes_and_hooks),
-        ("probes_end_with_their_container", probes_end_with_their_container),
-        ("no_probe_begins_in_what_is_over", no_probe_begins_in_what_is_over),
-        ("a_cleaned_pod_leaves_nothing", a_cleaned_pod_leaves_nothing),
-        ("limits_are_applied_where_they_can_be", limits_are_applied_where_they_can_be),
-        ("a_second_node_on_one_directory_is_refused", a_second_node_on_one_directory_is_refused),
-        ("a_shim_that_dies_is_replaced", a_shim_that_dies_is_replaced),
-    ]
-}
+use crate::harness::{Node, alive, block_on, program, shim_of, sign, until};
+use crate::start::{plain, shell};
 
 fn with_node(test: impl AsyncFnOnce(&mut Node)) {
     let root = tempfile::tempdir().unwrap();
@@ -47,6 +23,7 @@ fn with_node(test: impl AsyncFnOnce(&mut Node)) {
     });
 }
 
+#[test]
 fn exit_codes_and_signals_are_told() {
     with_node(async |node| {
         for (number, (script, code, signal)) in [
@@ -67,6 +44,7 @@ fn exit_codes_and_signals_are_told() {
     });
 }
 
+#[test]
 fn what_cannot_be_started_says_why() {
     with_node(async |node| {
         let dir = node.root.join("files");
@@ -103,6 +81,7 @@ fn what_cannot_be_started_says_why() {
     });
 }
 
+#[test]
 fn want_of_room_may_pass() {
     use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -126,6 +105,7 @@ fn want_of_room_may_pass() {
     });
 }
 
+#[test]
 fn many_containers_have_files_enough() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const FEW: u64 = 100;
@@ -158,6 +138,7 @@ fn many_containers_have_files_enough() {
     setrlimit(Resource::Nofile, ours).unwrap();
 }
 
+#[test]
 fn the_environment_is_what_was_asked_for() {
     with_node(async |node| {
         let mut start = shell(node.attempt("main", 0), "env; pwd; readlink /proc/self/fd/0");
@@ -175,6 +156,7 @@ fn the_environment_is_what_was_asked_for() {
     });
 }
 
+#[test]
 fn output_comes_out_in_order_and_whole() {
     with_node(async |node| {
         let exit =
@@ -190,6 +172,7 @@ fn output_comes_out_in_order_and_whole() {
     });
 }
 
+#[test]
 fn logs_rotate() {
     let root = tempfile::tempdir().unwrap();
     block_on(async {
@@ -209,6 +192,7 @@ fn logs_rotate() {
     });
 }
 
+#[test]
 fn a_log_can_be_followed_to_its_end() {
     with_node(async |node| {
         let script = "i=0; while [ $i -lt 30 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; echo last; exit 1";
@@ -219,6 +203,7 @@ fn a_log_can_be_followed_to_its_end() {
     });
 }
 
+#[test]
 fn last_words_are_kept() {
     with_node(async |node| {
         let rows = [
@@ -244,6 +229,7 @@ fn last_words_are_kept() {
     });
 }
 
+#[test]
 fn signals_reach_the_whole_group() {
     with_node(async |node| {
         let script = "trap 'echo parent; wait; exit 5' TERM
@@ -272,6 +258,7 @@ fn signals_reach_the_whole_group() {
     });
 }
 
+#[test]
 fn nothing_outlives_its_attempt() {
     with_node(async |node| {
         for (number, script) in [
@@ -296,6 +283,7 @@ fn nothing_outlives_its_attempt() {
     });
 }
 
+#[test]
 fn others_are_left_alone() {
     with_node(async |node| {
         let (mine, other) = (sign(), sign());
@@ -312,6 +300,7 @@ fn others_are_left_alone() {
     });
 }
 
+#[test]
 fn an_attempt_runs_once() {
     with_node(async |node| {
         assert_eq!(node.script("main", "exit 4").await.code, 4);
@@ -320,6 +309,7 @@ fn an_attempt_runs_once() {
     });
 }
 
+#[test]
 fn probes_and_hooks() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -377,6 +367,7 @@ fn probes_and_hooks() {
     });
 }
 
+#[test]
 fn probes_end_with_their_container() {
     with_node(async |node| {
         let sign = sign();
@@ -400,6 +391,7 @@ fn probes_end_with_their_container() {
     });
 }
 
+#[test]
 fn no_probe_begins_in_what_is_over() {
     with_node(async |node| {
         let sign = sign();
@@ -432,6 +424,7 @@ fn no_probe_begins_in_what_is_over() {
     });
 }
 
+#[test]
 fn a_cleaned_pod_leaves_nothing() {
     with_node(async |node| {
         node.script("main", "echo hello").await;
@@ -445,6 +438,7 @@ fn a_cleaned_pod_leaves_nothing() {
     });
 }
 
+#[test]
 fn limits_are_applied_where_they_can_be() {
     with_node(async |node| {
         let mut start = shell(node.attempt("main", 0), "cat /proc/self/cgroup; exit 6");
@@ -475,6 +469,7 @@ fn limits_are_applied_where_they_can_be() {
     });
 }
 
+#[test]
 fn a_second_node_on_one_directory_is_refused() {
     with_node(async |node| {
         let second = ShimClient::start(Config::new(program(), node.root.clone())).await;
@@ -488,6 +483,7 @@ fn a_second_node_on_one_directory_is_refused() {
     assert!(message.contains("cannot be used: Not a directory"), "{message}");
 }
 
+#[test]
 fn a_shim_that_dies_is_replaced() {
     with_node(async |node| {
         let sign = sign();

@@ -6,24 +6,8 @@ use std::process::Command;
 use tally_node::mailbox::{SendOutcome as Sent, Sink};
 use tally_node::port::{Check, Content, File, Mount, Preparation, Report, ShimCommand, Signal, Start, Volume};
 
-use crate::harness::{Node, Test, block_on, kill, shell, shim_of, until};
-
-pub fn tests() -> Vec<Test> {
-    vec![
-        ("volumes_are_mounted_where_they_are_wanted", volumes_are_mounted_where_they_are_wanted),
-        ("what_containers_make_of_their_mounts_stays_theirs", what_containers_make_of_their_mounts_stays_theirs),
-        ("sub_paths_do_not_lead_out", sub_paths_do_not_lead_out),
-        ("mounts_that_cannot_be_say_why", mounts_that_cannot_be_say_why),
-        ("containers_of_a_pod_share_its_volumes", containers_of_a_pod_share_its_volumes),
-        ("a_volume_in_another_stays_when_that_one_changes", a_volume_in_another_stays_when_that_one_changes),
-        ("probes_see_what_the_container_sees", probes_see_what_the_container_sees),
-        ("memory_volumes_go_with_their_pod", memory_volumes_go_with_their_pod),
-        ("memory_volumes_end_with_the_node", memory_volumes_end_with_the_node),
-        ("too_much_for_one_deed_is_said", too_much_for_one_deed_is_said),
-        ("another_user_is_another_user", another_user_is_another_user),
-        ("a_full_disk_loses_output_and_no_exit", a_full_disk_loses_output_and_no_exit),
-    ]
-}
+use crate::harness::{Node, block_on, kill, shim_of, until};
+use crate::start::shell;
 
 fn files(name: &str, files: &[(&str, &str, u32)]) -> Volume {
     let file = |(path, content, mode): &(&str, &str, u32)| File {
@@ -86,6 +70,7 @@ async fn runs(node: &mut Node, container: &str, mounts: &[Mount], script: &str) 
     log
 }
 
+#[test]
 fn volumes_are_mounted_where_they_are_wanted() {
     let volumes = vec![
         files("config", &[("a", "one\n", 0o644), ("deep/b", "two\n", 0o400)]),
@@ -135,6 +120,7 @@ fn volumes_are_mounted_where_they_are_wanted() {
     assert_eq!(std::fs::read_dir("/").unwrap().count(), machine, "the machine is as it was");
 }
 
+#[test]
 fn what_containers_make_of_their_mounts_stays_theirs() {
     let volumes = vec![files("config", &[("a", "one\n", 0o644)]), empty("data", false)];
     with_volumes(volumes, async |node| {
@@ -152,6 +138,7 @@ fn what_containers_make_of_their_mounts_stays_theirs() {
     });
 }
 
+#[test]
 fn sub_paths_do_not_lead_out() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::create_dir(outside.path().join("in")).unwrap();
@@ -184,6 +171,7 @@ fn sub_paths_do_not_lead_out() {
     });
 }
 
+#[test]
 fn mounts_that_cannot_be_say_why() {
     with_volumes(vec![files("config", &[("a", "one\n", 0o644)])], async |node| {
         let one_file = Mount { sub_path: "a".into(), ..mount("config", "/usr") };
@@ -214,6 +202,7 @@ fn mounts_that_cannot_be_say_why() {
     });
 }
 
+#[test]
 fn containers_of_a_pod_share_its_volumes() {
     with_volumes(vec![empty("data", false), files("config", &[("a", "one\n", 0o644)])], async |node| {
         runs(node, "first", &[mount("data", "/out")], "echo hello > /out/said").await;
@@ -230,6 +219,7 @@ fn containers_of_a_pod_share_its_volumes() {
     });
 }
 
+#[test]
 fn a_volume_in_another_stays_when_that_one_changes() {
     let volumes = |text: &str| vec![files("config", &[("a", text, 0o644)]), empty("cache", false)];
     with_volumes(volumes("one\n"), async |node| {
@@ -245,6 +235,7 @@ fn a_volume_in_another_stays_when_that_one_changes() {
     });
 }
 
+#[test]
 fn probes_see_what_the_container_sees() {
     with_volumes(vec![files("config", &[("a", "one\n", 0o644)])], async |node| {
         let attempt = node.attempt("main", 0);
@@ -264,6 +255,7 @@ fn probes_see_what_the_container_sees() {
     });
 }
 
+#[test]
 fn memory_volumes_go_with_their_pod() {
     let volumes = vec![empty("fast", true)];
     with_volumes(volumes, async |node| {
@@ -279,6 +271,7 @@ fn memory_volumes_go_with_their_pod() {
     assert!(!mounts.contains("/volumes/fast"), "{mounts}");
 }
 
+#[test]
 fn memory_volumes_end_with_the_node() {
     let root = tempfile::tempdir().unwrap();
     let fast = || vec![empty("fast", true)];
@@ -306,6 +299,7 @@ fn memory_volumes_end_with_the_node() {
     root.close().unwrap();
 }
 
+#[test]
 fn another_user_is_another_user() {
     let root = rustix::process::geteuid().is_root();
     with_volumes(vec![empty("data", false)], async |node| {
@@ -328,6 +322,7 @@ fn another_user_is_another_user() {
     });
 }
 
+#[test]
 fn too_much_for_one_deed_is_said() {
     let root = tempfile::tempdir().unwrap();
     block_on(async {
@@ -343,6 +338,7 @@ fn too_much_for_one_deed_is_said() {
     });
 }
 
+#[test]
 fn a_full_disk_loses_output_and_no_exit() {
     let disk = tempfile::tempdir().unwrap();
     let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "small"]).arg(disk.path()).status();

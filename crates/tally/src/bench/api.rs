@@ -49,7 +49,7 @@ async fn measure(args: &Args) -> Result<()> {
     };
     let api = match (&own, &args.kubeconfig) {
         (Some(server), _) => server.api.clone(),
-        (None, Some(path)) => Api::of(path).await?,
+        (None, Some(path)) => Api::of(path)?,
         (None, None) => bail!("no server"),
     };
     let memory = || own.as_ref().and_then(Server::memory);

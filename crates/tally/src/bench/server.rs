@@ -15,15 +15,15 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// How to reach the server under load.
 #[derive(Clone)]
-pub struct Api(kube::Config);
+pub struct Api(connect::Access);
 
 /// A client with its own connections.
 pub struct Client(Remote);
 
 impl Api {
-    pub async fn of(kubeconfig: &Path) -> Result<Api> {
+    pub fn of(kubeconfig: &Path) -> Result<Api> {
         let place = connect::KubeconfigSource { kubeconfig: Some(kubeconfig.to_owned()), context: None };
-        Ok(Api(connect::config(&place).await?))
+        Ok(Api(connect::access(&place)?))
     }
 
     pub fn connection(&self) -> Result<Client> {
@@ -71,7 +71,7 @@ impl Server {
         let mut process = Process::start(command)?;
         let until = Instant::now() + READY_WITHIN;
         loop {
-            if let Ok(api) = Api::of(&kubeconfig).await
+            if let Ok(api) = Api::of(&kubeconfig)
                 && let Ok(answer) = api.connection()?.get("/readyz").await
                 && answer.code == 200
             {

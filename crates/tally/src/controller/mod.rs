@@ -140,14 +140,14 @@ fn start(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
 
 async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
     let place = connect::KubeconfigSource { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
-    let config = connect::config(&place).await?;
+    let access = connect::access(&place)?;
     let listener = match args.metrics {
         Some(address) => Some(health::bind(address).await?),
         None => None,
     };
-    let remote = Remote::new(connect::service(&config)?);
+    let remote = Remote::new(connect::service(&access)?);
     let mut stop = stop_signals().context("cannot install signal handlers")?;
-    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let server = access.server().to_string().trim_end_matches('/').to_owned();
     let lease_name = lease.as_ref().map(|lease| (lease.namespace.as_str(), lease.name.as_str()));
     let rights = checks::rights(&args.controllers.0, lease_name);
     let version = tokio::select! {

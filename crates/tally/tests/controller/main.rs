@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod credentials;
 mod election;
 mod process;
 mod refusals;

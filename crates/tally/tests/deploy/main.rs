@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod command;
+mod expression;
 mod fit;
 mod permissions;
 mod policy;

@@ -40,8 +40,8 @@ impl Answer {
 impl Api {
     pub async fn to(kubeconfig: &Path) -> Self {
         let place = connect::KubeconfigSource { kubeconfig: Some(kubeconfig.to_owned()), context: None };
-        let config = connect::config(&place).await.expect("a kubeconfig that can be used");
-        Self(connect::service(&config).expect("a way to the server"))
+        let access = connect::access(&place).expect("a kubeconfig that can be used");
+        Self(connect::service(&access).expect("a way to the server"))
     }
 
     pub async fn get(&self, path: &str) -> Answer {

@@ -1,0 +1,8 @@
+//! The shim with real processes. What the tests start and kill is a program of its own (`program.rs`).
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod harness;
+mod kills;
+mod processes;
+mod start;
+mod volumes;

@@ -1,0 +1,29 @@
+//! What the tests and the program that they start both use.
+
+use tally_core::ids::PodUid;
+use tally_node::port::{Attempt, Start, TerminationMessage};
+
+pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
+    Start {
+        attempt,
+        argv: argv.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: Vec::new(),
+        working_dir: None,
+        hostname: "the-host".to_owned(),
+        mounts: Vec::new(),
+        cpu_limit: None,
+        memory_limit: None,
+        user: None,
+        group: None,
+        termination_message: TerminationMessage { path: "/dev/termination-log".to_owned(), from_logs: false },
+    }
+}
+
+pub fn shell(attempt: Attempt, script: &str) -> Start {
+    plain(attempt, &["sh", "-c", script])
+}
+
+/// The exit code of a Pod that the decider runs.
+pub fn code_of(pod: &PodUid) -> i32 {
+    i32::from_str_radix(&pod.to_string()[34..], 16).unwrap() % 100
+}
