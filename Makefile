@@ -77,8 +77,8 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-# Without optimisation, cargo-deny is installed in a third of the time. Where the database of vulnerabilities cannot be
-# had, everything else is checked.
+# cargo-deny is built without optimisation, which takes less time than it saves here. Where the database of
+# vulnerabilities cannot be had, everything else is checked.
 $(DENY):
 	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root $(TARGET)/tools
 
