@@ -251,3 +251,28 @@ struct Traces {
 fn occurrences<'a>(bytes: &'a [u8], pattern: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     bytes.windows(pattern.len()).enumerate().filter(move |(_, window)| *window == pattern).map(|(at, _)| at)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    /// The version whose `src/journal` was compared with this module.
+    const CHECKED: &str = "3.1.13";
+
+    #[test]
+    fn fjall_is_the_version_whose_journal_this_module_reads() {
+        let lock = include_str!("../../../Cargo.lock");
+        let versions: Vec<&str> = lock
+            .split("[[package]]")
+            .filter(|package| package.contains("\nname = \"fjall\"\n"))
+            .filter_map(|package| package.split("\nversion = \"").nth(1)?.split('"').next())
+            .collect();
+        assert_eq!(
+            versions,
+            [CHECKED],
+            "Cargo.lock has another fjall than the one whose private journal format crates/store/src/journal.rs reads. \
+             Compare `src/journal` and `src/batch` of both versions with `Journal::try_batch` and with what the module \
+             says about crashes, run the tests `damage` and `kill` of tally-store, then change the exact version in \
+             Cargo.toml and `CHECKED` here"
+        );
+    }
+}
