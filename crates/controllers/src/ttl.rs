@@ -58,12 +58,12 @@ pub fn expires_at(job: &JobView) -> Option<Timestamp> {
 
 impl Default for TtlController {
     fn default() -> Self {
-        Self::with_soundness(NoMutation)
+        Self::with_mutation(NoMutation)
     }
 }
 
 impl<S: Mutation> TtlController<S> {
-    pub fn with_soundness(mutation: S) -> Self {
+    pub fn with_mutation(mutation: S) -> Self {
         Self {
             mutation,
             jobs: HashMap::default(),

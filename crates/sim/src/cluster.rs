@@ -16,7 +16,6 @@ use crate::api::Actor;
 use crate::archive::{Archive, Version};
 use crate::choices::Choices;
 use crate::counters::Sometimes;
-use crate::flaws;
 use crate::judge::is_finished;
 use crate::oracle::Context;
 use crate::setup::{JobSetup, NAMESPACE};
@@ -111,22 +110,21 @@ impl<S: Mutation> World<S> {
 
     /// A controller that only runs in a whole cluster.
     pub(crate) fn cluster_controller(&self, role: Role) -> Box<dyn Controller> {
-        let cluster = self.cluster();
-        let controller: Box<dyn Controller> = match role {
+        let (cluster, mutation) = (self.cluster(), self.mutation);
+        match role {
             Role::Job | Role::Ttl | Role::Candidate | Role::Recorder => unreachable!("made elsewhere"),
-            Role::Collector => Box::new(GarbageCollector::new(KINDS.to_vec())),
+            Role::Collector => Box::new(GarbageCollector::with_mutation(KINDS.to_vec(), mutation)),
             Role::PodCollector => {
                 let options = pod_gc::Options { terminated_pods: cluster.ended_pods, ..Default::default() };
-                Box::new(PodGc::new(options))
+                Box::new(PodGc::with_mutation(options, mutation))
             }
-            Role::Scheduler => Box::new(Scheduler::new(scheduler::Options::default())),
-            Role::Node => Box::new(Hollow::new(cluster.nodes)),
-            Role::Namespaces => Box::new(Namespaces::new(KINDS.to_vec())),
-            Role::ServiceAccounts => Box::new(service_account::controller()),
-            Role::RootCa => Box::new(root_ca::controller(CERTIFICATE.to_owned())),
-            Role::CronJobs => Box::new(CronJobs::default()),
-        };
-        flaws::put_in(controller, role, self.mutation)
+            Role::Scheduler => Box::new(Scheduler::with_mutation(scheduler::Options::default(), mutation)),
+            Role::Node => Box::new(Hollow::with_mutation(cluster.nodes, mutation)),
+            Role::Namespaces => Box::new(Namespaces::with_mutation(KINDS.to_vec(), mutation)),
+            Role::ServiceAccounts => Box::new(service_account::with_mutation(mutation)),
+            Role::RootCa => Box::new(root_ca::with_mutation(CERTIFICATE.to_owned(), mutation)),
+            Role::CronJobs => Box::new(CronJobs::with_mutation(mutation)),
+        }
     }
 
     // ---- users ----

@@ -146,7 +146,7 @@ impl<S: Mutation> Brain<S> {
 impl<S: Mutation> Host<S> {
     pub(crate) fn new(role: Role, brain: Brain<S>, mutation: S, in_flight: usize) -> Self {
         let follow = |stream| Followed {
-            reflector: Reflector::with_soundness(stream, mutation),
+            reflector: Reflector::with_mutation(stream, mutation),
             source: Source::Closed,
             seen: Revision(0),
             stalled: false,

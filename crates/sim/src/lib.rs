@@ -9,7 +9,6 @@ pub mod choices;
 pub mod cluster;
 pub mod counters;
 mod election;
-mod flaws;
 mod heal;
 mod host;
 mod judge;

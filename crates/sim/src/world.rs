@@ -115,9 +115,9 @@ impl<S: Mutation> World<S> {
             Role::Job => {
                 let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
                 let config = Config { limits: self.setup.limits, managed_by, ..Config::default() };
-                Brain::Job(Box::new(JobController::with_soundness(config, self.mutation)))
+                Brain::Job(Box::new(JobController::with_mutation(config, self.mutation)))
             }
-            Role::Ttl => Brain::Other(Box::new(TtlController::with_soundness(self.mutation))),
+            Role::Ttl => Brain::Other(Box::new(TtlController::with_mutation(self.mutation))),
             Role::Candidate => Brain::Candidate(Box::new(Candidate::new(format!("p{}", self.begun)))),
             Role::Recorder => {
                 let recorder = Recorder::new(self.begun);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tally_core::ids::ObjectUid;
+use tally_core::mutation::{Bug, Mutation};
 
 use super::graph::{Claim, FOREGROUND, Graph, Node, ORPHAN, Owned, Place, Policy, Standing};
 use tally_runtime::controller::{Call, Event, Reference, Verb};
@@ -98,7 +99,7 @@ fn any_in_foreground(graph: &Graph, owned: &Owned) -> bool {
 }
 
 /// The request for a decision. None: there is nothing to do.
-pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision) -> Option<Call> {
+pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision, mutation: impl Mutation) -> Option<Call> {
     let revision = node.revision.to_string();
     let references = |entry: fn(&ObjectUid) -> Value, owners: &[ObjectUid]| {
         let references: Vec<Value> = owners.iter().map(entry).collect();
@@ -118,7 +119,8 @@ pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision) ->
         }
         // At this revision only: it may have another owner since.
         Decision::Delete(policy) => {
-            let preconditions = json!({"uid": uid, "resourceVersion": revision});
+            let by_name = mutation.injects(Bug::CollectsByName);
+            let preconditions = (!by_name).then(|| json!({"uid": uid, "resourceVersion": revision}));
             let policy = policy.name();
             let body = json!({
                 "apiVersion": "v1", "kind": "DeleteOptions",

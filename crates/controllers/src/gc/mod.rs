@@ -20,6 +20,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tally_core::ids::{ObjectUid, Revision};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
 use decide::{Decision, call, decide, misplaced_owner};
@@ -35,7 +36,8 @@ pub const MOST_UNDER_WAY: usize = 64;
 /// one the wait would be a minute, or endless.
 const PATIENCE: Span = Span::from_millis(1000);
 
-pub struct GarbageCollector {
+pub struct GarbageCollector<S = NoMutation> {
+    mutation: S,
     graph: Graph,
     /// Objects to examine, each once.
     queue: VecDeque<ObjectUid>,
@@ -80,7 +82,14 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
 impl GarbageCollector {
     /// Follows these kinds. An owner of another kind is assumed to exist; an object of another kind is never deleted.
     pub fn new(kinds: Vec<Kind>) -> Self {
+        Self::with_mutation(kinds, NoMutation)
+    }
+}
+
+impl<S: Mutation> GarbageCollector<S> {
+    pub fn with_mutation(kinds: Vec<Kind>, mutation: S) -> Self {
         Self {
+            mutation,
             graph: Graph::new(kinds),
             queue: VecDeque::new(),
             asked: RequestsInFlight::default(),
@@ -145,7 +154,7 @@ impl GarbageCollector {
         let Some(node) = self.graph.node(uid) else { return };
         let event = if node.reported { None } else { misplaced_owner(&self.graph, uid, node) };
         let decision = decide(&self.graph, uid, node);
-        let call = call(&self.graph, uid, node, &decision);
+        let call = call(&self.graph, uid, node, &decision, self.mutation);
         if let (Some(event), Some(node)) = (event, self.graph.node_mut(uid)) {
             node.reported = true;
             out.events.push(event);
@@ -161,6 +170,9 @@ impl GarbageCollector {
         }
         let Some(call) = call else { return };
         let purpose = match decision {
+            Decision::Look(owner, place) if self.mutation.injects(Bug::CollectsUnlooked) => {
+                return self.looked(&owner, (*place).clone(), true, now);
+            }
             Decision::Look(owner, place) => {
                 if let Some(owned) = self.graph.owned_mut(&owner) {
                     owned.looked.insert((*place).clone(), Look::Asked);
@@ -210,7 +222,13 @@ impl GarbageCollector {
     fn answered(&mut self, purpose: Purpose, reply: &Reply, now: Timestamp) {
         match purpose {
             Purpose::Act(act) => self.acted(act, reply, now),
-            Purpose::Look(owner, place) => self.looked(&owner, place, reply, now),
+            Purpose::Look(owner, place) => {
+                let absent = match reply {
+                    Reply::Done(bytes) => meta(bytes).is_some_and(|found| ObjectUid::new(&found.uid) != owner),
+                    reply => reply.is_not_found(),
+                };
+                self.looked(&owner, place, absent, now);
+            }
         }
     }
 
@@ -243,11 +261,7 @@ impl GarbageCollector {
         self.enqueue(&uid);
     }
 
-    fn looked(&mut self, owner: &ObjectUid, place: Place, reply: &Reply, now: Timestamp) {
-        let absent = match reply {
-            Reply::Done(bytes) => meta(bytes).is_some_and(|found| ObjectUid::new(&found.uid) != *owner),
-            reply => reply.is_not_found(),
-        };
+    fn looked(&mut self, owner: &ObjectUid, place: Place, absent: bool, now: Timestamp) {
         // Without an entry, no object names this owner any more.
         let Some(owned) = self.graph.owned_mut(owner) else { return };
         if absent {
@@ -275,7 +289,7 @@ impl GarbageCollector {
     }
 }
 
-impl Controller for GarbageCollector {
+impl<S: Mutation> Controller for GarbageCollector<S> {
     fn name(&self) -> &'static str {
         "gc"
     }

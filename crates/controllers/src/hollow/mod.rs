@@ -39,6 +39,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde_json::json;
 use tally_core::ids::{PodUid, Revision};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::Timestamp;
 
 use plan::{Step, plan};
@@ -53,7 +54,8 @@ pub use script::PREFIX;
 /// others.
 const IN_FLIGHT: usize = 256;
 
-pub struct Hollow {
+pub struct Hollow<S = NoMutation> {
+    mutation: S,
     nodes: Vec<Node>,
     /// The work for nodes, and when it is due.
     node_work: BTreeSet<(Timestamp, u32)>,
@@ -113,7 +115,14 @@ enum Purpose {
 impl Hollow {
     /// Hollow nodes 0 to `count` - 1.
     pub fn new(count: u32) -> Self {
+        Self::with_mutation(count, NoMutation)
+    }
+}
+
+impl<S: Mutation> Hollow<S> {
+    pub fn with_mutation(count: u32, mutation: S) -> Self {
         Self {
+            mutation,
             nodes: (0..count).map(|_| Node::default()).collect(),
             node_work: BTreeSet::new(),
             pods: HashMap::default(),
@@ -376,7 +385,10 @@ impl Hollow {
             _ => {
                 live.reported_at = Some(now);
                 let status = report::status(&live.facts, &uid, &live.containers, live.node, &live.step, now);
-                let guard = json!({"uid": uid.to_string(), "resourceVersion": live.revision.0.to_string()});
+                let mut guard = json!({"uid": uid.to_string()});
+                if !self.mutation.injects(Bug::ReportsBlindly) {
+                    guard["resourceVersion"] = live.revision.0.to_string().into();
+                }
                 Call::new(Verb::StrategicPatch, Kind::POD, &live.namespace, &live.name)
                     .subresource("status")
                     .body(&json!({"metadata": guard, "status": status}))
@@ -401,7 +413,7 @@ fn is_namesake(reply: &Reply) -> bool {
         || refusal.code == 409 && refusal.message.contains("the UID in the precondition"))
 }
 
-impl Controller for Hollow {
+impl<S: Mutation> Controller for Hollow<S> {
     fn name(&self) -> &'static str {
         "hollow"
     }

@@ -186,12 +186,12 @@ fn pod_key(uid: &PodUid) -> u64 {
 
 impl JobController<NoMutation> {
     pub fn new(config: Config) -> Self {
-        Self::with_soundness(config, NoMutation)
+        Self::with_mutation(config, NoMutation)
     }
 }
 
 impl<S: Mutation> JobController<S> {
-    pub fn with_soundness(config: Config, mutation: S) -> Self {
+    pub fn with_mutation(config: Config, mutation: S) -> Self {
         Self {
             config,
             mutation,

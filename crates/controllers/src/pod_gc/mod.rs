@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
 use serde_json::{Value, json};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, with_condition};
@@ -49,8 +50,8 @@ impl Default for Options {
 
 type Key = (CompactString, CompactString);
 
-#[derive(Default)]
-pub struct PodGc {
+pub struct PodGc<S = NoMutation> {
+    mutation: S,
     options: Options,
     pods: ObjectCache<Pod>,
     nodes: ObjectCache<Node>,
@@ -106,7 +107,29 @@ enum Asking {
 
 impl PodGc {
     pub fn new(options: Options) -> Self {
-        Self { options, ..Self::default() }
+        Self::with_mutation(options, NoMutation)
+    }
+}
+
+impl<S: Mutation> PodGc<S> {
+    pub fn with_mutation(options: Options, mutation: S) -> Self {
+        Self {
+            mutation,
+            options,
+            pods: ObjectCache::default(),
+            nodes: ObjectCache::default(),
+            by_node: BTreeMap::new(),
+            unscheduled: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            missing: BTreeMap::new(),
+            quarantines: BTreeSet::new(),
+            out_of_service: BTreeSet::new(),
+            round_at: None,
+            todo: BTreeSet::new(),
+            busy: BTreeSet::new(),
+            looking: BTreeSet::new(),
+            asked: Asked::default(),
+        }
     }
 
     fn is_complete(&self) -> bool {
@@ -284,6 +307,7 @@ impl PodGc {
         {
             match task {
                 Task::End(key, reason) => self.end(key, reason, now, out),
+                Task::Confirm(node) if self.mutation.injects(Bug::NodeNotLookedFor) => self.end_pods_of(&node),
                 // Our list may be old. Before Pods are ended permanently, the node is read.
                 Task::Confirm(node) if self.looking.insert(node.clone()) => {
                     let call = Call::new(Verb::Get, Kind::NODE, "", &node);
@@ -294,13 +318,19 @@ impl PodGc {
         }
     }
 
+    /// The node is gone: its Pods are to be ended.
+    fn end_pods_of(&mut self, node: &str) {
+        let pods: Vec<_> = self.of_node(node, Reason::Orphaned).cloned().collect();
+        self.todo.extend(pods.into_iter().map(|key| Task::End(key, Reason::Orphaned)));
+    }
+
     fn end(&mut self, key: Key, reason: Reason, now: Timestamp, out: &mut Outbox) {
         let Some(pod) = self.due(&key, reason) else { return };
         let uid = pod.meta.uid.clone();
         if self.busy.contains(&uid) {
             return;
         }
-        if pod.has_ended() || reason == Reason::Surplus {
+        if pod.has_ended() || reason == Reason::Surplus || self.mutation.injects(Bug::RemovesUntold) {
             self.delete(&key, uid, out);
             return;
         }
@@ -338,10 +368,7 @@ impl PodGc {
             Asking::Delete { uid } => {
                 self.busy.remove(&uid);
             }
-            Asking::Node(node) if reply.is_not_found() => {
-                let pods: Vec<_> = self.of_node(&node, Reason::Orphaned).cloned().collect();
-                self.todo.extend(pods.into_iter().map(|key| Task::End(key, Reason::Orphaned)));
-            }
+            Asking::Node(node) if reply.is_not_found() => self.end_pods_of(&node),
             // It exists, and our list will show it; or it was created again meanwhile, and its quarantine starts again.
             Asking::Node(node) if reply.is_done() => {
                 self.found(&node);
@@ -386,7 +413,7 @@ fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Value {
     json!({"metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()}, "status": status})
 }
 
-impl Controller for PodGc {
+impl<S: Mutation> Controller for PodGc<S> {
     fn name(&self) -> &'static str {
         "pod-garbage-collector"
     }

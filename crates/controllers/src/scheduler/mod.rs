@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde_json::{Value, json};
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
 use node::{Node, Places};
@@ -46,8 +47,8 @@ impl Default for Options {
     }
 }
 
-#[derive(Default)]
-pub struct Scheduler {
+pub struct Scheduler<S = NoMutation> {
+    mutation: S,
     options: Options,
     pods: ObjectCache<Pod>,
     nodes: ObjectCache<Arc<Node>>,
@@ -95,9 +96,35 @@ enum Asking {
     Tell { pod: Reference, reason: Arc<str> },
 }
 
+impl Default for Scheduler {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
 impl Scheduler {
     pub fn new(options: Options) -> Self {
-        Self { options, ..Self::default() }
+        Self::with_mutation(options, NoMutation)
+    }
+}
+
+impl<S: Mutation> Scheduler<S> {
+    pub fn with_mutation(options: Options, mutation: S) -> Self {
+        Self {
+            mutation,
+            options,
+            pods: ObjectCache::default(),
+            nodes: ObjectCache::default(),
+            places: Places::default(),
+            queue: Queue::default(),
+            taken: HashMap::default(),
+            standings: HashMap::default(),
+            timers: BTreeSet::new(),
+            asked: Asked::default(),
+            binding: 0,
+            epoch: 0,
+            recheck_at: None,
+        }
     }
 
     fn node_seen(&mut self, object: &[u8], now: Timestamp) {
@@ -219,9 +246,11 @@ impl Scheduler {
             };
             let (ticket, requirements) = (ticket.clone(), requirements.clone());
             self.queue.leave(group, &ticket);
-            self.places.take(&node, &requirements.requests);
-            self.epoch += 1;
-            self.taken.insert(ticket.uid.clone(), (node.clone(), requirements));
+            if !self.mutation.injects(Bug::ForgetsAssumed) {
+                self.places.take(&node, &requirements.requests);
+                self.epoch += 1;
+                self.taken.insert(ticket.uid.clone(), (node.clone(), requirements));
+            }
             if let Some(standing) = self.standings.get_mut(&ticket.uid) {
                 standing.state = State::Placed { node, retry: None };
             }
@@ -359,7 +388,7 @@ fn condition(pod: &Pod, reason: &str, now: Timestamp) -> Value {
     json!({"metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()}, "status": status})
 }
 
-impl Controller for Scheduler {
+impl<S: Mutation> Controller for Scheduler<S> {
     fn name(&self) -> &'static str {
         "default-scheduler"
     }

@@ -56,12 +56,12 @@ pub enum Next {
 
 impl Reflector<NoMutation> {
     pub fn new(stream: Stream) -> Self {
-        Self::with_soundness(stream, NoMutation)
+        Self::with_mutation(stream, NoMutation)
     }
 }
 
 impl<S: Mutation> Reflector<S> {
-    pub fn with_soundness(stream: Stream, mutation: S) -> Self {
+    pub fn with_mutation(stream: Stream, mutation: S) -> Self {
         let (revision, seen) = (Revision(0), Revision(0));
         Self { mutation, stream, revision, newest: None, complete: false, seen, useful: false, failures: 0 }
     }
