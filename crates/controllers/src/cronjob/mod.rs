@@ -109,7 +109,7 @@ impl<S: Mutation> CronJobs<S> {
             held: Vec::new(),
             children: BTreeMap::new(),
             timers: BTreeSet::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
             epoch: 0,
         }
     }

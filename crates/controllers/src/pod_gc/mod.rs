@@ -128,7 +128,7 @@ impl<S: Mutation> PodGc<S> {
             todo: BTreeSet::new(),
             busy: BTreeSet::new(),
             looking: BTreeSet::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
         }
     }
 

@@ -120,7 +120,7 @@ impl<S: Mutation> Scheduler<S> {
             taken: HashMap::default(),
             standings: HashMap::default(),
             timers: BTreeSet::new(),
-            asked: Asked::default(),
+            asked: RequestsInFlight::default(),
             binding: 0,
             epoch: 0,
             recheck_at: None,
