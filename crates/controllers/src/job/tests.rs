@@ -1183,3 +1183,38 @@ fn a_status_that_breaks_the_rules_is_announced_and_not_sent() {
     // The Job is planned again though nothing else may happen to it.
     assert_eq!(probe.wakes_in(), Some(60_000));
 }
+
+#[test]
+fn nothing_is_decided_about_a_pod_without_a_job_while_jobs_are_listed_again() {
+    let mut probe = started(&[], &[]);
+    probe.input(Input::Init(Kind::JOB));
+    probe.sees(Kind::POD, pod("p", "late", 2));
+    assert_eq!(probe.asks(), NOTHING);
+    probe.sees(Kind::JOB, job("late"));
+    probe.input(Input::InitDone(Kind::JOB, Revision(200)));
+    assert!(!probe.asks().iter().any(|line| line.starts_with("patch pods")));
+    assert_eq!(pods_in_ledgers(&probe), 1);
+}
+
+#[test]
+fn a_job_that_cannot_be_decoded_shows_how_far_the_stream_is() {
+    let mut probe = started(&[], &[]);
+    probe.sees(Kind::POD, pod("p", "gone", 500));
+    assert_eq!(probe.asks(), NOTHING);
+    let unreadable = with(at(500, job("other")), "spec/completions", "many");
+    probe.sees(Kind::JOB, unreadable);
+    assert_eq!(probe.asks(), ["patch pods ns/p"]);
+}
+
+#[test]
+fn a_tracked_pod_of_a_job_of_another_manager_is_released_when_that_job_is_gone() {
+    let external = with(job("e"), "spec/managedBy", MANAGER);
+    let mut probe = controller();
+    probe.input(Input::Init(Kind::JOB));
+    probe.lists(Kind::POD, &[pod("p", "e", 2), released(pod("q", "e", 3))], 100);
+    probe.sees(Kind::JOB, external.clone());
+    probe.input(Input::InitDone(Kind::JOB, Revision(100)));
+    assert_eq!((probe.asks(), unclaimed(&probe)), (Vec::new(), 1));
+    probe.gone(Kind::JOB, at(101, external));
+    assert_eq!(probe.asks(), ["patch pods ns/p"]);
+}

@@ -589,6 +589,30 @@ fn an_index_that_is_done_or_out_of_range_makes_a_creation_of_unknown_outcome_unw
 }
 
 #[test]
+fn a_creation_of_unknown_outcome_waits_for_the_back_off_of_its_index() {
+    for (seconds, unwanted) in [(5, true), (10, false)] {
+        let mut bench = Bench::new(&indexed(json!({"backoffLimitPerIndex": 2})));
+        let plan = bench.plan();
+        bench.ledger.creation_unknown(&plan.creations[0].name, bench.now);
+        // Another Pod of the index fails meanwhile.
+        bench.sees(at_index(pod("a", 20, "Failed"), 0));
+        bench.passes(seconds * 1_000);
+        bench.ledger.status_unwritten();
+        let plan = bench.plan();
+        assert_eq!((plan.must_list_pods, plan.creations.is_empty()), (unwanted, unwanted), "{seconds}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_gone_by_a_response_alone_makes_the_job_be_read_before_another_is_created() {
+    let mut bench = Bench::new(&job(json!({"completions": 2})));
+    bench.ledger.job_confirmed(Revision(100));
+    bench.sees(pod("a", 150, "Running"));
+    bench.ledger.pod_gone_by_response(&uid("a"));
+    assert_eq!(bench.plan().held, Some(Hold::JobUnconfirmed));
+}
+
+#[test]
 fn a_creation_that_failed_after_an_unknown_attempt_stays_unknown() {
     let mut bench = Bench::new(&job(json!({})));
     let name = bench.plan().creations[0].name.clone();
@@ -685,6 +709,12 @@ fn a_job_that_gets_no_pods_states_why() {
     bench.now = at(10);
     check(&mut bench, None);
 
+    // The other indexes get their Pods meanwhile.
+    let mut bench = Bench::new(&indexed(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 2})));
+    bench.sees(at_index(pod("a", 20, "Failed"), 0));
+    bench.now = at(3);
+    assert_eq!(check(&mut bench, None).wake_at, Some(at(10)));
+
     let mut bench = Bench::new(&job(json!({"parallelism": 2, "completions": 4})));
     bench.sees(pod("a", 150, "Running"));
     assert!(check(&mut bench, Some(Hold::JobUnconfirmed)).must_reread_job);
@@ -722,6 +752,18 @@ fn a_refused_release_is_retried_after_a_growing_delay_or_when_the_pod_changes() 
     assert!(bench.plan().releases.is_empty());
     bench.sees(pod("a", 22, "Succeeded"));
     assert_eq!(names(&bench.plan().releases), ["a"]);
+}
+
+/// The Pod left the Job and returned while its removal was in flight: the removal goes on.
+#[test]
+fn a_pod_whose_removal_is_under_way_is_not_removed_again() {
+    let mut bench = Bench::new(&job(json!({"parallelism": 0})));
+    bench.sees(pod("a", 20, "Running"));
+    assert_eq!(bench.plan().removals.len(), 1);
+    bench.ledger.pod_gone(&uid("a"), Revision(21));
+    bench.sees(released(pod("a", 22, "Running")));
+    bench.ledger.removal_released(&uid("a"));
+    assert!(bench.plan().removals.is_empty());
 }
 
 // ---- completion indexes ----
@@ -793,7 +835,13 @@ fn a_class_of_active_pods_is_cleaned_up_when_most_of_its_members_have_left() {
         bench.sees(pod(&name(number), 300 + number, "Succeeded"));
     }
     assert_eq!(listed(&bench), 200);
-    for number in 90..200 {
+    for number in 90..150 {
+        bench.sees(pod(&name(number), 300 + number, "Succeeded"));
+    }
+    // Cleaned up, and the others are still known.
+    assert!(listed(&bench) < 200);
+    assert_eq!(bench.ledger.first_to_go(usize::MAX).len(), 50);
+    for number in 150..200 {
         bench.sees(pod(&name(number), 300 + number, "Succeeded"));
     }
     assert!(listed(&bench) <= 64, "{}", listed(&bench));
