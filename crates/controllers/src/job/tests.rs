@@ -1,5 +1,7 @@
 //! Rules of the Job controller, one per test, through the `Controller` trait: what it requests, announces and waits for.
 
+#![allow(clippy::cloned_ref_to_slice_refs, reason = "a list of one object reads better as a list")]
+
 use serde_json::{Value, json};
 use tally_core::pod::TRACKING_FINALIZER;
 
