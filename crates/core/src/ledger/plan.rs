@@ -637,8 +637,10 @@ impl<S: Mutation> Ledger<S> {
                 unjudged.push(slot);
                 continue;
             }
-            // A Pod that is released uncounted must be as it was observed: another Job may have adopted it meanwhile.
-            let uncounted = misfit || (self.job.deleting && entry.recorded.is_none());
+            // A Pod that is released uncounted must be as it was observed: another Job may have adopted it meanwhile, or a
+            // failure that is ignored may have become a success (S18).
+            let ignored = entry.is_failed(self.mode) && entry.is_ignored();
+            let uncounted = misfit || (entry.recorded.is_none() && (self.job.deleting || ignored));
             let revision = uncounted.then_some(entry.revision);
             plan.releases.push(PodRef { revision, ..self.pod_ref(slot) });
             self.flight.releases += 1;

@@ -380,6 +380,30 @@ fn a_failed_pod_is_reported_to_the_failure_policy_once_it_is_recorded() {
     assert_eq!(write.handled.iter().map(|action| action.name()).collect::<Vec<_>>(), ["Count"]);
 }
 
+/// Until the release arrives, the Pod may have become a success, which must not be lost.
+#[test]
+fn the_release_of_an_ignored_failure_is_conditional_on_its_revision() {
+    let ignore = json!({"podFailurePolicy": {"rules": [
+        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [3]}},
+    ]}});
+    let mut failed = pod("a", 20, "Failed");
+    failed["status"]["containerStatuses"] = json!([{"name": "c", "state": {"terminated": {"exitCode": 3}}}]);
+    let mut bench = Bench::new(&job(ignore));
+    bench.sees(failed.clone());
+    let plan = bench.plan();
+    assert_eq!(
+        plan.releases.iter().map(|pod| (pod.ignored, pod.revision)).collect::<Vec<_>>(),
+        [(true, Some(Revision(20)))]
+    );
+    // A counted failure is recorded first, and what is recorded stands.
+    let mut bench = Bench::new(&with_status(job(json!({})), json!({"uncountedTerminatedPods": {"failed": ["a"]}})));
+    bench.sees(failed);
+    assert_eq!(
+        bench.plan().releases.iter().map(|pod| (pod.ignored, pod.revision)).collect::<Vec<_>>(),
+        [(false, None)]
+    );
+}
+
 // ---- observations of Pods ----
 
 #[test]

@@ -564,10 +564,9 @@ impl<'a> Look<'a> {
 
     fn release(&self, pod: &PodView) -> Release {
         let uncounted = !self.recorded(pod);
-        Release {
-            ignored: uncounted && self.has_failed(pod) && self.ignored(pod),
-            revision: (uncounted && (self.misfit(pod) || self.facts.job.deleting)).then_some(pod.revision),
-        }
+        let ignored = uncounted && self.has_failed(pod) && self.ignored(pod);
+        let conditional = ignored || (uncounted && (self.misfit(pod) || self.facts.job.deleting));
+        Release { ignored, revision: conditional.then_some(pod.revision) }
     }
 
     /// The single write that tallies, records and reports the live counts, if there is anything to report.
