@@ -32,6 +32,8 @@ pub(super) struct StatusInFlight {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flight {
     pub status: Option<StatusInFlight>,
+    /// The Pods whose success the last write would have recorded by their index, if its outcome is unknown.
+    pub unconfirmed: Vec<PodUid>,
     pub releases: u32,
     pub releases_since: Timestamp,
     pub last_batch: usize,

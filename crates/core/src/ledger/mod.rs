@@ -274,7 +274,10 @@ impl<S: Mutation> Ledger<S> {
 
     /// Our status write failed, or its outcome is unknown.
     pub fn status_unwritten(&mut self) {
-        self.flight.status = None;
+        let flight = self.flight.status.take();
+        self.flight.unconfirmed = flight.map(|flight| flight.succeeded).unwrap_or_default();
+        // The stream may have shown the write before.
+        self.confirm_successes();
     }
 
     fn adopt(&mut self, job: Arc<JobView>, own_write: Option<StatusInFlight>) {
@@ -291,6 +294,8 @@ impl<S: Mutation> Ledger<S> {
             self.committed.read_indexes(&self.job, mode);
         }
         self.adopt_uncounted(&old);
+        self.confirm_successes();
+        self.flight.unconfirmed.clear();
         match own_write {
             _ if rules_changed => self.rebuild(),
             _ if !lists_changed => return,
@@ -306,6 +311,18 @@ impl<S: Mutation> Ledger<S> {
             None => self.rebuild(),
         }
         self.committed.compare_indexes(&self.job, mode);
+    }
+
+    /// The outcome of our last write was unknown, and the Job shows whether it recorded the indexes: a Pod whose success
+    /// it recorded stays counted, whatever phase it shows since (S18).
+    fn confirm_successes(&mut self) {
+        for uid in self.flight.unconfirmed.clone() {
+            let Some(slot) = self.find(&uid) else { continue };
+            let index = self.entry(slot).valid_index(self.mode);
+            if index.is_some_and(|index| self.committed.completed.contains(index)) {
+                self.update_entry(slot, |entry| entry.index_counted = true);
+            }
+        }
     }
 
     /// Marks the Pods of the committed lists, and unmarks those that left them.

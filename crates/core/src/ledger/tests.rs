@@ -812,6 +812,40 @@ fn a_second_success_of_an_index_is_released_once_the_index_is_recorded() {
     assert_eq!(names(&bench.plan().releases), ["a", "b"]);
 }
 
+/// The write recorded the index, but its response was lost, and the Pod shows another phase since.
+#[test]
+fn a_success_that_a_lost_write_recorded_by_its_index_is_not_a_failure_as_well() {
+    let spec = json!({"completions": 2, "parallelism": 2});
+    let mut bench = Bench::new(&indexed(spec.clone()));
+    bench.sees(at_index(pod("a", 20, "Succeeded"), 0));
+    bench.sees(at_index(pod("b", 21, "Running"), 1));
+    let plan = bench.plan();
+    let stored = bench.stored(&plan, 90);
+    bench.sees(at_index(pod("a", 22, "Failed"), 0));
+    bench.ledger.status_unwritten();
+    bench.ledger.observe_job(stored);
+    let plan = bench.plan();
+    assert_eq!(names(&plan.releases), ["a"]);
+    assert!(plan.status.is_none_or(|write| write.status.uncounted().is_empty()));
+    // The same if the stream shows the write before it is known that the response is lost.
+    let mut bench = Bench::new(&indexed(spec.clone()));
+    bench.sees(at_index(pod("a", 20, "Succeeded"), 0));
+    let plan = bench.plan();
+    let stored = bench.stored(&plan, 90);
+    bench.ledger.observe_job(stored);
+    bench.sees(at_index(pod("a", 22, "Failed"), 0));
+    bench.ledger.status_unwritten();
+    assert_eq!(names(&bench.plan().releases), ["a"]);
+    // A write that was not carried out recorded nothing: the Pod has failed.
+    let mut bench = Bench::new(&indexed(spec.clone()));
+    bench.sees(at_index(pod("a", 20, "Succeeded"), 0));
+    bench.plan();
+    bench.sees(at_index(pod("a", 22, "Failed"), 0));
+    bench.ledger.status_unwritten();
+    bench.edited(&indexed(spec), 90);
+    assert_eq!(bench.plan().status.map(|write| write.status.uncounted().failed.clone()), Some(vec![uid("a")]));
+}
+
 #[test]
 fn only_pods_of_indexed_jobs_that_may_still_matter_are_kept_by_index() {
     let mut bench = Bench::new(&job(json!({})));
