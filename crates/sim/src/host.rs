@@ -708,7 +708,9 @@ impl<S: Mutation> World<S> {
             return;
         };
         let any_order = job.view.spec.is_indexed() || self.oracle.was_suspended(&job.view.uid);
-        if victim.view.revision != revision || any_order {
+        // Pods of a Job that is being deleted, and failures that are ignored, are released at their revision as well.
+        let is_removal = victim.view.is_active() && !job.view.deleting;
+        if victim.view.revision != revision || any_order || !is_removal {
             return;
         }
         let dead = |actor: Actor| match actor {
