@@ -77,7 +77,7 @@ pub fn access(source: &KubeconfigSource) -> Result<Access> {
     let contexts = kubeconfig.context_names();
     let wanted = source.context.clone().or(kubeconfig.current_context.clone()).filter(|name| !name.is_empty());
     let Some(wanted) = wanted else {
-        bail!("the kubeconfig has no current context; choose one with --context: {}", contexts.join(", "));
+        bail!("the kubeconfig has no current context; choose one with --context; it has {}", or_none(&contexts));
     };
     if !contexts.contains(&wanted) {
         bail!("the kubeconfig has no context {wanted:?}; it has {}", or_none(&contexts));

@@ -2,7 +2,7 @@
 //! a credential plugin that is run again before the token expires. Client certificates are used by the connection
 //! (`tls.rs`).
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -25,6 +25,9 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(50);
 
 /// A plugin is run again this long before its token expires, so that no request carries an expired one.
 const BEFORE_EXPIRY: Span = Span::from_seconds(60);
+
+/// What a plugin may print: an ExecCredential with a certificate chain is a few kilobytes.
+const OUTPUT_LIMIT: u64 = 1 << 20;
 
 #[derive(Clone)]
 pub enum Credentials {
@@ -159,23 +162,45 @@ impl PluginRun {
         if let Some(cluster) = &self.cluster {
             spec["cluster"] = cluster.clone();
         }
-        let told = json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": spec});
+        let exec_info = json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": spec});
         let mut command = Command::new(program);
         command.args(args.iter().flatten());
         command.envs(env.iter().flatten().map(|variable| (&variable.name, &variable.value)));
-        command.env("KUBERNETES_EXEC_INFO", told.to_string());
+        command.env("KUBERNETES_EXEC_INFO", exec_info.to_string());
         command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
-        if interactive {
-            command.stderr(Stdio::inherit());
-        }
+        command.stdout(Stdio::piped());
+        command.stderr(if interactive { Stdio::inherit() } else { Stdio::piped() });
         let hint = install_hint.iter().fold(String::new(), |_, hint| format!("; {}", hint.trim()));
-        let output = command.output().with_context(|| format!("cannot run the credential plugin {program}{hint}"))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("the credential plugin {program} failed ({}): {}", output.status, said.trim());
+        let cannot_run = || format!("cannot run the credential plugin {program}{hint}");
+        let mut child = command.spawn().with_context(cannot_run)?;
+        let stderr = child.stderr.take().map(|stderr| std::thread::spawn(move || read_all_keep_some(stderr)));
+        let mut printed = Vec::new();
+        if let Some(stdout) = child.stdout.take() {
+            // Closes the pipe at its end, which stops a plugin that prints more.
+            stdout.take(OUTPUT_LIMIT + 1).read_to_end(&mut printed).with_context(cannot_run)?;
         }
-        read_answer(&output.stdout).with_context(|| format!("the credential plugin {program} printed no credentials"))
+        if printed.len() as u64 > OUTPUT_LIMIT {
+            child.kill().and_then(|()| child.wait()).with_context(cannot_run)?;
+            bail!(
+                "the credential plugin {program} printed more than {OUTPUT_LIMIT} bytes; it must print one ExecCredential"
+            );
+        }
+        let status = child.wait().with_context(cannot_run)?;
+        if !status.success() {
+            let message = stderr.and_then(|reader| reader.join().ok()).unwrap_or_default();
+            bail!("the credential plugin {program} failed ({status}): {}", String::from_utf8_lossy(&message).trim());
+        }
+        read_answer(&printed).with_context(|| format!("the credential plugin {program} printed no credentials"))
     }
+}
+
+/// Reads to the end, so that the plugin is not blocked, and keeps what an error message can show.
+fn read_all_keep_some(mut stderr: impl Read) -> Vec<u8> {
+    let mut kept = Vec::new();
+    // What cannot be read is missing from the message.
+    let _ = stderr.by_ref().take(4096).read_to_end(&mut kept);
+    let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+    kept
 }
 
 fn read_answer(printed: &[u8]) -> Result<PluginAnswer> {
@@ -323,6 +348,17 @@ mod tests {
             ..CredentialPlugin::default()
         };
         KubeconfigUser { exec: Some(plugin), ..KubeconfigUser::default() }
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_prints_without_end_is_stopped() {
+        let error = header("{exec: {command: 'yes'}}").await.unwrap_err();
+        assert!(error.contains("the credential plugin yes printed more than 1048576 bytes"), "{error}");
+        // Much on standard error blocks nothing, and the message shows its beginning.
+        let noisy = "{exec: {command: sh, args: [-c, 'echo first >&2; seq 100000 >&2; exit 3']}}";
+        let error = header(noisy).await.unwrap_err();
+        assert!(error.contains("failed (exit status: 3): first"), "{error}");
+        assert!(error.len() < 5_000, "{}", error.len());
     }
 
     #[tokio::test]

@@ -258,7 +258,7 @@ impl<S: Mutation> JobController<S> {
     /// path.
     fn leftover_answered(&mut self, pod: &PodUid, answer: &Answer) {
         if matches!(answer, Answer::Gone) {
-            self.unclaimed.bury(pod);
+            self.unclaimed.forget(pod);
         }
     }
 
@@ -351,7 +351,7 @@ impl<S: Mutation> JobController<S> {
             }
             Answer::Done(_) | Answer::Gone => {
                 // Replaced or deleted. The stream will show the same; there is nothing to wait for.
-                self.jobs.bury(slot);
+                self.jobs.add_tombstone(slot);
                 self.job_gone(job, now, out);
             }
             _ => {

@@ -271,7 +271,7 @@ impl<S: Mutation> JobController<S> {
     /// A Job as the stream or a response shows it. A response is part of no list.
     fn apply_job(&mut self, job: Arc<JobView>, via: ObservedVia, now: Timestamp, out: &mut Outbox) {
         let in_list = via == ObservedVia::Stream;
-        if self.jobs.is_buried(&job.uid, in_list) {
+        if self.jobs.has_tombstone(&job.uid, in_list) {
             return;
         }
         self.jobs.readable(&job.uid);
@@ -423,7 +423,7 @@ impl<S: Mutation> Controller for JobController<S> {
             Input::Delete(Kind::JOB, bytes) => {
                 if let Some(meta) = Meta::of(&bytes) {
                     let uid = JobUid::new(&meta.uid);
-                    self.jobs.unbury(&uid);
+                    self.jobs.remove_tombstone(&uid);
                     self.job_gone(&uid, now, out);
                     self.progress.jobs_observed(meta.revision());
                     self.jobs_reached(now, out);

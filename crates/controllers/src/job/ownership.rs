@@ -98,7 +98,7 @@ impl<S: Mutation> JobController<S> {
 
     /// A Pod is in a Job's ledger, and nowhere else.
     pub(super) fn placed(&mut self, uid: &PodUid, slot: JobSlot) {
-        self.unclaimed.bury(uid);
+        self.unclaimed.forget(uid);
         self.pod_owner.insert(pod_key(uid), slot);
     }
 
@@ -113,7 +113,7 @@ impl<S: Mutation> JobController<S> {
         let Some(slot) = job else {
             if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
                 // A Pod of another kind of owner, with or without the finalizer (S14).
-                self.unclaimed.bury(&pod.uid);
+                self.unclaimed.forget(&pod.uid);
                 return;
             }
             if !pod.tracked {
@@ -129,7 +129,7 @@ impl<S: Mutation> JobController<S> {
         };
         let view = record.view.clone();
         if !self.is_ours(&view) {
-            self.unclaimed.bury(&pod.uid);
+            self.unclaimed.forget(&pod.uid);
             if pod.tracked && self.is_caretaker() {
                 self.unclaimed.insert(pod, via);
             }
@@ -198,7 +198,7 @@ impl<S: Mutation> JobController<S> {
             out.metrics.push(Metric::TerminatedPodTracked { added: false });
         }
         let stray = self.unclaimed.is_tracked(&pod.uid);
-        self.unclaimed.bury(&pod.uid);
+        self.unclaimed.forget(&pod.uid);
         if stray {
             let mut released = pod.clone();
             released.tracked = false;
@@ -211,7 +211,7 @@ impl<S: Mutation> JobController<S> {
     }
 
     pub(super) fn unreadable_pod_gone(&mut self, uid: &PodUid, at: Revision, now: Timestamp, out: &mut Outbox) {
-        self.unclaimed.bury(uid);
+        self.unclaimed.forget(uid);
         if let Some(slot) = self.pod_owner.remove(&pod_key(uid))
             && let Some(ledger) = self.jobs.get_mut(slot).and_then(|record| record.ledger.as_mut())
         {

@@ -181,7 +181,7 @@ impl<S> JobTable<S> {
     }
 
     /// A response shows that the Job is gone.
-    pub fn bury(&mut self, slot: JobSlot) {
+    pub fn add_tombstone(&mut self, slot: JobSlot) {
         if let Some(record) = self.get(slot) {
             let tombstone = JobTombstone { seen_in: record.epoch, revision: record.view.revision };
             self.tombstones.insert(record.view.uid.clone(), tombstone);
@@ -189,12 +189,12 @@ impl<S> JobTable<S> {
     }
 
     /// The stream shows that the Job is gone.
-    pub fn unbury(&mut self, uid: &JobUid) {
+    pub fn remove_tombstone(&mut self, uid: &JobUid) {
         self.tombstones.remove(uid);
     }
 
     /// Whether the Job is gone, though it was observed just now, perhaps in the current list.
-    pub fn is_buried(&mut self, uid: &JobUid, in_list: bool) -> bool {
+    pub fn has_tombstone(&mut self, uid: &JobUid, in_list: bool) -> bool {
         let Some(tombstone) = self.tombstones.get_mut(uid) else {
             return false;
         };
@@ -209,7 +209,7 @@ impl<S> JobTable<S> {
         let epoch = self.epoch;
         if let Some(record) = self.find_mut(&uid) {
             record.epoch = epoch;
-        } else if !self.is_buried(&uid, true) {
+        } else if !self.has_tombstone(&uid, true) {
             self.unreadable.insert(uid, epoch);
         }
     }

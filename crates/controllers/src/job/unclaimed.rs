@@ -105,7 +105,7 @@ impl UnclaimedPods {
     }
 
     /// The Pod is permanently gone.
-    pub fn bury(&mut self, uid: &PodUid) {
+    pub fn forget(&mut self, uid: &PodUid) {
         self.remove(uid);
         self.forget_orphan(uid);
     }

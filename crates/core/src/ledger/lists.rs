@@ -34,17 +34,17 @@ impl Lists {
         self.tombstones.retain(|_, tombstone| tombstone.seen_in == self.epoch || tombstone.revision > at);
     }
 
-    pub fn bury(&mut self, uid: PodUid, revision: Revision, seen_in: u32) {
+    pub fn add_tombstone(&mut self, uid: PodUid, revision: Revision, seen_in: u32) {
         self.tombstones.insert(uid, Tombstone { revision, seen_in });
     }
 
     /// The stream shows that the Pod is gone.
-    pub fn unbury(&mut self, uid: &PodUid) {
+    pub fn remove_tombstone(&mut self, uid: &PodUid) {
         self.tombstones.remove(uid);
     }
 
     /// Whether the Pod is gone, though it was observed just now, perhaps in the current list.
-    pub fn is_buried(&mut self, uid: &PodUid, in_list: bool) -> bool {
+    pub fn has_tombstone(&mut self, uid: &PodUid, in_list: bool) -> bool {
         let Some(tombstone) = self.tombstones.get_mut(uid) else {
             return false;
         };

@@ -393,7 +393,7 @@ impl<S: Mutation> Ledger<S> {
             });
             return;
         }
-        if self.lists.is_buried(&pod.uid, in_list) {
+        if self.lists.has_tombstone(&pod.uid, in_list) {
             return;
         }
         // A newer list did not contain it. Without the finalizer the Pod is gone; with it, the Pod may be gone or may
@@ -427,7 +427,7 @@ impl<S: Mutation> Ledger<S> {
         if let Some(slot) = self.find(uid) {
             self.entry_mut(slot).epoch = epoch;
         } else {
-            self.lists.is_buried(uid, true);
+            self.lists.has_tombstone(uid, true);
         }
     }
 
@@ -441,7 +441,7 @@ impl<S: Mutation> Ledger<S> {
 
     /// The stream shows that the Pod is gone, as of `at`.
     pub fn pod_gone(&mut self, uid: &PodUid, at: Revision) {
-        self.lists.unbury(uid);
+        self.lists.remove_tombstone(uid);
         if let Some(slot) = self.find(uid) {
             self.lose_entry(slot, at);
         }
@@ -454,7 +454,7 @@ impl<S: Mutation> Ledger<S> {
             let at = self.freshness.next_pod_at();
             let Entry { revision, epoch: seen_in, .. } = *self.entry(slot);
             self.lose_entry(slot, at);
-            self.lists.bury(uid.clone(), revision, seen_in);
+            self.lists.add_tombstone(uid.clone(), revision, seen_in);
         }
     }
 
