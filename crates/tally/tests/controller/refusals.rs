@@ -94,7 +94,7 @@ fn kubeconfigs_that_cannot_be_used_are_told_apart() {
     std::fs::copy(&file, directory.path().join(".kube/config")).unwrap();
     check(&[], &[("HOME", home)], 1, &["cannot reach the API server"]);
     std::fs::write(&file, r#"{"contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}]}"#).unwrap();
-    check(&["--kubeconfig", text(&file)], &[], 1, &["no current context", "--context: a"]);
+    check(&["--kubeconfig", text(&file)], &[], 1, &["no current context", "with --context; it has a"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
