@@ -38,6 +38,7 @@ pub enum Action {
         namespace: CompactString,
         name: CompactString,
         uid: Option<PodUid>,
+        revision: Option<Revision>,
     },
     GetPod {
         namespace: CompactString,
@@ -116,9 +117,12 @@ pub fn call(action: &Action) -> Call {
         Action::PatchPod { namespace, name, uid, revision, change } => {
             pods(Verb::StrategicPatch, namespace, name).body(&pod_patch(uid.as_ref(), *revision, change))
         }
-        Action::DeletePod { namespace, name, uid } => pods(Verb::Delete, namespace, name).body(&json!({
+        Action::DeletePod { namespace, name, uid, revision } => pods(Verb::Delete, namespace, name).body(&json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
-            "preconditions": uid.as_ref().map(|uid| json!({"uid": uid.to_string()})),
+            "preconditions": uid.as_ref().map(|uid| match revision {
+                Some(at) => json!({"uid": uid.to_string(), "resourceVersion": at.0.to_string()}),
+                None => json!({"uid": uid.to_string()}),
+            }),
         })),
         Action::GetPod { namespace, name } => pods(Verb::Get, namespace, name),
         Action::ListPods { namespace, selector } => {
@@ -371,7 +375,7 @@ mod tests {
     #[test]
     fn refusals_mean_what_they_say() {
         let read = Action::GetPod { namespace: "ns".into(), name: "p".into() };
-        let delete = Action::DeletePod { namespace: "ns".into(), name: "p".into(), uid: None };
+        let delete = Action::DeletePod { namespace: "ns".into(), name: "p".into(), uid: None, revision: None };
         let refused = |code, reason: &str, message: &str, causes: &[(&str, &str)]| Refusal {
             code,
             reason: reason.to_owned(),

@@ -64,6 +64,8 @@ pub enum Bug {
     OrphanWithoutGate,
     /// Pods are released or removed on the basis of a Job older than they are: the gate in the other direction.
     StaleJobJudges,
+    /// A success is released because an old view of the Job has its index, which may be incomplete again by now.
+    OldIndexReleases,
     /// I14: Pods that another leader has counted since are created again.
     StaleJobCreates,
     /// H6: a Job is deleted by a local clock that runs ahead.
@@ -209,6 +211,7 @@ pub const BUGS: &[Bug] = &[
     Bug::AnswerOutlivesPod,
     Bug::OrphanWithoutGate,
     Bug::StaleJobJudges,
+    Bug::OldIndexReleases,
     Bug::StaleJobCreates,
     Bug::TtlTrustsLocalClock,
     Bug::CollectsUnlooked,

@@ -7,7 +7,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
     match bug {
         Bug::NoGate | Bug::OrphanWithoutGate => "stale-views",
         Bug::GateIgnoresCounters | Bug::GateIgnoresUncounted => "two-leaders",
-        Bug::StaleJobJudges | Bug::MisfitsCounted => "elastic",
+        Bug::StaleJobJudges | Bug::OldIndexReleases | Bug::MisfitsCounted => "elastic",
         Bug::StaleJobCreates => "two-leaders",
         Bug::RetryStaleStatus | Bug::UnconditionalStatus => "two-leaders",
         Bug::TallyBeforeRelease | Bug::FinishWithBacklog => "limits",
@@ -105,6 +105,7 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::AnswerOutlivesPod => "a response restores a deleted Pod",
         Bug::OrphanWithoutGate => "H5 a missing Job is taken as deleted",
         Bug::StaleJobJudges => "a stale Job judges newer Pods",
+        Bug::OldIndexReleases => "a success is released for an index that is no longer complete",
         Bug::StaleJobCreates => "a stale Job creates Pods again",
         Bug::TtlTrustsLocalClock => "H6 TTL uses the local clock only",
         Bug::CollectsUnlooked => "G1 an owner that was not observed is taken as deleted",

@@ -58,10 +58,11 @@ struct PodGhost {
     /// By a request that its sender had given up: it can land after any list that looks for it.
     created_late: bool,
     ever_tracked: bool,
-    ever_succeeded: bool,
+    succeeded_at: Option<Revision>,
     ever_failed: bool,
     index: Option<u32>,
-    recorded: bool,
+    /// The Job whose status listed it.
+    recorded_by: Option<JobUid>,
     tallied: u32,
     /// Why it need not be counted.
     forgiven: Option<&'static str>,
@@ -71,6 +72,12 @@ struct PodGhost {
     meddled: bool,
 }
 
+impl PodGhost {
+    fn ever_succeeded(&self) -> bool {
+        self.succeeded_at.is_some()
+    }
+}
+
 #[derive(Debug, Default)]
 struct JobGhost {
     max_parallelism: i32,
@@ -78,7 +85,8 @@ struct JobGhost {
     spec_since: Revision,
     /// The number of indexes, and since when.
     limits: Vec<(Revision, u32)>,
-    completed_ever: BTreeSet<u32>,
+    /// Until when the status listed an index as complete; still, if None.
+    completed: BTreeMap<u32, Option<Revision>>,
     ever_suspended: bool,
     gone: bool,
     /// A third party has written its status.
@@ -86,6 +94,23 @@ struct JobGhost {
 }
 
 impl JobGhost {
+    /// The success of a Pod is counted by its index: the index was complete at a time when the Pod had succeeded.
+    fn has_booked(&self, pod: &PodGhost) -> bool {
+        let until = pod.index.and_then(|index| self.completed.get(&index));
+        let booked = |at: Revision| until.is_some_and(|until| until.is_none_or(|until| until > at));
+        pod.succeeded_at.is_some_and(booked)
+    }
+
+    fn note_completed(&mut self, job: &JobView) {
+        let now = indexes::read(&job.status.completed_indexes, job.spec.index_limit());
+        for (index, until) in &mut self.completed {
+            if !now.contains(index) && until.is_none() {
+                *until = Some(job.revision);
+            }
+        }
+        self.completed.extend(now.into_iter().map(|index| (index, None)));
+    }
+
     /// A Pod may be released by the number of indexes that the Job had when the Pod last changed, or later.
     fn smallest_limit_since(&self, at: Revision) -> u32 {
         let before = self.limits.iter().rev().find(|(since, _)| *since <= at);
@@ -172,13 +197,19 @@ impl Oracle {
         }
         ghost.gone |= gone;
         ghost.ever_suspended |= after.spec.suspend;
+        if before.is_none_or(|before| {
+            before.status.completed_indexes != after.status.completed_indexes
+                || before.spec.index_limit() != after.spec.index_limit()
+        }) {
+            ghost.note_completed(after);
+        }
         let Some(before) = before else { return };
         let Actor::Controller { .. } = actor else {
             ghost.meddled |= before.status != after.status;
             let lists = after.status.uncounted();
             for uid in lists.succeeded.iter().chain(&lists.failed) {
                 if let Some(pod) = self.pods.get_mut(uid) {
-                    pod.recorded = true;
+                    pod.recorded_by = Some(after.uid.clone());
                 }
             }
             return;
@@ -237,9 +268,9 @@ impl Oracle {
                     continue;
                 };
                 let name = ghost.name.clone();
-                let real = if succeeded { ghost.ever_succeeded } else { ghost.ever_failed };
+                let real = if succeeded { ghost.ever_succeeded() } else { ghost.ever_failed };
                 let tallied = ghost.tallied;
-                ghost.recorded = true;
+                ghost.recorded_by = Some(after.uid.clone());
                 require!(self, tallied == 0, "I1", "{name} was recorded again after it was tallied");
                 require!(self, real, "I1", "{name} was recorded as what it never was");
             }
@@ -317,14 +348,11 @@ impl Oracle {
         let succeeded: BTreeSet<u32> = self
             .pods
             .values()
-            .filter(|ghost| ghost.job.as_ref() == Some(&after.uid) && ghost.ever_succeeded)
+            .filter(|ghost| ghost.job.as_ref() == Some(&after.uid) && ghost.ever_succeeded())
             .filter_map(|ghost| ghost.index)
             .collect();
         for index in &completed {
             require!(self, succeeded.contains(index), "I8", "{}: index {index} never succeeded", after.name);
-        }
-        if let Some(ghost) = self.jobs.get_mut(&after.uid) {
-            ghost.completed_ever.extend(completed);
         }
     }
 
@@ -444,10 +472,10 @@ impl Oracle {
             created_by: actor,
             created_late: context.given_up,
             ever_tracked: false,
-            ever_succeeded: false,
+            succeeded_at: None,
             ever_failed: false,
             index: None,
-            recorded: false,
+            recorded_by: None,
             tallied: 0,
             forgiven: None,
             removed_by: None,
@@ -459,7 +487,9 @@ impl Oracle {
         }
         ghost.index = ghost.index.or(after.index);
         ghost.ever_tracked |= after.tracked;
-        ghost.ever_succeeded |= after.phase == Phase::Succeeded;
+        if after.phase == Phase::Succeeded {
+            ghost.succeeded_at.get_or_insert(after.revision);
+        }
         // Taken from its Job by a third party: if it comes back that is an adoption, and the Job may have replaced it
         // meanwhile.
         if before.is_some_and(|before| before.job().is_some()) && after.job().is_none() && actor != Actor::Node {
@@ -559,13 +589,11 @@ impl Oracle {
             return;
         };
         let booked = job.as_ref().is_some_and(|job| {
-            job.spec.is_indexed()
-                && ghost.ever_succeeded
-                && ghost.index.is_some_and(|index| {
-                    self.jobs.get(&job.uid).is_some_and(|known| known.completed_ever.contains(&index))
-                })
+            job.spec.is_indexed() && self.jobs.get(&job.uid).is_some_and(|known| known.has_booked(ghost))
         });
-        if ghost.recorded || booked {
+        // A Job that is gone will not tally what it has recorded.
+        let recorded = ghost.recorded_by.as_ref().and_then(|job| self.jobs.get(job)).is_some_and(|job| !job.gone);
+        if recorded || booked {
             return;
         }
         if before.is_active() && reason.is_none() {
@@ -607,7 +635,7 @@ impl Oracle {
                 Some(index) => {
                     let failed = job.status.failed_indexes.as_deref().unwrap_or_default();
                     let failed = indexes::read(failed, job.spec.index_limit());
-                    let succeeded = self.pods.get(&pod.uid).is_some_and(|ghost| ghost.ever_succeeded);
+                    let succeeded = self.pods.get(&pod.uid).is_some_and(PodGhost::ever_succeeded);
                     if succeeded && failed.contains(&index) {
                         return Some("its index has failed");
                     }
@@ -673,11 +701,12 @@ impl Oracle {
             };
             // BLPI-3: kept, and not counted yet, by a Job that stays suspended.
             let keeps = |job: &JobView| !job.status.is_finished() && job.spec.limits_each_index();
-            if !ghost.ever_succeeded && api.job_by_uid(job).is_some_and(|stored| keeps(&stored.view)) {
+            let failed = |pod: &PodView| pod.uid == *uid && pod.tracked && pod.phase == Phase::Failed;
+            let is_kept = !ghost.ever_succeeded() || api.pods.values().any(|stored| failed(&stored.view));
+            if is_kept && api.job_by_uid(job).is_some_and(|stored| keeps(&stored.view)) {
                 continue;
             }
-            let booked = ghost.index.is_some_and(|index| known.completed_ever.contains(&index));
-            if !(booked && ghost.ever_succeeded) {
+            if !known.has_booked(ghost) {
                 let text = format!("{} ended and was never counted", ghost.name);
                 self.violation.get_or_insert(Violation { invariant: "I2", text });
             }

@@ -1,5 +1,6 @@
 //! What should happen to one object, given its owners and its dependents.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ pub enum Decision {
     Look(ObjectUid, Arc<Place>),
     /// Remove these owners from its references.
     Release(Vec<ObjectUid>),
-    /// Its own dependents wait for it and it for them: these owners must not wait for it.
+    /// It and its dependents wait for each other: these owners must not wait for it.
     Unblock(Vec<ObjectUid>),
     Delete(Policy),
     /// Nothing is left to wait for: remove the finalizer. Only when all its dependents are known.
@@ -61,8 +62,37 @@ fn of_deleted(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> De
     match node.policy {
         Policy::Orphan if owned.is_none_or(|owned| owned.dependents.is_empty()) => Decision::Finish(ORPHAN),
         Policy::Foreground if owned.is_none_or(|owned| owned.blocking == 0) => Decision::Finish(FOREGROUND),
+        Policy::Foreground => match owners_in_circle(graph, uid, node, &owners.waiting) {
+            circle if circle.is_empty() => Decision::Nothing,
+            circle => Decision::Unblock(circle),
+        },
         _ => Decision::Nothing,
     }
+}
+
+/// The owners that wait for this object while it waits for them, directly or through others: all of them are being
+/// deleted in the foreground, and none would ever be gone.
+fn owners_in_circle(graph: &Graph, uid: &ObjectUid, node: &Node, waiting: &[ObjectUid]) -> Vec<ObjectUid> {
+    let mut owners: Vec<ObjectUid> = waiting.to_vec();
+    owners.retain(|owner| node.owners.iter().any(|known| known.uid == *owner && known.blocks));
+    if owners.is_empty() {
+        return owners;
+    }
+    let mut reached = BTreeSet::new();
+    let mut open = vec![uid.clone()];
+    while let Some(at) = open.pop() {
+        let waits_for = |dependent: &&ObjectUid| {
+            graph.node(dependent).is_some_and(|node| {
+                let blocks = node.owners.iter().any(|owner| owner.uid == at && owner.blocks);
+                blocks && node.deleting && node.policy == Policy::Foreground
+            })
+        };
+        let dependents = graph.owned(&at).into_iter().flat_map(|owned| &owned.dependents);
+        let next: Vec<ObjectUid> = dependents.filter(waits_for).cloned().collect();
+        open.extend(next.into_iter().filter(|dependent| reached.insert(dependent.clone())));
+    }
+    owners.retain(|owner| reached.contains(owner));
+    owners
 }
 
 fn of_living(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> Decision {

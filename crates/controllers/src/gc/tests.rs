@@ -287,6 +287,28 @@ fn a_foreground_deletion_ends_when_the_last_that_blocks_it_is_gone() {
     assert_eq!(asks(&mut probe), [r#"merge jobs ns/j finalizers ["x.io/f"]"#]);
 }
 
+/// Their users have deleted all of them in the foreground, each before the others were seen to wait.
+#[test]
+fn deletions_in_the_foreground_that_wait_for_each_other_come_to_an_end() {
+    let mut probe = started(&["cm a @1 del f=fg <cm:c!", "cm b @2 del f=fg <cm:a!", "cm c @3 del f=fg <cm:b!"]);
+    let unblock =
+        ["patch configmaps ns/a unblock c", "patch configmaps ns/b unblock a", "patch configmaps ns/c unblock b"];
+    assert_eq!(asks(&mut probe), unblock);
+    answer(&mut probe, 0, "cm a @101 del f=fg <cm:c");
+    sees(&mut probe, "cm a @101 del f=fg <cm:c");
+    answer(&mut probe, 2, "cm c @102 del f=fg <cm:b");
+    sees(&mut probe, "cm c @102 del f=fg <cm:b");
+    reach(&mut probe, 102);
+    assert_eq!(asks(&mut probe), ["merge configmaps ns/c finalizers []"]);
+    // A chain is no circle: the owner goes last.
+    let mut probe = started(&["cm a @1", "cm b @2 <cm:a!", "cm c @3 f=x.io/f <cm:b!"]);
+    for line in ["cm a @101 del f=fg", "cm b @102 del f=fg <cm:a!", "cm c @103 del f=fg f=x.io/f <cm:b!"] {
+        sees(&mut probe, line);
+    }
+    reach(&mut probe, 103);
+    assert!(!asks(&mut probe).iter().any(|line| line.contains("unblock")));
+}
+
 #[test]
 fn those_that_wait_for_each_other_come_to_an_end() {
     let mut probe = started(&["cm a @1 <cm:b!", "cm b @2 <cm:a!"]);

@@ -38,22 +38,12 @@ impl<S: Mutation> JobController<S> {
                     // Only this process requested the removal; the Pod must be deleted now, even if it is wanted again.
                     ledger.removal_released(&pod);
                     let namespace = ledger.job().namespace.clone();
-                    self.delete(&job, &namespace, pod, name, out);
+                    self.delete(&job, &namespace, pod, name, Some(stored.revision), out);
                     self.plan(slot, now, out);
                 }
-                Answer::Conflict
-                    if self.ledger_mut(&job).and_then(|(_, ledger)| ledger.knows_at(&pod)) > Some(revision) =>
-                {
-                    // The change that caused the conflict has already been observed: decide again at once.
-                    let Some((slot, ledger)) = self.ledger_mut(&job) else {
-                        return;
-                    };
-                    ledger.pod_answered(&pod);
-                    self.plan(slot, now, out);
-                }
-                answer => self.pod_answered(&job, &pod, answer, now, out),
+                answer => self.conditional_answered(&job, &pod, Some(revision), answer, now, out),
             },
-            Pending::Delete { job, pod, name } => {
+            Pending::Delete { job, pod, name, revision } => {
                 if matches!(answer, Answer::Done(_) | Answer::Gone)
                     && let Some((_, ledger)) = self.ledger_mut(&job)
                 {
@@ -65,7 +55,7 @@ impl<S: Mutation> JobController<S> {
                     let message = format!("Error deleting: {message}");
                     out.events.push(effects::event(&ledger.job().clone(), true, "FailedDelete", &message));
                 }
-                self.pod_answered(&job, &pod, answer, now, out);
+                self.conditional_answered(&job, &pod, revision, answer, now, out);
             }
             Pending::Create { job, name, reason } => {
                 self.creation_answered(&job, &name, reason, answer, now, out);
@@ -222,6 +212,26 @@ impl<S: Mutation> JobController<S> {
             return;
         }
         self.pod_answered(job, pod, answer, now, out);
+    }
+
+    /// The response to a removal or a deletion at `revision`.
+    fn conditional_answered(
+        &mut self,
+        job: &JobUid,
+        pod: &PodUid,
+        revision: Option<Revision>,
+        answer: Answer,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
+        match self.ledger_mut(job) {
+            // The change that caused the conflict has already been observed: decide again at once.
+            Some((slot, ledger)) if matches!(answer, Answer::Conflict) && ledger.knows_at(pod) > revision => {
+                ledger.pod_answered(pod);
+                self.plan(slot, now, out);
+            }
+            _ => self.pod_answered(job, pod, answer, now, out),
+        }
     }
 
     /// The common part: applies what the response shows, and allows the Pod to be planned for again.

@@ -75,6 +75,8 @@ pub struct JobController<S = NoMutation> {
     requests: HashMap<RequestId, (Pending, Action), FixedState>,
     next_request: u64,
     timers: BTreeSet<(Timestamp, WorkItem)>,
+    /// The time of the latest input, to notice that the clock has been set back.
+    clock: Timestamp,
     /// Jobs whose gate is closed, by the revision that opens it.
     gated: BTreeSet<(Revision, JobSlot)>,
     pod_lists: PodListQueue,
@@ -129,6 +131,7 @@ enum Pending {
         job: JobUid,
         pod: PodUid,
         name: CompactString,
+        revision: Option<Revision>,
     },
     RemovalRelease {
         job: JobUid,
@@ -202,6 +205,7 @@ impl<S: Mutation> JobController<S> {
             requests: HashMap::default(),
             next_request: 0,
             timers: BTreeSet::new(),
+            clock: Timestamp::default(),
             gated: BTreeSet::new(),
             pod_lists: PodListQueue::default(),
             unconfirmed: BTreeSet::new(),
@@ -259,6 +263,30 @@ impl<S: Mutation> JobController<S> {
         }
         if let Some(at) = at {
             self.timers.insert((at, WorkItem::Plan(uid)));
+        }
+    }
+
+    /// A timer that was set by a clock that was ahead, and has been set back since, would fire as late as the clock was
+    /// wrong. What waits for such a timer is retried, or planned again, after the shortest delay.
+    fn read_clock(&mut self, now: Timestamp) {
+        let set_back = now + GET_RETRY < self.clock;
+        self.clock = now;
+        if !set_back {
+            return;
+        }
+        let at = now + GET_RETRY;
+        // How long a Job has waited for its manager is of no importance to its counts: those timers stay.
+        let is_late = |timer: &&(Timestamp, WorkItem)| timer.0 > at && !matches!(timer.1, WorkItem::Doubt(_));
+        let late: Vec<(Timestamp, WorkItem)> = self.timers.iter().filter(is_late).cloned().collect();
+        for timer in late {
+            if let WorkItem::Plan(job) = &timer.1 {
+                if let Some(slot) = self.jobs.slot_of(job) {
+                    self.set_timer(slot, Some(at));
+                }
+            } else {
+                self.timers.remove(&timer);
+                self.timers.insert((at, timer.1));
+            }
         }
     }
 
@@ -411,6 +439,7 @@ impl<S: Mutation> Controller for JobController<S> {
     }
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
+        self.read_clock(now);
         match input {
             Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
                 Ok(job) => self.observe(Object::Job(Arc::new(job)), now, out),

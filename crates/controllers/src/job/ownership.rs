@@ -113,7 +113,11 @@ impl<S: Mutation> JobController<S> {
         let Some(slot) = job else {
             if pod.controller.as_ref().is_some_and(|controller| !controller.is_job) {
                 // A Pod of another kind of owner, with or without the finalizer (S14).
+                let held = self.unclaimed.is_tracked(&pod.uid);
                 self.unclaimed.forget(&pod.uid);
+                if held {
+                    self.unclaimed_changed(&pod, now, out);
+                }
                 return;
             }
             if !pod.tracked {
@@ -129,9 +133,13 @@ impl<S: Mutation> JobController<S> {
         };
         let view = record.view.clone();
         if !self.is_ours(&view) {
+            let held = self.unclaimed.is_tracked(&pod.uid);
             self.unclaimed.forget(&pod.uid);
-            if pod.tracked && self.is_caretaker() {
+            // A Pod that has ended may be recorded by a Job that it belonged to before, which waits for its release.
+            if pod.tracked && (self.is_caretaker() || pod.phase.is_terminal() || pod.deleting()) {
                 self.unclaimed.insert(pod, via);
+            } else if held {
+                self.unclaimed_changed(&pod, now, out);
             }
             return;
         }

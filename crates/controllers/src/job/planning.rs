@@ -97,7 +97,7 @@ impl<S: Mutation> JobController<S> {
             self.send(out, pending, action);
         }
         for pod in plan.deletions {
-            self.delete(&job, &namespace, pod.uid, pod.name, out);
+            self.delete(&job, &namespace, pod.uid, pod.name, pod.revision, out);
         }
         for removal in plan.removals {
             self.remove(&job, &namespace, removal, out);
@@ -211,16 +211,25 @@ impl<S: Mutation> JobController<S> {
         }
     }
 
-    pub(super) fn delete(&mut self, job: &JobUid, namespace: &str, pod: PodUid, name: CompactString, out: &mut Outbox) {
+    /// At this revision only: the Pod may have lost its owner, and have another one since.
+    pub(super) fn delete(
+        &mut self,
+        job: &JobUid,
+        namespace: &str,
+        pod: PodUid,
+        name: CompactString,
+        revision: Option<Revision>,
+        out: &mut Outbox,
+    ) {
         let uid = (!self.mutation.injects(Bug::NoUidGuard)).then(|| pod.clone());
-        let action = Action::DeletePod { namespace: namespace.into(), name: name.clone(), uid };
-        self.send(out, Pending::Delete { job: job.clone(), pod, name }, action);
+        let action = Action::DeletePod { namespace: namespace.into(), name: name.clone(), uid, revision };
+        self.send(out, Pending::Delete { job: job.clone(), pod, name, revision }, action);
     }
 
     fn remove(&mut self, job: &JobUid, namespace: &str, removal: Removal, out: &mut Outbox) {
         let Removal { uid, name, revision, tracked } = removal;
         if !tracked {
-            self.delete(job, namespace, uid, name, out);
+            self.delete(job, namespace, uid, name, Some(revision), out);
             return;
         }
         let pending = Pending::RemovalRelease { job: job.clone(), pod: uid.clone(), name: name.clone(), revision };

@@ -1105,7 +1105,8 @@ fn pods_that_may_have_been_counted_or_do_not_match_are_not_adopted() {
         (job(), released(in_phase("Running")), true),
         (job(), in_phase("Failed"), true),
         (job(), in_phase("Succeeded"), true),
-        (job(), with(in_phase("Failed"), "metadata/annotations", index.clone()), true),
+        (job(), with(in_phase("Running"), "metadata/annotations", index.clone()), true),
+        (job(), with(in_phase("Failed"), "metadata/annotations", index.clone()), false),
         (job(), with(in_phase("Succeeded"), "metadata/annotations", index), false),
         (job(), released(in_phase("Failed")), false),
         (job(), deleted(in_phase("Running")), false),
@@ -1165,6 +1166,87 @@ fn a_response_that_the_stream_has_shown_before_does_not_repeat_a_refused_adoptio
     late(&mut probe, release, done(pod));
     bookmark(&mut probe, Kind::JOB, 22);
     assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+}
+
+// ---- Pods that change their owner ----
+
+/// The Pod may have been adopted by the Job of another manager since.
+#[test]
+fn a_deletion_is_conditional_on_the_pod_as_it_was_observed() {
+    let failing = json!([{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"}]);
+    let job = with(job("j"), "status/conditions", failing);
+    let mut probe = started(&[job], &[pod("a", "j", 2), pod("b", "j", 3)]);
+    let deletions: Vec<RequestId> = probe.out.requests.iter().map(|request| request.id).collect();
+    assert_eq!(probe.asks(), ["delete pods ns/a", "delete pods ns/b"]);
+    for (nth, revision) in [(0, "2"), (1, "3")] {
+        assert_eq!(probe.body(nth)["preconditions"]["resourceVersion"], revision);
+    }
+    // The change has been observed before the response: decided again at once.
+    probe.sees(Kind::POD, pod("a", "j", 12));
+    assert_eq!(probe.asks(), NOTHING);
+    late(&mut probe, deletions[0], refused(409, "Conflict"));
+    assert_eq!(probe.asks(), ["delete pods ns/a"]);
+    assert_eq!(probe.body(0)["preconditions"]["resourceVersion"], "12");
+    // The response is first: decided again when the change is observed.
+    late(&mut probe, deletions[1], refused(409, "Conflict"));
+    assert_eq!(probe.asks(), NOTHING);
+    probe.sees(Kind::POD, loose(pod("b", "j", 13)));
+    bookmark(&mut probe, Kind::JOB, 13);
+    assert!(!probe.asks().iter().any(|line| line == "delete pods ns/b"));
+}
+
+#[test]
+fn a_removal_deletes_the_pod_as_its_release_left_it() {
+    let job = with(with(job("j"), "spec/parallelism", 0), "status/active", 1);
+    let mut probe = started(&[job], &[pod("a", "j", 2)]);
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    probe.answer(0, done(at(12, released(pod("a", "j", 2)))));
+    assert_eq!(probe.asks(), ["delete pods ns/a"]);
+    assert_eq!(probe.body(0)["preconditions"], json!({"uid": "a", "resourceVersion": "12"}));
+}
+
+/// A Job has recorded a Pod that another controller's Job adopts and releases.
+#[test]
+fn a_recorded_pod_is_tallied_once_another_manager_has_released_it() {
+    for manager in [None, Some("example.com/other")] {
+        let recorded = with(small_job("j"), "status/uncountedTerminatedPods", json!({"failed": ["a"]}));
+        let (mine, probe) = match manager {
+            None => (recorded, controller()),
+            Some(manager) => (managed(recorded, manager), controller_of(manager)),
+        };
+        let others = managed(selects(job("k"), "x"), MANAGER);
+        let failed = labelled(pod_in("Failed", "a", "j", 2), "x");
+        let taken = at(12, owned(failed.clone(), "k"));
+        let mut probe = listed(probe, &[mine, others], &[owned(failed, "k")]);
+        probe.sees(Kind::POD, taken.clone());
+        let tallies = |probe: &mut Probe<JobController>| {
+            let asked = probe.asks();
+            let writes = (0..asked.len()).filter(|nth| asked[*nth] == "merge jobs ns/j/status");
+            writes.filter(|nth| probe.body(*nth)["status"]["failed"] == 1).count()
+        };
+        assert_eq!(tallies(&mut probe), 0, "{manager:?}: it still carries the finalizer");
+        probe.sees(Kind::POD, at(13, released(taken)));
+        assert_eq!(tallies(&mut probe), 1, "{manager:?}");
+    }
+}
+
+// ---- a clock that is set back ----
+
+#[test]
+fn a_retry_is_not_delayed_by_a_clock_that_was_ahead() {
+    const DAY: i64 = 86_400_000;
+    let mut probe = started(&[small_job("j")], &[pod("a", "j", 2)]);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    probe.passes(DAY);
+    probe.answer(0, refused(409, "Conflict"));
+    assert_eq!(probe.asks(), ["get jobs ns/j"]);
+    probe.answer(0, Reply::Unknown);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
+    probe.now = probe.now - Span::from_millis(DAY);
+    bookmark(&mut probe, Kind::JOB, 11);
+    assert_eq!(probe.wakes_in(), Some(1000));
     probe.passes(1000);
     assert_eq!(probe.asks(), ["get jobs ns/j"]);
 }

@@ -11,7 +11,7 @@ use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
 use tally_core::ledger::ObservedVia;
-use tally_core::pod::{Phase, PodView};
+use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use super::FixedState;
@@ -281,11 +281,10 @@ impl UnclaimedPods {
 }
 
 /// OWN-4, except for Pods that may have been counted before: with the finalizer they would be counted once more. A
-/// finished Pod without the finalizer is one. So is a Pod that has succeeded with an index: the Job that it belonged to
-/// counts it by its index, and nothing says which Pod that was.
+/// finished Pod without the finalizer is one. So is a finished Pod with an index: the Job that it belonged to may have
+/// counted its success by its index, nothing says which Pod that was, and its phase may have changed since.
 pub(super) fn may_adopt(job: &JobView, pod: &PodView) -> bool {
-    let may_be_counted =
-        pod.phase.is_terminal() && (!pod.tracked || pod.phase == Phase::Succeeded && pod.index.is_some());
+    let may_be_counted = pod.phase.is_terminal() && (!pod.tracked || pod.index.is_some());
     let is_open = !job.deleting && !job.status.is_finished();
     is_open && !pod.deleting() && !may_be_counted && job.spec.selector.matches(&pod.labels)
 }

@@ -319,9 +319,12 @@ impl<S: Mutation> Ledger<S> {
         let entry = self.entry(slot);
         let valid_index = entry.valid_index(mode);
         let completed = valid_index.is_some_and(|index| self.committed.completed.contains(index));
-        if completed && entry.phase == Phase::Succeeded && entry.tracked && entry.recorded.is_none() && !entry.unlisted
-        {
-            self.entry_mut(slot).index_counted = true;
+        let succeeded = entry.phase == Phase::Succeeded && entry.tracked && entry.recorded.is_none() && !entry.unlisted;
+        let is_current = self.job.revision > entry.revision || self.freshness.covers(entry.revision);
+        if succeeded && valid_index.is_some() && (is_current || !completed) {
+            // An index that is no longer complete, because the Job had fewer indexes meanwhile, can be completed again.
+            // In an old view of the Job it may still be complete by another Pod.
+            self.entry_mut(slot).index_counted = completed;
         }
         let entry = self.entry(slot);
         let standing = self.standing(entry);

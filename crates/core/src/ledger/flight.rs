@@ -1,5 +1,7 @@
 //! Requests in flight, and the pace of status writes.
 
+use std::collections::BTreeSet;
+
 use crate::ids::{CompletionIndex, PodUid};
 use crate::time::{Span, Timestamp};
 
@@ -32,8 +34,9 @@ pub(super) struct StatusInFlight {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flight {
     pub status: Option<StatusInFlight>,
-    /// The Pods whose success the last write would have recorded by their index, if its outcome is unknown.
-    pub unconfirmed: Vec<PodUid>,
+    /// The Pods whose success was recorded by their index if one of the writes of unknown outcome was carried out. All
+    /// of them are conditional on the current version of the Job, so that the next version shows which one.
+    pub unconfirmed: BTreeSet<PodUid>,
     pub releases: u32,
     pub releases_since: Timestamp,
     pub last_batch: usize,

@@ -275,7 +275,7 @@ impl<S: Mutation> Ledger<S> {
     /// Our status write failed, or its outcome is unknown.
     pub fn status_unwritten(&mut self) {
         let flight = self.flight.status.take();
-        self.flight.unconfirmed = flight.map(|flight| flight.succeeded).unwrap_or_default();
+        self.flight.unconfirmed.extend(flight.into_iter().flat_map(|flight| flight.succeeded));
         // The stream may have shown the write before.
         self.confirm_successes();
     }
@@ -313,7 +313,7 @@ impl<S: Mutation> Ledger<S> {
         self.committed.compare_indexes(&self.job, mode);
     }
 
-    /// The outcome of our last write was unknown, and the Job shows whether it recorded the indexes: a Pod whose success
+    /// The outcome of writes was unknown, and the Job shows whether one of them recorded the indexes: a Pod whose success
     /// it recorded stays counted, whatever phase it shows since (S18).
     fn confirm_successes(&mut self) {
         for uid in self.flight.unconfirmed.clone() {

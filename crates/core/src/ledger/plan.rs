@@ -14,6 +14,7 @@ use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, condition};
 use crate::mutation::{Bug, Mutation};
 use crate::names::ATTEMPTS;
+use crate::pod::Phase;
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
 
@@ -101,7 +102,7 @@ pub struct PodRef {
     pub name: CompactString,
     /// For a release without a record: whether the failure policy ignores the failure.
     pub ignored: bool,
-    /// Set if the Pod is released uncounted: the release is then conditional on this revision.
+    /// The revision that the request is conditional on: for a deletion, and for a release of an uncounted Pod.
     pub revision: Option<Revision>,
 }
 
@@ -333,7 +334,8 @@ impl<S: Mutation> Ledger<S> {
         let room = self.limits.batch.saturating_sub(self.counts.of(Flag::InFlight) as usize);
         let doomed: Vec<Slot> = self.idle_active().take(room).map(|(_, slot)| slot).collect();
         for slot in doomed {
-            plan.deletions.push(self.pod_ref(slot));
+            let revision = Some(self.entry(slot).revision);
+            plan.deletions.push(PodRef { revision, ..self.pod_ref(slot) });
             self.update_entry(slot, |entry| entry.busy = Busy::Deleting);
         }
     }
@@ -632,7 +634,13 @@ impl<S: Mutation> Ledger<S> {
         {
             let entry = self.entry(slot);
             let misfit = self.mode.indexed && entry.recorded.is_none() && entry.valid_index(self.mode).is_none();
-            if misfit && !self.may_judge(slot) && !self.job.status.is_finished() {
+            // Only an old view of the Job says that the index is complete: it may have been taken off the list since.
+            let by_index = self.mode.indexed
+                && entry.phase == Phase::Succeeded
+                && entry.recorded.is_none()
+                && !entry.index_counted
+                && !self.mutation.injects(Bug::OldIndexReleases);
+            if (misfit || by_index) && !self.may_judge(slot) && !self.job.status.is_finished() {
                 plan.must_reread_job = true;
                 unjudged.push(slot);
                 continue;

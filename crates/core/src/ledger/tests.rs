@@ -846,6 +846,70 @@ fn a_success_that_a_lost_write_recorded_by_its_index_is_not_a_failure_as_well() 
     assert_eq!(bench.plan().status.map(|write| write.status.uncounted().failed.clone()), Some(vec![uid("a")]));
 }
 
+/// The second write is sent because a read does not show the first, which is carried out after all.
+#[test]
+fn a_success_that_an_earlier_lost_write_recorded_is_not_a_failure_as_well() {
+    let spec = json!({"completions": 2, "parallelism": 2});
+    let mut bench = Bench::new(&indexed(spec));
+    bench.sees(at_index(pod("a", 20, "Succeeded"), 0));
+    bench.sees(at_index(pod("b", 21, "Running"), 1));
+    let plan = bench.plan();
+    let stored = bench.stored(&plan, 90);
+    bench.ledger.status_unwritten();
+    bench.sees(at_index(pod("a", 22, "Failed"), 0));
+    assert!(bench.plan().status.is_some());
+    bench.ledger.status_unwritten();
+    bench.ledger.observe_job(stored);
+    let plan = bench.plan();
+    assert_eq!(names(&plan.releases), ["a"]);
+    assert!(plan.status.is_none_or(|write| write.status.uncounted().is_empty()));
+}
+
+/// Another Pod had completed the index before the Job had fewer indexes, and only an old view of the Job shows that.
+#[test]
+fn a_success_is_not_released_because_an_old_view_of_the_job_has_its_index() {
+    let spec = |completions: u32| json!({"completions": completions, "parallelism": completions});
+    let done = json!({"completedIndexes": "0", "succeeded": 1, "active": 1});
+    let mut bench = Bench::new(&with_status(indexed(spec(2)), done));
+    bench.jobs_at = 10;
+    bench.sees(at_index(pod("b", 60, "Running"), 1));
+    bench.sees(at_index(pod("a", 61, "Succeeded"), 0));
+    let plan = bench.plan();
+    assert!(plan.releases.is_empty() && plan.must_reread_job, "{plan:?}");
+    bench.ledger.job_confirmed(Revision(61));
+    bench.edited(&indexed(spec(2)), 50);
+    let plan = bench.plan();
+    assert_eq!(plan.status.as_ref().map(|write| &*write.status.completed_indexes), Some("0"));
+    assert!(plan.releases.is_empty());
+    // The Job is as it was: another Pod has completed the index, and this one is surplus.
+    let done = json!({"completedIndexes": "0", "succeeded": 1, "active": 1});
+    let mut bench = Bench::new(&with_status(indexed(spec(2)), done));
+    bench.jobs_at = 10;
+    bench.sees(at_index(pod("b", 60, "Running"), 1));
+    bench.sees(at_index(pod("a", 61, "Succeeded"), 0));
+    bench.plan();
+    bench.ledger.job_confirmed(Revision(61));
+    assert_eq!(names(&bench.plan().releases), ["a"]);
+}
+
+/// The Job had no such index for a while. Its Pod still carries the finalizer, and completes the index again.
+#[test]
+fn a_success_completes_its_index_again_after_the_job_had_fewer_indexes() {
+    let spec = |completions: u32| json!({"completions": completions, "parallelism": completions});
+    let done = json!({"completedIndexes": "0", "succeeded": 1, "active": 1});
+    let mut bench = Bench::new(&indexed(spec(2)));
+    bench.sees(at_index(pod("a", 20, "Succeeded"), 0));
+    bench.edited(&with_status(indexed(spec(2)), done), 30);
+    bench.edited(&indexed(spec(0)), 40);
+    bench.edited(&indexed(spec(2)), 50);
+    let plan = bench.plan();
+    assert_eq!(names(&plan.releases), Vec::<&str>::new());
+    assert_eq!(plan.status.as_ref().map(|write| &*write.status.completed_indexes), Some("0"));
+    assert!(plan.creations.iter().all(|new| new.index != Some(0)), "{:?}", plan.creations);
+    bench.written(&plan, 60);
+    assert_eq!(names(&bench.plan().releases), ["a"]);
+}
+
 #[test]
 fn only_pods_of_indexed_jobs_that_may_still_matter_are_kept_by_index() {
     let mut bench = Bench::new(&job(json!({})));

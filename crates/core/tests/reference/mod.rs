@@ -197,7 +197,9 @@ pub fn plan(facts: &Facts) -> Expected {
     let decision = decision.or_else(|| look.completions_reached(&plan));
     look.write(&mut plan, decision.as_ref());
     for pod in look.pods().filter(|pod| look.fate(pod) == Fate::Release) {
-        if look.misfit(pod) && !look.recorded(pod) && !look.may_judge(pod) {
+        // Only the Job says that the index is done, or is none of its own: an old version of it does not count.
+        let by_index = look.misfit(pod) || (facts.job.spec.is_indexed() && pod.phase == Phase::Succeeded);
+        if by_index && !look.recorded(pod) && !look.may_judge(pod) {
             plan.unjudged.insert(pod.uid.clone());
         } else {
             plan.releases.insert(pod.uid.clone(), look.release(pod));

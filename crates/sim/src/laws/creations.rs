@@ -156,8 +156,9 @@ impl Laws {
         let feeds =
             |pod: &&Pod| (pod.tracked() || !pod.deleting()) && pod.job() == Some(&job.metadata.uid) && pod.failed(job);
         let pods = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
+        let valid = |pod: &&Pod| !job.indexed() || pod.index.is_some_and(|index| index < job.index_limit());
         let successes = pods().filter_map(|life| life.now()).filter(|pod| pod.phase == Phase::Succeeded);
-        let success_at = successes.filter(|pod| job.claims(pod)).map(|pod| pod.finished_at).max();
+        let success_at = successes.filter(|pod| job.claims(pod)).filter(valid).map(|pod| pod.finished_at).max();
         let last_failure = |life: &super::history::PodLife| life.ever().filter(feeds).map(|pod| pod.finished_at).max();
         let failures: Vec<Timestamp> = pods()
             .filter_map(last_failure)

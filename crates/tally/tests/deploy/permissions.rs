@@ -34,7 +34,9 @@ fn after(action: Option<&Action>) -> Option<Action> {
             revision: None,
             change: PodChange::Adopt { job: uid(), job_name: name() },
         },
-        Some(Action::PatchPod { .. }) => Action::DeletePod { namespace: namespace(), name: name(), uid: None },
+        Some(Action::PatchPod { .. }) => {
+            Action::DeletePod { namespace: namespace(), name: name(), uid: None, revision: None }
+        }
         Some(Action::DeletePod { .. }) => Action::GetPod { namespace: namespace(), name: name() },
         Some(Action::GetPod { .. }) => Action::ListPods { namespace: namespace(), selector: String::new() },
         Some(Action::ListPods { .. }) => Action::GetJob { namespace: namespace(), name: name() },
