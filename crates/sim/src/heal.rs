@@ -11,9 +11,6 @@ use crate::oracle::Violation;
 use crate::trace::describe_job;
 use crate::world::World;
 
-/// A healed world that is still busy after this many steps has not settled (I9).
-const HEAL_STEPS: usize = 60_000;
-
 impl<S: Mutation> World<S> {
     /// Faults stop. The system must settle, finish every Job, and then write nothing at all (I9).
     pub(crate) fn heal(&mut self) -> Result<(), Violation> {
@@ -26,7 +23,8 @@ impl<S: Mutation> World<S> {
         self.cluster_makes_up();
         self.oracle.laws.heals(self.api.now);
         let mut quiet = false;
-        for _ in 0..HEAL_STEPS {
+        let most = self.setup.heal_steps;
+        for _ in 0..most {
             self.steps += 1;
             if let Some(violation) = self.oracle.violation.take() {
                 return Err(violation);
@@ -48,7 +46,7 @@ impl<S: Mutation> World<S> {
             }
         }
         if !quiet {
-            return Err(Violation { invariant: "I9", text: format!("still busy after {HEAL_STEPS} calm steps") });
+            return Err(Violation { invariant: "I9", text: format!("still busy after {most} calm steps") });
         }
         self.rest()
     }

@@ -511,6 +511,7 @@ pub const SCENARIOS: &[Scenario] = &[
             });
             setup.limits = Limits { uncounted: 10, batch: 20 };
             setup.chaos_steps = 1_500;
+            setup.heal_steps *= 10;
             setup.weights.node = 60;
             setup.weights.apply = 60;
             setup.weights.answer = 60;

@@ -132,6 +132,8 @@ pub struct Setup {
     /// Jobs that are suspended, or have no parallelism, when the faults stop stay so.
     pub stays_suspended: bool,
     pub chaos_steps: usize,
+    /// A healed world that is still busy after this many steps has not settled (I9).
+    pub heal_steps: usize,
     /// Crash the writer right after this many writes of controllers, with its response lost.
     pub crash_after_write: Option<u64>,
     /// The Job monkey only changes parallelism.
@@ -187,6 +189,7 @@ impl Setup {
             meddles: false,
             stays_suspended: choices.one_in(4),
             chaos_steps: 60 + choices.below(240),
+            heal_steps: 60_000,
             crash_after_write: None,
             only_scales: false,
             weights,
