@@ -13,7 +13,7 @@
 //! - I10: planning again yields nothing (`world.rs`).
 //! - I11: no Job ends before it starts, and nothing is early.
 //! - I12: the same seed gives the same trace (`crates/sim/tests/cli.rs`).
-//! - I13: every status that is written passes the server's validation (`host.rs`).
+//! - I13: every status that is written passes the server's validation (`host/network.rs`).
 //! - I14: work is done once.
 //! - L1: a leader has stopped before another takes over (`election.rs`).
 //! - E1: no event is recorded more often than it happened (`heal.rs`).

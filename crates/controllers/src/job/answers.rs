@@ -333,7 +333,12 @@ impl<S: Mutation> JobController<S> {
             }
             // The Pod belongs to another owner, or is gone again: the name is not used a second time, otherwise a Pod
             // that finished and vanished would be created again forever.
-            Answer::Done(Object::Pod(_)) | Answer::Gone => ledger.name_taken(name),
+            Answer::Gone => ledger.name_taken(name),
+            Answer::Done(Object::Pod(pod)) => {
+                ledger.name_taken(name);
+                // Otherwise the stream, which may be behind, would show it as a Pod of this Job.
+                self.observe_response(pod, now, out);
+            }
             // The Pod exists, and may be ours.
             _ => ledger.creation_unknown(name, now),
         }

@@ -310,8 +310,11 @@ fn a_name_that_another_pod_has_or_had_is_not_used_again() {
         };
         probe.answer(0, reply);
         assert_eq!(pods_in_ledgers(&probe), 0, "{how}");
-        assert_eq!(probe.asks(), ["create pods ns/"], "{how}");
-        assert_ne!(probe.body(0)["metadata"]["name"], name, "{how}");
+        // A Pod that the Job owns and does not select is given up at once (OWN-3).
+        let disowned = if how == "not selected" { vec![format!("patch pods ns/{name}")] } else { Vec::new() };
+        let asked = probe.asks();
+        assert_eq!(asked, [disowned, vec!["create pods ns/".to_owned()]].concat(), "{how}");
+        assert_ne!(probe.body(asked.len() - 1)["metadata"]["name"], name, "{how}");
     }
 }
 
@@ -1230,6 +1233,21 @@ fn a_recorded_pod_is_tallied_once_another_manager_has_released_it() {
         probe.sees(Kind::POD, at(13, released(taken)));
         assert_eq!(tallies(&mut probe), 1, "{manager:?}");
     }
+}
+
+/// A response has shown that the Pod lost its owner before the stream shows that it had one.
+#[test]
+fn a_pod_that_was_read_without_its_owner_does_not_come_back_as_it_was() {
+    let mut probe = started(&[small_job("j")], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    let name = probe.body(0)["metadata"]["name"].as_str().unwrap().to_owned();
+    probe.answer(0, refused(409, "AlreadyExists"));
+    assert_eq!(probe.asks(), [format!("get pods ns/{name}")]);
+    let before = with(pod("a", "j", 12), "metadata/name", name.as_str());
+    probe.answer(0, done(at(15, labelled(loose(before.clone()), "other"))));
+    probe.asks();
+    probe.sees(Kind::POD, before);
+    assert_eq!(pods_in_ledgers(&probe), 0);
 }
 
 // ---- a clock that is set back ----
