@@ -6,7 +6,7 @@ mod support;
 use serde_json::{Value, json};
 use support::Cluster;
 use tally_controllers::job::{Config, JobController};
-use tally_controllers::pod_gc::{Options, PodGc};
+use tally_controllers::pod_gc::{PodGc, PodGcOptions};
 use tally_runtime::controller::{Call, Controller, Kind, Verb};
 
 fn jobs() -> Box<dyn Controller> {
@@ -14,7 +14,7 @@ fn jobs() -> Box<dyn Controller> {
 }
 
 fn gc() -> Box<dyn Controller> {
-    Box::new(PodGc::new(Options::default()))
+    Box::new(PodGc::new(PodGcOptions::default()))
 }
 
 fn bind(cluster: &Cluster, pod: &str, node: &str) {

@@ -14,7 +14,7 @@ use tally_api::options::{DeleteOptions, Format, ListOptions, WriteOptions};
 use tally_core::time::Timestamp;
 use tally_registry::{Env, Registry, Target};
 use tally_store::backend::{Account, Backend, BackendError, Planned};
-use tally_store::{Options, Store};
+use tally_store::{Store, StoreOptions};
 
 type Meddling = Box<dyn FnOnce(&Cluster) + Send>;
 
@@ -85,7 +85,7 @@ impl SlowCluster {
     fn new() -> SlowCluster {
         let (told, groups) = channel();
         let (go, wait) = channel();
-        let store = Store::with_backend(Box::new(Slow { groups: told, go: wait }), Options::default()).unwrap();
+        let store = Store::with_backend(Box::new(Slow { groups: told, go: wait }), StoreOptions::default()).unwrap();
         let slow = SlowCluster { cluster: Cluster::on(store, Box::new(Meddler::default())), groups, go };
         slow.run(slow.cluster.registry.begin()).unwrap();
         slow

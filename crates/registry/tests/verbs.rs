@@ -8,7 +8,7 @@ use serde_json::json;
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, Propagation, ReadAt, WriteOptions};
 use tally_registry::{Deleted, Env, MAX_OBJECT, Target};
-use tally_store::{Options, Store};
+use tally_store::{Store, StoreOptions};
 
 #[test]
 fn a_cluster_begins_with_its_namespaces_and_its_own_service_once() {
@@ -38,7 +38,7 @@ fn a_generated_name_that_is_taken_is_drawn_again_and_then_given_up() {
             0
         }
     }
-    let cluster = Cluster::on(Store::memory(Options::default()), Box::new(Stuck));
+    let cluster = Cluster::on(Store::memory(StoreOptions::default()), Box::new(Stuck));
     now(cluster.registry.begin()).unwrap();
     let object = json!({"metadata": {"generateName": "c-"}});
     let first = cluster.create(cluster.configmaps(), &object).unwrap().object.parse();

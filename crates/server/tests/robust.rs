@@ -15,7 +15,7 @@ use support::{Credentials, Running, get, request};
 use tally_core::time::Timestamp;
 use tally_registry::Env;
 use tally_server::SystemEnv;
-use tally_store::Options;
+use tally_store::StoreOptions;
 
 /// Paths that look like the open ones, and are not.
 #[tokio::test]
@@ -99,7 +99,7 @@ impl Env for Trap {
 #[tokio::test]
 async fn a_mistake_of_ours_costs_one_request_and_not_its_neighbours() {
     let broken = Arc::new(AtomicBool::new(false));
-    let server = Running::in_world(Options::default(), Box::new(Trap(broken.clone()))).await;
+    let server = Running::in_world(StoreOptions::default(), Box::new(Trap(broken.clone()))).await;
     let mut client = server.http2(&server.admin()).await;
     let asked = |method: &str, path: &str| -> Request<Full<Bytes>> {
         Request::builder().method(method).uri(format!("https://localhost{path}")).body(Full::default()).unwrap()

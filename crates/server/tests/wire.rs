@@ -11,7 +11,7 @@ use hyper::Request;
 use hyper::body::Frame;
 use serde_json::{Value, json};
 use support::{Lines, Running, collect, get, request};
-use tally_store::Options;
+use tally_store::StoreOptions;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -260,7 +260,7 @@ async fn open_watches_end_cleanly_when_the_server_stops() {
 /// it to list again.
 #[tokio::test]
 async fn a_reader_that_does_not_read_is_cut_off_and_can_resume() {
-    let server = Running::with(Options { history: 16, ..Options::default() }).await;
+    let server = Running::with(StoreOptions { history: 16, ..StoreOptions::default() }).await;
     let mut lines = Lines::of(server.open(&server.admin(), watch("")).await);
     server.create(CONFIG_MAPS, &config_map("first", 1)).await;
     assert_eq!(lines.next().await.unwrap()["object"]["metadata"]["name"], "first");
@@ -286,7 +286,7 @@ async fn a_reader_that_does_not_read_is_cut_off_and_can_resume() {
 
 #[tokio::test]
 async fn a_watch_from_a_forgotten_revision_says_so_in_the_stream() {
-    let server = Running::with(Options { history: 8, ..Options::default() }).await;
+    let server = Running::with(StoreOptions { history: 8, ..StoreOptions::default() }).await;
     for number in 0..40 {
         server.store(&config_map(&format!("c{number}"), 1)).await;
     }

@@ -25,7 +25,7 @@ use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
 use tally_registry::{Object, Registry, Target};
 use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
-use tally_store::{Change as StoreChange, Event, Expect, Options, Store, Watcher, Write};
+use tally_store::{Change as StoreChange, Event, Expect, Store, StoreOptions, Watcher, Write};
 
 pub use tally_api::options::Propagation;
 
@@ -181,7 +181,7 @@ fn key_of(namespace: &str, name: &str) -> Key {
 
 impl Api {
     pub fn starting_at(now: Timestamp) -> Self {
-        let store = Store::memory(Options::default());
+        let store = Store::memory(StoreOptions::default());
         let world = Arc::new(Mutex::new(Given { now, ..Given::default() }));
         let watch = |prefix| match store.watch(prefix, store.revision()) {
             Ok(watcher) => watcher,

@@ -35,7 +35,7 @@ pub(crate) struct Written {
     pub(crate) actor: Actor,
 }
 
-pub type Place = (CompactString, CompactString);
+pub type ObjectName = (CompactString, CompactString);
 
 pub struct Archive {
     watcher: Watcher,
@@ -47,7 +47,7 @@ pub struct Archive {
 #[derive(Default)]
 struct Log {
     versions: Vec<Arc<Version>>,
-    newest: BTreeMap<Place, Arc<Version>>,
+    newest: BTreeMap<ObjectName, Arc<Version>>,
 }
 
 impl Version {
@@ -153,7 +153,7 @@ impl Archive {
     }
 
     /// The objects that existed at a revision, in the order of a list.
-    pub fn state_at(&self, kind: &Kind, at: Revision) -> BTreeMap<Place, Arc<Version>> {
+    pub fn state_at(&self, kind: &Kind, at: Revision) -> BTreeMap<ObjectName, Arc<Version>> {
         let mut state = BTreeMap::new();
         for version in self.log(kind).iter().take_while(|version| version.at <= at) {
             let place = (version.namespace.clone(), version.name.clone());

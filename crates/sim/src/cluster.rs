@@ -115,10 +115,10 @@ impl<S: Mutation> World<S> {
             Role::Job | Role::Ttl | Role::Candidate | Role::Recorder => unreachable!("made elsewhere"),
             Role::Collector => Box::new(GarbageCollector::with_mutation(KINDS.to_vec(), mutation)),
             Role::PodCollector => {
-                let options = pod_gc::Options { terminated_pods: cluster.ended_pods, ..Default::default() };
+                let options = pod_gc::PodGcOptions { terminated_pods: cluster.ended_pods, ..Default::default() };
                 Box::new(PodGc::with_mutation(options, mutation))
             }
-            Role::Scheduler => Box::new(Scheduler::with_mutation(scheduler::Options::default(), mutation)),
+            Role::Scheduler => Box::new(Scheduler::with_mutation(scheduler::SchedulerOptions::default(), mutation)),
             Role::Node => Box::new(Hollow::with_mutation(cluster.nodes, mutation)),
             Role::Namespaces => Box::new(Namespaces::with_mutation(KINDS.to_vec(), mutation)),
             Role::ServiceAccounts => Box::new(service_account::with_mutation(mutation)),

@@ -26,7 +26,7 @@ use crate::api::Actor;
 use crate::archive::{Archive, Version, Written};
 use crate::cluster::{CERTIFICATE, KINDS, Role};
 use crate::counters::{Counters, Sometimes};
-use crate::host::Asking;
+use crate::host::SenderView;
 
 /// The violated law, and how it was violated.
 pub(crate) type Found = Option<(&'static str, String)>;
@@ -71,7 +71,7 @@ impl Judge {
     }
 
     /// What the sender of this request can know.
-    pub(crate) fn asks(&mut self, who: Who, role: Role, call: &Call, known: &Asking) -> Asking {
+    pub(crate) fn asks(&mut self, who: Who, role: Role, call: &Call, known: &SenderView) -> SenderView {
         let mut asking = known.clone();
         match (role, call.verb) {
             // A retried request was decided when it was first sent.
@@ -142,7 +142,7 @@ impl Judge {
         &mut self,
         written: &Written,
         archive: &Archive,
-        asking: Option<&Asking>,
+        asking: Option<&SenderView>,
         counters: &mut Counters,
     ) -> Found {
         let who = match written.actor {
@@ -204,7 +204,7 @@ impl Judge {
         &mut self,
         written: &Written,
         archive: &Archive,
-        asking: Option<&Asking>,
+        asking: Option<&SenderView>,
         counters: &mut Counters,
     ) -> Found {
         let Written { before: Some(before), after, .. } = written else {
@@ -247,7 +247,7 @@ impl Judge {
     }
 
     /// The collector removed the last finalizer: no object that named this owner before its deletion is left behind.
-    fn left(&self, owner: &Version, archive: &Archive, asking: Option<&Asking>) -> Found {
+    fn left(&self, owner: &Version, archive: &Archive, asking: Option<&SenderView>) -> Found {
         let since = self.leaving.get(owner.uid()).copied()?;
         // A collector that has waited long enough for its streams acts on what they have shown.
         if asking.is_some_and(|asking| asking.seen.iter().any(|seen| *seen < since)) {
@@ -269,7 +269,7 @@ impl Judge {
         written: &Written,
         archive: &Archive,
         scheduler: Option<Who>,
-        asking: Option<&Asking>,
+        asking: Option<&SenderView>,
         counters: &mut Counters,
     ) -> Found {
         let pod = &written.after;
@@ -401,7 +401,7 @@ fn waits_for_dependents(owner: &Version) -> bool {
 }
 
 /// G4.
-fn pod_collected(written: &Written, asking: Option<&Asking>, counters: &mut Counters) -> Found {
+fn pod_collected(written: &Written, asking: Option<&SenderView>, counters: &mut Counters) -> Found {
     let Written { before: Some(before), after, .. } = written else { return None };
     let (name, node) = (&before.name, before.text("/spec/nodeName"));
     let phase = (before.text("/status/phase"), after.text("/status/phase"));
@@ -456,7 +456,7 @@ fn node_reported(written: &Written, counters: &mut Counters) -> Found {
 }
 
 /// G7.
-fn cron_acted(written: &Written, archive: &Archive, asking: Option<&Asking>, counters: &mut Counters) -> Found {
+fn cron_acted(written: &Written, archive: &Archive, asking: Option<&SenderView>, counters: &mut Counters) -> Found {
     let job = &written.after;
     if written.plural != "jobs" {
         return None;

@@ -159,8 +159,10 @@ fn run(command: Command) -> Result<bool> {
             }
             Ok(true)
         }
-        Command::Model { quick, trace } => model::run(&model::Options { quick, trace }, &mut std::io::stdout().lock())
-            .context("cannot print the results of the model"),
+        Command::Model { quick, trace } => {
+            model::run(&model::ModelOptions { quick, trace }, &mut std::io::stdout().lock())
+                .context("cannot print the results of the model")
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::choices::{Choices, Tape};
 use crate::cluster::Role;
 use crate::counters::{Counters, Sometimes};
 use crate::election::Candidate;
-use crate::host::{Asking, Brain, Host, Sent};
+use crate::host::{Brain, Host, SenderView, Sent};
 use crate::judge::Judge;
 use crate::oracle::{Context, Oracle, Violation};
 use crate::setup::{JobSetup, OTHER_MANAGER, Setup};
@@ -52,7 +52,7 @@ pub struct World<S: Mutation> {
     pub(crate) healing: bool,
     pub(crate) judge: Judge,
     /// What the controller whose request is being carried out knew.
-    pub(crate) asking: Option<Asking>,
+    pub(crate) asking: Option<SenderView>,
     /// How many events the controllers that are not part of an instance have emitted.
     pub(crate) told: u64,
     /// The Job that each Pod last belonged to, in worlds that need it.

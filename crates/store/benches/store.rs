@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use tally_store::{Body, Change, Expect, Options, Store, Write};
+use tally_store::{Body, Change, Expect, Store, StoreOptions, Write};
 
 const RUN_FOR: Duration = Duration::from_secs(3);
 
@@ -14,18 +14,18 @@ fn main() {
     let run = |name: &str| name.contains(&wanted);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     if run("memory") {
-        let store = Store::memory(Options::default());
+        let store = Store::memory(StoreOptions::default());
         let bytes = runtime.block_on(fill(&store, 100_000));
         println!("memory: {bytes} bytes per entry with 1300 bytes of text, history included");
     }
     if run("reopen") {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Options::default()).unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
         let bytes = runtime.block_on(fill(&store, 100_000));
         println!("disk: {bytes} bytes per entry with 1300 bytes of text, history and the engine included");
         drop(store);
         let started = Instant::now();
-        let store = Store::open(dir.path(), Options::default()).unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
         println!("disk: 100000 entries read at start in {:?}", started.elapsed());
         let started = Instant::now();
         let page = store.range("pods/", None, None, None).unwrap();
@@ -36,7 +36,7 @@ fn main() {
             continue;
         }
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Options::default()).unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
         let (cpu, started) = (cpu_seconds(), Instant::now());
         let commits: u64 = runtime.block_on(async {
             let tasks: Vec<_> = (0..writers).map(|writer| tokio::spawn(keep_writing(store.clone(), writer))).collect();

@@ -37,7 +37,7 @@ use crate::backend::{Account, Backend, BackendError, Planned};
 use crate::head::{self, Found, Head, Mark};
 use crate::record::{self, BadRecord};
 use crate::state::State;
-use crate::{FIRST, Options, journal};
+use crate::{FIRST, StoreOptions, journal};
 
 /// The keys in the engine: an object's key begins with this byte, the account's key is [`ACCOUNT_KEY`].
 const OBJECT: u8 = b'o';
@@ -113,8 +113,8 @@ impl Backend for Disk {
 }
 
 /// Opens the store in `dir`, or creates one if there is none.
-pub(crate) fn open(dir: &Path, options: Options) -> Result<(State, Disk), OpenError> {
-    let place = Place { dir };
+pub(crate) fn open(dir: &Path, options: StoreOptions) -> Result<(State, Disk), OpenError> {
+    let place = StoreDirectory { dir };
     let lock = place.lock()?;
     let mark = match head::find(&place.head()).map_err(|error| place.io("read the head", error))? {
         Found::Nothing if place.engine().exists() => return Err(place.damaged("the file `head` is missing")),
@@ -156,11 +156,11 @@ struct Saved {
 }
 
 /// The directory of a store, and the steps to open it.
-struct Place<'a> {
+struct StoreDirectory<'a> {
     dir: &'a Path,
 }
 
-impl Place<'_> {
+impl StoreDirectory<'_> {
     fn head(&self) -> PathBuf {
         self.dir.join("head")
     }
@@ -200,7 +200,7 @@ impl Place<'_> {
 
     /// Creates a store. Until that is complete the head marks it as incomplete: after a crash in between, it is created
     /// again.
-    fn make(&self, lock: File, options: Options) -> Result<(State, Disk), OpenError> {
+    fn make(&self, lock: File, options: StoreOptions) -> Result<(State, Disk), OpenError> {
         let head = |made| {
             let mark = Mark { made, revision: FIRST };
             Head::open(&self.head(), mark).map_err(|error| self.io("write the head", error))
@@ -255,7 +255,7 @@ impl Place<'_> {
         journal::cut(torn).map_err(|error| self.io("cut off an unfinished write", error))
     }
 
-    fn open_engine(&self, options: &Options) -> Result<(Database, Keyspace), OpenError> {
+    fn open_engine(&self, options: &StoreOptions) -> Result<(Database, Keyspace), OpenError> {
         let open = || {
             let database = Database::builder(self.engine())
                 // One thread for writing and merging tables: with two, the engine keeps one of them spinning.
@@ -282,7 +282,7 @@ impl Place<'_> {
     }
 
     /// Reads everything into memory and compares it with the account and the head.
-    fn load(&self, objects: &Keyspace, mark: &Mark, options: Options) -> Result<State, OpenError> {
+    fn load(&self, objects: &Keyspace, mark: &Mark, options: StoreOptions) -> Result<State, OpenError> {
         let mut account = None;
         let mut entries = Vec::new();
         let mut read = || -> Result<(), OpenError> {

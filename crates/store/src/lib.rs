@@ -48,7 +48,7 @@ pub const FIRST: u64 = 1;
 
 /// The limits of a store.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct StoreOptions {
     /// Events kept for watchers and for reads at older revisions. The default covers twenty seconds of 5,000 writes per
     /// second, and costs 4 MB.
     pub history: usize,
@@ -65,9 +65,9 @@ pub struct Options {
     pub engine_buffer: usize,
 }
 
-impl Default for Options {
+impl Default for StoreOptions {
     fn default() -> Self {
-        Options {
+        StoreOptions {
             history: 100_000,
             history_bytes: 64 * 1024 * 1024,
             queue: 8192,
@@ -227,12 +227,12 @@ impl Shared {
 
 impl Store {
     /// A store in memory only: no thread, no I/O, and [`Store::commit`] is ready at its first poll.
-    pub fn memory(options: Options) -> Store {
+    pub fn memory(options: StoreOptions) -> Store {
         Store { shared: Arc::new(Shared::new(State::new(options, FIRST))), writer: None }
     }
 
     /// The store in the directory `dir`, which is created if it does not exist. Reads everything into memory first.
-    pub fn open(dir: &Path, options: Options) -> Result<Store, OpenError> {
+    pub fn open(dir: &Path, options: StoreOptions) -> Result<Store, OpenError> {
         let (state, disk) = disk::open(dir, options)?;
         Store::start(state, Box::new(disk), options).map_err(|source| OpenError::Io {
             path: dir.into(),
@@ -243,11 +243,11 @@ impl Store {
 
     /// An empty store on a backend that the caller provides.
     #[doc(hidden)]
-    pub fn with_backend(backend: Box<dyn backend::Backend>, options: Options) -> std::io::Result<Store> {
+    pub fn with_backend(backend: Box<dyn backend::Backend>, options: StoreOptions) -> std::io::Result<Store> {
         Store::start(State::new(options, FIRST), backend, options)
     }
 
-    fn start(state: State, backend: Box<dyn backend::Backend>, options: Options) -> std::io::Result<Store> {
+    fn start(state: State, backend: Box<dyn backend::Backend>, options: StoreOptions) -> std::io::Result<Store> {
         let shared = Arc::new(Shared::new(state));
         let writer = Writer::start(shared.clone(), backend, options)?;
         Ok(Store { shared, writer: Some(Arc::new(writer)) })

@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::record::Entry;
-use crate::{Event, Options, Page, TooOld};
+use crate::{Event, Page, StoreOptions, TooOld};
 
 /// An entry in the map, ordered and looked up by its own key, so that no key is stored twice.
 struct ByKey(Entry);
@@ -63,12 +63,12 @@ pub(crate) struct State {
     held: usize,
     /// The history of every segment is discarded up to this revision, also for segments that have no log yet.
     floor: u64,
-    options: Options,
+    options: StoreOptions,
 }
 
 impl State {
     /// A state as found at start: there is no history, so nothing before `revision` can be requested.
-    pub fn new(options: Options, revision: u64) -> State {
+    pub fn new(options: StoreOptions, revision: u64) -> State {
         State {
             entries: BTreeSet::new(),
             revision,

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::backend::{Backend, BackendError};
 use crate::group::Group;
 use crate::record::Entry;
-use crate::{Change, Options, Shared, Write, WriteError};
+use crate::{Change, Shared, StoreOptions, Write, WriteError};
 
 /// The most writes in one group: far fewer already amortize an fsync, and the first write must not wait for the rest.
 const GROUP: usize = 1024;
@@ -27,13 +27,13 @@ fn unexpected() -> Arc<BackendError> {
     Arc::new("the writer stopped unexpectedly".into())
 }
 
-type Answer = Result<Entry, WriteError>;
+type WriteResult = Result<Entry, WriteError>;
 
 struct Request {
     write: Write,
     beside: Option<Entry>,
     size: usize,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<WriteResult>,
 }
 
 /// Why the queue accepts no more writes.
@@ -65,7 +65,7 @@ struct Waiting {
 struct Queue {
     waiting: Mutex<Waiting>,
     wake: Condvar,
-    options: Options,
+    options: StoreOptions,
 }
 
 impl Queue {
@@ -74,7 +74,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, write: Write, beside: Option<Entry>) -> Result<oneshot::Receiver<Answer>, WriteError> {
+    fn push(&self, write: Write, beside: Option<Entry>) -> Result<oneshot::Receiver<WriteResult>, WriteError> {
         let size = write.size();
         let (answer, receiver) = oneshot::channel();
         let mut waiting = self.lock();
@@ -161,7 +161,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn start(shared: Arc<Shared>, backend: Box<dyn Backend>, options: Options) -> std::io::Result<Writer> {
+    pub fn start(shared: Arc<Shared>, backend: Box<dyn Backend>, options: StoreOptions) -> std::io::Result<Writer> {
         let queue = Arc::new(Queue { waiting: Mutex::default(), wake: Condvar::new(), options });
         let thread = std::thread::Builder::new().name("store".into()).spawn({
             let queue = queue.clone();
@@ -170,7 +170,7 @@ impl Writer {
         Ok(Writer { queue, thread: Mutex::new(Some(thread)) })
     }
 
-    pub async fn commit(&self, write: Write, beside: Option<Entry>) -> Answer {
+    pub async fn commit(&self, write: Write, beside: Option<Entry>) -> WriteResult {
         let answer = self.queue.push(write, beside)?;
         answer.await.unwrap_or_else(|_| Err(self.queue.broken_off()))
     }

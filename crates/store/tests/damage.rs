@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{commit, delete, dump, put};
-use tally_store::{Expect, FIRST, OpenError, Options, Store};
+use tally_store::{Expect, FIRST, OpenError, Store, StoreOptions};
 use xxhash_rust::xxh3::xxh3_64;
 
 type Dump = Vec<(String, u64, String)>;
@@ -29,7 +29,7 @@ struct Picture {
 /// the engine must not change them meanwhile; closing does not move the content of the journal to tables.
 fn picture(engine_buffer: usize, writes: usize, size: usize) -> Picture {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), Options { engine_buffer, ..Options::default() }).unwrap();
+    let store = Store::open(dir.path(), StoreOptions { engine_buffer, ..StoreOptions::default() }).unwrap();
     let mut states = vec![dump(&store)];
     for step in 0..writes {
         let key = format!("pods/a/{}", step * 5 % 7);
@@ -80,7 +80,7 @@ fn write_all(files: &Files) -> tempfile::TempDir {
 }
 
 fn open(dir: &Path) -> Result<Dump, OpenError> {
-    let store = Store::open(dir, Options::default())?;
+    let store = Store::open(dir, StoreOptions::default())?;
     let found = dump(&store);
     // A store that opens also accepts writes.
     let key = "pods/new/1";
@@ -329,11 +329,11 @@ fn store_that_was_half_made_is_made_again() {
 fn second_opening_is_refused_until_the_first_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a/b");
-    let store = Store::open(&path, Options::default()).unwrap();
+    let store = Store::open(&path, StoreOptions::default()).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
     commit(&store, put("pods/a/1", Expect::Absent, "x")).unwrap();
     let before = read_all(&path);
-    let Err(OpenError::Held { pid, .. }) = Store::open(&path, Options::default()).map(drop) else {
+    let Err(OpenError::Held { pid, .. }) = Store::open(&path, StoreOptions::default()).map(drop) else {
         panic!("two have it open")
     };
     assert_eq!(pid, Some(std::process::id()));
@@ -349,7 +349,7 @@ fn second_opening_is_refused_until_the_first_is_closed() {
 fn path_that_is_a_file_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for path in [file.path().to_owned(), file.path().join("below")] {
-        let error = Store::open(&path, Options::default()).map(drop).unwrap_err();
+        let error = Store::open(&path, StoreOptions::default()).map(drop).unwrap_err();
         assert!(matches!(error, OpenError::NotADirectory { .. }), "{error}");
     }
     assert_eq!(fs::read(file.path()).unwrap(), b"");
@@ -360,7 +360,7 @@ fn path_that_is_a_file_is_refused() {
 #[ignore = "started by the test below, as another user"]
 fn opens_what_it_may_not_write() {
     let path = std::env::var("STORE_DIR").expect("started by the test below");
-    let error = Store::open(Path::new(&path), Options::default()).map(drop).unwrap_err();
+    let error = Store::open(Path::new(&path), StoreOptions::default()).map(drop).unwrap_err();
     assert!(matches!(error, OpenError::NotWritable { .. }), "{error}");
 }
 
@@ -389,11 +389,11 @@ fn directory_that_is_not_writable_is_refused() {
 #[test]
 fn revisions_go_on_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), Options::default()).unwrap();
+    let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
     let made = commit(&store, put("pods/a/1", Expect::Absent, "x")).unwrap();
     let gone = commit(&store, delete("pods/a/1", made.revision, "x")).unwrap();
     drop(store);
-    let store = Store::open(dir.path(), Options::default()).unwrap();
+    let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
     assert_eq!((store.revision(), store.compacted()), (gone.revision, gone.revision));
     assert!(store.watch("pods/", gone.revision - 1).is_err(), "the history is not kept");
     assert!(store.watch("pods/", gone.revision).is_ok());
@@ -407,7 +407,7 @@ fn writes_of_one_group_to_one_key_are_read_back_as_the_last_of_them() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut expected = Dump::new();
     for round in 0..8 {
-        let store = Store::open(dir.path(), Options::default()).unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
         assert_eq!(dump(&store), expected);
         for (key, revision, _) in expected {
             commit(&store, delete(&key, revision, "gone")).unwrap();

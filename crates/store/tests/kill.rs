@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::runtime;
-use tally_store::{Body, Change, Expect, Options, Store, Write};
+use tally_store::{Body, Change, Expect, Store, StoreOptions, Write};
 
 const KILLS: usize = 56;
 const WRITERS: usize = 8;
@@ -38,9 +38,9 @@ fn after(writer: usize, steps: usize) -> BTreeMap<String, String> {
     state
 }
 
-fn options(round: usize) -> Options {
+fn options(round: usize) -> StoreOptions {
     // Fixed when the store is created: small, so that tables are written and merged all the time.
-    Options { engine_buffer: 256 * 1024, history: 50 + round, ..Options::default() }
+    StoreOptions { engine_buffer: 256 * 1024, history: 50 + round, ..StoreOptions::default() }
 }
 
 /// The process that is killed. It prints each write after the store has acknowledged it.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use common::{body, commit, text};
 use proptest::prelude::*;
-use tally_store::{Batch, Change, Event, Expect, Options, Page, Store, TooOld, Watcher, Write, WriteError};
+use tally_store::{Batch, Change, Event, Expect, Page, Store, StoreOptions, TooOld, Watcher, Write, WriteError};
 
 const KEYS: [&str; 7] = ["jobs/a/1", "jobs/b/1", "pods/a-b/1", "pods/a/1", "pods/a/2", "pods/b/1", "podtemplates/a/1"];
 const PREFIXES: [&str; 8] = ["", "pods", "pods/", "pods/a/", "pods/a", "jobs/", "podtemplates/", "none/"];
@@ -293,8 +293,8 @@ fn compare_range(
     assert_eq!((page.revision, page.remaining, page.more), (at, all.len() - most, all.len() > most));
 }
 
-fn options() -> Options {
-    Options { history: HISTORY, engine_buffer: 2048, ..Options::default() }
+fn options() -> StoreOptions {
+    StoreOptions { history: HISTORY, engine_buffer: 2048, ..StoreOptions::default() }
 }
 
 proptest! {

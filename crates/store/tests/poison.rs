@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use common::{commit, delete, dump, put, wait};
 use tally_store::backend::{Account, Backend, BackendError, Planned};
-use tally_store::{Body, Change, Expect, MAX_KEY, MAX_VALUE, Options, Store, Write, WriteError};
+use tally_store::{Body, Change, Expect, MAX_KEY, MAX_VALUE, Store, StoreOptions, Write, WriteError};
 
 /// A disk whose result for each group is set by the test, and which reports the size of each group.
 struct Scripted {
@@ -25,7 +25,7 @@ impl Backend for Scripted {
     }
 }
 
-fn scripted(options: Options) -> (Store, Sender<Result<(), &'static str>>, Receiver<usize>) {
+fn scripted(options: StoreOptions) -> (Store, Sender<Result<(), &'static str>>, Receiver<usize>) {
     let (outcome, outcomes) = channel();
     let (groups, group) = channel();
     (Store::with_backend(Box::new(Scripted { groups, outcomes }), options).unwrap(), outcome, group)
@@ -34,7 +34,7 @@ fn scripted(options: Options) -> (Store, Sender<Result<(), &'static str>>, Recei
 #[test]
 fn nothing_is_written_after_a_failure_and_reads_go_on() {
     for failure in ["no space left", "panic"] {
-        let (store, outcome, group) = scripted(Options::default());
+        let (store, outcome, group) = scripted(StoreOptions::default());
         outcome.send(Ok(())).unwrap();
         let kept = commit(&store, put("pods/a/1", Expect::Absent, "kept")).unwrap();
         assert_eq!(store.poisoned(), None);
@@ -65,7 +65,7 @@ fn nothing_is_written_after_a_failure_and_reads_go_on() {
 
 #[test]
 fn write_is_not_seen_before_it_is_durable() {
-    let (store, outcome, group) = scripted(Options::default());
+    let (store, outcome, group) = scripted(StoreOptions::default());
     let mut watcher = store.watch("pods/", store.revision()).unwrap();
     let writer = std::thread::spawn({
         let store = store.clone();
@@ -84,7 +84,7 @@ fn write_is_not_seen_before_it_is_durable() {
 
 #[test]
 fn writes_of_one_group_see_each_other() {
-    let (store, outcome, group) = scripted(Options::default());
+    let (store, outcome, group) = scripted(StoreOptions::default());
     let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
     group.recv().unwrap();
     // These writes wait for the disk together; each is queued before the next one is created.
@@ -119,7 +119,7 @@ fn writes_of_one_group_see_each_other() {
 
 #[test]
 fn write_beside_an_entry_happens_only_while_that_is_the_newest() {
-    let (store, outcome, group) = scripted(Options::default());
+    let (store, outcome, group) = scripted(StoreOptions::default());
     outcome.send(Ok(())).unwrap();
     let old = commit(&store, put("namespaces/a", Expect::Absent, "stays")).unwrap();
     group.recv().unwrap();
@@ -150,7 +150,7 @@ fn write_beside_an_entry_happens_only_while_that_is_the_newest() {
 
 #[test]
 fn what_is_put_and_deleted_is_one_write_to_the_disk() {
-    let (store, outcome, group) = scripted(Options::default());
+    let (store, outcome, group) = scripted(StoreOptions::default());
     let mut watcher = store.watch("pods/", store.revision()).unwrap();
     outcome.send(Ok(())).unwrap();
     let made = commit(&store, put("pods/a/1", Expect::Absent, "made")).unwrap();
@@ -167,7 +167,7 @@ fn what_is_put_and_deleted_is_one_write_to_the_disk() {
 
 #[test]
 fn what_waits_is_bounded_and_finished_on_close() {
-    let options = Options { queue: 2, ..Options::default() };
+    let options = StoreOptions { queue: 2, ..StoreOptions::default() };
     let (store, outcome, group) = scripted(options);
     let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
     group.recv().unwrap();
@@ -196,7 +196,7 @@ fn what_waits_is_bounded_and_finished_on_close() {
 
 #[test]
 fn bytes_that_wait_are_bounded() {
-    let (store, outcome, group) = scripted(Options { queue_bytes: 1000, ..Options::default() });
+    let (store, outcome, group) = scripted(StoreOptions { queue_bytes: 1000, ..StoreOptions::default() });
     let first = spawn(&store, put("pods/a/0", Expect::Absent, "holds the disk"));
     group.recv().unwrap();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -211,7 +211,7 @@ fn bytes_that_wait_are_bounded() {
 
 #[test]
 fn keys_and_values_have_a_largest_size() {
-    let store = Store::memory(Options::default());
+    let store = Store::memory(StoreOptions::default());
     let write = |key: usize, value: usize| {
         let body = Body { bytes: vec![b'x'; value], stamp_at: 0 };
         commit(&store, Write { key: "k".repeat(key), expect: Expect::Absent, change: Change::Put(body) })
@@ -224,7 +224,7 @@ fn keys_and_values_have_a_largest_size() {
 
 #[test]
 fn closed_memory_store_takes_no_writes() {
-    let store = Store::memory(Options::default());
+    let store = Store::memory(StoreOptions::default());
     commit(&store, put("pods/a/1", Expect::Absent, "x")).unwrap();
     store.close();
     assert!(matches!(commit(&store, put("pods/a/2", Expect::Absent, "x")), Err(WriteError::Closed)));

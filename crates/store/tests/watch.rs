@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{commit, delete, put, runtime, wait};
 use proptest::prelude::*;
-use tally_store::{Change, Entry, Event, Expect, Options, Store, Watcher, Write, WriteError};
+use tally_store::{Change, Entry, Event, Expect, Store, StoreOptions, Watcher, Write, WriteError};
 
 #[derive(Clone, Debug)]
 struct Reader {
@@ -129,7 +129,7 @@ async fn work(store: Store, seed: usize, plan: Plan) -> Vec<(Entry, bool)> {
 
 fn check(plan: &Plan) {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { history: plan.history, ..Options::default() };
+    let options = StoreOptions { history: plan.history, ..StoreOptions::default() };
     let store = if plan.on_disk { Store::open(dir.path(), options).unwrap() } else { Store::memory(options) };
     let first = store.revision();
     let writing = Arc::new(AtomicUsize::new(plan.writers));
@@ -222,7 +222,7 @@ fn revisions(watcher: &mut Watcher) -> Vec<u64> {
 
 #[test]
 fn reader_that_does_not_read_is_cut_off_and_can_resume() {
-    let store = Store::memory(Options { history: 10, ..Options::default() });
+    let store = Store::memory(StoreOptions { history: 10, ..StoreOptions::default() });
     let mut watcher = store.watch("pods/", store.revision()).unwrap();
     write_pods(&store, 10);
     let reached = store.revision();
@@ -240,7 +240,7 @@ fn reader_that_does_not_read_is_cut_off_and_can_resume() {
 #[test]
 fn history_is_bounded_by_what_only_it_holds() {
     let large = "x".repeat(10_000);
-    let store = Store::memory(Options { history_bytes: 100_000, ..Options::default() });
+    let store = Store::memory(StoreOptions { history_bytes: 100_000, ..StoreOptions::default() });
     let start = store.revision();
     // Created objects are referenced by the store itself: they cost the history nothing.
     for at in 0..50 {
@@ -259,7 +259,7 @@ fn history_is_bounded_by_what_only_it_holds() {
 
 #[test]
 fn watcher_of_jobs_is_untouched_by_pods() {
-    let store = Store::memory(Options { history: 4, ..Options::default() });
+    let store = Store::memory(StoreOptions { history: 4, ..StoreOptions::default() });
     commit(&store, put("jobs/a/1", Expect::Absent, "x")).unwrap();
     let after = store.revision();
     let mut watcher = store.watch("jobs/", after).unwrap();
@@ -276,7 +276,7 @@ fn watcher_of_jobs_is_untouched_by_pods() {
 
 #[test]
 fn watcher_of_the_future_waits_for_it() {
-    let store = Store::memory(Options::default());
+    let store = Store::memory(StoreOptions::default());
     write_pods(&store, 1);
     let after = store.revision() + 2;
     let mut watcher = store.watch("pods/", after).unwrap();
@@ -291,7 +291,7 @@ fn watcher_of_the_future_waits_for_it() {
 
 #[test]
 fn change_wakes_every_watcher_of_its_kind() {
-    let store = Store::memory(Options::default());
+    let store = Store::memory(StoreOptions::default());
     let waits: Vec<_> = ["pods/", "pods/a/", ""]
         .map(|prefix| {
             let mut watcher = store.watch(prefix, store.revision()).unwrap();
@@ -307,7 +307,7 @@ fn change_wakes_every_watcher_of_its_kind() {
 
 #[test]
 fn commit_in_memory_is_done_at_its_first_poll() {
-    let store = Store::memory(Options::default());
+    let store = Store::memory(StoreOptions::default());
     let write = Write { key: "pods/a/1".into(), expect: Expect::Absent, change: Change::Put(common::body("x")) };
     let future = std::pin::pin!(store.commit(write));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use tally_registry::Registry;
 use tally_server::SystemEnv;
-use tally_store::{OpenError, Options, Store};
+use tally_store::{OpenError, Store, StoreOptions};
 
 /// Opens a registry on a store and creates the objects that every cluster starts with.
 pub async fn begin(store: Store) -> Result<Arc<Registry>> {
@@ -149,7 +149,7 @@ impl CreatedPaths {
     pub fn store(&mut self, data: &Path) -> Result<Store> {
         let objects = data.join("store");
         self.note_missing(&objects);
-        let opened = Store::open(&objects, Options::default()).inspect_err(|error| {
+        let opened = Store::open(&objects, StoreOptions::default()).inspect_err(|error| {
             if matches!(error, OpenError::Held { .. }) {
                 // Another tally process has just created it.
                 self.keep();

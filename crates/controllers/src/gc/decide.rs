@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use tally_core::ids::ObjectUid;
 use tally_core::mutation::{Bug, Mutation};
 
-use super::graph::{Claim, FOREGROUND, Graph, Node, ORPHAN, Owned, Place, Policy, Standing};
+use super::graph::{Claim, FOREGROUND, Graph, GraphNode, ORPHAN, Owned, OwnerLocation, Policy, Standing};
 use tally_runtime::controller::{Call, Event, Reference, Verb};
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
     Nothing,
     /// Read whether the owner with this UID exists.
-    Look(ObjectUid, Arc<Place>),
+    Look(ObjectUid, Arc<OwnerLocation>),
     /// Remove these owners from its references.
     Release(Vec<ObjectUid>),
     /// It and its dependents wait for each other: these owners must not wait for it.
@@ -24,7 +24,7 @@ pub enum Decision {
     Finish(&'static str),
 }
 
-pub fn decide(graph: &Graph, uid: &ObjectUid, node: &Node) -> Decision {
+pub fn decide(graph: &Graph, uid: &ObjectUid, node: &GraphNode) -> Decision {
     let mut owners = Owners::default();
     for owner in &node.owners {
         match graph.standing(owner) {
@@ -47,13 +47,13 @@ struct Owners {
     stays: bool,
     unresolvable: bool,
     pending: bool,
-    unverified: Option<(ObjectUid, Arc<Place>)>,
+    unverified: Option<(ObjectUid, Arc<OwnerLocation>)>,
     orphaning: Vec<ObjectUid>,
     waiting: Vec<ObjectUid>,
     dangling: Vec<ObjectUid>,
 }
 
-fn of_deleted(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> Decision {
+fn of_deleted(graph: &Graph, uid: &ObjectUid, node: &GraphNode, owners: Owners) -> Decision {
     // An owner with the orphan policy waits until all dependents are released, including those that are being deleted.
     if !owners.orphaning.is_empty() {
         return Decision::Release(owners.orphaning);
@@ -72,7 +72,7 @@ fn of_deleted(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> De
 
 /// The owners that wait for this object while it waits for them, directly or through others: all of them are being
 /// deleted in the foreground, and none would ever be gone.
-fn owners_in_circle(graph: &Graph, uid: &ObjectUid, node: &Node, waiting: &[ObjectUid]) -> Vec<ObjectUid> {
+fn owners_in_circle(graph: &Graph, uid: &ObjectUid, node: &GraphNode, waiting: &[ObjectUid]) -> Vec<ObjectUid> {
     let mut owners: Vec<ObjectUid> = waiting.to_vec();
     owners.retain(|owner| node.owners.iter().any(|known| known.uid == *owner && known.blocks));
     if owners.is_empty() {
@@ -95,7 +95,7 @@ fn owners_in_circle(graph: &Graph, uid: &ObjectUid, node: &Node, waiting: &[Obje
     owners
 }
 
-fn of_living(graph: &Graph, uid: &ObjectUid, node: &Node, owners: Owners) -> Decision {
+fn of_living(graph: &Graph, uid: &ObjectUid, node: &GraphNode, owners: Owners) -> Decision {
     if node.owners.is_empty() {
         return Decision::Nothing;
     }
@@ -129,7 +129,13 @@ fn any_in_foreground(graph: &Graph, owned: &Owned) -> bool {
 }
 
 /// The request for a decision. None: there is nothing to do.
-pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision, mutation: impl Mutation) -> Option<Call> {
+pub fn call(
+    graph: &Graph,
+    uid: &ObjectUid,
+    node: &GraphNode,
+    decision: &Decision,
+    mutation: impl Mutation,
+) -> Option<Call> {
     let revision = node.revision.to_string();
     let references = |entry: fn(&ObjectUid) -> Value, owners: &[ObjectUid]| {
         let references: Vec<Value> = owners.iter().map(entry).collect();
@@ -169,7 +175,7 @@ pub fn call(graph: &Graph, uid: &ObjectUid, node: &Node, decision: &Decision, mu
 }
 
 /// The Event about an object whose owners cannot be where it says.
-pub fn misplaced_owner(graph: &Graph, uid: &ObjectUid, node: &Node) -> Option<Event> {
+pub fn misplaced_owner(graph: &Graph, uid: &ObjectUid, node: &GraphNode) -> Option<Event> {
     let wrong = node.owners.iter().find_map(|owner| match &owner.claim {
         Claim::Misplaced(place) => Some((owner, place)),
         Claim::At(place) => {

@@ -16,7 +16,7 @@ type Table<V> = HashMap<ObjectUid, V, foldhash::fast::FixedState>;
 
 /// One object, reduced to what ownership needs.
 #[derive(Debug)]
-pub struct Node {
+pub struct GraphNode {
     pub kind: u16,
     pub namespace: CompactString,
     pub name: CompactString,
@@ -72,9 +72,9 @@ pub struct OwnerRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The owner should exist there.
-    At(Arc<Place>),
+    At(Arc<OwnerLocation>),
     /// An object in a namespace cannot own an object without one: it is not defined which namespace is meant.
-    Misplaced(Arc<Place>),
+    Misplaced(Arc<OwnerLocation>),
     /// The dependent itself, which exists as long as the reference does.
     Itself,
     /// Of a kind that is not followed. Nothing is known about such an owner.
@@ -82,7 +82,7 @@ pub enum Claim {
 }
 
 impl OwnerRef {
-    pub fn place(&self) -> Option<&Arc<Place>> {
+    pub fn place(&self) -> Option<&Arc<OwnerLocation>> {
         match &self.claim {
             Claim::At(place) => Some(place),
             Claim::Misplaced(_) | Claim::Itself | Claim::Unknown => None,
@@ -92,7 +92,7 @@ impl OwnerRef {
 
 /// Where an owner is said to be. Shared by all references that agree about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct OwnerLocation {
     pub kind: u16,
     pub namespace: CompactString,
     pub name: CompactString,
@@ -107,11 +107,11 @@ pub struct Owned {
     /// It existed, and its stream has shown its deletion.
     pub gone: bool,
     /// The results of reading it at the places that its dependents name. Wrong references must not mislead the others.
-    pub looked: BTreeMap<Place, Look>,
+    pub looked: BTreeMap<OwnerLocation, Look>,
     /// How often it was found, or the outcome was unknown, while its stream did not show it.
     pub looks: u32,
     /// The place that was named last.
-    place: Option<Arc<Place>>,
+    place: Option<Arc<OwnerLocation>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub enum Standing {
     /// It is gone, or never existed.
     Dangling,
     /// It must be read.
-    Unverified(Arc<Place>),
+    Unverified(Arc<OwnerLocation>),
     /// It is being read.
     Pending,
     /// It is of a kind that is not followed, or cannot be an owner here.
@@ -153,7 +153,7 @@ pub struct Effect {
 #[derive(Default)]
 pub struct Graph {
     pub kinds: Vec<Kind>,
-    nodes: Table<Node>,
+    nodes: Table<GraphNode>,
     owned: Table<Owned>,
     streams: Vec<Progress>,
 }
@@ -175,11 +175,11 @@ impl Graph {
         self.kinds.iter().position(|known| *known == kind).and_then(|at| u16::try_from(at).ok())
     }
 
-    pub fn node(&self, uid: &ObjectUid) -> Option<&Node> {
+    pub fn node(&self, uid: &ObjectUid) -> Option<&GraphNode> {
         self.nodes.get(uid)
     }
 
-    pub fn node_mut(&mut self, uid: &ObjectUid) -> Option<&mut Node> {
+    pub fn node_mut(&mut self, uid: &ObjectUid) -> Option<&mut GraphNode> {
         self.nodes.get_mut(uid)
     }
 
@@ -250,7 +250,7 @@ impl Graph {
         let owners = self.references(kind, meta);
         let policy = Policy::of(&meta.finalizers);
         let waits = meta.deleting() && policy != Policy::Background;
-        let mut node = Node {
+        let mut node = GraphNode {
             kind,
             namespace: meta.namespace.clone(),
             name: meta.name.clone(),
@@ -367,7 +367,7 @@ impl Graph {
             return Claim::Unknown;
         };
         let namespace = self.home(found, meta).into();
-        let place = Arc::new(Place { kind: found, namespace, name: owner.name.clone() });
+        let place = Arc::new(OwnerLocation { kind: found, namespace, name: owner.name.clone() });
         let misplaced = self.kinds[usize::from(found)].namespaced && !self.kinds[usize::from(kind)].namespaced;
         if misplaced { Claim::Misplaced(place) } else { Claim::At(place) }
     }

@@ -24,7 +24,7 @@ use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
 use decide::{Decision, call, decide, misplaced_owner};
-use graph::{Effect, Graph, Look, Place};
+use graph::{Effect, Graph, Look, OwnerLocation};
 use tally_runtime::cache::{Meta, RequestsInFlight, retry_at};
 use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
 
@@ -54,7 +54,7 @@ enum Purpose {
     /// A change of the object as of this revision.
     Act(Act),
     /// A read of the owner with this UID.
-    Look(ObjectUid, Place),
+    Look(ObjectUid, OwnerLocation),
 }
 
 #[derive(Debug)]
@@ -261,7 +261,7 @@ impl<S: Mutation> GarbageCollector<S> {
         self.enqueue(&uid);
     }
 
-    fn looked(&mut self, owner: &ObjectUid, place: Place, absent: bool, now: Timestamp) {
+    fn looked(&mut self, owner: &ObjectUid, place: OwnerLocation, absent: bool, now: Timestamp) {
         // Without an entry, no object names this owner any more.
         let Some(owned) = self.graph.owned_mut(owner) else { return };
         if absent {

@@ -56,7 +56,7 @@ const IN_FLIGHT: usize = 256;
 
 pub struct Hollow<S = NoMutation> {
     mutation: S,
-    nodes: Vec<Node>,
+    nodes: Vec<HollowNode>,
     /// The work for nodes, and when it is due.
     node_work: BTreeSet<(Timestamp, u32)>,
     /// Only Pods with a next step: those that have ended are forgotten.
@@ -73,7 +73,7 @@ pub struct Hollow<S = NoMutation> {
 }
 
 #[derive(Default)]
-struct Node {
+struct HollowNode {
     /// The UID of the existing Node.
     uid: Option<CompactString>,
     revision: Revision,
@@ -107,7 +107,7 @@ struct Live {
 }
 
 enum Purpose {
-    Node(u32),
+    HollowNode(u32),
     /// The revision is the one that the report is about.
     Pod(PodUid, Revision),
 }
@@ -123,7 +123,7 @@ impl<S: Mutation> Hollow<S> {
     pub fn with_mutation(count: u32, mutation: S) -> Self {
         Self {
             mutation,
-            nodes: (0..count).map(|_| Node::default()).collect(),
+            nodes: (0..count).map(|_| HollowNode::default()).collect(),
             node_work: BTreeSet::new(),
             pods: HashMap::default(),
             timers: BTreeSet::new(),
@@ -135,7 +135,7 @@ impl<S: Mutation> Hollow<S> {
         }
     }
 
-    fn node(&mut self, number: u32) -> Option<&mut Node> {
+    fn node(&mut self, number: u32) -> Option<&mut HollowNode> {
         self.nodes.get_mut(usize::try_from(number).ok()?)
     }
 
@@ -351,7 +351,7 @@ impl<S: Mutation> Hollow<S> {
             node.work_at = None;
             if let Some(call) = node.fix.clone() {
                 node.busy = true;
-                self.asked.ask(Purpose::Node(number), call, out);
+                self.asked.ask(Purpose::HollowNode(number), call, out);
             }
         }
         while self.asked.len() < IN_FLIGHT
@@ -399,7 +399,7 @@ impl<S: Mutation> Hollow<S> {
     }
 }
 
-impl Node {
+impl HollowNode {
     fn lose(&mut self) {
         self.uid = None;
         self.fix = None;
@@ -437,7 +437,7 @@ impl<S: Mutation> Controller for Hollow<S> {
             }
             Input::InitDone(Kind::POD, _) => self.pods_listed(),
             Input::Response { request, reply, .. } => match self.asked.answered(request) {
-                Some(Purpose::Node(number)) => self.node_answered(number, &reply, now),
+                Some(Purpose::HollowNode(number)) => self.node_answered(number, &reply, now),
                 Some(Purpose::Pod(uid, about)) => self.pod_answered(&uid, about, &reply, now),
                 None => {}
             },

@@ -32,7 +32,7 @@ impl Facts {
 }
 
 /// What is reported about each container.
-struct Told<'a> {
+struct ContainerReport<'a> {
     uid: &'a PodUid,
     restarts: u32,
     state: ContainerState,
@@ -55,7 +55,7 @@ pub fn status(facts: &Facts, uid: &PodUid, containers: &[Container], node: u32, 
         _ => now,
     };
     let ended = |exit_code: i32| terminated(exit_code, began_at, now);
-    let tell = |restarts, state, last| Told { uid, restarts, state, last };
+    let tell = |restarts, state, last| ContainerReport { uid, restarts, state, last };
     let (phase, told) = match step {
         Step::Accept => (Phase::Pending, tell(0, ContainerState::Creating, None)),
         Step::Start => (Phase::Running, tell(facts.restarts, ContainerState::Running(now), None)),
@@ -151,7 +151,7 @@ fn never_started() -> Value {
     })
 }
 
-impl Told<'_> {
+impl ContainerReport<'_> {
     fn ran(&self) -> bool {
         !matches!(self.state, ContainerState::Creating | ContainerState::NeverStarted)
     }

@@ -20,7 +20,7 @@ use tally_core::time::{Span, Timestamp};
 
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, with_condition};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use view::{Node, Pod, read_node, read_pod};
+use view::{ObservedNode, Pod, read_node, read_pod};
 
 /// The maximum number of Pods and nodes processed at a time. The loss of a large node must not displace all other
 /// requests.
@@ -32,7 +32,7 @@ const MOST_REMEMBERED: usize = 1024;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct PodGcOptions {
     /// GC-1: how long work may wait for a round.
     pub period: Span,
     /// GC-2: how long a node must be missing before it counts as gone.
@@ -41,7 +41,7 @@ pub struct Options {
     pub terminated_pods: Option<usize>,
 }
 
-impl Default for Options {
+impl Default for PodGcOptions {
     fn default() -> Self {
         let (period, quarantine) = (Span::from_seconds(20), Span::from_seconds(40));
         Self { period, quarantine, terminated_pods: Some(12_500) }
@@ -52,9 +52,9 @@ type Key = (CompactString, CompactString);
 
 pub struct PodGc<S = NoMutation> {
     mutation: S,
-    options: Options,
+    options: PodGcOptions,
     pods: ObjectCache<Pod>,
-    nodes: ObjectCache<Node>,
+    nodes: ObjectCache<ObservedNode>,
     /// Pods by the name of their node.
     by_node: BTreeMap<CompactString, BTreeSet<Key>>,
     /// Deleted, and never assigned to a node.
@@ -74,7 +74,7 @@ pub struct PodGc<S = NoMutation> {
     busy: BTreeSet<CompactString>,
     /// Nodes that are being read. Of two responses about one node the older may arrive last, and would be believed.
     looking: BTreeSet<CompactString>,
-    asked: RequestsInFlight<Asking>,
+    asked: RequestsInFlight<PodGcRequest>,
 }
 
 /// In the order of execution.
@@ -99,20 +99,20 @@ enum Missing {
     Believed,
 }
 
-enum Asking {
+enum PodGcRequest {
     Fail { key: Key, uid: CompactString },
     Delete { uid: CompactString },
-    Node(CompactString),
+    ObservedNode(CompactString),
 }
 
 impl PodGc {
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: PodGcOptions) -> Self {
         Self::with_mutation(options, NoMutation)
     }
 }
 
 impl<S: Mutation> PodGc<S> {
-    pub fn with_mutation(options: Options, mutation: S) -> Self {
+    pub fn with_mutation(options: PodGcOptions, mutation: S) -> Self {
         Self {
             mutation,
             options,
@@ -311,7 +311,7 @@ impl<S: Mutation> PodGc<S> {
                 // Our list may be old. Before Pods are ended permanently, the node is read.
                 Task::Confirm(node) if self.looking.insert(node.clone()) => {
                     let call = Call::new(Verb::Get, Kind::NODE, "", &node);
-                    self.asked.ask(Asking::Node(node), call, out);
+                    self.asked.ask(PodGcRequest::ObservedNode(node), call, out);
                 }
                 Task::Confirm(_) => {}
             }
@@ -337,7 +337,7 @@ impl<S: Mutation> PodGc<S> {
         let call = Call::new(Verb::StrategicPatch, Kind::POD, &key.0, &key.1).subresource("status");
         let call = call.body(&failed(pod, reason, now));
         self.busy.insert(uid.clone());
-        self.asked.ask(Asking::Fail { key, uid }, call, out);
+        self.asked.ask(PodGcRequest::Fail { key, uid }, call, out);
     }
 
     fn delete(&mut self, key: &Key, uid: CompactString, out: &mut Outbox) {
@@ -346,35 +346,35 @@ impl<S: Mutation> PodGc<S> {
             "preconditions": {"uid": uid.as_str()},
         }));
         self.busy.insert(uid.clone());
-        self.asked.ask(Asking::Delete { uid }, call, out);
+        self.asked.ask(PodGcRequest::Delete { uid }, call, out);
     }
 
-    fn answered(&mut self, asking: Asking, reply: &Reply, now: Timestamp, out: &mut Outbox) {
+    fn answered(&mut self, asking: PodGcRequest, reply: &Reply, now: Timestamp, out: &mut Outbox) {
         if !reply.is_done() && !reply.is_not_found() {
             // Whatever the reason, the next round starts from the state at that time.
             self.round_at.get_or_insert(now + self.options.period);
         }
-        if let Asking::Node(node) = &asking {
+        if let PodGcRequest::ObservedNode(node) = &asking {
             self.looking.remove(node);
         }
         match asking {
             // Only a Pod whose failure is stored is deleted.
-            Asking::Fail { key, uid } => {
+            PodGcRequest::Fail { key, uid } => {
                 self.busy.remove(&uid);
                 if reply.is_done() {
                     self.delete(&key, uid, out);
                 }
             }
-            Asking::Delete { uid } => {
+            PodGcRequest::Delete { uid } => {
                 self.busy.remove(&uid);
             }
-            Asking::Node(node) if reply.is_not_found() => self.end_pods_of(&node),
+            PodGcRequest::ObservedNode(node) if reply.is_not_found() => self.end_pods_of(&node),
             // It exists, and our list will show it; or it was created again meanwhile, and its quarantine starts again.
-            Asking::Node(node) if reply.is_done() => {
+            PodGcRequest::ObservedNode(node) if reply.is_done() => {
                 self.found(&node);
                 self.look_for(&node, now);
             }
-            Asking::Node(_) => {}
+            PodGcRequest::ObservedNode(_) => {}
         }
     }
 

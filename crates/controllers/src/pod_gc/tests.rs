@@ -31,10 +31,10 @@ fn node(name: &str, ready: &str, taints: &[&str]) -> Value {
 }
 
 fn started(nodes: &[Value], pods: &[Value]) -> Probe<PodGc> {
-    with(Options::default(), nodes, pods)
+    with(PodGcOptions::default(), nodes, pods)
 }
 
-fn with(options: Options, nodes: &[Value], pods: &[Value]) -> Probe<PodGc> {
+fn with(options: PodGcOptions, nodes: &[Value], pods: &[Value]) -> Probe<PodGc> {
     let mut probe = Probe::new(PodGc::new(options));
     probe.lists(Kind::POD, pods, 100);
     assert_eq!(probe.wakes_in(), None, "no node is known yet");
@@ -223,7 +223,7 @@ fn too_many_that_have_ended_go_evicted_and_oldest_first() {
     let rows: [(Option<usize>, &[&str]); 5] =
         [(None, &[]), (Some(4), &[]), (Some(3), &["f"]), (Some(1), &["b", "d", "f"]), (Some(0), &["a", "b", "d", "f"])];
     for (most, expected) in rows {
-        let options = Options { terminated_pods: most, ..Options::default() };
+        let options = PodGcOptions { terminated_pods: most, ..PodGcOptions::default() };
         let mut probe = with(options, &[node("n", "True", &[])], &pods);
         probe.passes(20_000);
         let expected: Vec<_> = expected.iter().map(|name| format!("delete pods ns/{name}")).collect();

@@ -47,12 +47,12 @@ impl Pod {
     }
 }
 
-pub(super) struct Node {
+pub(super) struct ObservedNode {
     pub meta: Meta,
     pub out_of_service: bool,
 }
 
-impl View for Node {
+impl View for ObservedNode {
     fn meta(&self) -> &Meta {
         &self.meta
     }
@@ -129,8 +129,8 @@ pub(super) fn read_pod(object: &[u8]) -> Option<Pod> {
     })
 }
 
-pub(super) fn read_node(object: &[u8]) -> Option<Node> {
+pub(super) fn read_node(object: &[u8]) -> Option<ObservedNode> {
     let Raw { metadata, spec, status } = serde_json::from_slice(object).ok()?;
     let tainted = spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE);
-    Some(Node { meta: metadata.meta, out_of_service: tainted && !status.is_true("Ready") })
+    Some(ObservedNode { meta: metadata.meta, out_of_service: tainted && !status.is_true("Ready") })
 }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
-use node::{Node, Places};
+use node::{CandidateNode, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, View, retry_at, with_condition};
@@ -31,7 +31,7 @@ use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Re
 const MOST_TOLD_AT_ONCE: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct SchedulerOptions {
     /// The maximum number of bindings in flight: enough to keep the API busy, few enough that a state that has changed
     /// meanwhile does not invalidate thousands.
     pub bindings: usize,
@@ -41,7 +41,7 @@ pub struct Options {
     pub retell_after: Span,
 }
 
-impl Default for Options {
+impl Default for SchedulerOptions {
     fn default() -> Self {
         Self { bindings: 64, tell_after: Span::from_seconds(1), retell_after: Span::from_seconds(10) }
     }
@@ -49,9 +49,9 @@ impl Default for Options {
 
 pub struct Scheduler<S = NoMutation> {
     mutation: S,
-    options: Options,
+    options: SchedulerOptions,
     pods: ObjectCache<Pod>,
-    nodes: ObjectCache<Arc<Node>>,
+    nodes: ObjectCache<Arc<CandidateNode>>,
     places: Places,
     queue: Queue,
     /// Pods that take room, by UID: on which node, and how much.
@@ -60,7 +60,7 @@ pub struct Scheduler<S = NoMutation> {
     standings: HashMap<CompactString, Standing, foldhash::fast::FixedState>,
     /// Bindings to retry.
     timers: BTreeSet<(Timestamp, CompactString)>,
-    asked: RequestsInFlight<Asking>,
+    asked: RequestsInFlight<SchedulerRequest>,
     binding: usize,
     /// Counts changes on nodes: results from before a change are outdated.
     epoch: u64,
@@ -91,25 +91,25 @@ enum State {
     Later(Timestamp),
 }
 
-enum Asking {
+enum SchedulerRequest {
     Bind { pod: Reference, node: CompactString },
     Tell { pod: Reference, reason: Arc<str> },
 }
 
 impl Default for Scheduler {
     fn default() -> Self {
-        Self::new(Options::default())
+        Self::new(SchedulerOptions::default())
     }
 }
 
 impl Scheduler {
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: SchedulerOptions) -> Self {
         Self::with_mutation(options, NoMutation)
     }
 }
 
 impl<S: Mutation> Scheduler<S> {
-    pub fn with_mutation(options: Options, mutation: S) -> Self {
+    pub fn with_mutation(options: SchedulerOptions, mutation: S) -> Self {
         Self {
             mutation,
             options,
@@ -128,7 +128,7 @@ impl<S: Mutation> Scheduler<S> {
     }
 
     fn node_seen(&mut self, object: &[u8], now: Timestamp) {
-        let Some(node) = Node::read(object).map(Arc::new) else { return };
+        let Some(node) = CandidateNode::read(object).map(Arc::new) else { return };
         let stale = matches!(self.nodes.observe(node.clone()), CacheChange::Stale);
         if !stale && self.places.set(&node) {
             self.changed(&node.meta.name, now);
@@ -271,7 +271,7 @@ impl<S: Mutation> Scheduler<S> {
         let call = Call::new(Verb::Create, Kind::POD, namespace, name).subresource("binding").body(&body);
         self.binding += 1;
         let node = node.clone();
-        self.asked.ask(Asking::Bind { pod: reference(standing), node }, call, out);
+        self.asked.ask(SchedulerRequest::Bind { pod: reference(standing), node }, call, out);
     }
 
     fn bound(&mut self, about: Reference, node: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
@@ -329,7 +329,7 @@ impl<S: Mutation> Scheduler<S> {
                 let call = Call::new(Verb::StrategicPatch, Kind::POD, &pod.meta.namespace, &pod.meta.name);
                 let call = call.subresource("status").body(&condition(pod, &reason, now));
                 if let Some(pod) = self.standings.get(&ticket.uid).map(reference) {
-                    self.asked.ask(Asking::Tell { pod, reason }, call, out);
+                    self.asked.ask(SchedulerRequest::Tell { pod, reason }, call, out);
                 }
             }
         }
@@ -404,7 +404,7 @@ impl<S: Mutation> Controller for Scheduler<S> {
             Input::Apply(Kind::NODE, object) => self.node_seen(&object, now),
             Input::Apply(_, object) => self.pod_seen(&object, now),
             Input::Delete(Kind::NODE, object) => {
-                let gone = Node::read(&object).and_then(|node| self.nodes.gone(&node.meta));
+                let gone = CandidateNode::read(&object).and_then(|node| self.nodes.gone(&node.meta));
                 if let Some(node) = gone {
                     self.node_gone(&node.meta.name, now);
                 }
@@ -427,8 +427,8 @@ impl<S: Mutation> Controller for Scheduler<S> {
             }
             Input::Bookmark(..) | Input::Tick => {}
             Input::Response { request, reply, .. } => match self.asked.answered(request) {
-                Some(Asking::Bind { pod, node }) => self.bound(pod, &node, &reply, now, out),
-                Some(Asking::Tell { pod, reason }) => self.told(pod, &reason, &reply, now, out),
+                Some(SchedulerRequest::Bind { pod, node }) => self.bound(pod, &node, &reply, now, out),
+                Some(SchedulerRequest::Tell { pod, reason }) => self.told(pod, &reason, &reply, now, out),
                 None => {}
             },
         }

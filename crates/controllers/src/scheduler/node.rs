@@ -12,7 +12,7 @@ use super::pod::{Objection, Requirements};
 use tally_runtime::cache::{Meta, View};
 
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct CandidateNode {
     pub meta: Meta,
     pub labels: BTreeMap<CompactString, CompactString>,
     pub unschedulable: bool,
@@ -21,7 +21,7 @@ pub(super) struct Node {
     allocatable: Amounts,
 }
 
-impl View for Node {
+impl View for CandidateNode {
     fn meta(&self) -> &Meta {
         &self.meta
     }
@@ -85,7 +85,7 @@ struct RawCondition {
     status: CompactString,
 }
 
-impl Node {
+impl CandidateNode {
     pub fn read(object: &[u8]) -> Option<Self> {
         let RawNode { metadata: RawMeta { meta, labels }, spec, status } = serde_json::from_slice(object).ok()?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
@@ -119,7 +119,7 @@ impl Node {
 #[derive(Default)]
 pub(super) struct Places {
     /// By name. There may be Pods on a node that has not been observed.
-    places: BTreeMap<CompactString, Place>,
+    places: BTreeMap<CompactString, NodeRoom>,
     /// The known nodes, the least used first.
     by_share: BTreeSet<(u64, CompactString)>,
     /// How often a node was searched for, as a measure of cost.
@@ -128,13 +128,13 @@ pub(super) struct Places {
 }
 
 #[derive(Default)]
-struct Place {
-    node: Option<Arc<Node>>,
+struct NodeRoom {
+    node: Option<Arc<CandidateNode>>,
     taken: Amounts,
     share: u64,
 }
 
-impl Place {
+impl NodeRoom {
     /// How much of it is taken, in millionths: the sum for processors, memory and Pods.
     fn share(&self) -> u64 {
         const WHOLE: i128 = 1_000_000;
@@ -147,7 +147,7 @@ impl Place {
     }
 
     /// Resources of which it has too little.
-    fn lacks<'a>(&'a self, node: &'a Node, requests: &'a Amounts) -> impl Iterator<Item = &'a str> {
+    fn lacks<'a>(&'a self, node: &'a CandidateNode, requests: &'a Amounts) -> impl Iterator<Item = &'a str> {
         let free = |name: &str| node.allocatable.get(name).saturating_sub(self.taken.get(name));
         requests.iter().filter(move |(name, amount)| *amount > 0 && *amount > free(name)).map(|(name, _)| name)
     }
@@ -161,7 +161,7 @@ impl Place {
 
 impl Places {
     /// Returns whether anything relevant changed.
-    pub fn set(&mut self, node: &Arc<Node>) -> bool {
+    pub fn set(&mut self, node: &Arc<CandidateNode>) -> bool {
         let place = self.places.entry(node.meta.name.clone()).or_default();
         let same = place.node.as_ref().is_some_and(|known| known.same(node));
         place.node = Some(node.clone());

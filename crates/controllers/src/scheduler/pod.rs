@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tally_core::time::Timestamp;
 
 use super::amounts::{Amounts, PODS, Written};
-use super::node::{Node, Taint};
+use super::node::{CandidateNode, Taint};
 use tally_runtime::cache::{Meta, View};
 
 /// The scheduler name of Pods that request none.
@@ -83,7 +83,7 @@ pub(super) enum Objection<'a> {
 }
 
 impl Requirements {
-    pub fn objection<'a>(&self, node: &'a Node) -> Option<Objection<'a>> {
+    pub fn objection<'a>(&self, node: &'a CandidateNode) -> Option<Objection<'a>> {
         let cordon = Taint::cordon();
         if node.unschedulable && !self.tolerates(&cordon) {
             return Some(Objection::Unschedulable);
@@ -118,7 +118,7 @@ impl Toleration {
 
 impl Term {
     /// A term without requirements matches nothing.
-    fn matches(&self, node: &Node) -> bool {
+    fn matches(&self, node: &CandidateNode) -> bool {
         let name = |key: &str| (key == "metadata.name").then_some(&node.meta.name);
         let (labels, fields) = (self.match_expressions.as_deref(), self.match_fields.as_deref());
         let (labels, fields) = (labels.unwrap_or_default(), fields.unwrap_or_default());

@@ -16,7 +16,7 @@ use tally_core::time::Timestamp;
 use tally_embedded::{perform, resource};
 use tally_registry::{Env, Registry, Target, WatchEvent, WatchStream};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reply, Stream, Verb};
-use tally_store::{Options, Store};
+use tally_store::{Store, StoreOptions};
 
 /// More rounds of input than this mean that a controller triggers itself.
 const MOST_ROUNDS: usize = 100_000;
@@ -84,7 +84,7 @@ impl Cluster {
         let world = Counted::default();
         world.millis.store(1_700_000_000_000, Ordering::Relaxed);
         let millis = world.millis.clone();
-        let registry = Registry::new(Store::memory(Options::default()), Box::new(world));
+        let registry = Registry::new(Store::memory(StoreOptions::default()), Box::new(world));
         now(registry.begin()).expect("a cluster begins");
         let mut cluster = Self {
             registry,

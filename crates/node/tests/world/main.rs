@@ -23,7 +23,7 @@ use tally_node::options::NodeOptions;
 use tally_node::port::{Attempt, Exit, Found, OperationError, Report, ShimCommand, Signal};
 use tally_registry::{Env as Surroundings, Registry, Target, WatchEvent, WatchStream};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
-use tally_store::{Options as StoreOptions, Store};
+use tally_store::{Store, StoreOptions};
 
 const NODE: &str = "here";
 const HOST: &str = "machine";

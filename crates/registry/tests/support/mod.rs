@@ -11,7 +11,7 @@ use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
 use tally_registry::{Env, Registry, Target, Written};
-use tally_store::{Options, Store};
+use tally_store::{Store, StoreOptions};
 
 pub fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("the memory store never waits")
@@ -43,7 +43,7 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new() -> Self {
-        let cluster = Cluster::on(Store::memory(Options::default()), Box::new(Still::default()));
+        let cluster = Cluster::on(Store::memory(StoreOptions::default()), Box::new(Still::default()));
         now(cluster.registry.begin()).expect("a cluster begins");
         cluster
     }

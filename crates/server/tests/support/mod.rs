@@ -20,7 +20,7 @@ use serde_json::Value;
 use tally_api::options::{Format, WriteOptions};
 use tally_registry::{Env, Registry};
 use tally_server::{Pki, Server, SystemEnv};
-use tally_store::{Options, Store};
+use tally_store::{Store, StoreOptions};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -60,14 +60,14 @@ impl Answer {
 
 impl Running {
     pub async fn start() -> Running {
-        Running::with(Options::default()).await
+        Running::with(StoreOptions::default()).await
     }
 
-    pub async fn with(options: Options) -> Running {
+    pub async fn with(options: StoreOptions) -> Running {
         Running::in_world(options, Box::new(SystemEnv)).await
     }
 
-    pub async fn in_world(options: Options, world: Box<dyn Env>) -> Running {
+    pub async fn in_world(options: StoreOptions, world: Box<dyn Env>) -> Running {
         let directory = tempfile::tempdir().unwrap();
         let pki = Pki::open(&directory.path().join("pki"), Ipv4Addr::LOCALHOST.into()).unwrap();
         let registry = Arc::new(Registry::new(Store::memory(options), world));

@@ -51,7 +51,7 @@ pub(crate) struct Host<S: Mutation> {
     /// Of a recorder.
     pub(crate) mailbox: Option<Mailbox>,
     /// What the controller knew when it sent each request that is not answered yet.
-    known: BTreeMap<RequestId, Known>,
+    known: BTreeMap<RequestId, SenderKnowledge>,
 }
 
 /// The Job controller has its own variant because the simulator also inspects its state.
@@ -87,21 +87,21 @@ pub(crate) struct Sent {
     pub(crate) host: usize,
     pub(crate) incarnation: u32,
     pub(crate) request: Request,
-    known: Known,
+    known: SenderKnowledge,
     pub(crate) response: Option<(Response, Timestamp)>,
     /// Its sender has given up: no response is delivered.
     given_up: bool,
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct SenderKnowledge {
     context: Context,
-    asking: Option<Box<Asking>>,
+    asking: Option<Box<SenderView>>,
 }
 
 /// What the sender of a request knew when it sent it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asking {
+pub(crate) struct SenderView {
     /// How far each of its streams had come, in their order.
     pub(crate) seen: Vec<Revision>,
     /// The newest state of which it can have seen a part: that of a list which is not complete yet.
@@ -282,10 +282,10 @@ impl<S: Mutation> World<S> {
             given_up: false,
         };
         let (incarnation, role) = (host.incarnation, host.role);
-        let asking = (!role.counts()).then(|| Asking {
+        let asking = (!role.counts()).then(|| SenderView {
             seen: host.streams.iter().map(|stream| stream.seen).collect(),
             glimpsed: host.streams.iter().map(Followed::glimpsed).collect(),
-            ..Asking::default()
+            ..SenderView::default()
         });
         if role == Role::Job && context.pods_at < self.api.pod_log.last().map_or(Revision(0), |entry| entry.at) {
             self.counters.hit(Sometimes::StaleReadActedOn);
@@ -301,7 +301,7 @@ impl<S: Mutation> World<S> {
             }
             let asking =
                 asking.as_ref().map(|known| Box::new(self.judge.asks((at, incarnation), role, &request.call, known)));
-            self.hosts[at].known.insert(request.id, Known { context, asking });
+            self.hosts[at].known.insert(request.id, SenderKnowledge { context, asking });
         }
         self.hosts[at].requests.extend(requests);
     }

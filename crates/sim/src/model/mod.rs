@@ -81,10 +81,10 @@ pub use rules::{Gate, Grain, Overlay, Setup};
 pub use world::Faults;
 
 use search::{Found, search};
-use tell::Told;
+use tell::DescribedStep;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct ModelOptions {
     /// Small worlds only: a few seconds even without optimisation.
     pub quick: bool,
     /// Show the shortest counterexample of each bad row.
@@ -92,7 +92,7 @@ pub struct Options {
 }
 
 /// Searches every row and prints the results. True if all are as expected.
-pub fn run(options: &Options, out: &mut dyn Write) -> io::Result<bool> {
+pub fn run(options: &ModelOptions, out: &mut dyn Write) -> io::Result<bool> {
     let began_at = Instant::now();
     let table = run_rows("the table of the design", &TABLE, options, out)?;
     let further = run_rows("further", &FURTHER, options, out)?;
@@ -113,7 +113,7 @@ struct Summary {
     states: usize,
 }
 
-fn run_rows(title: &str, rows: &[Row], options: &Options, out: &mut dyn Write) -> io::Result<Summary> {
+fn run_rows(title: &str, rows: &[Row], options: &ModelOptions, out: &mut dyn Write) -> io::Result<Summary> {
     let mut summary = Summary { surprises: 0, states: 0 };
     writeln!(out, "{title:<77} {:<13} {:<13} {:>11} {:>8}", "expected", "found", "states", "seconds")?;
     for row in rows {
@@ -148,7 +148,7 @@ fn tell(setup: &Setup, found: &Found, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "    (controllers may change places and revisions may start anew between steps)")?;
     }
     for (nth, (world, step)) in (1..).zip(&counterexample.path) {
-        writeln!(out, "    {nth:>2}. {}", Told(setup, world, *step))?;
+        writeln!(out, "    {nth:>2}. {}", DescribedStep(setup, world, *step))?;
     }
     writeln!(out, "        {}", counterexample.breach)
 }

@@ -7,7 +7,7 @@ use tally_core::accounting::{Accounting, CausalSnapshot, Field, PodFacts};
 use tally_core::ids::{PodUid, Revision};
 use tally_core::job::Uncounted;
 
-use super::world::{Books, Controller, Faults, MAX_PODS, PodMask, Pods, Status, UIDS, World, Write};
+use super::world::{Books, Controller, Faults, MAX_PODS, ModelState, PodMask, Pods, Status, UIDS, Write};
 
 /// How far the Pods must have been observed before a process may account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ pub(super) struct Plan {
 }
 
 /// Plans like production: tally, then record, both in one write; and release what is recorded.
-pub(super) fn plan(setup: &Setup, world: &World, controller: &Controller) -> Plan {
+pub(super) fn plan(setup: &Setup, world: &ModelState, controller: &Controller) -> Plan {
     let mut plan = Plan::default();
     let books = world.books_at(controller.job_at);
     let sight = Sight { pods: world.pods_at(controller.pods_at), released: controller.released };
@@ -206,7 +206,7 @@ impl Gate {
 /// How a process updates its knowledge. Mirrors what the production ledger does with the same input.
 impl Controller {
     /// A process that has just listed Jobs and Pods.
-    pub fn started(setup: &Setup, world: &World, job_at: u8, pods_at: u8) -> Self {
+    pub fn started(setup: &Setup, world: &ModelState, job_at: u8, pods_at: u8) -> Self {
         let mut controller = Self { pods_at, ..Self::default() };
         controller.adopt_job(setup, world, job_at);
         controller.gate_at = match setup.gate {
@@ -218,7 +218,7 @@ impl Controller {
     }
 
     /// The Job as a stream, a list or a GET shows it.
-    pub fn observe_job(&mut self, setup: &Setup, world: &World, job_at: u8) {
+    pub fn observe_job(&mut self, setup: &Setup, world: &ModelState, job_at: u8) {
         if job_at < self.job_at {
             return;
         }
@@ -231,7 +231,7 @@ impl Controller {
     }
 
     /// The status write was stored at this revision, and the response says so.
-    pub fn status_written(&mut self, setup: &Setup, world: &World, written_at: u8) {
+    pub fn status_written(&mut self, setup: &Setup, world: &ModelState, written_at: u8) {
         self.status = Status::Idle;
         let gate_before = std::mem::take(&mut self.gate_before);
         match written_at.cmp(&self.job_at) {
@@ -241,7 +241,7 @@ impl Controller {
         }
     }
 
-    fn adopt_job(&mut self, setup: &Setup, world: &World, job_at: u8) {
+    fn adopt_job(&mut self, setup: &Setup, world: &ModelState, job_at: u8) {
         self.job_at = job_at;
         if setup.gate == Gate::Strict {
             self.gate_at = job_at;
@@ -255,13 +255,13 @@ impl Controller {
         self.gate_before = 0;
     }
 
-    pub fn observe_pods(&mut self, setup: &Setup, world: &World, pods_at: u8) {
+    pub fn observe_pods(&mut self, setup: &Setup, world: &ModelState, pods_at: u8) {
         self.pods_at = pods_at;
         self.forget_releases(setup, world);
     }
 
     /// The Pod no longer has the finalizer, and the response says so.
-    pub fn release_answered(&mut self, setup: &Setup, world: &World, pod: usize) {
+    pub fn release_answered(&mut self, setup: &Setup, world: &ModelState, pod: usize) {
         self.release_done &= !(1 << pod);
         if setup.gate == Gate::OwnReleases {
             self.gate_at = self.gate_at.max(world.release_revision(pod));
@@ -271,7 +271,7 @@ impl Controller {
     }
 
     /// Drops what the overlay need not, or must not, contain any longer.
-    fn forget_releases(&mut self, setup: &Setup, world: &World) {
+    fn forget_releases(&mut self, setup: &Setup, world: &ModelState) {
         if self.released == 0 {
             return;
         }

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 
 use super::rules::{Grain, Setup};
 use super::steps::{Breach, Step, after, check_at_rest, steps};
-use super::world::{Packed, Pods, World};
+use super::world::{ModelState, Packed, Pods};
 
 /// About five gigabytes of states, steps and index.
 const MAX_STATES: usize = 40_000_000;
@@ -22,19 +22,19 @@ pub(super) struct Found {
 /// The shortest path to a violation, each step with the state it starts from.
 pub(super) struct Counterexample {
     pub breach: Breach,
-    pub path: Vec<(World, Step)>,
+    pub path: Vec<(ModelState, Step)>,
 }
 
-fn first(setup: &Setup) -> World {
+fn first(setup: &Setup) -> ModelState {
     let pods = match (setup.creation, setup.adoption) {
         (true, _) => Pods::default(),
         (false, true) => Pods::loose(setup.pods),
         (false, false) => Pods::running(setup.pods),
     };
-    World::new(pods, setup.faults)
+    ModelState::new(pods, setup.faults)
 }
 
-fn reached(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
+fn reached(setup: &Setup, world: &ModelState, step: Step) -> Result<ModelState, Breach> {
     let mut next = after(setup, world, step)?;
     if setup.reduce {
         next.reduce(setup.controllers);
@@ -47,7 +47,7 @@ pub(super) fn search(setup: &Setup, mut watch: impl FnMut(Step)) -> Found {
     let orderly = setup.conditional && setup.write_ahead;
     assert!(orderly || setup.grain == Grain::Fine, "coarse steps need conditional writes, and release after record");
     let checks_rest = !setup.at_most_once_only;
-    let mut known = Known::new();
+    let mut known = KnownStates::new();
     let mut ordinary = Edges::default();
     let mut possible = Vec::new();
     let mut batch = vec![Lookup::new(&first(setup))];
@@ -99,7 +99,7 @@ pub(super) fn search(setup: &Setup, mut watch: impl FnMut(Step)) -> Found {
 }
 
 /// All states found so far. States are compared in full: equal hashes cost time, never a state.
-struct Known {
+struct KnownStates {
     worlds: Vec<Packed>,
     parents: Vec<u32>,
     /// A table with linear probing, at most half full: the upper half is the hash, the lower half the number of the
@@ -117,7 +117,7 @@ struct Lookup {
 const NOT_FOUND: u32 = u32::MAX;
 
 impl Lookup {
-    fn new(world: &World) -> Self {
+    fn new(world: &ModelState) -> Self {
         let packed = world.pack();
         debug_assert_eq!(packed.unpack(), *world, "packing must lose nothing");
         let hash = foldhash::fast::FixedState::default().hash_one(packed.0) as u32;
@@ -129,7 +129,7 @@ fn slot(hash: u32, number: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(number + 1)
 }
 
-impl Known {
+impl KnownStates {
     fn new() -> Self {
         Self { worlds: Vec::new(), parents: Vec::new(), slots: vec![0; 1 << 10] }
     }
@@ -198,7 +198,7 @@ impl Known {
     }
 
     /// The steps from the first state to this one.
-    fn path_to(&self, setup: &Setup, mut number: u32) -> Vec<(World, Step)> {
+    fn path_to(&self, setup: &Setup, mut number: u32) -> Vec<(ModelState, Step)> {
         let mut path = Vec::new();
         let mut possible = Vec::new();
         while number != 0 {

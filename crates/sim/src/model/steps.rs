@@ -1,7 +1,7 @@
 //! All possible next steps, and their results.
 
 use super::rules::{Grain, Plan, Setup, plan};
-use super::world::{Controller, HistoryFull, PodEvent, PodMask, Status, World, Write, pods_in};
+use super::world::{Controller, HistoryFull, ModelState, PodEvent, PodMask, Status, Write, pods_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -114,7 +114,7 @@ impl Step {
 }
 
 /// All steps that are possible in this state.
-pub(super) fn steps(setup: &Setup, world: &World, out: &mut Vec<Step>) -> Result<(), Breach> {
+pub(super) fn steps(setup: &Setup, world: &ModelState, out: &mut Vec<Step>) -> Result<(), Breach> {
     out.clear();
     environment_steps(setup, world, out);
     for write in world.late_writes() {
@@ -140,7 +140,7 @@ fn each(mask: PodMask) -> impl Iterator<Item = u8> {
     pods_in(mask).map(|pod| pod as u8)
 }
 
-fn environment_steps(setup: &Setup, world: &World, out: &mut Vec<Step>) {
+fn environment_steps(setup: &Setup, world: &ModelState, out: &mut Vec<Step>) {
     let pods = world.pods();
     for (index, pod) in (0..setup.pods).zip(0..) {
         match (pods.exists(index), pods.is_finished(index)) {
@@ -160,7 +160,14 @@ fn environment_steps(setup: &Setup, world: &World, out: &mut Vec<Step>) {
     }
 }
 
-fn controller_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, plan: &Plan, out: &mut Vec<Step>) {
+fn controller_steps(
+    setup: &Setup,
+    world: &ModelState,
+    who: u8,
+    controller: &Controller,
+    plan: &Plan,
+    out: &mut Vec<Step>,
+) {
     if world.next_job_revision(controller.job_at).is_some() {
         out.push(Step::SeeJob { who });
     }
@@ -192,7 +199,7 @@ fn controller_steps(setup: &Setup, world: &World, who: u8, controller: &Controll
 }
 
 /// The requests that a controller has in flight, or may have.
-fn under_way(setup: &Setup, world: &World, controller: &Controller, plan: &Plan) -> Left {
+fn under_way(setup: &Setup, world: &ModelState, controller: &Controller, plan: &Plan) -> Left {
     match setup.grain {
         Grain::Fine => {
             let write = if let Status::Sent(write) = controller.status { Some(write) } else { None };
@@ -205,7 +212,7 @@ fn under_way(setup: &Setup, world: &World, controller: &Controller, plan: &Plan)
     }
 }
 
-fn fault_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, plan: &Plan, out: &mut Vec<Step>) {
+fn fault_steps(setup: &Setup, world: &ModelState, who: u8, controller: &Controller, plan: &Plan, out: &mut Vec<Step>) {
     let left = under_way(setup, world, controller, plan);
     if world.faults.losses > 0 {
         if left.write.is_some() || matches!(controller.status, Status::Stored(_)) {
@@ -232,7 +239,7 @@ fn fault_steps(setup: &Setup, world: &World, who: u8, controller: &Controller, p
 }
 
 /// The state after one step, before equivalent states are merged.
-pub(super) fn after(setup: &Setup, world: &World, step: Step) -> Result<World, Breach> {
+pub(super) fn after(setup: &Setup, world: &ModelState, step: Step) -> Result<ModelState, Breach> {
     let mut next = *world;
     match step {
         Step::Create { pod } => next.push_pod(PodEvent::Created, pod.into())?,
@@ -280,7 +287,12 @@ pub(super) fn after(setup: &Setup, world: &World, step: Step) -> Result<World, B
     Ok(next)
 }
 
-fn step_of_controller(setup: &Setup, world: &mut World, controller: &mut Controller, step: Step) -> Result<(), Breach> {
+fn step_of_controller(
+    setup: &Setup,
+    world: &mut ModelState,
+    controller: &mut Controller,
+    step: Step,
+) -> Result<(), Breach> {
     match step {
         Step::SeeJob { .. } => {
             if let Some(job_at) = world.next_job_revision(controller.job_at) {
@@ -352,14 +364,14 @@ fn verdict_of(pod: u8) -> PodEvent {
     if pod.is_multiple_of(2) { PodEvent::Succeeded } else { PodEvent::Failed }
 }
 
-fn leave(world: &mut World, left: Left) {
+fn leave(world: &mut ModelState, left: Left) {
     if let Some(write) = left.write {
         world.add_late_write(write);
     }
     world.late_releases |= left.releases & world.pods().tracked();
 }
 
-fn store_status(setup: &Setup, world: &mut World, write: Write) -> Result<(), Breach> {
+fn store_status(setup: &Setup, world: &mut ModelState, write: Write) -> Result<(), Breach> {
     world.push_job(write.books(), setup.conditional)?;
     if let Some(pod) = pods_in(world.tallied & write.tallied()).next() {
         return Err(Breach::TalliedTwice { pod });
@@ -374,7 +386,7 @@ fn store_status(setup: &Setup, world: &mut World, write: Write) -> Result<(), Br
 }
 
 /// Without the finalizer there is nothing to do, and the response is the same.
-fn store_release(setup: &Setup, world: &mut World, pod: u8) -> Result<(), Breach> {
+fn store_release(setup: &Setup, world: &mut ModelState, pod: u8) -> Result<(), Breach> {
     let pod = usize::from(pod);
     if !world.pods().is_tracked(pod) {
         return Ok(());
@@ -386,7 +398,7 @@ fn store_release(setup: &Setup, world: &mut World, pod: u8) -> Result<(), Breach
 }
 
 /// A state in which no ordinary step is left: everything about finished Pods is done, and nothing else.
-pub(super) fn check_at_rest(setup: &Setup, world: &World) -> Result<(), Breach> {
+pub(super) fn check_at_rest(setup: &Setup, world: &ModelState) -> Result<(), Breach> {
     let (pods, books) = (world.pods(), world.books());
     let mut counted = (0, 0);
     for pod in 0..setup.pods {

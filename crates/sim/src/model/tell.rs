@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::rules::{Gate, Setup};
 use super::steps::{Breach, Step};
-use super::world::{PodMask, World, Write, pods_in};
+use super::world::{ModelState, PodMask, Write, pods_in};
 
 /// A step as text, with the state it starts from.
-pub(super) struct Told<'a>(pub &'a Setup, pub &'a World, pub Step);
+pub(super) struct DescribedStep<'a>(pub &'a Setup, pub &'a ModelState, pub Step);
 
 fn name(who: u8) -> char {
     char::from(b'A' + who)
@@ -32,9 +32,9 @@ fn tell_write(f: &mut fmt::Formatter<'_>, before: PodMask, write: Write) -> fmt:
     Ok(())
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for DescribedStep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told(setup, world, step) = self;
+        let DescribedStep(setup, world, step) = self;
         let at = world.head() + 1;
         match *step {
             Step::Create { pod } => write!(f, "Pod {pod} is created (revision {at})"),

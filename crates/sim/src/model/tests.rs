@@ -4,7 +4,7 @@ use super::rows::{FURTHER, Row, TABLE, Verdict};
 use super::rules::{Gate, Grain, Overlay, Setup};
 use super::search::search;
 use super::world::Faults;
-use super::{Options, grouped, run_rows};
+use super::{ModelOptions, grouped, run_rows};
 
 fn all_rows() -> impl Iterator<Item = &'static Row> {
     TABLE.iter().chain(&FURTHER)
@@ -179,7 +179,8 @@ fn numbers_are_grouped_by_thousands() {
 fn row_that_surprises_is_told() {
     let wrong = Row { expected: Verdict::Safe, ..TABLE[0] };
     let mut text = Vec::new();
-    let summary = run_rows("two", &[TABLE[0], wrong], &Options::default(), &mut text).expect("memory takes everything");
+    let summary =
+        run_rows("two", &[TABLE[0], wrong], &ModelOptions::default(), &mut text).expect("memory takes everything");
     assert_eq!(summary.surprises, 1);
     let text = String::from_utf8(text).expect("words");
     assert_eq!(text.matches("not as expected").count(), 1, "{text}");

@@ -266,7 +266,7 @@ pub struct Faults {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct World {
+pub(super) struct ModelState {
     // The store. Revision r is the world after the first r events.
     events: [Event; MAX_EVENTS],
     head: u8,
@@ -289,7 +289,7 @@ pub(super) struct World {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HistoryFull;
 
-impl World {
+impl ModelState {
     pub fn new(pods: Pods, faults: Faults) -> Self {
         Self {
             events: [Event::default(); MAX_EVENTS],

@@ -11,7 +11,7 @@ use tally_core::time::Span;
 use tally_node::notes::Notes;
 use tally_registry::Registry;
 use tally_runtime::driver::{self, NoopObserver};
-use tally_store::{Options, Store};
+use tally_store::{Store, StoreOptions};
 
 use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use crate::data_dir::{self, CreatedPaths, Temporary};
@@ -42,7 +42,7 @@ impl Cluster {
         let mut made = CreatedPaths::default();
         let Some(data) = data_dir else {
             let directory = temporary.insert(Temporary::new()?).path().to_owned();
-            let registry = data_dir::begin(Store::memory(Options::default())).await?;
+            let registry = data_dir::begin(Store::memory(StoreOptions::default())).await?;
             return Ok(Self { registry, directory, kept: false, made });
         };
         made.data_directory(data)?;

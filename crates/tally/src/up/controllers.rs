@@ -80,9 +80,9 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
         }
         "job" => Box::new(JobController::new(Config::default())),
         "namespace" => Box::new(Namespaces::new(tally_embedded::kinds())),
-        "podgc" => Box::new(PodGc::new(pod_gc::Options::default())),
+        "podgc" => Box::new(PodGc::new(pod_gc::PodGcOptions::default())),
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
-        "scheduler" => Box::new(Scheduler::new(scheduler::Options::default())),
+        "scheduler" => Box::new(Scheduler::new(scheduler::SchedulerOptions::default())),
         "serviceaccount" => Box::new(service_account::controller()),
         "ttl" => Box::new(TtlController::default()),
         _ => return None,

@@ -18,7 +18,7 @@ use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_runtime::driver;
 use tally_server::{Pki, Server, kubeconfig};
-use tally_store::{Options, Store};
+use tally_store::{Store, StoreOptions};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
@@ -214,7 +214,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let (keys, pods) = (data.join("pki"), data.join("node"));
     made.note_missing(&keys);
     made.note_missing(&pods);
-    let store = if args.ephemeral { Store::memory(Options::default()) } else { made.store(data)? };
+    let store = if args.ephemeral { Store::memory(StoreOptions::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
     let registry = data_dir::begin(store).await?;
     let url = kubeconfig::url(listen);

@@ -1,6 +1,6 @@
 //! The stored form of states, eight words each.
 
-use super::{Books, Controller, Event, Faults, Pods, Status, World, Write};
+use super::{Books, Controller, Event, Faults, ModelState, Pods, Status, Write};
 
 /// The stored form of a state: one cache line, so that a comparison costs one memory access.
 #[derive(Clone, Copy)]
@@ -81,7 +81,7 @@ impl Controller {
     }
 }
 
-impl World {
+impl ModelState {
     pub fn pack(&self) -> Packed {
         let event = |index: usize| self.events[index].0;
         let events = |from: usize| join([event(from), event(from + 1), event(from + 2), event(from + 3)]);
@@ -113,11 +113,11 @@ impl World {
 }
 
 impl Packed {
-    pub fn unpack(&self) -> World {
+    pub fn unpack(&self) -> ModelState {
         let Packed(words) = self;
         let part = |index: usize| (words[index / 4] >> (16 * (index % 4))) as u16;
         let mut fields = Fields(words[7]);
-        World {
+        ModelState {
             events: std::array::from_fn(|index| Event(part(index))),
             late_writes: [Write(part(18)), Write(part(19))],
             controllers: [Controller::unpack(words[5]), Controller::unpack(words[6])],

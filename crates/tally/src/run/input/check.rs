@@ -10,7 +10,7 @@ use tally_api::catalog;
 use tally_api::options::{FieldValidation, Format, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_registry::{Registry, Target};
-use tally_store::{Options, Store};
+use tally_store::{Store, StoreOptions};
 
 use super::documents::{Document, Origin};
 use super::programs;
@@ -40,7 +40,8 @@ pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<CheckedOb
     // The sort is stable: objects of the same rank stay in file order.
     documents.sort_by_key(|document| (document.is_job(), document.resource.kind != "Namespace"));
     let mut complaints = twice(&documents);
-    let scratch = data_dir::begin(Store::memory(Options::default())).await.map_err(|error| format!("{error:#}"))?;
+    let scratch =
+        data_dir::begin(Store::memory(StoreOptions::default())).await.map_err(|error| format!("{error:#}"))?;
     make_namespaces(&scratch, &documents).await;
     let (mut objects, mut warnings) = (Vec::new(), Vec::new());
     for document in documents {

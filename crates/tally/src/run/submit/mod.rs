@@ -253,14 +253,14 @@ pub fn unfinished(registry: &Registry, known: &[SubmittedJob]) -> Result<Vec<Sub
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tally_store::{Options, Store};
+    use tally_store::{Store, StoreOptions};
 
     use super::*;
     use crate::data_dir;
 
     #[tokio::test]
     async fn jobs_that_somebody_else_works_on_are_told_apart() {
-        let registry = data_dir::begin(Store::memory(Options::default())).await.unwrap();
+        let registry = data_dir::begin(Store::memory(StoreOptions::default())).await.unwrap();
         for (name, more) in [
             ("a", json!({})),
             ("b", json!({"managedBy": "example.com/other"})),
