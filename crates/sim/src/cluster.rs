@@ -421,7 +421,7 @@ impl<S: Mutation> World<S> {
     pub(crate) fn judge_changes(&mut self) {
         let Some(written) = self.api.archive.written.as_mut().map(std::mem::take) else { return };
         for written in &written {
-            let asking = self.asking.as_ref();
+            let asking = self.evidence.asking.as_ref();
             let found = self.judge.observe(written, &self.api.archive, asking, &mut self.counters);
             if let Some((invariant, text)) = found {
                 self.oracle.fail(invariant, text);

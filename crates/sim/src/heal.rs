@@ -83,14 +83,14 @@ impl<S: Mutation> World<S> {
         let side_by_side = self.setup.side_by_side;
         self.oracle.at_rest(&self.api, |job| job.spec.managed_by.is_none() || side_by_side);
         self.cluster_at_rest();
-        let (head, told) = (self.api.head(), self.told);
+        let (head, told) = (self.api.head(), self.evidence.emitted);
         self.pass(Span::from_seconds(86_400));
         while self.calm_step() {}
         if self.api.head() != head {
             let text = format!("{} writes at rest", self.api.head().0 - head.0);
             self.oracle.fail("I9", text);
         }
-        if self.told != told {
+        if self.evidence.emitted != told {
             self.oracle.fail("I9", "a cluster at rest has something to tell".to_owned());
         }
         for at in 0..self.setup.instances {
@@ -127,8 +127,8 @@ impl<S: Mutation> World<S> {
     fn check_events(&mut self) {
         let counted: u64 =
             self.api.archive.all(&Kind::EVENT).filter_map(|event| event.object()["count"].as_u64()).sum();
-        if counted > self.posted {
-            self.oracle.fail("E1", format!("{counted} events are told of {} that happened", self.posted));
+        if counted > self.evidence.posted {
+            self.oracle.fail("E1", format!("{counted} events are told of {} that happened", self.evidence.posted));
         }
     }
 }

@@ -50,7 +50,7 @@ fn run<S: Mutation>(
     Outcome {
         hash: world.hash(),
         steps: world.steps,
-        writes: world.writes,
+        writes: world.evidence.writes,
         counters: world.counters.clone(),
         excess: world.excess(),
         violation,

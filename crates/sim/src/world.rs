@@ -35,32 +35,45 @@ pub struct World<S: Mutation> {
     /// The Job controller of each instance, the TTL controller of each, then those of the rest of a cluster.
     pub(crate) hosts: Vec<Host<S>>,
     pub(crate) sent: Vec<Sent>,
-    /// The turn in a world without faults.
-    pub(crate) calm_turn: usize,
     pub(crate) oracle: Oracle,
     pub counters: Counters,
     pub(crate) trace: Trace,
     pub(crate) fates: BTreeMap<JobUid, JobSetup>,
     pub(crate) clocks_sane: bool,
+    pub(crate) healing: bool,
+    pub steps: usize,
+    pub(crate) starts: Starts,
+    pub(crate) evidence: Evidence,
+    pub(crate) judge: Judge,
+}
+
+/// How many controllers were started, and which one is next.
+#[derive(Default)]
+pub(crate) struct Starts {
+    /// Instances, including those that were started again.
     pub(crate) incarnations: usize,
+    /// Controllers of any kind.
+    hosts: u32,
+    /// The turn in a world without faults.
+    pub(crate) calm_turn: usize,
+}
+
+/// What invariants need to know about the past, and nothing else keeps.
+#[derive(Default)]
+pub(crate) struct Evidence {
+    /// Writes of Job and TTL controllers that were carried out.
+    pub(crate) writes: u64,
     pub(crate) last_status_writer: BTreeMap<Key, usize>,
     /// Which Pods each incarnation has ever requested to remove.
     pub(crate) removals_asked: BTreeSet<(usize, u32, CompactString)>,
-    pub steps: usize,
-    /// Writes of Job and TTL controllers that were carried out.
-    pub writes: u64,
-    pub(crate) healing: bool,
-    pub(crate) judge: Judge,
     /// What the controller whose request is being carried out knew.
     pub(crate) asking: Option<SenderView>,
     /// How many events the controllers that are not part of an instance have emitted.
-    pub(crate) told: u64,
-    /// The Job that each Pod last belonged to, in worlds that need it.
-    owners: BTreeMap<PodUid, JobUid>,
+    pub(crate) emitted: u64,
     /// Events that were passed to recorders.
     pub(crate) posted: u64,
-    /// The number of controllers started.
-    begun: u32,
+    /// The Job that each Pod last belonged to, in worlds that need it.
+    owners: BTreeMap<PodUid, JobUid>,
 }
 
 impl<S: Mutation> World<S> {
@@ -74,21 +87,13 @@ impl<S: Mutation> World<S> {
             trace: Trace { hash: 0, lines: traced.then(Vec::new) },
             fates: BTreeMap::new(),
             clocks_sane: true,
-            incarnations: setup.instances,
-            last_status_writer: BTreeMap::new(),
-            removals_asked: BTreeSet::new(),
-            steps: 0,
-            writes: 0,
             healing: false,
+            steps: 0,
+            starts: Starts { incarnations: setup.instances, ..Starts::default() },
+            evidence: Evidence::default(),
             hosts: Vec::new(),
             sent: Vec::new(),
-            calm_turn: 0,
             judge: Judge::default(),
-            asking: None,
-            told: 0,
-            owners: BTreeMap::new(),
-            posted: 0,
-            begun: 0,
             setup,
         };
         let (lease, events) = (world.setup.lease, world.setup.events);
@@ -109,7 +114,7 @@ impl<S: Mutation> World<S> {
     }
 
     pub(crate) fn new_host(&mut self, role: Role, instance: Option<usize>) -> Host<S> {
-        self.begun += 1;
+        self.starts.hosts += 1;
         let mut mailbox = None;
         let brain = match role {
             Role::Job => {
@@ -118,9 +123,9 @@ impl<S: Mutation> World<S> {
                 Brain::Job(Box::new(JobController::with_mutation(config, self.mutation)))
             }
             Role::Ttl => Brain::Other(Box::new(TtlController::with_mutation(self.mutation))),
-            Role::Candidate => Brain::Candidate(Box::new(Candidate::new(format!("p{}", self.begun)))),
+            Role::Candidate => Brain::Candidate(Box::new(Candidate::new(format!("p{}", self.starts.hosts)))),
             Role::Recorder => {
-                let recorder = Recorder::new(self.begun);
+                let recorder = Recorder::new(self.starts.hosts);
                 mailbox = Some(recorder.mailbox());
                 Brain::Other(Box::new(recorder))
             }
@@ -350,7 +355,7 @@ impl<S: Mutation> World<S> {
             if let Change::Pod { after, .. } = &change
                 && let Some(job) = after.job().filter(|_| self.setup.side_by_side)
             {
-                self.owners.insert(after.uid.clone(), job.clone());
+                self.evidence.owners.insert(after.uid.clone(), job.clone());
             }
             self.check_manager(&change);
             self.oracle.observe(&change, context, &self.api, &mut self.counters);
@@ -385,7 +390,7 @@ impl<S: Mutation> World<S> {
                     Some(uid) => serves(uid) || (manager.is_none() && self.api.job_by_uid(uid).is_none()),
                     // No owner: adopted, or released by the instance that had recorded it, or by the one that handles
                     // such Pods.
-                    None if after.job().or_else(|| self.owners.get(&after.uid)).is_some_and(serves) => true,
+                    None if after.job().or_else(|| self.evidence.owners.get(&after.uid)).is_some_and(serves) => true,
                     None => manager.is_none(),
                 };
                 (&after.name, served)

@@ -160,7 +160,7 @@ impl<S: Mutation> World<S> {
         }
         if role == Role::Job {
             self.note_crash();
-            self.incarnations += 1;
+            self.starts.incarnations += 1;
         } else {
             self.counters.hit(Sometimes::HostCrashed);
         }

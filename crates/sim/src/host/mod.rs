@@ -241,14 +241,14 @@ impl<S: Mutation> World<S> {
         let Host { role, instance, .. } = self.hosts[at];
         let events = std::mem::take(&mut self.hosts[at].out.events);
         if !role.counts() {
-            self.told += events.len() as u64;
+            self.evidence.emitted += events.len() as u64;
         }
         let recorders = self.hosts.iter().position(|host| host.role == Role::Recorder && host.instance == instance);
         let Some(recorder) = recorders.filter(|_| instance.is_some()) else { return };
         let name = self.hosts[at].brain.name();
         for event in events {
             if let Some(mailbox) = &self.hosts[recorder].mailbox {
-                self.posted += u64::from(mailbox.post(name, event));
+                self.evidence.posted += u64::from(mailbox.post(name, event));
             }
         }
         self.tell(recorder, Input::Tick);
@@ -277,7 +277,7 @@ impl<S: Mutation> World<S> {
             pods_at: host.pods_at(),
             jobs_at: host.streams.first().map_or(Revision(0), |followed| followed.seen),
             clocks_sane: self.clocks_sane,
-            incarnations: self.incarnations,
+            incarnations: self.starts.incarnations,
             step: self.steps,
             given_up: false,
         };
@@ -310,11 +310,11 @@ impl<S: Mutation> World<S> {
         match call.verb {
             Verb::List => self.counters.hit(Sometimes::GateOpenedByList),
             Verb::Delete => {
-                self.removals_asked.insert((at, incarnation, call.name.clone()));
+                self.evidence.removals_asked.insert((at, incarnation, call.name.clone()));
             }
             Verb::StrategicPatch => {
                 if let Action::PatchPod { name, revision: Some(_), .. } = Action::of(call) {
-                    self.removals_asked.insert((at, incarnation, name));
+                    self.evidence.removals_asked.insert((at, incarnation, name));
                 }
             }
             _ => {}
@@ -415,17 +415,17 @@ impl<S: Mutation> World<S> {
         // own.
         let hosts = self.hosts.len();
         for host in 0..hosts {
-            let at = (self.calm_turn + host) % hosts;
+            let at = (self.starts.calm_turn + host) % hosts;
             let streams = self.hosts[at].streams.len();
             for stream in 0..streams {
-                let stream = (self.calm_turn / hosts + stream) % streams;
+                let stream = (self.starts.calm_turn / hosts + stream) % streams;
                 if self.hear(at, stream, usize::MAX) || self.bookmark(at, stream) {
-                    self.calm_turn += 1;
+                    self.starts.calm_turn += 1;
                     return true;
                 }
             }
             if self.tick(at) {
-                self.calm_turn += 1;
+                self.starts.calm_turn += 1;
                 return true;
             }
         }

@@ -41,7 +41,7 @@ impl<S: Mutation> World<S> {
         let call = request.call.clone();
         let role = self.hosts[host].role;
         // An instance that sent a request long ago also counts as acting when the request is carried out now.
-        let context = Context { incarnations: self.incarnations, given_up, ..known.context };
+        let context = Context { incarnations: self.starts.incarnations, given_up, ..known.context };
         if role == Role::Job {
             self.check_removal_resumed(&call, host, incarnation, context);
         }
@@ -69,9 +69,9 @@ impl<S: Mutation> World<S> {
             self.settle_changes(context);
         } else {
             self.judge.carried_out(role, &call, &reply, &mut self.counters);
-            self.asking = known.asking.map(|asking| *asking);
+            self.evidence.asking = known.asking.map(|asking| *asking);
             self.settle_changes(Context::default());
-            self.asking = None;
+            self.evidence.asking = None;
         }
         if given_up || dead {
             self.sent.swap_remove(at);
@@ -80,8 +80,8 @@ impl<S: Mutation> World<S> {
             self.sent[at].response = Some((Response { reply, served_at: Some(now), retry_after: None }, now));
         }
         if role.counts() && wrote {
-            self.writes += 1;
-            if self.setup.crash_after_write == Some(self.writes) {
+            self.evidence.writes += 1;
+            if self.setup.crash_after_write == Some(self.evidence.writes) {
                 self.crash(host);
             }
         }
@@ -106,7 +106,7 @@ impl<S: Mutation> World<S> {
             }
             (Kind::JOB, Verb::MergePatch, None) if reply.is_done() => {
                 let job = (call.namespace.clone(), call.name.clone());
-                if self.last_status_writer.insert(job, host).is_some_and(|last| last != host) {
+                if self.evidence.last_status_writer.insert(job, host).is_some_and(|last| last != host) {
                     self.counters.hit(Sometimes::TwoWriters);
                 }
             }
@@ -153,7 +153,7 @@ impl<S: Mutation> World<S> {
             pod.revision <= context.pods_at.min(context.jobs_at)
                 && job.view.spec.selector.matches(&pod.labels)
                 && self.oracle.half_removed(pod).is_some_and(dead)
-                && !self.removals_asked.contains(&(host, incarnation, pod.name.clone()))
+                && !self.evidence.removals_asked.contains(&(host, incarnation, pod.name.clone()))
         });
         if let Some(forgotten) = forgotten {
             let text = format!("{name} is removed while {}, half removed, runs on", forgotten.view.name);
