@@ -268,7 +268,7 @@ impl<S: Mutation> JobController<S> {
     /// path.
     fn leftover_answered(&mut self, pod: &PodUid, answer: &Answer) {
         if matches!(answer, Answer::Gone) {
-            self.unclaimed.forget(pod);
+            self.unclaimed.gone_by_response(pod);
         }
     }
 

@@ -179,9 +179,10 @@ impl<S: Mutation> JobController<S> {
 
     /// The API reports that a Pod in no ledger is gone.
     pub(super) fn unclaimed_gone(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
-        let known = self.unclaimed.remove(uid);
-        self.unclaimed.forget_orphan(uid);
-        if let Some(pod) = known {
+        if self.holds_ended(uid) {
+            out.metrics.push(Metric::TerminatedPodTracked { added: false });
+        }
+        if let Some(pod) = self.unclaimed.gone_by_response(uid) {
             let mut released = (*pod).clone();
             released.tracked = false;
             self.unclaimed_changed(&released, now, out);
@@ -206,7 +207,7 @@ impl<S: Mutation> JobController<S> {
             out.metrics.push(Metric::TerminatedPodTracked { added: false });
         }
         let stray = self.unclaimed.is_tracked(&pod.uid);
-        self.unclaimed.forget(&pod.uid);
+        self.unclaimed.gone_by_stream(&pod.uid);
         if stray {
             let mut released = pod.clone();
             released.tracked = false;
@@ -219,7 +220,7 @@ impl<S: Mutation> JobController<S> {
     }
 
     pub(super) fn unreadable_pod_gone(&mut self, uid: &PodUid, at: Revision, now: Timestamp, out: &mut Outbox) {
-        self.unclaimed.forget(uid);
+        self.unclaimed.gone_by_stream(uid);
         if let Some(slot) = self.pod_owner.remove(&pod_key(uid))
             && let Some(ledger) = self.jobs.get_mut(slot).and_then(|record| record.ledger.as_mut())
         {

@@ -1250,6 +1250,28 @@ fn a_pod_that_was_read_without_its_owner_does_not_come_back_as_it_was() {
     assert_eq!(pods_in_ledgers(&probe), 0);
 }
 
+/// A response shows that a disowned Pod is gone before the stream shows that it succeeded.
+#[test]
+fn a_disowned_pod_that_is_gone_does_not_come_back_as_it_was() {
+    let mut probe = started(&[job("j")], &[pod("a", "j", 2), pod("b", "j", 3)]);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.sees(Kind::POD, labelled(pod("a", "j", 14), "other"));
+    let disown = probe.out.requests[0].id;
+    assert_eq!(probe.asks()[0], "patch pods ns/a");
+    late(&mut probe, disown, refused(404, "NotFound"));
+    probe.asks();
+    // What the stream shows until it shows the deletion is the past.
+    for past in [pod_in("Succeeded", "a", "j", 15), pod_in("Succeeded", "a", "j", 16)] {
+        probe.sees(Kind::POD, past);
+        assert_eq!(pods_in_ledgers(&probe), 1);
+    }
+    // A list that still contains it is as old; one that does not is the end.
+    probe.lists(Kind::POD, &[pod_in("Succeeded", "a", "j", 16), pod("b", "j", 3)], 16);
+    assert_eq!(pods_in_ledgers(&probe), 1);
+    probe.gone(Kind::POD, pod_in("Succeeded", "a", "j", 17));
+    assert_eq!((pods_in_ledgers(&probe), unclaimed(&probe)), (1, 0));
+}
+
 // ---- a clock that is set back ----
 
 #[test]

@@ -35,6 +35,9 @@ pub(super) struct UnclaimedPods {
     queue: BTreeSet<(Timestamp, PodUid)>,
     in_flight: usize,
     epoch: u32,
+    /// Pods that are gone according to a response, until the stream shows it too: their newest known revision, and the
+    /// latest list that contained them. Older events must not revive them.
+    tombstones: BTreeMap<PodUid, (Revision, u32)>,
 }
 
 pub(super) struct Orphan {
@@ -83,6 +86,27 @@ impl UnclaimedPods {
         if let Some((_, seen_in)) = self.pods.get_mut(uid) {
             *seen_in = epoch;
         }
+        if let Some((_, seen_in)) = self.tombstones.get_mut(uid) {
+            *seen_in = epoch;
+        }
+    }
+
+    /// A response shows that the Pod is gone. Returns what was known about it.
+    pub fn gone_by_response(&mut self, uid: &PodUid) -> Option<Arc<PodView>> {
+        let seen_in = self.pods.get(uid).map_or(self.epoch.wrapping_sub(1), |(_, seen_in)| *seen_in);
+        let orphan_at = self.orphan_at(uid);
+        let known = self.remove(uid);
+        self.forget_orphan(uid);
+        if let Some(revision) = known.as_ref().map(|pod| pod.revision).max(orphan_at) {
+            self.tombstones.insert(uid.clone(), (revision, seen_in));
+        }
+        known
+    }
+
+    /// The stream shows that the Pod is gone.
+    pub fn gone_by_stream(&mut self, uid: &PodUid) {
+        self.forget(uid);
+        self.tombstones.remove(uid);
     }
 
     pub fn remove(&mut self, uid: &PodUid) -> Option<Arc<PodView>> {
@@ -158,6 +182,7 @@ impl UnclaimedPods {
     pub fn knows_newer(&self, pod: &PodView) -> bool {
         self.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision)
             || self.orphan_at(&pod.uid).is_some_and(|known_at| known_at > pod.revision)
+            || self.tombstones.contains_key(&pod.uid)
     }
 
     /// The Pods without an owner are decided about again.
@@ -277,6 +302,7 @@ impl UnclaimedPods {
         for uid in missing {
             self.remove(&uid);
         }
+        self.tombstones.retain(|_, (revision, seen_in)| *seen_in == epoch || *revision > at);
     }
 }
 
