@@ -304,6 +304,13 @@ impl Api {
         self.changes.push(Change::Pod { at, json, before, after, gone: event.deleted, actor });
     }
 
+    /// Whether nothing new can be created in this namespace.
+    pub(crate) fn is_terminating(&self, namespace: &str) -> bool {
+        let Some(entry) = self.store.get(&format!("namespaces/{namespace}")) else { return false };
+        let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        object.pointer("/metadata/deletionTimestamp").is_some()
+    }
+
     // ---- creating ----
 
     /// Every object is in a namespace; the first object in a namespace creates it.

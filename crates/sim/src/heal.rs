@@ -33,7 +33,8 @@ impl<S: Mutation> World<S> {
                 continue;
             }
             let wake_at = self.next_wake();
-            self.oracle.check_waits(self.api.now, wake_at, self.clocks_sane);
+            let closed = |namespace: &str| self.api.is_terminating(namespace);
+            self.oracle.check_waits(self.api.now, wake_at, self.clocks_sane, closed);
             match wake_at {
                 Some(at) => {
                     let by = (at - self.api.now).max(Span::from_millis(1));

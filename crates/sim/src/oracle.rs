@@ -169,8 +169,14 @@ impl Oracle {
     }
 
     /// I20, when a healed world has nothing to do but wait.
-    pub fn check_waits(&mut self, now: Timestamp, wake_at: Option<Timestamp>, clocks_sane: bool) {
-        self.laws.check_waits(now, wake_at, clocks_sane);
+    pub fn check_waits(
+        &mut self,
+        now: Timestamp,
+        wake_at: Option<Timestamp>,
+        clocks_sane: bool,
+        closed: impl Fn(&str) -> bool,
+    ) {
+        self.laws.check_waits(now, wake_at, clocks_sane, closed);
         self.ask_laws();
     }
 

@@ -321,11 +321,15 @@ impl<S: Mutation> JobController<S> {
     /// The name was taken: by this very Pod, created before we knew, or by another one.
     fn created_found(&mut self, job: &JobUid, name: &str, answer: Answer, now: Timestamp, out: &mut Outbox) {
         let pods_at = self.progress.pods_at;
-        let Some((slot, ledger)) = self.ledger_mut(job) else {
+        let Some(slot) = self.jobs.slot_of(job) else {
+            return;
+        };
+        let here = matches!(&answer, Answer::Done(Object::Pod(pod)) if self.is_moved_here(pod, slot, now, out));
+        let Some((_, ledger)) = self.ledger_mut(job) else {
             return;
         };
         let selector = &ledger.job().spec.selector;
-        let claimed = |pod: &PodView| pod.job() == Some(job) && selector.matches(&pod.labels);
+        let claimed = |pod: &PodView| here && pod.job() == Some(job) && selector.matches(&pod.labels);
         match answer {
             Answer::Done(Object::Pod(pod)) if claimed(&pod) => {
                 ledger.created(&pod, pods_at, now);
@@ -398,6 +402,7 @@ impl<S: Mutation> JobController<S> {
         for pod in others {
             self.observe_response(pod, now, out);
         }
+        let ours: Vec<_> = ours.into_iter().filter(|pod| self.is_moved_here(pod, slot, now, out)).collect();
         let pods_at = self.progress.pods_at;
         let Some((_, ledger)) = self.ledger_mut(job) else {
             return;

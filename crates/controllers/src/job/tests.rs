@@ -692,6 +692,44 @@ fn a_list_does_not_take_back_a_pod_that_has_lost_its_owner_since() {
     assert_eq!(probe.controller.sizes()[..3], [1, 1, 1]);
 }
 
+/// The stream is behind: it shows the Pod as one of the Job that it was adopted from.
+#[test]
+fn a_pod_that_a_list_shows_with_another_owner_leaves_the_ledger_of_the_first() {
+    let of = |name: &str| selects(with(job(name), "status/active", 1), "x");
+    for (revision, listed) in [(25, true), (1, false)] {
+        let mut probe = started(&[of("j"), of("k")], &[labelled(pod("a", "j", 2), "x")]);
+        probe.sees(Kind::JOB, with(at(20, of("k")), "status/failed", 1));
+        let asked = probe.asks();
+        let list = asked.iter().position(|line| line == "list pods ns/").unwrap();
+        let moved = labelled(pod("a", "k", revision), "x");
+        probe.answer(list, Reply::Listed { items: vec![moved.to_string().into()], at: Revision(26) });
+        assert_eq!(pods_in_ledgers(&probe), 1, "{revision}");
+        // Its end is told to the Job that has it.
+        probe.gone(Kind::POD, at(30, labelled(pod("a", if listed { "k" } else { "j" }, 30), "x")));
+        assert_eq!(pods_in_ledgers(&probe), 0, "{revision}");
+    }
+}
+
+/// The same for a Pod that was found by its name.
+#[test]
+fn a_pod_found_by_its_name_leaves_the_ledger_of_its_former_job() {
+    let of = |name: &str| selects(with(small_job(name), "status/active", 0), "x");
+    let mut probe = started(&[of("k")], &[]);
+    let creation = probe.out.requests[0].id;
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    let taken = probe.body(0)["metadata"]["name"].as_str().unwrap().to_owned();
+    probe.sees(Kind::JOB, at(11, with(selects(job("j"), "x"), "status/active", 1)));
+    probe.sees(Kind::POD, labelled(pod(&taken, "j", 12), "x"));
+    assert_eq!(pods_in_ledgers(&probe), 1);
+    probe.asks();
+    late(&mut probe, creation, refused(409, "AlreadyExists"));
+    assert_eq!(probe.asks(), [format!("get pods ns/{taken}")]);
+    probe.answer(0, done(labelled(pod(&taken, "k", 13), "x")));
+    assert_eq!(pods_in_ledgers(&probe), 1, "in the ledger of k only");
+    probe.gone(Kind::POD, at(30, labelled(pod(&taken, "k", 30), "x")));
+    assert_eq!(pods_in_ledgers(&probe), 0);
+}
+
 /// The Pod may have to be adopted, before another one is created in its place.
 #[test]
 fn a_list_shows_pods_to_adopt_unless_the_stream_is_past_them() {

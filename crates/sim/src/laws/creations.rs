@@ -31,7 +31,8 @@ impl Laws {
 
     /// I21: a controller that knows that the Job is decided, by its stream or by the response to its own write,
     /// requests no Pod. Controllers that cannot know have running Pods with no more than `parallelism` names each: when
-    /// one ends, the controller requests the next together with the status write that will be refused.
+    /// one ends, or is deleted by a controller that knows, the controller requests the next together with the status write
+    /// that will be refused.
     fn check_verdict_unknown(&mut self, uid: &PodUid, job: &Job, pod: &Pod, actor: Actor, context: Context) {
         let Some(life) = self.history.jobs.get_mut(&job.metadata.uid) else { return };
         let Some(decided_at) = life.decided_at else { return };
@@ -41,7 +42,9 @@ impl Laws {
         let late = life.late.entry(actor).or_default();
         late.insert(uid.clone());
         let (late, most) = (late.clone(), life.max_parallelism);
-        let live = late.iter().filter_map(|uid| self.history.pods.get(uid)?.now()).filter(|pod| !pod.ended());
+        let waits = job.waits_for_the_end();
+        let live = late.iter().filter_map(|uid| self.history.pods.get(uid)?.now());
+        let live = live.filter(|pod| !pod.ended() && (!pod.deleting() || waits));
         let late = live.map(|pod| pod.metadata.name.to_string()).collect::<BTreeSet<_>>().len() as i64;
         self.require(!told && context.jobs_at < decided_at, "I21", || {
             format!(

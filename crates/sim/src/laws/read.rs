@@ -24,6 +24,8 @@ pub(crate) struct JobMetadata {
     pub(crate) uid: JobUid,
     pub(crate) name: CompactString,
     #[serde(default)]
+    pub(crate) namespace: CompactString,
+    #[serde(default)]
     deletion_timestamp: Option<CompactString>,
 }
 

@@ -20,8 +20,14 @@ impl Laws {
     /// wakes in time for every deadline, expiry and end of a back-off, at most two seconds late. A request that was
     /// refused before the world was healed may be delayed by a little over a minute first. A controller that set a
     /// timer by a wrong clock may be late by as much as the clock was wrong, except for a deadline, which is a time and
-    /// not a duration.
-    pub(crate) fn check_waits(&mut self, now: Timestamp, wake_at: Option<Timestamp>, clocks_sane: bool) {
+    /// not a duration. In a namespace that terminates (`closed`), every creation is refused, and no Pod can be late.
+    pub(crate) fn check_waits(
+        &mut self,
+        now: Timestamp,
+        wake_at: Option<Timestamp>,
+        clocks_sane: bool,
+        closed: impl Fn(&str) -> bool,
+    ) {
         let Some(healed_at) = self.healed_at else { return };
         let late = |due_at: Timestamp| wake_at.is_none_or(|at| at > due_at.max(now).max(healed_at + REFUSED) + LATE);
         let mut found = None;
@@ -30,8 +36,8 @@ impl Laws {
             let open = job.ours() && job.verdict().is_none();
             let end = deadline(job).filter(|_| open).map(|at| (at, "deadline"));
             let expires = expiry(job).filter(|_| clocks_sane).map(|at| (at, "expiry"));
-            let retry =
-                self.next_try(job, now).filter(|_| open && clocks_sane && !job.spec.suspend).map(|at| (at, "next Pod"));
+            let may_create = open && clocks_sane && !job.spec.suspend && !closed(&job.metadata.namespace);
+            let retry = self.next_try(job, now).filter(|_| may_create).map(|at| (at, "next Pod"));
             let due = [end, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
             found = found.or(due.map(|due| (job.metadata.name.clone(), due)));
         }
