@@ -21,7 +21,7 @@ pub struct Environment {
 
 impl Environment {
     /// A later value replaces an earlier one.
-    fn set(&mut self, name: &str, value: String) {
+    pub fn set(&mut self, name: &str, value: String) {
         match self.at.get(name).and_then(|at| self.variables.get_mut(*at)) {
             Some((_, known)) => *known = value,
             None => {

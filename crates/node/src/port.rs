@@ -171,6 +171,9 @@ pub struct Start {
     pub user: Option<u32>,
     pub group: Option<u32>,
     pub termination_message: TerminationMessage,
+    /// The container gets the standard input that the node was given, if no other has got it.
+    #[serde(default)]
+    pub stdin: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

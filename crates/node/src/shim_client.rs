@@ -9,6 +9,7 @@
 //! accepts no more commands.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -52,11 +53,13 @@ pub struct Config {
     pub log_limits: log::Limits,
     /// Receives messages for the user.
     pub notes: Arc<Notes>,
+    /// The standard input of the first container that has `stdin: true`; None: it is empty.
+    pub stdin: Option<Arc<OwnedFd>>,
 }
 
 impl Config {
     pub fn new(program: PathBuf, root: PathBuf) -> Self {
-        Self { program, root, log_limits: log::Limits::default(), notes: Arc::default() }
+        Self { program, root, log_limits: log::Limits::default(), notes: Arc::default(), stdin: None }
     }
 }
 
@@ -170,10 +173,15 @@ impl Shim {
         let arguments = Arguments { root: config.root.clone(), log_limits: config.log_limits };
         let mut args = vec![OsString::from(crate::shim::COMMAND)];
         args.extend(arguments.to_args());
+        let stdin = match &config.stdin {
+            Some(stdin) => stdin.try_clone(),
+            None => File::open("/dev/null").map(OwnedFd::from),
+        };
         let child = Command::new(&config.program)
             .args(args)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
+            // The shim writes nothing there, and its own standard input is the socket.
+            .stdout(Stdio::from(stdin.map_err(Error::Spawn)?))
             // This process never kills the shim: the end of its socket ends it, after it has ended all other processes.
             .kill_on_drop(false)
             .spawn()

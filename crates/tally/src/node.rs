@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -48,15 +49,17 @@ pub struct ThisNode {
 }
 
 impl ThisNode {
-    /// Starts the shim on its directory and the controller on the registry.
+    /// Starts the shim on its directory and the controller on the registry. `stdin`: the standard input of the first
+    /// container that asks for it.
     pub async fn start(
         root: PathBuf,
+        stdin: Option<OwnedFd>,
         registry: Arc<Registry>,
         observer: Arc<dyn Observer>,
         driven: driver::DriverOptions,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
-        let config = Config::new(program, root.clone());
+        let config = Config { stdin: stdin.map(Arc::new), ..Config::new(program, root.clone()) };
         let notes = config.notes.clone();
         let runtime = ShimClient::start(config).await?;
         let (commands, reports, keeper) = runtime.split();

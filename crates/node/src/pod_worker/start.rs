@@ -31,7 +31,7 @@ impl PodWorker {
     /// Starts the containers that are due: init containers one after the other, sidecars once the containers before
     /// them are up, the main containers all at once; and restarts those that have ended and whose back-off is over.
     pub(super) fn start_what_may(&mut self, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
-        if !self.setup.is_prepared() {
+        if !self.setup.is_prepared() || self.row.is_pending() {
             return;
         }
         let policy = self.pod.spec.restart_policy;
@@ -135,7 +135,10 @@ impl PodWorker {
         }
         let invalid = |error: ContainerConfigError| config_error(error.to_string());
         let env = environment(&self.pod, spec, node, self.setup.sources()).map_err(invalid)?;
-        let mounts = mounts(spec, &env).map_err(invalid)?;
+        let mut mounts = mounts(spec, &env).map_err(invalid)?;
+        if let Some(unmounted) = self.row.unmounted() {
+            mounts.retain(|mount| mount.volume != unmounted);
+        }
         Ok((env, mounts))
     }
 
@@ -164,18 +167,22 @@ impl PodWorker {
         &self,
         spec: &pod::Container,
         number: u32,
-        env: Environment,
+        mut env: Environment,
         mounts: Vec<Mount>,
         node: &NodeOptions,
     ) -> Start {
         let pod = &self.pod.spec;
+        let argv = match self.row.row() {
+            Some(row) => row.run(spec, &mut env),
+            None => env.argv(spec),
+        };
         // A limit of zero means no limit.
         let limit = |name| quantity(spec.resources.limits.get(name)).filter(|limit| !limit.is_zero());
         let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
         let context = &spec.security_context;
         Start {
             attempt: crate::port::Attempt { pod: self.uid().clone(), container: spec.name.clone(), number },
-            argv: env.argv(spec),
+            argv,
             working_dir: Some(&spec.working_dir).filter(|dir| !dir.is_empty()).cloned(),
             hostname: self.hostname(node),
             mounts,
@@ -191,6 +198,7 @@ impl PodWorker {
                 from_logs: spec.termination_message_policy == "FallbackToLogsOnError",
             },
             env: env.into_variables(),
+            stdin: spec.stdin,
         }
     }
 

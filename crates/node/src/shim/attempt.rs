@@ -197,7 +197,9 @@ fn spawn_directly(
         command.current_dir(dir);
     }
     // Only what posix_spawn can do is used here: the shim is not forked.
-    let spawned = spawn::nothing().and_then(|stdin| shim.spawner.spawn(command, stdin));
+    let given = if start.stdin { shim.stdin.take() } else { None };
+    let stdin = given.map_or_else(spawn::nothing, Ok);
+    let spawned = stdin.and_then(|stdin| shim.spawner.spawn(command, stdin));
     spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
 }
 

@@ -59,6 +59,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
@@ -167,6 +168,14 @@ fn serve(arguments: &Arguments) -> io::Result<()> {
     served
 }
 
+/// The process that started the shim passes the input of its containers as the standard output, which the shim does not
+/// use: a child can be given no more than three descriptors without unsafe code.
+fn take_input() -> io::Result<OwnedFd> {
+    let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    Ok(input)
+}
+
 struct Shim {
     layout: Layout,
     journal: RefCell<Journal>,
@@ -188,6 +197,8 @@ struct Shim {
     discarded: Notify,
     stopping: Cell<bool>,
     cgroups: OnceCell<Option<cgroup::Cgroups>>,
+    /// The standard input for the first container that asks for it.
+    stdin: Cell<Option<OwnedFd>>,
 }
 
 impl Shim {
@@ -220,6 +231,7 @@ impl Shim {
             discarded: Notify::new(),
             stopping: Cell::new(false),
             cgroups: OnceCell::new(),
+            stdin: Cell::new(Some(take_input()?)),
         };
         if silent > 0 {
             shim.note(format!("the last {silent} bytes of {} say nothing", shim.layout.journal().display()));

@@ -2,6 +2,7 @@
 //!
 //! The kind of node is chosen in one place, [`PodRunner::start`]. All other code works with any node.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,9 +57,10 @@ impl Cluster {
         self.made.keep();
     }
 
-    /// Starts the node and the controllers. From here on Jobs run, also those that are already in the store.
-    pub async fn start(&self, hollow: u32) -> Result<RunningCluster> {
-        let node = PodRunner::start(self, hollow).await?;
+    /// Starts the node and the controllers. From here on Jobs run, also those that are already in the store. `stdin`: the
+    /// standard input of the first container that asks for it.
+    pub async fn start(&self, hollow: u32, stdin: Option<OwnedFd>) -> Result<RunningCluster> {
+        let node = PodRunner::start(self, hollow, stdin).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster::default();
         let controllers =
@@ -134,11 +136,11 @@ enum PodRunner {
 }
 
 impl PodRunner {
-    async fn start(cluster: &Cluster, hollow: u32) -> Result<Self> {
+    async fn start(cluster: &Cluster, hollow: u32, stdin: Option<OwnedFd>) -> Result<Self> {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(NoopObserver));
         if hollow == 0 {
             let root = cluster.directory.join("node");
-            return Ok(Self::This(ThisNode::start(root, registry, observer, cluster.driven()).await?));
+            return Ok(Self::This(ThisNode::start(root, stdin, registry, observer, cluster.driven()).await?));
         }
         Ok(Self::Hollow(RunningControllers::drive(
             vec![Box::new(Hollow::new(hollow))],

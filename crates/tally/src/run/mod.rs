@@ -8,6 +8,7 @@ mod cluster;
 mod follow;
 mod input;
 mod outcome;
+mod parts;
 mod progress;
 mod submit;
 
@@ -24,7 +25,9 @@ use follow::readers::Readers;
 use follow::{End, Follow};
 use input::check::{self, CheckedObjects};
 use input::documents::{Document, Origin};
+use input::each::{self, EachFlags};
 use input::flags::{self, Flags};
+use input::manifest;
 use outcome::{INTERRUPTED, RunError, exit_code};
 use progress::model::Model;
 use progress::output::Output;
@@ -45,6 +48,14 @@ use crate::signals::{self, Stop};
   tally run -n 8 -i -- ./part.sh '$(JOB_COMPLETION_INDEX)'  the index as an argument, without a shell
   tally run -n 100 -i --backoff-limit-per-index 2 -- ./flaky.sh
                                                           retries per index: some indexes may fail
+  tally run --each hosts.txt -p 8 -- ping -c 1 {}         once for every line of a file; - is standard input
+  tally run --each-glob '*.png' -- convert {} {}.jpg      once for every file
+  tally run -- gzip {} ::: a.log b.log                    once for every value
+  tally run --each points.csv --columns -- ./plot.sh {x} {y}
+                                                          once for every record, by the names in the header
+  tally run --stdin -- sort < names.txt                   one run that reads standard input
+  tally run --each list.txt --dry-run --image busybox -- echo {} | kubectl create -f -
+                                                          the same Job on a cluster
   tally run --deadline 10m --logs -- ./build.sh           print its output; stop it after ten minutes
   tally run -f jobs.yaml                                  the Jobs in a file, with their ConfigMaps and Secrets
   kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
@@ -65,6 +76,17 @@ pub struct Args {
     files: Vec<String>,
     #[command(flatten)]
     flags: Flags,
+    #[command(flatten)]
+    each: EachFlags,
+    /// Give the command the standard input of this process; it can be read only once, so a failure is not retried
+    #[arg(long = "stdin", conflicts_with_all = ["completions", "backoff_limit", "backoff_limit_per_index", "restart", "each", "each_glob"])]
+    pass_stdin: bool,
+    /// Print the objects as a manifest and run nothing; with -o yaml (the default) or -o json
+    #[arg(long)]
+    dry_run: bool,
+    /// Image for the containers in the manifest of --dry-run; commands on this machine use no image
+    #[arg(long, value_name = "IMAGE", requires = "dry_run")]
+    image: Option<String>,
     /// Keep all state in this directory: a second run resumes where the first one stopped [default: nothing is kept]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -74,9 +96,9 @@ pub struct Args {
     /// Print the output of the Pods, each line prefixed with the Job and the index, or with the Pod
     #[arg(long, short = 'l')]
     logs: bool,
-    /// Output format: human-readable text, or one JSON object per line
-    #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    output: Form,
+    /// Output format: human-readable text, or one JSON object per line; yaml for --dry-run
+    #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = OutputForm::Text)]
+    output: OutputForm,
     /// Print no progress and no results: only the exit code reports the result
     #[arg(long, short = 'q')]
     quiet: bool,
@@ -92,7 +114,17 @@ pub struct Args {
     command: Vec<String>,
 }
 
+/// The value of `--output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputForm {
+    Text,
+    Json,
+    /// For manifests only.
+    Yaml,
+}
+
+/// The form of what a run prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Text,
     Json,
@@ -147,11 +179,21 @@ async fn to_the_end(
     temporary: &mut Option<Temporary>,
 ) -> Result<u8, RunError> {
     let began = Instant::now();
-    let mut output = Output::new(args.output, args.quiet, args.logs, screen::this_terminal());
+    let form = if args.output == OutputForm::Json { Form::Json } else { Form::Text };
+    let mut output = Output::new(form, args.quiet, args.logs, screen::this_terminal());
     let of_flags = documents.iter().any(|document| matches!(document.origin, Origin::Flags));
+    if args.each.is_given(&args.command) && !each::is_used(&documents) {
+        output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
+    }
     let everything = check::check(documents, args.hollow == 0).await.map_err(RunError::Input)?;
     for warning in &everything.warnings {
         output.note(&format!("warning: {warning}"));
+    }
+    if args.dry_run {
+        let objects: Vec<&Document> = everything.objects.iter().map(|checked| &checked.document).collect();
+        // The reader may have closed the pipe; that is not an error.
+        let _ = manifest::print(objects.into_iter(), form);
+        return Ok(0);
     }
     let data_dir = match &args.data_dir {
         Some(given) => Some(
@@ -163,6 +205,8 @@ async fn to_the_end(
     let opened = Cluster::open(data_dir.as_deref(), temporary).await;
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     let placed = place(args, of_flags, &cluster, &everything).await?;
+    // A list may be long.
+    drop(everything);
     cluster.keep();
     let mut model = Model::default();
     for job in &placed {
@@ -172,12 +216,19 @@ async fn to_the_end(
                 .note(&format!("Job {name:?} is unfinished but not run: its spec.managedBy names another controller"));
             continue;
         }
-        model.follow(&job.namespace, &job.name, &job.uid);
-        tell(&mut output, &mut model, job, data_dir.as_deref());
+        match &job.part {
+            Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
+            None => model.follow(&job.namespace, &job.name, &job.uid),
+        }
+    }
+    for job in submit::as_shown(&placed) {
+        tell(&mut output, &mut model, &job, data_dir.as_deref());
     }
     let over = follow::over(&cluster.registry)?;
     model.knows_of(&over);
-    let working = cluster.start(args.hollow).await.map_err(|error| RunError::Environment(format!("{error:#}")))?;
+    let stdin = input::standard_input(args)?;
+    let working =
+        cluster.start(args.hollow, stdin).await.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     let logs = working.logs();
     let mut follow = Follow {
         registry: &cluster.registry,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
-use tally_api::options::{ListOptions, WatchOptions};
+use tally_api::options::{ListOptions, PatchKind, WatchOptions, WriteOptions};
 use tally_node::notes::Notes;
 use tally_registry::{Object, Registry, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
@@ -101,6 +101,7 @@ impl Follow<'_> {
                     return Ok(End::Interrupted);
                 }
             }
+            self.run_parts().await?;
             // Unless a stop was just requested: then the shutdown is already under way.
             if self.model.is_finished()
                 && !self.model.stopping
@@ -112,6 +113,24 @@ impl Follow<'_> {
                 return Ok(End::Finished);
             }
         }
+    }
+
+    /// Lets the parts of a list begin when those before them leave room, and stops them when one has failed.
+    async fn run_parts(&mut self) -> Result<(), RunError> {
+        while !self.model.stopping
+            && let Some((namespace, change)) = self.model.next_change()
+        {
+            let target = Target::new(resource("batch", "jobs")?, &namespace, &change.job);
+            let body = change.patch.to_string();
+            match self.registry.patch(target, body.as_bytes(), PatchKind::Merge, &WriteOptions::default()).await {
+                // A user of the same cluster may have deleted the Job; the watch shows that.
+                Err(failure) if !matches!(failure.code, 404 | 409) => {
+                    return Err(RunError::Environment(failure.message));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     pub fn now(&self) -> Duration {
