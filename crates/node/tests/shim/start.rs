@@ -16,6 +16,9 @@ pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
         user: None,
         group: None,
         termination_message: TerminationMessage { path: "/dev/termination-log".to_owned(), from_logs: false },
+        inherits_env: false,
+        source: None,
+        results: None,
     }
 }
 

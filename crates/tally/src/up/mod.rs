@@ -222,7 +222,9 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let metrics = Arc::new(ControllerMetrics::new(server.metrics()));
     metrics.reachable(true);
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), metrics.clone(), driver::DriverOptions::default()).await?),
+        true => Some(
+            ThisNode::start(pods, registry.clone(), metrics.clone(), driver::DriverOptions::default(), None).await?,
+        ),
         false => None,
     };
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {

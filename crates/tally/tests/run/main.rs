@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod kept;
+mod output;
 mod pty;
 mod real;
 mod terminal;

@@ -73,7 +73,8 @@ fn of_flags(args: &Args) -> Result<Document, String> {
         return Err(format!("--workdir {workdir}: no such directory"));
     }
     let path = container["env"].as_array().into_iter().flatten().find(|row| row["name"] == "PATH");
-    let path = path.and_then(|row| row["value"].as_str()).unwrap_or(programs::USUAL_PATH);
+    let of_shell = caller.env.get("PATH").filter(|_| !args.flags.clean_env).map(String::as_str);
+    let path = path.and_then(|row| row["value"].as_str()).or(of_shell).unwrap_or(programs::USUAL_PATH);
     programs::find(&args.command[0], path, workdir)?;
     let resource = tally_api::catalog::find("batch", "v1", "jobs").ok_or("no Jobs are served")?;
     Ok(Document { origin: Origin::Flags, resource, object })

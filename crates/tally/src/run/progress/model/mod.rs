@@ -36,6 +36,8 @@ pub struct Model {
     idle_since: Option<Duration>,
     /// The user requested a stop.
     pub stopping: bool,
+    /// The user requested an immediate stop: everything is killed.
+    pub killed: bool,
 }
 
 #[derive(Debug, Clone)]
