@@ -16,6 +16,7 @@ pub mod node;
 pub mod notes;
 mod object;
 pub mod options;
+pub mod output;
 pub mod pod;
 pub mod pod_worker;
 pub mod port;

@@ -1,13 +1,17 @@
 //! Starting containers: in order, and again when their back-off is over.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
+use tally_core::pod::INDEX_ANNOTATION;
 use tally_core::time::Timestamp;
 
 use super::container::State;
 use super::{Effects, PodWorker};
 use crate::config_error::ContainerConfigError;
-use crate::env::{Environment, environment};
+use crate::env::{ENVIRONMENT_ANNOTATION, Environment, environment};
 use crate::options::NodeOptions;
+use crate::output::{OutputSource, ResultsOptions};
 use crate::pod::{self, Role, quantity};
 use crate::port::{Mount, OperationError, ShimCommand, Start, TerminationMessage};
 use crate::sources::Source;
@@ -15,6 +19,9 @@ use crate::volumes::mounts;
 
 /// A container's configuration refers to something that does not exist or is invalid.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
+/// A label of every Pod that a Job has created.
+pub const JOB_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The maximum length of a host name.
 const LONGEST_HOSTNAME: usize = 63;
 
@@ -199,7 +206,41 @@ impl PodWorker {
             },
             env: env.into_variables(),
             stdin: spec.stdin,
+            inherits_env: node.shares_env
+                && self.pod.metadata.annotations.get(ENVIRONMENT_ANNOTATION).is_some_and(|value| value == "shell"),
+            results: node.results.as_ref().map(|options| self.results(spec, options)),
+            source: (node.follows_output || node.results.is_some()).then(|| Box::new(self.output_source())),
         }
+    }
+
+    fn output_source(&self) -> OutputSource {
+        let metadata = &self.pod.metadata;
+        let label = |name: &str| metadata.labels.get(name).map_or("", String::as_str).into();
+        OutputSource {
+            namespace: metadata.namespace.clone(),
+            job: label(JOB_UID_LABEL),
+            job_name: label(JOB_NAME_LABEL),
+            pod: metadata.name.clone(),
+            index: metadata.annotations.get(INDEX_ANNOTATION).and_then(|index| index.parse().ok()),
+            several: self.pod.containers().count() > 1,
+        }
+    }
+
+    /// `DIR/INDEX`, or `DIR/POD` if the Job is not Indexed.
+    fn results(&self, spec: &pod::Container, options: &ResultsOptions) -> PathBuf {
+        let source = self.output_source();
+        let mut path = options.directory.clone();
+        if options.by_job {
+            path.push(match source.namespace.as_str() {
+                "default" => source.job_name.to_string(),
+                namespace => format!("{namespace}.{}", source.job_name),
+            });
+        }
+        path.push(source.index.map_or_else(|| source.pod.to_string(), |index| index.to_string()));
+        if source.several {
+            path.push(spec.name.as_str());
+        }
+        path
     }
 
     fn hostname(&self, node: &NodeOptions) -> String {

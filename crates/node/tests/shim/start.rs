@@ -17,6 +17,9 @@ pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
         group: None,
         stdin: false,
         termination_message: TerminationMessage { path: "/dev/termination-log".to_owned(), from_logs: false },
+        inherits_env: false,
+        source: None,
+        results: None,
     }
 }
 

@@ -14,9 +14,12 @@ use tally_registry::Registry;
 use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Store, StoreOptions};
 
+use super::follow::display::LogStyle;
 use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
+use super::follow::outputs::Outputs;
+use super::follow::turns::OutputOrder;
 use crate::data_dir::{self, CreatedPaths, Temporary};
-use crate::node::ThisNode;
+use crate::node::{TaskOptions, ThisNode};
 use crate::up::controllers::{self, RunningControllers};
 
 /// The controllers that a Job needs to finish.
@@ -59,8 +62,8 @@ impl Cluster {
 
     /// Starts the node and the controllers. From here on Jobs run, also those that are already in the store. `stdin`: the
     /// standard input of the first container that asks for it.
-    pub async fn start(&self, hollow: u32, stdin: Option<OwnedFd>) -> Result<RunningCluster> {
-        let node = PodRunner::start(self, hollow, stdin).await?;
+    pub async fn start(&self, hollow: u32, stdin: Option<OwnedFd>, tasks: TaskOptions) -> Result<RunningCluster> {
+        let node = PodRunner::start(self, hollow, stdin, tasks).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster::default();
         let controllers =
@@ -93,6 +96,14 @@ pub struct RunningCluster {
 impl RunningCluster {
     pub fn logs(&self) -> Arc<dyn Logs> {
         self.node.logs()
+    }
+
+    /// What the tasks print. None: the nodes are hollow.
+    pub fn outputs(&self, style: LogStyle, order: OutputOrder) -> Option<Outputs> {
+        match &self.node {
+            PodRunner::This(node) => Some(Outputs::new(node.logs().root, node.outputs(), style, order)),
+            PodRunner::Hollow(_) => None,
+        }
     }
 
     /// Notices about the node for the user.
@@ -136,11 +147,12 @@ enum PodRunner {
 }
 
 impl PodRunner {
-    async fn start(cluster: &Cluster, hollow: u32, stdin: Option<OwnedFd>) -> Result<Self> {
+    async fn start(cluster: &Cluster, hollow: u32, stdin: Option<OwnedFd>, tasks: TaskOptions) -> Result<Self> {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(NoopObserver));
         if hollow == 0 {
             let root = cluster.directory.join("node");
-            return Ok(Self::This(ThisNode::start(root, stdin, registry, observer, cluster.driven()).await?));
+            let node = ThisNode::start(root, stdin, registry, observer, cluster.driven(), Some(tasks)).await?;
+            return Ok(Self::This(node));
         }
         Ok(Self::Hollow(RunningControllers::drive(
             vec![Box::new(Hollow::new(hollow))],

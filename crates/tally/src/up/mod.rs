@@ -223,7 +223,8 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     metrics.reachable(true);
     let node = match args.runs_pods() {
         true => Some(
-            ThisNode::start(pods, None, registry.clone(), metrics.clone(), driver::DriverOptions::default()).await?,
+            ThisNode::start(pods, None, registry.clone(), metrics.clone(), driver::DriverOptions::default(), None)
+                .await?,
         ),
         false => None,
     };

@@ -5,6 +5,7 @@
 mod bad_input;
 mod each;
 mod kept;
+mod output;
 mod pty;
 mod real;
 mod terminal;

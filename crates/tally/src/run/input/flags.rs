@@ -6,11 +6,13 @@ use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use tally_core::quantity::Quantity;
 use tally_core::schedule;
+use tally_node::env::ENVIRONMENT_ANNOTATION;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::types::no_quantity;
 
-/// Environment variables that programs usually need: copied from the caller if set, unless `--env` overrides them.
+/// Environment variables that programs usually need: with `--clean-env` these alone are copied from the caller if set,
+/// unless `--env` overrides them.
 pub const TAKEN_OVER: [&str; 10] =
     ["HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
 
@@ -45,6 +47,10 @@ pub struct Flags {
     /// Time limit for the whole Job, such as 90s, 10m or 1h30m; after that all Pods are stopped and the Job fails
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = seconds)]
     pub deadline: Option<i64>,
+    /// Do not give the command the environment of the shell, only HOME, LANG, LC_ALL, LC_CTYPE, LOGNAME, PATH, SHELL,
+    /// TMPDIR, TZ, USER and --env
+    #[arg(long)]
+    pub clean_env: bool,
     /// Set an environment variable; NAME alone copies it from the current environment; may be repeated
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     pub env: Vec<String>,
@@ -112,6 +118,7 @@ impl Flags {
             ("--backoff-limit-per-index", self.backoff_limit_per_index.is_some()),
             ("--max-failed-indexes", self.max_failed_indexes.is_some()),
             ("--deadline", self.deadline.is_some()),
+            ("--clean-env", self.clean_env),
             ("--env", !self.env.is_empty()),
             ("--workdir", self.workdir.is_some()),
             ("--cpu", self.cpu.is_some()),
@@ -163,7 +170,13 @@ impl Flags {
         }
         // The name is derived from everything that identifies the work. It does not depend on the parallelism or on the
         // variables that the shell happens to have set.
-        let said = json!([spec, self.env]).to_string() + input;
+        let mut said = json!([spec, self.env]).to_string() + input;
+        if self.clean_env {
+            said += "--clean-env";
+        } else {
+            // The variables are taken when a process starts. They are not part of the Job: nothing of them is stored.
+            spec["template"]["metadata"] = json!({"annotations": {ENVIRONMENT_ANNOTATION: "shell"}});
+        }
         let name = self.name.clone().unwrap_or_else(|| name(command, said.as_bytes()));
         spec["parallelism"] = self.parallelism.unwrap_or(caller.processors.min(completions).max(1)).into();
         spec["template"]["spec"]["containers"][0]["env"] = env;
@@ -183,7 +196,8 @@ impl Flags {
     }
 
     fn env(&self, caller: &Caller) -> Result<Value, String> {
-        let taken = TAKEN_OVER.into_iter().filter_map(|name| Some((name.to_owned(), caller.env.get(name)?.clone())));
+        let copied = TAKEN_OVER.into_iter().filter(|_| self.clean_env);
+        let taken = copied.filter_map(|name| Some((name.to_owned(), caller.env.get(name)?.clone())));
         let mut env: BTreeMap<String, String> = taken.collect();
         let mut order: Vec<String> = env.keys().cloned().collect();
         for given in &self.env {
@@ -275,7 +289,8 @@ mod tests {
         assert_eq!(container["command"], json!(["make", "-j", "$$$$", "$(nproc)"]));
         assert_eq!(container["workingDir"], "/here");
         assert_eq!(container["image"], "process");
-        assert_eq!(env_of(&job), ["HOME=/root", "PATH=/bin"]);
+        assert_eq!(env_of(&job), [""; 0], "the variables of the shell are not part of the Job");
+        assert_eq!(spec["template"]["metadata"]["annotations"], json!({"tally.dev/environment": "shell"}));
         assert_eq!(spec["template"]["spec"]["restartPolicy"], "Never");
         let rule = json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]});
         assert_eq!(spec["podFailurePolicy"], json!({"rules": [rule]}));
@@ -292,6 +307,7 @@ mod tests {
             backoff_limit_per_index: Some(2),
             max_failed_indexes: Some(4),
             deadline: Some(90),
+            clean_env: true,
             env: vec!["A=b=c".to_owned(), "FOO".to_owned(), "PATH=/mine".to_owned()],
             workdir: Some("sub".to_owned()),
             cpu: Some("500m".to_owned()),
@@ -318,6 +334,13 @@ mod tests {
         }
         assert_eq!(job["spec"].get("podFailurePolicy"), None, "the API refuses it for Pods that start again in place");
         assert_eq!(env_of(&job), ["HOME=/root", "A=b=c", "FOO=$$$$1", "PATH=/mine"]);
+        assert_eq!(job["spec"]["template"].get("metadata"), None, "it does not get the environment of the shell");
+    }
+
+    #[test]
+    fn only_variables_that_are_given_are_part_of_the_job() {
+        let job = job(Flags { env: vec!["A=b".to_owned(), "SECRET".to_owned()], ..Flags::default() }, &["x"]);
+        assert_eq!(env_of(&job), ["A=b", "SECRET=s"]);
     }
 
     #[test]
@@ -360,6 +383,7 @@ mod tests {
             (Flags::default(), &["make", "test"][..]),
             (Flags { completions: Some(2), ..Flags::default() }, &["make"]),
             (Flags { env: vec!["A=1".to_owned()], ..Flags::default() }, &["make"]),
+            (Flags { clean_env: true, ..Flags::default() }, &["make"]),
             (Flags { workdir: Some("/there".to_owned()), ..Flags::default() }, &["make"]),
         ] {
             assert_ne!(plain, named(flags, command), "{command:?}");

@@ -121,7 +121,8 @@ fn of_flags(args: &Args) -> Result<Vec<Document>, String> {
         return Err(format!("--workdir {workdir}: no such directory"));
     }
     let path = container["env"].as_array().into_iter().flatten().find(|row| row["name"] == "PATH");
-    let path = path.and_then(|row| row["value"].as_str()).unwrap_or(programs::USUAL_PATH);
+    let of_shell = caller.env.get("PATH").filter(|_| !args.flags.clean_env).map(String::as_str);
+    let path = path.and_then(|row| row["value"].as_str()).or(of_shell).unwrap_or(programs::USUAL_PATH);
     // Only the task knows its row, so a program that contains it cannot be checked here.
     if !(each && program.contains('{')) {
         programs::find(program, path, workdir)?;

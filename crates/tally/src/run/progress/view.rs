@@ -48,6 +48,7 @@ pub struct JobStatus {
     pub succeeded: u32,
     pub failed: u32,
     pub terminating: Option<u32>,
+    pub completed_indexes: Option<String>,
     pub failed_indexes: Option<String>,
     pub conditions: Option<Vec<Condition>>,
 }
@@ -132,12 +133,6 @@ impl Metadata {
 impl PodStatus {
     pub fn has_ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
-    }
-
-    /// Whether a container may have written output.
-    pub fn has_started(&self) -> bool {
-        let started = |status: &ContainerStatus| status.state.running.is_some() || status.state.terminated.is_some();
-        self.phase == "Running" || self.has_ended() || self.containers().any(started)
     }
 
     pub fn has_several(&self) -> bool {

@@ -27,6 +27,8 @@ pub struct SubmittedJob {
     pub restarts: bool,
     /// The list that it is a part of, if any.
     pub part: Option<ListPart>,
+    /// It has one completion and one container.
+    pub single: bool,
     pub how: Submission,
 }
 
@@ -244,7 +246,10 @@ async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Submitted
 fn placed(job: &Value, how: Submission) -> SubmittedJob {
     let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let restarts = job.pointer("/spec/template/spec/restartPolicy").is_some_and(|policy| policy == "OnFailure");
+    let count = |pointer: &str| job.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
+    let containers = count("/spec/template/spec/containers") + count("/spec/template/spec/initContainers");
     SubmittedJob {
+        single: job["spec"]["completions"] == 1 && containers == 1,
         namespace: text("/metadata/namespace"),
         name: text("/metadata/name"),
         uid: text("/metadata/uid"),

@@ -39,6 +39,8 @@ pub struct Model {
     idle_since: Option<Duration>,
     /// The user requested a stop.
     pub stopping: bool,
+    /// The user requested an immediate stop: everything is killed.
+    pub killed: bool,
 }
 
 #[derive(Debug, Default)]
