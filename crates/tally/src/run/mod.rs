@@ -306,6 +306,7 @@ async fn to_the_end(
         logs,
         outputs,
         hollow_told,
+        hollow_running: std::collections::BTreeMap::new(),
         // Lines that have just been shown need not be repeated.
         tails: !style.is_shown() || display.order.waits() || args.output == Form::Json,
         restarts: placed.iter().any(|job| job.restarts),

@@ -8,7 +8,7 @@ pub mod logs;
 pub mod outputs;
 pub mod turns;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,8 @@ pub struct Follow<'a> {
     pub outputs: Option<Outputs>,
     /// The Pods of hollow nodes whose line has been printed. None: these lines are not printed.
     pub hollow_told: Option<BTreeSet<String>>,
+    /// The lines of those that run: printed when they end, or at the end of the run.
+    pub hollow_running: BTreeMap<String, (TaskName, String)>,
     /// The ends of logs are shown with failures.
     pub tails: bool,
     /// Some Pods restart failed containers in place, so running Pods must be watched, too.
@@ -238,6 +240,9 @@ impl Follow<'_> {
         while let Some(event) = pods.try_next() {
             self.pod_news(&event);
         }
+        for line in std::mem::take(&mut self.hollow_running).into_values() {
+            self.print_hollow(line);
+        }
         if let Some(outputs) = &mut self.outputs {
             outputs.finish(self.output);
         }
@@ -286,8 +291,10 @@ impl Follow<'_> {
     /// Pods of hollow nodes print one line, when they have ended.
     fn show_hollow(&mut self, pod: &PodText) {
         let (Some(told), Some(job)) = (&mut self.hollow_told, pod.metadata.job()) else { return };
-        let Some(job) = self.model.job(job).filter(|_| pod.status.has_ended()) else { return };
-        if !told.insert(pod.metadata.uid.clone()) {
+        let Some(job) = self.model.job(job).filter(|_| pod.status.has_ended() || pod.status.phase == "Running") else {
+            return;
+        };
+        if told.contains(&pod.metadata.uid) {
             return;
         }
         let id = PodId {
@@ -303,9 +310,19 @@ impl Follow<'_> {
             index: pod.metadata.index(),
             several: pod.status.has_several(),
         };
-        let text = HollowLogs::said(&id);
+        let line = (TaskName::new(source, "main"), HollowLogs::said(&id));
+        if !pod.status.has_ended() {
+            self.hollow_running.insert(id.uid, line);
+            return;
+        }
+        told.insert(id.uid.clone());
+        self.hollow_running.remove(&id.uid);
+        self.print_hollow(line);
+    }
+
+    fn print_hollow(&mut self, (name, text): (TaskName, String)) {
         let piece = Piece { stream: Stream::Stdout, begins: true, text: text.as_bytes(), ends: true };
-        self.output.task_line(&TaskName::new(source, "main"), piece, false);
+        self.output.task_line(&name, piece, false);
         self.output.flush_tasks();
     }
 
