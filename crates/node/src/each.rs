@@ -22,6 +22,8 @@ pub const SCRIPT: &str = include_str!("each.sh");
 pub const RUN: &str = "run";
 /// Where the volume is mounted.
 pub const MOUNT: &str = "/tally/each";
+/// On a Job and its Pods: the index of the Job's first row in a list that several Jobs share.
+pub const FIRST_INDEX_ANNOTATION: &str = "tally.dev/first-index";
 const SHELL: &str = "/bin/sh";
 /// In the environment of the script: the row itself, as it is in the file.
 const ROW: &str = "TALLY_EACH_ROW";

@@ -305,10 +305,11 @@ async fn hear(
                 }
             }
             // In this order, so that everything about an attempt's output is known before its end is reported.
-            Ok(Some(Frame::Output(event))) => match &outputs {
-                Some(outputs) => outputs.push(event).await,
-                None => {}
-            },
+            Ok(Some(Frame::Output(event))) => {
+                if let Some(outputs) = &outputs {
+                    outputs.push(event).await;
+                }
+            }
             Ok(Some(Frame::Note(note))) => notes.say(note),
             Ok(Some(Frame::Ready | Frame::Refused(_))) => {}
             Ok(None) => return,

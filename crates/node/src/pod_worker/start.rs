@@ -9,6 +9,7 @@ use tally_core::time::Timestamp;
 use super::container::State;
 use super::{Effects, PodWorker};
 use crate::config_error::ContainerConfigError;
+use crate::each::FIRST_INDEX_ANNOTATION;
 use crate::env::{ENVIRONMENT_ANNOTATION, Environment, environment};
 use crate::options::NodeOptions;
 use crate::output::{OutputSource, ResultsOptions};
@@ -215,13 +216,15 @@ impl PodWorker {
 
     fn output_source(&self) -> OutputSource {
         let metadata = &self.pod.metadata;
+        let number = |name: &str| metadata.annotations.get(name).and_then(|number| number.parse::<u32>().ok());
+        let (index, first) = (number(INDEX_ANNOTATION), number(FIRST_INDEX_ANNOTATION).unwrap_or(0));
         let label = |name: &str| metadata.labels.get(name).map_or("", String::as_str).into();
         OutputSource {
             namespace: metadata.namespace.clone(),
             job: label(JOB_UID_LABEL),
             job_name: label(JOB_NAME_LABEL),
             pod: metadata.name.clone(),
-            index: metadata.annotations.get(INDEX_ANNOTATION).and_then(|index| index.parse().ok()),
+            index: index.map(|index| first.saturating_add(index)),
             several: self.pod.containers().count() > 1,
         }
     }

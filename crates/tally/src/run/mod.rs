@@ -207,7 +207,7 @@ async fn work(args: &Args, documents: Vec<Document>, held: &mut HeldDirectories)
     let stop = signals::stop(&kinds, INTERRUPTED.into());
     let stop = stop.map_err(|error| RunError::Environment(format!("cannot install signal handlers: {error}")))?;
     let mut at_once = stop.clone();
-    let output = Output::new(args.output, args.quiet, screen::this_terminal());
+    let output = Output::new(args.form(), args.quiet, screen::this_terminal());
     let mut view = View { began: Instant::now(), output, model: Model::default() };
     tokio::select! {
         biased;
@@ -243,7 +243,7 @@ async fn to_the_end(
     if args.dry_run {
         let objects: Vec<&Document> = everything.objects.iter().map(|checked| &checked.document).collect();
         // The reader may have closed the pipe; that is not an error.
-        let _ = manifest::print(objects.into_iter(), form);
+        let _ = manifest::print(objects.into_iter(), args.form());
         return Ok(0);
     }
     let data_dir = match &args.data_dir {
@@ -283,7 +283,7 @@ async fn to_the_end(
     let stdin = input::standard_input(args)?;
     let style = display.style(is_single(&placed));
     output.show_tasks(style);
-    let tasks = args.tasks(style, placed.len() > 1)?;
+    let tasks = args.tasks(style, model.jobs().len() > 1)?;
     let working = {
         let mut starting = std::pin::pin!(cluster.start(args.hollow, stdin, tasks));
         match tokio::time::timeout(TOLD_AFTER, &mut starting).await {
@@ -297,7 +297,7 @@ async fn to_the_end(
     let working = working.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     let logs = working.logs();
     let mut outputs = working.outputs(style, display.order);
-    outputs.iter_mut().for_each(|outputs| outputs.follow_jobs(model.jobs().iter().map(|job| job.uid.as_str())));
+    outputs.iter_mut().for_each(|outputs| outputs.follow_jobs(model.followed()));
     let hollow_told = (args.hollow > 0 && style.is_shown()).then(|| over.into_iter().collect());
     let mut follow = Follow {
         registry: &cluster.registry,
@@ -308,7 +308,7 @@ async fn to_the_end(
         hollow_told,
         hollow_running: std::collections::BTreeMap::new(),
         // Lines that have just been shown need not be repeated.
-        tails: !style.is_shown() || display.order.waits() || args.output == Form::Json,
+        tails: !style.is_shown() || display.order.waits() || args.form() == Form::Json,
         restarts: placed.iter().any(|job| job.restarts),
         began,
     };
@@ -331,9 +331,14 @@ async fn to_the_end(
 }
 
 impl Args {
+    /// The form of progress and results.
+    fn form(&self) -> Form {
+        if self.output == OutputForm::Json { Form::Json } else { Form::Text }
+    }
+
     fn display(&self) -> DisplayFlags {
         let order = OutputOrder { by_index: self.keep_order, grouped: self.group };
-        DisplayFlags::new(self.logs, order, self.output, self.hollow > 0)
+        DisplayFlags::new(self.logs, order, self.form(), self.hollow > 0)
     }
 
     /// What the node does with what tasks print.

@@ -14,8 +14,7 @@ use super::progress::view::{Condition, JobSpec, JobStatus, JobText};
 
 /// On a Job: the name of the list whose part it is.
 pub const PART_OF: &str = "tally.dev/part-of";
-/// On a Job and its Pods: the index of the part's first row in the list.
-pub const FIRST_INDEX: &str = "tally.dev/first-index";
+pub use tally_node::each::FIRST_INDEX_ANNOTATION as FIRST_INDEX;
 
 /// On a Job: the parallelism of the whole list.
 pub const PARALLELISM: &str = "tally.dev/parallelism";
@@ -108,6 +107,16 @@ impl ListParts {
         self.parts.values().any(|part| part.uid == uid && part.is_finished())
     }
 
+    /// The first row of the list that is not done.
+    pub fn first_open(&self) -> u32 {
+        let open = self.parts.iter().find(|(_, part)| !part.is_finished());
+        open.map_or(u32::MAX, |(first, part)| {
+            let completed = part.status.completed_indexes.as_deref().unwrap_or_default();
+            let done = IndexSet::read_tolerant(completed, part.completions).union(&part.failed_indexes);
+            first + done.first_absent_from(0)
+        })
+    }
+
     /// Stores an observed state. Returns the state of the whole list, as if it were one Job.
     pub fn observe(&mut self, text: &JobText) -> JobText {
         if let Some(part) = self.parts.values_mut().find(|part| part.uid == text.metadata.uid) {
@@ -150,6 +159,7 @@ impl ListParts {
                 failed: sum(|status| status.failed),
                 terminating: Some(sum(|status| status.terminating.unwrap_or(0))),
                 failed_indexes: Some(failed.text()),
+                completed_indexes: None,
                 conditions: condition.map(|condition| vec![condition]),
             },
         }

@@ -16,7 +16,6 @@ use serde::de::DeserializeOwned;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{ListOptions, PatchKind, WatchOptions, WriteOptions};
-use tally_core::indexes::IndexSet;
 use tally_node::notes::Notes;
 use tally_node::output::{OutputEvent, OutputSource};
 use tally_node::shim::log::Stream;
@@ -280,12 +279,11 @@ impl Follow<'_> {
         let Some(outputs) = &mut self.outputs else { return };
         // What the finished tasks have printed is known by now.
         outputs.hear_all();
-        let Some(at) = self.model.jobs().iter().position(|followed| followed.uid == job.metadata.uid) else { return };
-        let finished = self.model.jobs()[at].state.is_finished();
-        let (status, limit) = (&job.status, job.spec.completions.unwrap_or(u32::MAX));
-        let set = |text: &Option<String>| IndexSet::read_tolerant(text.as_deref().unwrap_or_default(), limit);
-        let done = || set(&status.completed_indexes).union(&set(&status.failed_indexes)).first_absent_from(0);
-        outputs.finished_before(at, finished, done);
+        if !outputs.has_order() {
+            return;
+        }
+        let Some((at, first_open)) = self.model.first_open(job) else { return };
+        outputs.finished_before(at, self.model.jobs()[at].state.is_finished(), first_open);
     }
 
     /// Pods of hollow nodes print one line, when they have ended.

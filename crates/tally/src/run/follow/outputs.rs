@@ -38,8 +38,8 @@ pub struct Outputs {
     style: LogStyle,
     turns: Turns,
     tasks: BTreeMap<Attempt, TaskOutput>,
-    /// The positions of the Jobs, by UID.
-    jobs: BTreeMap<String, usize>,
+    /// The positions and the shown names of the Jobs, by UID.
+    jobs: BTreeMap<String, (usize, String)>,
     /// Those that have not finished.
     open_jobs: BTreeSet<usize>,
     by_index: bool,
@@ -91,10 +91,15 @@ impl Outputs {
         }
     }
 
-    /// The Jobs of the run, in their order.
-    pub fn follow_jobs<'a>(&mut self, uids: impl Iterator<Item = &'a str>) {
-        self.jobs.extend(uids.map(str::to_owned).zip(0..));
-        self.open_jobs = self.jobs.values().copied().collect();
+    /// The Jobs of the run: the UID, the position and the shown name of each.
+    pub fn follow_jobs<'a>(&mut self, jobs: impl Iterator<Item = (&'a str, usize, &'a str)>) {
+        self.jobs.extend(jobs.map(|(uid, at, name)| (uid.to_owned(), (at, name.to_owned()))));
+        self.open_jobs = self.jobs.values().map(|(at, _)| *at).collect();
+    }
+
+    /// Whether tasks are shown in the order of their indexes.
+    pub fn has_order(&self) -> bool {
+        self.by_index
     }
 
     pub fn queue(&self) -> Arc<OutputQueue> {
@@ -106,7 +111,12 @@ impl Outputs {
             OutputEvent::Began { attempt, source } => match logs::follow(&self.root, &attempt) {
                 Ok(log) => {
                     self.turns.began(&attempt, self.place(&source));
-                    let name = TaskName::new(*source, &attempt.container);
+                    let mut source = *source;
+                    if let Some((_, name)) = self.jobs.get(source.job.as_str()) {
+                        // A part of a list is shown under the name of the list.
+                        source.job_name = name.as_str().into();
+                    }
+                    let name = TaskName::new(source, &attempt.container);
                     let task = TaskOutput { name, log, lines: Lines::default(), has_ended: false };
                     self.tasks.insert(attempt, task);
                 }
@@ -151,22 +161,19 @@ impl Outputs {
     }
 
     fn place(&self, source: &OutputSource) -> Place {
-        let job = self.jobs.get(source.job.as_str()).copied().unwrap_or(usize::MAX);
+        let job = self.jobs.get(source.job.as_str()).map_or(usize::MAX, |(at, _)| *at);
         (job, source.index.unwrap_or(u32::MAX))
     }
 
-    /// A Job has finished, or its tasks before the index that `first_open` computes.
-    pub fn finished_before(&mut self, job: usize, finished: bool, first_open: impl FnOnce() -> u32) {
-        if !self.by_index {
-            return;
-        }
+    /// A Job has finished, or its tasks before this index.
+    pub fn finished_before(&mut self, job: usize, finished: bool, first_open: u32) {
         if finished {
             self.open_jobs.remove(&job);
         }
         // A Job has its turn when those before it have finished.
         match self.open_jobs.first() {
             None => self.turns.reach((usize::MAX, u32::MAX)),
-            Some(first) if *first == job => self.turns.reach((job, first_open())),
+            Some(first) if *first == job => self.turns.reach((job, first_open)),
             Some(first) => self.turns.reach((*first, 0)),
         }
     }

@@ -221,7 +221,7 @@ fn divided(job: Value, mut parts: Vec<PartText>, hash: &str, command: impl Fn(us
         container["volumeMounts"] = json!([{"name": VOLUME, "mountPath": each::MOUNT, "readOnly": true}]);
         if several {
             let first = part.first.to_string();
-            spec["template"]["metadata"] = json!({"annotations": {FIRST_INDEX: first}});
+            spec["template"]["metadata"]["annotations"][FIRST_INDEX] = first.as_str().into();
             let parallelism = spec["parallelism"].to_string();
             let annotations = json!({PART_OF: name, FIRST_INDEX: first, PARALLELISM: parallelism});
             job["metadata"] = json!({"name": format!("{name}-{number}"), "annotations": annotations});

@@ -291,6 +291,22 @@ impl Model {
         })
     }
 
+    /// The UIDs of all Jobs that are followed, with the position and the name under which each is shown.
+    pub fn followed(&self) -> impl Iterator<Item = (&str, usize, &str)> {
+        self.by_uid.iter().filter_map(|(uid, at)| Some((uid.as_str(), *at, self.jobs.get(*at)?.name.as_str())))
+    }
+
+    /// The position of a Job, and the first of its indexes that is not done: of the whole list, if it is a part.
+    pub fn first_open(&self, text: &JobText) -> Option<(usize, u32)> {
+        let at = *self.by_uid.get(&text.metadata.uid)?;
+        if let Some(list) = self.lists.get(&at) {
+            return Some((at, list.parts.first_open()));
+        }
+        let (status, limit) = (&text.status, text.spec.completions.unwrap_or(u32::MAX));
+        let set = |text: &Option<String>| IndexSet::read_tolerant(text.as_deref().unwrap_or_default(), limit);
+        Some((at, set(&status.completed_indexes).union(&set(&status.failed_indexes)).first_absent_from(0)))
+    }
+
     pub fn job(&self, uid: &str) -> Option<&Job> {
         self.jobs.get(*self.by_uid.get(uid)?)
     }
