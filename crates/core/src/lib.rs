@@ -18,4 +18,5 @@ pub mod schedule;
 pub mod selector;
 pub mod status_rules;
 pub mod time;
+pub mod tombstones;
 pub mod view;

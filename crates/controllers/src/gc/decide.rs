@@ -62,9 +62,9 @@ fn of_deleted(graph: &Graph, uid: &ObjectUid, node: &GraphNode, owners: Owners) 
     match node.policy {
         Policy::Orphan if owned.is_none_or(|owned| owned.dependents.is_empty()) => Decision::Finish(ORPHAN),
         Policy::Foreground if owned.is_none_or(|owned| owned.blocking == 0) => Decision::Finish(FOREGROUND),
-        Policy::Foreground => match owners_in_circle(graph, uid, node, &owners.waiting) {
-            circle if circle.is_empty() => Decision::Nothing,
-            circle => Decision::Unblock(circle),
+        Policy::Foreground => match owners_in_cycle(graph, uid, node, &owners.waiting) {
+            cycle if cycle.is_empty() => Decision::Nothing,
+            cycle => Decision::Unblock(cycle),
         },
         _ => Decision::Nothing,
     }
@@ -72,7 +72,7 @@ fn of_deleted(graph: &Graph, uid: &ObjectUid, node: &GraphNode, owners: Owners) 
 
 /// The owners that wait for this object while it waits for them, directly or through others: all of them are being
 /// deleted in the foreground, and none would ever be gone.
-fn owners_in_circle(graph: &Graph, uid: &ObjectUid, node: &GraphNode, waiting: &[ObjectUid]) -> Vec<ObjectUid> {
+fn owners_in_cycle(graph: &Graph, uid: &ObjectUid, node: &GraphNode, waiting: &[ObjectUid]) -> Vec<ObjectUid> {
     let mut owners: Vec<ObjectUid> = waiting.to_vec();
     owners.retain(|owner| node.owners.iter().any(|known| known.uid == *owner && known.blocks));
     if owners.is_empty() {

@@ -300,7 +300,7 @@ fn deletions_in_the_foreground_that_wait_for_each_other_come_to_an_end() {
     sees(&mut probe, "cm c @102 del f=fg <cm:b");
     reach(&mut probe, 102);
     assert_eq!(asks(&mut probe), ["merge configmaps ns/c finalizers []"]);
-    // A chain is no circle: the owner goes last.
+    // A chain is no cycle: the owner goes last.
     let mut probe = started(&["cm a @1", "cm b @2 <cm:a!", "cm c @3 f=x.io/f <cm:b!"]);
     for line in ["cm a @101 del f=fg", "cm b @102 del f=fg <cm:a!", "cm c @103 del f=fg f=x.io/f <cm:b!"] {
         sees(&mut probe, line);

@@ -268,7 +268,7 @@ impl<S: Mutation> JobController<S> {
 
     /// A timer that was set by a clock that was ahead, and has been set back since, would fire as late as the clock was
     /// wrong. What waits for such a timer is retried, or planned again, after the shortest delay.
-    fn read_clock(&mut self, now: Timestamp) {
+    fn observe_clock(&mut self, now: Timestamp) {
         let set_back = now + GET_RETRY < self.clock;
         self.clock = now;
         if !set_back {
@@ -439,7 +439,7 @@ impl<S: Mutation> Controller for JobController<S> {
     }
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
-        self.read_clock(now);
+        self.observe_clock(now);
         match input {
             Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
                 Ok(job) => self.observe(Object::Job(Arc::new(job)), now, out),

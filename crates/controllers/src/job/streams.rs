@@ -137,10 +137,10 @@ impl<S: Mutation> JobController<S> {
         while let Some((at, _)) = self.timers.first()
             && *at <= now
         {
-            due.extend(self.timers.pop_first().map(|(_, chore)| chore));
+            due.extend(self.timers.pop_first().map(|(_, item)| item));
         }
-        for chore in due {
-            match chore {
+        for item in due {
+            match item {
                 WorkItem::Plan(uid) => {
                     let Some(slot) = self.jobs.slot_of(&uid) else {
                         continue;

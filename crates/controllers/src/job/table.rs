@@ -8,6 +8,7 @@ use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
 use tally_core::ledger::{Ledger, StatusWrite};
 use tally_core::time::Timestamp;
+use tally_core::tombstones::Tombstones;
 
 use super::FixedState;
 
@@ -18,19 +19,12 @@ pub(super) struct JobTable<S> {
     free: Vec<JobSlot>,
     by_uid: HashMap<JobUid, JobSlot, FixedState>,
     by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
-    /// Jobs that are gone according to a response, until the stream shows it too. Older events must not revive them.
-    tombstones: BTreeMap<JobUid, JobTombstone>,
+    /// Jobs that are gone according to a response.
+    tombstones: Tombstones<JobUid>,
     /// Jobs that cannot be decoded, and the last list that contained each. They exist: their Pods are not orphans.
     unreadable: BTreeMap<JobUid, u32>,
     /// The number of the current list. A record keeps the number of the last list that contained it.
     epoch: u32,
-}
-
-struct JobTombstone {
-    /// The latest list that contained the Job.
-    seen_in: u32,
-    /// The newest known revision of the Job.
-    revision: Revision,
 }
 
 /// One Job as the controller stores it.
@@ -73,7 +67,7 @@ impl<S> Default for JobTable<S> {
             free: Vec::new(),
             by_uid: HashMap::default(),
             by_namespace: BTreeMap::new(),
-            tombstones: BTreeMap::new(),
+            tombstones: Tombstones::default(),
             unreadable: BTreeMap::new(),
             epoch: 0,
         }
@@ -174,17 +168,15 @@ impl<S> JobTable<S> {
         known.map(|record| record.view.uid.clone()).chain(unreadable.map(|(uid, _)| uid.clone())).collect()
     }
 
-    /// Absence from a complete list means that no more events about the Job follow, unless it was created after that
-    /// list. Presence means that the list is older than the tombstone.
     pub fn list_ends(&mut self, at: Revision) {
-        self.tombstones.retain(|_, tombstone| tombstone.seen_in == self.epoch || tombstone.revision > at);
+        self.tombstones.list_ends(self.epoch, at);
     }
 
     /// A response shows that the Job is gone.
     pub fn add_tombstone(&mut self, slot: JobSlot) {
         if let Some(record) = self.get(slot) {
-            let tombstone = JobTombstone { seen_in: record.epoch, revision: record.view.revision };
-            self.tombstones.insert(record.view.uid.clone(), tombstone);
+            let (uid, revision, seen_in) = (record.view.uid.clone(), record.view.revision, record.epoch);
+            self.tombstones.add(uid, revision, seen_in);
         }
     }
 
@@ -195,13 +187,7 @@ impl<S> JobTable<S> {
 
     /// Whether the Job is gone, though it was observed just now, perhaps in the current list.
     pub fn has_tombstone(&mut self, uid: &JobUid, in_list: bool) -> bool {
-        let Some(tombstone) = self.tombstones.get_mut(uid) else {
-            return false;
-        };
-        if in_list {
-            tombstone.seen_in = self.epoch;
-        }
-        true
+        if in_list { self.tombstones.listed(uid, self.epoch) } else { self.tombstones.contains(uid) }
     }
 
     /// The stream shows a Job that cannot be decoded. What is known about it is kept.

@@ -13,6 +13,7 @@ use tally_core::job::JobView;
 use tally_core::ledger::ObservedVia;
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
+use tally_core::tombstones::Tombstones;
 
 use super::FixedState;
 
@@ -35,9 +36,8 @@ pub(super) struct UnclaimedPods {
     queue: BTreeSet<(Timestamp, PodUid)>,
     in_flight: usize,
     epoch: u32,
-    /// Pods that are gone according to a response, until the stream shows it too: their newest known revision, and the
-    /// latest list that contained them. Older events must not revive them.
-    tombstones: BTreeMap<PodUid, (Revision, u32)>,
+    /// Pods that are gone according to a response.
+    tombstones: Tombstones<PodUid>,
 }
 
 pub(super) struct Orphan {
@@ -86,9 +86,7 @@ impl UnclaimedPods {
         if let Some((_, seen_in)) = self.pods.get_mut(uid) {
             *seen_in = epoch;
         }
-        if let Some((_, seen_in)) = self.tombstones.get_mut(uid) {
-            *seen_in = epoch;
-        }
+        self.tombstones.listed(uid, epoch);
     }
 
     /// A response shows that the Pod is gone. Returns what was known about it.
@@ -98,7 +96,7 @@ impl UnclaimedPods {
         let known = self.remove(uid);
         self.forget_orphan(uid);
         if let Some(revision) = known.as_ref().map(|pod| pod.revision).max(orphan_at) {
-            self.tombstones.insert(uid.clone(), (revision, seen_in));
+            self.tombstones.add(uid.clone(), revision, seen_in);
         }
         known
     }
@@ -182,7 +180,7 @@ impl UnclaimedPods {
     pub fn knows_newer(&self, pod: &PodView) -> bool {
         self.pods.get(&pod.uid).is_some_and(|(known, _)| known.revision > pod.revision)
             || self.orphan_at(&pod.uid).is_some_and(|known_at| known_at > pod.revision)
-            || self.tombstones.contains_key(&pod.uid)
+            || self.tombstones.contains(&pod.uid)
     }
 
     /// The Pods without an owner are decided about again.
@@ -302,7 +300,7 @@ impl UnclaimedPods {
         for uid in missing {
             self.remove(&uid);
         }
-        self.tombstones.retain(|_, (revision, seen_in)| *seen_in == epoch || *revision > at);
+        self.tombstones.list_ends(epoch, at);
     }
 }
 

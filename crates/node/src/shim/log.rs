@@ -5,7 +5,7 @@
 //! 2026-01-31T12:00:00.123456789Z stderr P the beginning of a long one, or an end without a newline
 //! ```
 //!
-//! The part before the text is always 40 bytes long, which readers rely on. Files are numbered upwards and never
+//! The part before the text is always 40 bytes long, which readers rely on. Rotation: files are numbered upwards and never
 //! renamed: a reader goes from one to the next and cannot mistake one for another.
 
 use std::collections::VecDeque;
