@@ -284,7 +284,7 @@ mod tests {
         let (mut all, whole) = parts(&[(4, complete.clone()), (4, some)]);
         let status = whole.status;
         assert_eq!((whole.spec.completions, status.active, status.succeeded, status.failed), (Some(20), 2, 13, 2));
-        assert_eq!(status.failed_indexes.as_deref(), Some("10,14-15"));
+        assert_eq!(status.failed_indexes.as_deref(), Some("10,14,15"));
         assert!(status.conditions.is_none());
         let whole = all.observe(&text("b", 4, complete));
         assert_eq!(whole.status.conditions.unwrap()[0].r#type, "Complete");
