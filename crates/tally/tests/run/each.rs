@@ -368,11 +368,7 @@ fn a_job_that_fails_ends_the_others_of_its_list() {
     ];
     let failed = ends(here, &command);
     assert_eq!(failed.code, Some(1), "{}{}", failed.out, failed.err);
-    assert!(
-        failed.err.contains("\nlong: Failed in ") && failed.err.contains("BackoffLimitExceeded"),
-        "{}",
-        failed.err
-    );
+    assert!(failed.err.contains("\nlong: Failed in ") && failed.err.contains("BackoffLimitExceeded"), "{}", failed.err);
     let again = ends(here, &command);
     assert_eq!(again.code, Some(1), "{}{}", again.out, again.err);
     assert!(again.err.contains("\nlong: had Failed before this run"), "{}", again.err);
