@@ -8,6 +8,10 @@ use crate::options::NodeOptions;
 use crate::pod::{Container, EnvSource, Pod};
 use crate::sources::{Source, SourceObject, Sources};
 
+/// On a Pod: `shell` means that its containers get the environment of the process that runs the node, if that is a
+/// program which a user has started for these Pods (`NodeOptions::shares_env`).
+pub const ENVIRONMENT_ANNOTATION: &str = "tally.dev/environment";
+
 /// The name of a variable that a text refers to and that is not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsetVariable(pub String);
@@ -21,7 +25,7 @@ pub struct Environment {
 
 impl Environment {
     /// A later value replaces an earlier one.
-    fn set(&mut self, name: &str, value: String) {
+    pub fn set(&mut self, name: &str, value: String) {
         match self.at.get(name).and_then(|at| self.variables.get_mut(*at)) {
             Some((_, known)) => *known = value,
             None => {

@@ -6,6 +6,7 @@
 //! when the process that decides is killed. The two halves exchange commands and reports (`port`).
 
 pub mod config_error;
+pub mod each;
 pub mod env;
 pub mod facts;
 pub mod logs;
@@ -15,9 +16,11 @@ pub mod node;
 pub mod notes;
 mod object;
 pub mod options;
+pub mod output;
 pub mod pod;
 pub mod pod_worker;
 pub mod port;
+mod row_lists;
 pub mod shim;
 pub mod shim_client;
 pub mod sources;

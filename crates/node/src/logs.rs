@@ -15,7 +15,7 @@ use tally_core::time::Timestamp;
 
 use crate::port::Attempt;
 use crate::shim::layout::{AttemptDir, Layout};
-use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, TIME};
+use crate::shim::log::{FLAG, HEADER, LONGEST_LINE, STREAM, Stream, TIME};
 
 /// Users do not notice this delay, and a thousand followers cost a few percent of a CPU.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -43,6 +43,12 @@ pub fn attempts(root: &Path, pod: &PodUid) -> Vec<Attempt> {
 /// Opens the log of an attempt under the node's root. An attempt that has written nothing has an empty log.
 pub fn open(root: &Path, attempt: &Attempt, options: LogReadOptions) -> io::Result<Reader> {
     Reader::new(Layout::new(root).attempt(attempt)?, options)
+}
+
+/// Opens the log of an attempt for a reader that follows it from its beginning, and that the shim knows of.
+pub fn follow(root: &Path, attempt: &Attempt) -> io::Result<Follower> {
+    let slot = Layout::new(root).attempt(attempt)?;
+    Ok(Follower { slot, number: 0, file: None, buffer: Vec::new() })
 }
 
 /// The last lines of an attempt's log, limited to the last `most` bytes.
@@ -166,6 +172,73 @@ impl Reader {
     }
 }
 
+/// A part of a log that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Text,
+    /// A file was read to its end: the shim can be told that all files before this number have been read.
+    File(u64),
+    /// There is nothing more now.
+    Nothing,
+}
+
+/// Reads a log while the shim keeps every file until it has been read (`ShimCommand::OutputRead`): nothing is lost.
+pub struct Follower {
+    slot: AttemptDir,
+    /// The file being read. It may not exist yet.
+    number: u64,
+    file: Option<File>,
+    /// At most one incomplete record, after the complete ones have been passed on.
+    buffer: Vec<u8>,
+}
+
+impl Follower {
+    /// Reads one block and passes on its records: stream, whether the line ends here, and text.
+    pub fn read(&mut self, mut record: impl FnMut(Stream, bool, &[u8])) -> io::Result<Progress> {
+        if self.file.is_none() {
+            match File::open(self.slot.log(self.number)) {
+                Ok(file) => self.file = Some(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Progress::Nothing),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut count = self.fill()?;
+        if count == 0 {
+            // A file is complete once the next one exists, so this is checked before its end is read.
+            if !self.slot.log(self.number + 1).exists() {
+                return Ok(Progress::Nothing);
+            }
+            count = self.fill()?;
+        }
+        if count == 0 {
+            self.number += 1;
+            self.file = None;
+            self.buffer.clear();
+            return Ok(Progress::File(self.number));
+        }
+        let mut taken = 0;
+        while let Some(end) = memchr::memchr(b'\n', &self.buffer[taken..]) {
+            let line = &self.buffer[taken..taken + end];
+            taken += end + 1;
+            if let Some((_, complete, text)) = parse(line) {
+                let stream = if line[STREAM] == b'o' { Stream::Stdout } else { Stream::Stderr };
+                record(stream, complete, text);
+            }
+        }
+        self.buffer.drain(..taken);
+        Ok(Progress::Text)
+    }
+
+    fn fill(&mut self) -> io::Result<usize> {
+        let Some(file) = &mut self.file else { return Ok(0) };
+        // A record is never this long: the file is damaged.
+        if self.buffer.len() > HEADER + LONGEST_LINE {
+            self.buffer.clear();
+        }
+        file.take(BLOCK as u64).read_to_end(&mut self.buffer)
+    }
+}
+
 /// Time, whether the line ends here, and text.
 fn parse(record: &[u8]) -> Option<(&str, bool, &[u8])> {
     let (header, text) = record.split_at_checked(HEADER)?;
@@ -276,7 +349,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::shim::log::{Limits, Stream, Writer};
+    use crate::output::FollowOptions;
+    use crate::shim::log::{Limits, Writer};
 
     struct Log {
         root: tempfile::TempDir,
@@ -296,7 +370,7 @@ mod tests {
         let layout = Layout::new(root.path());
         std::fs::create_dir_all(layout.pods()).unwrap();
         let slot = layout.attempt(&attempt(0)).unwrap();
-        let writer = Writer::new(slot.clone(), limits);
+        let writer = Writer::new(slot.clone(), limits, None);
         Log { root, writer, over: Arc::default(), slot }
     }
 
@@ -411,6 +485,54 @@ mod tests {
         assert_eq!(following.await.unwrap(), expected);
     }
 
+    #[test]
+    fn a_follower_that_the_log_knows_of_gets_every_byte_of_both_streams() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        std::fs::create_dir_all(layout.pods()).unwrap();
+        let slot = layout.attempt(&attempt(0)).unwrap();
+        for partial_lines in [false, true] {
+            slot.erase();
+            let options = FollowOptions { unread_files: Some(2), partial_lines };
+            let limits = Limits { file_bytes: 50_000, files: 2 };
+            let mut writer = Writer::new(slot.clone(), limits, Some(options));
+            let mut follower = follow(root.path(), &attempt(0)).unwrap();
+            let (mut written, mut seen) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+            let mut waits = 0;
+            let mut catch_up = |writer: &mut Writer| {
+                loop {
+                    let progress = follower.read(|stream, complete, text| {
+                        seen[stream as usize].extend_from_slice(text);
+                        if complete {
+                            seen[stream as usize].push(b'\n');
+                        }
+                    });
+                    match progress.unwrap() {
+                        Progress::Text => {}
+                        Progress::File(before) => writer.was_read(before),
+                        Progress::Nothing => break,
+                    }
+                }
+            };
+            for round in 0..400_u32 {
+                while writer.is_full() {
+                    waits += 1;
+                    catch_up(&mut writer);
+                }
+                let stream = if round % 3 == 0 { Stream::Stderr } else { Stream::Stdout };
+                // Any byte, lines of any length, and pieces that end anywhere.
+                let piece: Vec<u8> = (0..round * 7 % 5000).map(|at| (at * at * round % 257) as u8).collect();
+                written[stream as usize].extend_from_slice(&piece);
+                writer.write(stream, &piece);
+            }
+            writer.finish();
+            catch_up(&mut writer);
+            assert_eq!(seen, written);
+            assert!(waits > 3, "{waits}");
+            assert!(slot.logs().unwrap().len() <= 2);
+        }
+    }
+
     #[tokio::test]
     async fn a_follower_that_is_too_slow_loses_whole_lines_only() {
         let mut log = log(Limits { file_bytes: 100, files: 2 });
@@ -443,7 +565,7 @@ mod tests {
         let log = log(Limits::default());
         for number in [2, 10] {
             let slot = Layout::new(log.root.path()).attempt(&attempt(number)).unwrap();
-            Writer::new(slot, Limits::default()).write(Stream::Stderr, format!("attempt {number}\n").as_bytes());
+            Writer::new(slot, Limits::default(), None).write(Stream::Stderr, format!("attempt {number}\n").as_bytes());
         }
         assert_eq!(attempts(log.root.path(), &POD), [attempt(2), attempt(10)]);
         for (number, expected) in [(2, "attempt 2\n"), (3, ""), (10, "attempt 10\n")] {

@@ -2,7 +2,7 @@
 //!
 //! Neither side waits for the other here, so neither queue can block the other. Both stay short because of the rules
 //! for their content: a Pod has one preparation in progress, a container one start or two signals and one check of each
-//! kind, and every command is answered by one report.
+//! kind, and every command is answered by one report. A reader of output sends one message for every log file.
 //!
 //! If the shim is replaced by another one, the new one begins with what it finds in its record, and `Recovered`.
 //! Commands that the node issues before it has read those reports are based on outdated state: they are dropped here,
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tally_core::time::Span;
 use tokio::sync::Notify;
 
-use crate::port::{OperationError, Report, ShimCommand};
+use crate::port::{Attempt, OperationError, Report, ShimCommand};
 
 #[derive(Debug, Default)]
 pub struct Mailbox {
@@ -118,6 +118,12 @@ impl Mailbox {
         reports
     }
 
+    /// For the reader of an attempt's output: see `ShimCommand::OutputRead`. A shim that has been replaced since needs no
+    /// such message.
+    pub fn output_read(&self, attempt: Attempt, before: Option<u64>) {
+        self.post(&mut vec![ShimCommand::OutputRead { attempt, before }]);
+    }
+
     pub(crate) fn post(&self, commands: &mut Vec<ShimCommand>) {
         if commands.is_empty() {
             return;
@@ -171,7 +177,7 @@ fn refusal(command: &ShimCommand, why: &str) -> Option<Report> {
         ShimCommand::Check { id, .. } => {
             Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) })
         }
-        ShimCommand::Signal { .. } | ShimCommand::Clean { .. } => None,
+        ShimCommand::Signal { .. } | ShimCommand::Clean { .. } | ShimCommand::OutputRead { .. } => None,
     }
 }
 

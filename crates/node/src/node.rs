@@ -13,6 +13,7 @@ use tally_runtime::cache::RequestsInFlight;
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
 use tokio::sync::Notify;
 
+use crate::each::RowList;
 use crate::losses::Losses;
 use crate::mailbox::Mailbox;
 use crate::object::NodeObject;
@@ -20,6 +21,7 @@ use crate::options::NodeOptions;
 use crate::pod::{Metadata, Pod};
 use crate::pod_worker::{Effects, PodRequest, PodWorker, WriteOutcome, is_tracked};
 use crate::port::{Found, Report, ShimCommand};
+use crate::row_lists::{ListName, RowLists};
 use crate::sources::Source;
 
 /// In-flight requests at once. Enough to keep a store's group commit busy, few enough to leave room for other clients.
@@ -46,6 +48,7 @@ pub struct NodeAgent {
     /// Pods that had a request to send when too many were in flight.
     held_up: BTreeSet<PodUid>,
     asked: RequestsInFlight<Purpose>,
+    row_lists: RowLists,
     /// The Pods of the checks in progress.
     checks: HashMap<u64, PodUid, foldhash::fast::FixedState>,
     effects: Effects,
@@ -71,6 +74,7 @@ enum Entry {
 
 enum Purpose {
     Node,
+    ReadRows(ListName),
     Read(PodUid, Source),
     Write(PodUid),
     Remove(PodUid),
@@ -114,6 +118,7 @@ impl NodeAgent {
             timers: BTreeSet::new(),
             held_up: BTreeSet::new(),
             asked: RequestsInFlight::default(),
+            row_lists: RowLists::default(),
             checks: HashMap::default(),
             effects: Effects::default(),
             drain_within: None,
@@ -341,7 +346,44 @@ impl NodeAgent {
         self.clean_what_is_left();
     }
 
+    /// The response to a request for a list of rows. If the list cannot be used, its Pods are ordinary ones.
+    fn rows_read(&mut self, name: ListName, reply: &Reply) {
+        let list = match reply {
+            Reply::Done(bytes) => RowList::read(bytes),
+            _ => None,
+        };
+        let usable = list.is_some();
+        for uid in self.row_lists.read(name, list) {
+            if let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get_mut(&uid)
+                && !usable
+            {
+                worker.set_row(None);
+            }
+            self.due.insert(uid);
+        }
+    }
+
+    /// Gives a Pod its row, or requests the list that contains it.
+    fn find_row(&mut self, uid: &PodUid, out: &mut Outbox) {
+        let Some(KnownPod { entry: Entry::Live(worker), .. }) = self.pods.get_mut(uid) else { return };
+        let Some([script, list]) = worker.wanted_lists() else { return };
+        let lists = [script, list].map(|name| (self.row_lists.get(&name, uid), name));
+        match lists {
+            [(Ok(script), _), (Ok(list), _)] => worker.set_row(Some((script, list))),
+            missing => {
+                for (result, name) in missing {
+                    if let Err(Some(call)) = result {
+                        self.asked.ask(Purpose::ReadRows(name), call, out);
+                    }
+                }
+            }
+        }
+    }
+
     fn answered(&mut self, purpose: Purpose, reply: &Reply, now: Timestamp) {
+        if let Purpose::ReadRows(name) = purpose {
+            return self.rows_read(name, reply);
+        }
         let (Purpose::Read(uid, _) | Purpose::Write(uid) | Purpose::Remove(uid)) = &purpose else {
             self.object.answered(reply, &self.options.name, now);
             return;
@@ -358,7 +400,7 @@ impl NodeAgent {
             }
             Purpose::Write(uid) => worker.written(heard(reply, uid), now),
             Purpose::Remove(uid) => worker.removed(heard(reply, uid), now),
-            Purpose::Node => {}
+            Purpose::Node | Purpose::ReadRows(_) => {}
         }
         self.due.insert(uid.clone());
     }
@@ -366,6 +408,7 @@ impl NodeAgent {
     /// Reconciles a Pod: does what is due, and sets the timer for the next time.
     fn look(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         self.find_lives(uid);
+        self.find_row(uid, out);
         let Some(known) = self.pods.get_mut(uid) else { return };
         let Entry::Live(worker) = &mut known.entry else { return };
         let deeds_before = self.effects.commands.len();

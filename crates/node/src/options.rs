@@ -3,6 +3,8 @@
 use compact_str::CompactString;
 use tally_core::time::Span;
 
+use crate::output::ResultsOptions;
+
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// The name of the Node object. Pods are bound to it, so it stays the same as long as the Pods are kept.
@@ -33,6 +35,11 @@ pub struct NodeOptions {
     /// counted, as on a scale-down, so they neither count against `backoffLimit` nor delay the next Pod. The number of
     /// times is limited: see `losses`.
     pub release_lost: bool,
+    /// Pods whose annotations ask for it get the environment of the node's own process.
+    pub shares_env: bool,
+    /// The output of containers is followed: see `output`.
+    pub follows_output: bool,
+    pub results: Option<ResultsOptions>,
 }
 
 impl NodeOptions {
@@ -55,6 +62,9 @@ impl NodeOptions {
             version: env!("CARGO_PKG_VERSION").into(),
             report_after: Span::from_millis(200),
             release_lost: false,
+            shares_env: false,
+            follows_output: false,
+            results: None,
         }
     }
 }

@@ -171,6 +171,7 @@ pub struct Container {
     pub liveness_probe: Option<Probe>,
     pub lifecycle: Lifecycle,
     pub security_context: SecurityContext,
+    pub stdin: bool,
     pub termination_message_path: String,
     pub termination_message_policy: CompactString,
 }

@@ -1,12 +1,16 @@
 //! The messages between the half of the node that decides and the half that acts.
 //!
-//! Every command is answered by one report about the same subject; an attempt that was started sends a second report
-//! when it has ended. Commands about different Pods may be answered in any order.
+//! Every command except `OutputRead` is answered by one report about the same subject; an attempt that was started sends
+//! a second report when it has ended. Commands about different Pods may be answered in any order.
+
+use std::path::PathBuf;
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
+
+use crate::output::OutputSource;
 
 /// One run of one container. Restarts in place count up from 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,9 +37,16 @@ pub enum ShimCommand {
         check: Check,
         timeout_millis: u64,
     },
-    /// Removes everything of a Pod, including its logs. No process of the Pod may be running.
+    /// Removes everything of a Pod, including its logs. No process of the Pod may be running. Logs that a reader has not
+    /// read to their end are removed when it has.
     Clean {
         pod: PodUid,
+    },
+    /// The reader of an attempt's output has read all log files before this one. None: it has read everything, and the
+    /// attempt has ended. Not answered.
+    OutputRead {
+        attempt: Attempt,
+        before: Option<u64>,
     },
 }
 
@@ -171,6 +182,18 @@ pub struct Start {
     pub user: Option<u32>,
     pub group: Option<u32>,
     pub termination_message: TerminationMessage,
+    /// The container gets the standard input that the node was given, if no other has got it.
+    #[serde(default)]
+    pub stdin: bool,
+    /// The environment of the node's own process comes first: that of the shell which started it.
+    #[serde(default)]
+    pub inherits_env: bool,
+    /// Whose output it is. None: the output is not followed.
+    #[serde(default)]
+    pub source: Option<Box<OutputSource>>,
+    /// The directory for the results: output, exit code and times.
+    #[serde(default)]
+    pub results: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@
 //! accepts no more commands.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -28,9 +29,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::mailbox::{SendOutcome, Sink, Source};
 use crate::notes::Notes;
+use crate::output::{OutputEvent, OutputQueue};
 use crate::port::{Report, ShimCommand};
 use crate::shim::wire::{self, Frame};
-use crate::shim::{Arguments, log};
+use crate::shim::{Arguments, OutputSettings};
 
 /// Enough to keep a shim busy, small enough to notice when it is stuck.
 const MOST_WAITING: usize = 1024;
@@ -49,14 +51,21 @@ pub struct Config {
     pub program: PathBuf,
     /// The shim's directory; created if it does not exist.
     pub root: PathBuf,
-    pub log_limits: log::Limits,
+    pub output: OutputSettings,
+    /// Receives what is said about the output of attempts, if it is followed.
+    pub outputs: Option<Arc<OutputQueue>>,
+    /// The directory for the results of tasks.
+    pub results: Option<PathBuf>,
     /// Receives messages for the user.
     pub notes: Arc<Notes>,
+    /// The standard input of the first container that has `stdin: true`; None: it is empty.
+    pub stdin: Option<Arc<OwnedFd>>,
 }
 
 impl Config {
     pub fn new(program: PathBuf, root: PathBuf) -> Self {
-        Self { program, root, log_limits: log::Limits::default(), notes: Arc::default() }
+        let output = OutputSettings::default();
+        Self { program, root, output, outputs: None, results: None, notes: Arc::default(), stdin: None }
     }
 }
 
@@ -167,13 +176,18 @@ impl Shim {
     async fn start(config: &Config) -> Result<Self, Error> {
         let (ours, theirs) = StdUnixStream::pair().map_err(Error::Spawn)?;
         ours.set_nonblocking(true).map_err(Error::Spawn)?;
-        let arguments = Arguments { root: config.root.clone(), log_limits: config.log_limits };
+        let arguments = Arguments { root: config.root.clone(), output: config.output, results: config.results.clone() };
         let mut args = vec![OsString::from(crate::shim::COMMAND)];
         args.extend(arguments.to_args());
+        let stdin = match &config.stdin {
+            Some(stdin) => stdin.try_clone(),
+            None => File::open("/dev/null").map(OwnedFd::from),
+        };
         let child = Command::new(&config.program)
             .args(args)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
+            // The shim writes nothing there, and its own standard input is the socket.
+            .stdout(Stdio::from(stdin.map_err(Error::Spawn)?))
             // This process never kills the shim: the end of its socket ends it, after it has ended all other processes.
             .kill_on_drop(false)
             .spawn()
@@ -217,6 +231,9 @@ impl ShimSupervisor {
             if matches!(ended, End::Wanted) {
                 return;
             }
+            if let Some(outputs) = &self.config.outputs {
+                outputs.push(OutputEvent::AllEnded).await;
+            }
             if born_at.elapsed() > PROVEN_AFTER {
                 pause = FIRST_PAUSE;
             }
@@ -241,7 +258,8 @@ impl ShimSupervisor {
     async fn serve(&mut self, reader: BufReader<OwnedReadHalf>, mut writer: OwnedWriteHalf) -> End {
         let (life, reports) = (self.life, self.reports.clone());
         // A task of its own, so that reading is never cancelled in the middle of a frame.
-        let mut hearing = tokio::spawn(hear(reader, life, reports, self.config.notes.clone()));
+        let (notes, outputs) = (self.config.notes.clone(), self.config.outputs.clone());
+        let mut hearing = tokio::spawn(hear(reader, life, reports, notes, outputs));
         let end = loop {
             tokio::select! {
                 _ = &mut hearing => return End::Died,
@@ -277,12 +295,19 @@ async fn hear(
     life: u64,
     reports: mpsc::Sender<(u64, Report)>,
     notes: Arc<Notes>,
+    outputs: Option<Arc<OutputQueue>>,
 ) {
     loop {
         match wire::read(&mut reader).await {
             Ok(Some(Frame::Report(report))) => {
                 if reports.send((life, *report)).await.is_err() {
                     return;
+                }
+            }
+            // In this order, so that everything about an attempt's output is known before its end is reported.
+            Ok(Some(Frame::Output(event))) => {
+                if let Some(outputs) = &outputs {
+                    outputs.push(event).await;
                 }
             }
             Ok(Some(Frame::Note(note))) => notes.say(note),

@@ -39,8 +39,8 @@ impl Source {
         format!("{kind} {:?} not found", self.name().as_str())
     }
 
-    /// All objects that the environment and the volumes of a Pod refer to.
-    pub fn of(pod: &Pod) -> BTreeSet<Self> {
+    /// All objects that the environment and the volumes of a Pod refer to, except those of the volume `without`.
+    pub fn of(pod: &Pod, without: Option<&str>) -> BTreeSet<Self> {
         let mut named = BTreeSet::new();
         for (_, container) in pod.containers() {
             for from in &container.env_from {
@@ -52,7 +52,7 @@ impl Source {
                 named.extend(from.secret_key_ref.iter().map(|it| Self::Secret(it.name.clone())));
             }
         }
-        for volume in &pod.spec.volumes {
+        for volume in pod.spec.volumes.iter().filter(|volume| Some(volume.name.as_str()) != without) {
             named.extend(volume.config_map.iter().map(|it| Self::ConfigMap(it.name.clone())));
             named.extend(volume.secret.iter().map(|it| Self::Secret(it.secret_name.clone())));
             for from in volume.projected.iter().flat_map(|projected| &projected.sources) {

@@ -21,9 +21,14 @@ pub enum VolumeError {
     Unsupported(String),
 }
 
-/// Err: the volume and what is wrong with it.
-pub fn volumes(pod: &Pod, node: &NodeOptions, sources: &Sources) -> Result<Vec<port::Volume>, (String, VolumeError)> {
-    let each = pod.spec.volumes.iter().map(|volume| {
+/// All volumes except `without`. Err: the volume and what is wrong with it.
+pub fn volumes(
+    pod: &Pod,
+    without: Option<&str>,
+    node: &NodeOptions,
+    sources: &Sources,
+) -> Result<Vec<port::Volume>, (String, VolumeError)> {
+    let each = pod.spec.volumes.iter().filter(|volume| Some(volume.name.as_str()) != without).map(|volume| {
         let content = content(pod, node, sources, volume).map_err(|problem| (volume.name.to_string(), problem))?;
         Ok(port::Volume { name: volume.name.clone(), content })
     });

@@ -153,7 +153,7 @@ fn a_path_that_cannot_be_filled_in_is_no_path() {
 fn content_of(volume: Value) -> String {
     let mut volume = volume;
     volume["name"] = "v".into();
-    match volumes(&pod(&json!({}), &json!([volume])), &node(), &sources()) {
+    match volumes(&pod(&json!({}), &json!([volume])), None, &node(), &sources()) {
         Ok(volumes) => match &volumes[0].content {
             Content::Empty { in_memory, limit } => format!("empty {in_memory} {limit:?}"),
             Content::Host { path, kind } => format!("host {path} {kind}"),

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -18,6 +19,7 @@ use tally_node::mailbox::{Mailbox, carry};
 use tally_node::node::NodeAgent;
 use tally_node::notes::Notes;
 use tally_node::options::NodeOptions;
+use tally_node::output::{FollowOptions, OutputQueue, ResultsOptions};
 use tally_node::port::Attempt;
 use tally_node::shim_client::{Config, ShimClient};
 use tally_registry::Registry;
@@ -37,6 +39,17 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of Pods at the same time. Each uses a few open files of the shim and any number of processes.
 const MOST_PODS: u64 = 250;
 
+/// What a run wants of the node beyond the Pods themselves.
+#[derive(Clone, Debug, Default)]
+pub struct TaskOptions {
+    /// The output of containers is read while they write it.
+    pub follow: Option<FollowOptions>,
+    /// The results of tasks are stored.
+    pub results: Option<ResultsOptions>,
+    /// Pods may have the environment of this process.
+    pub shares_env: bool,
+}
+
 /// A running node.
 pub struct ThisNode {
     mailbox: Arc<Mailbox>,
@@ -45,19 +58,28 @@ pub struct ThisNode {
     carrier: JoinHandle<()>,
     keeper: JoinHandle<()>,
     notes: Arc<Notes>,
+    outputs: Arc<OutputQueue>,
 }
 
 impl ThisNode {
-    /// Starts the shim on its directory and the controller on the registry.
+    /// Starts the shim on its directory and the controller on the registry. `stdin`: the standard input of the first
+    /// container that asks for it.
     pub async fn start(
         root: PathBuf,
+        stdin: Option<OwnedFd>,
         registry: Arc<Registry>,
         observer: Arc<dyn Observer>,
         driven: driver::DriverOptions,
+        tasks: Option<TaskOptions>,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
-        let config = Config::new(program, root.clone());
-        let notes = config.notes.clone();
+        let mut config = Config { stdin: stdin.map(Arc::new), ..Config::new(program, root.clone()) };
+        let (notes, outputs) = (config.notes.clone(), Arc::<OutputQueue>::default());
+        // Without a reader the queue would fill up.
+        config.outputs = tasks.is_some().then(|| outputs.clone());
+        let tasks = tasks.unwrap_or_default();
+        config.output.follow = tasks.follow;
+        config.results = tasks.results.as_ref().map(|results| results.directory.clone());
         let runtime = ShimClient::start(config).await?;
         let (commands, reports, keeper) = runtime.split();
         let mailbox = Mailbox::new();
@@ -65,9 +87,13 @@ impl ThisNode {
             let mailbox = mailbox.clone();
             async move { carry(&mailbox, commands, reports).await }
         });
-        let node = NodeAgent::new(options(&root)?, mailbox.clone());
+        let mut options = options(&root)?;
+        options.shares_env = tasks.shares_env;
+        options.follows_output = tasks.follow.is_some();
+        options.results = tasks.results;
+        let node = NodeAgent::new(options, mailbox.clone());
         let controller = RunningControllers::drive(vec![Box::new(node)], registry, observer, driven);
-        Ok(Self { mailbox, root, controller, carrier, keeper, notes })
+        Ok(Self { mailbox, root, controller, carrier, keeper, notes, outputs })
     }
 
     /// Notices about the node for the user.
@@ -79,6 +105,11 @@ impl ThisNode {
         NodeLogs { root: self.root.clone() }
     }
 
+    /// What is said about the output of containers, and where the reader says how far it has read.
+    pub fn outputs(&self) -> (Arc<OutputQueue>, Arc<Mailbox>) {
+        (self.outputs.clone(), self.mailbox.clone())
+    }
+
     /// Whether the node stopped although it was not asked to.
     pub fn has_ended(&self) -> bool {
         self.controller.has_ended() || self.carrier.is_finished()
@@ -86,6 +117,7 @@ impl ThisNode {
 
     /// Stops all running Pods, each within its grace period and all within this time, and records how they ended.
     pub async fn end(self, within: Span) -> Result<()> {
+        self.outputs.lift_limit();
         self.mailbox.drain(within);
         let gone = async {
             while !self.has_ended() {

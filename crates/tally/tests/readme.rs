@@ -150,6 +150,10 @@ fn the_commands_of_the_readme_work() {
                 }
                 let (code, said) = person.says(&script);
                 assert_eq!(code, Some(0), "{script}{said}");
+                if ran == 0 {
+                    let printed = said.lines().filter(|line| line.contains("] index ")).count();
+                    assert_eq!(printed, 20, "what tasks print is shown: {said}");
+                }
                 ran += 1;
             }
             "console" => {

@@ -12,6 +12,7 @@ use super::containers::Containers;
 use super::ending::Termination;
 use super::loss::LossRecord;
 use super::reporter::StatusReporter;
+use super::row::RowState;
 use super::setup::Setup;
 use crate::pod::{ContainerStatus, Pod, Role, Terminated};
 use crate::port::{Attempt, Found};
@@ -49,9 +50,11 @@ impl PodWorker {
         }
         initialized_before(&pod, &mut containers, now);
         let termination = Termination::of(pod.status.phase);
+        let row = RowState::of(&pod);
         Self {
             taken_at: pod.status.start_time.unwrap_or(now),
-            setup: Setup::of(&pod),
+            setup: Setup::of(&pod, row.unmounted()),
+            row,
             containers: Containers(containers),
             checks: ChecksInFlight::default(),
             reporter: if termination.verdict().is_some() { StatusReporter::default() } else { reporter },

@@ -6,12 +6,10 @@ use tally_core::pod::{
 
 use super::PodWorker;
 use super::ending::EndReason;
+use super::start::JOB_UID_LABEL;
 use crate::losses::{self, JobSlot};
 use crate::options::NodeOptions;
 use crate::pod::Pod;
-
-/// A label of every Pod that a Job has created.
-const OF_A_JOB: &str = "batch.kubernetes.io/controller-uid";
 
 /// What is known about the restarts of the node that ended a Pod of this attempt of a Job.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +30,7 @@ impl PodWorker {
     pub fn slot(&self) -> Option<JobSlot> {
         let metadata = &self.pod.metadata;
         let index = metadata.annotations.get(INDEX_ANNOTATION).map_or("", String::as_str);
-        Some(JobSlot { job: metadata.labels.get(OF_A_JOB)?.into(), index: index.into() })
+        Some(JobSlot { job: metadata.labels.get(JOB_UID_LABEL)?.into(), index: index.into() })
     }
 
     /// The number of restarts that ended earlier Pods of this attempt. None: the record has not been consulted yet.
@@ -93,7 +91,7 @@ impl PodWorker {
         let released = metadata.deletion_timestamp.is_some() && !self.is_tracked();
         node.release_lost
             && !released
-            && metadata.labels.contains_key(OF_A_JOB)
+            && metadata.labels.contains_key(JOB_UID_LABEL)
             && self.termination.verdict() == Some(Phase::Failed)
             && self.termination.reason() != Some(EndReason::Deadline)
             && !self.pod.status.phase.is_terminal()

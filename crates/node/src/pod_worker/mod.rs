@@ -15,6 +15,7 @@ mod containers;
 mod ending;
 mod loss;
 mod reporter;
+mod row;
 mod setup;
 mod start;
 mod status;
@@ -32,6 +33,7 @@ use containers::Containers;
 use ending::{EndReason, Termination};
 use loss::LossRecord;
 use reporter::StatusReporter;
+use row::RowState;
 use setup::Setup;
 
 pub use loss::is_tracked;
@@ -77,6 +79,7 @@ pub struct PodWorker {
     /// When this node accepted the Pod.
     taken_at: Timestamp,
     setup: Setup,
+    row: RowState,
     /// Probes and hooks in progress.
     checks: ChecksInFlight,
     termination: Termination,
@@ -154,7 +157,8 @@ impl PodWorker {
         if self.termination.has_begun() {
             self.stop_all(node, now, out);
         } else if self.termination.verdict().is_none() && drain_within.is_none() {
-            if self.setup.advance(&self.pod, node, now, out) {
+            // Which volumes are needed is known with the row.
+            if !self.row.is_pending() && self.setup.advance(&self.pod, node, now, out) {
                 self.reporter.touch(now);
             }
             self.start_what_may(node, now, out);

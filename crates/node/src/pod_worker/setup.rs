@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use compact_str::CompactString;
 use serde_json::Value;
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::retry_at;
@@ -19,6 +20,8 @@ const REFRESH: Span = Span::from_seconds(60);
 
 #[derive(Debug, Default)]
 pub struct Setup {
+    /// A volume whose content the node uses itself, so that it need not exist.
+    without: Option<CompactString>,
     wanted: BTreeSet<Source>,
     sources: Sources,
     /// The current round of reads: what is still to be requested, and how many responses are outstanding.
@@ -40,8 +43,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn of(pod: &Pod) -> Self {
-        Self { wanted: Source::of(pod), stale: true, ..Self::default() }
+    pub fn of(pod: &Pod, without: Option<CompactString>) -> Self {
+        Self { wanted: Source::of(pod, without.as_deref()), without, stale: true, ..Self::default() }
     }
 
     pub fn is_under_way(&self) -> bool {
@@ -144,7 +147,7 @@ impl Setup {
             out.warn("Failed", format!("Error: {}: {problem}", super::status::UNREADABLE));
             return true;
         }
-        match volumes(pod, node, &self.sources) {
+        match volumes(pod, self.without.as_deref(), node, &self.sources) {
             Ok(volumes) if self.prepared.as_ref() == Some(&volumes) => {}
             Ok(volumes) => {
                 let metadata = &pod.metadata;

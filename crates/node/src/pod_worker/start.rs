@@ -1,13 +1,18 @@
 //! Starting containers: in order, and again when their back-off is over.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
+use tally_core::pod::INDEX_ANNOTATION;
 use tally_core::time::Timestamp;
 
 use super::container::State;
 use super::{Effects, PodWorker};
 use crate::config_error::ContainerConfigError;
-use crate::env::{Environment, environment};
+use crate::each::FIRST_INDEX_ANNOTATION;
+use crate::env::{ENVIRONMENT_ANNOTATION, Environment, environment};
 use crate::options::NodeOptions;
+use crate::output::{OutputSource, ResultsOptions};
 use crate::pod::{self, Role, quantity};
 use crate::port::{Mount, OperationError, ShimCommand, Start, TerminationMessage};
 use crate::sources::Source;
@@ -15,6 +20,9 @@ use crate::volumes::mounts;
 
 /// A container's configuration refers to something that does not exist or is invalid.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
+/// A label of every Pod that a Job has created.
+pub const JOB_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The maximum length of a host name.
 const LONGEST_HOSTNAME: usize = 63;
 
@@ -31,7 +39,7 @@ impl PodWorker {
     /// Starts the containers that are due: init containers one after the other, sidecars once the containers before
     /// them are up, the main containers all at once; and restarts those that have ended and whose back-off is over.
     pub(super) fn start_what_may(&mut self, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
-        if !self.setup.is_prepared() {
+        if !self.setup.is_prepared() || self.row.is_pending() {
             return;
         }
         let policy = self.pod.spec.restart_policy;
@@ -135,7 +143,10 @@ impl PodWorker {
         }
         let invalid = |error: ContainerConfigError| config_error(error.to_string());
         let env = environment(&self.pod, spec, node, self.setup.sources()).map_err(invalid)?;
-        let mounts = mounts(spec, &env).map_err(invalid)?;
+        let mut mounts = mounts(spec, &env).map_err(invalid)?;
+        if let Some(unmounted) = self.row.unmounted() {
+            mounts.retain(|mount| mount.volume != unmounted);
+        }
         Ok((env, mounts))
     }
 
@@ -164,18 +175,22 @@ impl PodWorker {
         &self,
         spec: &pod::Container,
         number: u32,
-        env: Environment,
+        mut env: Environment,
         mounts: Vec<Mount>,
         node: &NodeOptions,
     ) -> Start {
         let pod = &self.pod.spec;
+        let argv = match self.row.row() {
+            Some(row) => row.run(spec, &mut env),
+            None => env.argv(spec),
+        };
         // A limit of zero means no limit.
         let limit = |name| quantity(spec.resources.limits.get(name)).filter(|limit| !limit.is_zero());
         let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
         let context = &spec.security_context;
         Start {
             attempt: crate::port::Attempt { pod: self.uid().clone(), container: spec.name.clone(), number },
-            argv: env.argv(spec),
+            argv,
             working_dir: Some(&spec.working_dir).filter(|dir| !dir.is_empty()).cloned(),
             hostname: self.hostname(node),
             mounts,
@@ -191,7 +206,44 @@ impl PodWorker {
                 from_logs: spec.termination_message_policy == "FallbackToLogsOnError",
             },
             env: env.into_variables(),
+            stdin: spec.stdin,
+            inherits_env: node.shares_env
+                && self.pod.metadata.annotations.get(ENVIRONMENT_ANNOTATION).is_some_and(|value| value == "shell"),
+            results: node.results.as_ref().map(|options| self.results(spec, options)),
+            source: (node.follows_output || node.results.is_some()).then(|| Box::new(self.output_source())),
         }
+    }
+
+    fn output_source(&self) -> OutputSource {
+        let metadata = &self.pod.metadata;
+        let number = |name: &str| metadata.annotations.get(name).and_then(|number| number.parse::<u32>().ok());
+        let (index, first) = (number(INDEX_ANNOTATION), number(FIRST_INDEX_ANNOTATION).unwrap_or(0));
+        let label = |name: &str| metadata.labels.get(name).map_or("", String::as_str).into();
+        OutputSource {
+            namespace: metadata.namespace.clone(),
+            job: label(JOB_UID_LABEL),
+            job_name: label(JOB_NAME_LABEL),
+            pod: metadata.name.clone(),
+            index: index.map(|index| first.saturating_add(index)),
+            several: self.pod.containers().count() > 1,
+        }
+    }
+
+    /// `DIR/INDEX`, or `DIR/POD` if the Job is not Indexed.
+    fn results(&self, spec: &pod::Container, options: &ResultsOptions) -> PathBuf {
+        let source = self.output_source();
+        let mut path = options.directory.clone();
+        if options.by_job {
+            path.push(match source.namespace.as_str() {
+                "default" => source.job_name.to_string(),
+                namespace => format!("{namespace}.{}", source.job_name),
+            });
+        }
+        path.push(source.index.map_or_else(|| source.pod.to_string(), |index| index.to_string()));
+        if source.several {
+            path.push(spec.name.as_str());
+        }
+        path
     }
 
     fn hostname(&self, node: &NodeOptions) -> String {

@@ -15,7 +15,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -23,8 +22,8 @@ use super::command::{self, CREATE_ERROR, START_ERROR, create_failure, failure};
 use super::journal::{self, before_last};
 use super::launch::{Launch, MountNamespace, READY};
 use super::layout::AttemptDir;
-use super::log::{self, Stream};
 use super::mounts::Bind;
+use super::output::Output;
 use super::reaper::{Ended, Status};
 use super::spawn::{self, Pipes};
 use super::{Shim, cgroup, now, processes, termination, volumes};
@@ -41,7 +40,7 @@ const DEFAULT_TERMINATION_LOG: &str = "/dev/termination-log";
 pub struct RunningAttempt {
     pub pid: Pid,
     pub ticks: u64,
-    pub env: Vec<(String, String)>,
+    pub env: command::Variables,
     pub working_dir: Option<String>,
     pub user: Option<u32>,
     pub group: Option<u32>,
@@ -112,12 +111,17 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
         _ => create_failure(&format!("{} cannot be written", shim.layout.journal().display()), &error),
     })?;
     if let Some(past) = before_last(&start.attempt) {
-        shim.layout.attempt(&past).iter().for_each(AttemptDir::erase);
+        shim.erase_log(&past);
     }
     let never_ran = || {
         slot.erase();
         shim.journal.borrow_mut().erase(&start.attempt);
     };
+    let results = shim.results.as_ref().zip(start.results.clone());
+    let results = results.map(|(results, to)| results.begin(&start.attempt, to)).transpose();
+    let results = results
+        .map_err(|error| create_failure("its results cannot be written", &error))
+        .inspect_err(|_| never_ran())?;
     let spawned = spawn(shim, &start, &slot, &env, program, apart, limits);
     let Spawned { pid, pipes, launcher, group, since } = spawned.inspect_err(|_| never_ran())?;
     let ended = shim.reaper.expect(pid);
@@ -125,7 +129,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let until = processes::ticks();
     let running = journal::RunningProcess { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() };
     let _ = shim.journal.borrow_mut().running(&start.attempt, running);
-    let output = Output::new(pipes, log::Writer::new(slot.clone(), shim.log_limits));
+    let output = Output::new(shim, &start, slot.clone(), pipes, results);
     let running = Rc::new(RunningAttempt {
         pid,
         ticks: since,
@@ -155,7 +159,7 @@ fn spawn(
     shim: &Rc<Shim>,
     start: &Start,
     slot: &AttemptDir,
-    env: &[(String, String)],
+    env: &command::Variables,
     program: Option<PathBuf>,
     apart: bool,
     limits: bool,
@@ -188,7 +192,7 @@ fn mentions_termination_log(start: &Start) -> bool {
 fn spawn_directly(
     shim: &Shim,
     start: &Start,
-    env: &[(String, String)],
+    env: &command::Variables,
     program: &Path,
 ) -> Result<(Pid, Pipes), OperationError> {
     let mut command = Command::new(program);
@@ -197,7 +201,9 @@ fn spawn_directly(
         command.current_dir(dir);
     }
     // Only what posix_spawn can do is used here: the shim is not forked.
-    let spawned = spawn::nothing().and_then(|stdin| shim.spawner.spawn(command, stdin));
+    let given = if start.stdin { shim.stdin.take() } else { None };
+    let stdin = given.map_or_else(spawn::nothing, Ok);
+    let spawned = stdin.and_then(|stdin| shim.spawner.spawn(command, stdin));
     spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
 }
 
@@ -213,7 +219,7 @@ fn launch_of(
     shim: &Shim,
     start: &Start,
     slot: &AttemptDir,
-    env: Vec<(String, String)>,
+    env: command::Variables,
     apart: bool,
     cgroup: Option<PathBuf>,
 ) -> Result<Launch, OperationError> {
@@ -317,13 +323,13 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     let ended = tokio::select! {
         biased;
         ended = &mut started.ended => ended,
-        () = started.output.pump() => started.ended.await,
+        () = started.output.pump(&shim) => started.ended.await,
     };
     let ended = ended.unwrap_or(Ended { status: Status::Signalled(libc::SIGKILL), alone: false });
     let finished_at = now();
     let out_of_memory = started.running.cgroup.as_deref().is_some_and(cgroup::out_of_memory);
     end_everything(&shim, &attempt, &started.running, ended.alone).await;
-    let _ = timeout(DRAIN_FOR, started.output.pump()).await;
+    let _ = timeout(DRAIN_FOR, started.output.drain(&shim)).await;
     started.output.finish(&shim);
     // The shim killed the attempt because the deciding process is gone. An attempt that ended by itself at the same
     // moment counts as ended.
@@ -339,6 +345,14 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
         let message = termination::message(&started.slot, started.termination.from_logs && code != 0);
         started.slot.forget_words();
         let exit = Exit { code, signal, out_of_memory, started_at: started.started_at, finished_at, message };
+        if let Err(error) = started.output.publish(&exit) {
+            // An attempt without its result has not ended: the run is about to end, and the next one repeats the attempt.
+            if let Err(error) = shim.journal.borrow_mut().lost(&attempt, finished_at, "its results were not written") {
+                shim.complain(&attempt, &error);
+            }
+            shim.no_result(&attempt, &error);
+            return shim.done();
+        }
         // Before the report: what has been reported must not be lost.
         if let Err(error) = shim.journal.borrow_mut().ended(&attempt, &exit) {
             shim.complain(&attempt, &error);
@@ -381,64 +395,4 @@ async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Runn
         left = shim.sweep();
     }
     shim.reaper.give_up(left);
-}
-
-/// The attempt's output, on its way to the log.
-struct Output {
-    stdout: Option<pipe::Receiver>,
-    stderr: Option<pipe::Receiver>,
-    log: log::Writer,
-}
-
-thread_local! {
-    /// One buffer for all: what is read is written before any other task runs.
-    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 * 1024]);
-}
-
-impl Output {
-    fn new(pipes: Pipes, log: log::Writer) -> Self {
-        Self { stdout: Some(pipes.stdout), stderr: Some(pipes.stderr), log }
-    }
-
-    /// Runs until no process can write any more. Cancel safe, and can be called again.
-    async fn pump(&mut self) {
-        while self.stdout.is_some() || self.stderr.is_some() {
-            let stream = tokio::select! {
-                () = readable(&self.stdout) => Stream::Stdout,
-                () = readable(&self.stderr) => Stream::Stderr,
-            };
-            let pipe = match stream {
-                Stream::Stdout => &mut self.stdout,
-                Stream::Stderr => &mut self.stderr,
-            };
-            let Some(open) = pipe else { continue };
-            let closed = BUFFER.with_borrow_mut(|buffer| match open.try_read(buffer) {
-                Ok(0) => true,
-                Ok(length) => {
-                    self.log.write(stream, &buffer[..length]);
-                    false
-                }
-                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-            });
-            if closed {
-                *pipe = None;
-            }
-        }
-    }
-
-    fn finish(&mut self, shim: &Shim) {
-        self.log.finish();
-        if let Some(error) = self.log.trouble.take() {
-            shim.note(format!("output was lost: {error}"));
-        }
-    }
-}
-
-async fn readable(pipe: &Option<pipe::Receiver>) {
-    match pipe {
-        Some(pipe) => {
-            let _ = pipe.readable().await;
-        }
-        None => std::future::pending().await,
-    }
 }

@@ -2,6 +2,7 @@
 //! Pod's status.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -36,24 +37,31 @@ fn may_pass(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EAGAIN | EDQUOT | EMFILE | ENFILE | ENOMEM | ENOSPC))
 }
 
-/// The complete environment of an attempt. Variables of the container override those that every process gets; the
-/// variables by which its orphans are found override all others.
-pub fn environment(start: &Start, layout: &Layout, slot: &AttemptDir) -> io::Result<Vec<(String, String)>> {
-    let inherited = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
-    let mut variables = BTreeMap::from([
-        ("PATH".to_owned(), inherited("PATH", DEFAULT_PATH)),
-        ("HOSTNAME".to_owned(), start.hostname.clone()),
+/// Names and values may be any bytes: those that a shell exports are passed on as they are.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// The complete environment of an attempt. Variables of the container override those of the shell that started the node,
+/// if the attempt gets them, and these override those that every process gets. The variables by which its orphans are
+/// found override all others.
+pub fn environment(start: &Start, layout: &Layout, slot: &AttemptDir) -> io::Result<Variables> {
+    let inherited = |name: &str, otherwise: &str| std::env::var_os(name).unwrap_or_else(|| otherwise.into());
+    let mut variables: BTreeMap<OsString, OsString> = BTreeMap::from([
+        ("PATH".into(), inherited("PATH", DEFAULT_PATH)),
+        ("HOSTNAME".into(), start.hostname.clone().into()),
         // The home directory of another user is not known.
-        ("HOME".to_owned(), if start.user.is_some() { "/".to_owned() } else { inherited("HOME", "/") }),
-        ("TALLY_TERMINATION_LOG".to_owned(), slot.termination_log().display().to_string()),
+        ("HOME".into(), if start.user.is_some() { "/".into() } else { inherited("HOME", "/") }),
     ]);
+    if start.inherits_env {
+        variables.extend(std::env::vars_os());
+    }
+    variables.insert("TALLY_TERMINATION_LOG".into(), slot.termination_log().into());
     for mount in &start.mounts {
         let path = layout.volume(&start.attempt.pod, &mount.volume)?;
-        variables.insert(volume_variable(&mount.volume), path.display().to_string());
+        variables.insert(volume_variable(&mount.volume).into(), path.into());
     }
-    variables.extend(start.env.iter().cloned());
-    variables.insert(processes::ATTEMPT.to_owned(), processes::mark(&start.attempt));
-    variables.insert(processes::NODE.to_owned(), layout.root().display().to_string());
+    variables.extend(start.env.iter().map(|(name, value)| (name.into(), value.into())));
+    variables.insert(processes::ATTEMPT.into(), processes::mark(&start.attempt).into());
+    variables.insert(processes::NODE.into(), layout.root().display().to_string().into());
     Ok(variables.into_iter().collect())
 }
 
@@ -63,7 +71,11 @@ pub fn volume_variable(volume: &str) -> String {
 }
 
 /// Finds the command: a path as it is, relative to the working directory; a name in PATH.
-pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str>) -> Result<PathBuf, OperationError> {
+pub fn resolve(
+    command: &str,
+    environment: &[(OsString, OsString)],
+    dir: Option<&str>,
+) -> Result<PathBuf, OperationError> {
     let from = Path::new(dir.unwrap_or("."));
     if command.is_empty() {
         return Err(failure(START_ERROR, "the command is an empty string"));
@@ -82,18 +94,19 @@ pub fn resolve(command: &str, environment: &[(String, String)], dir: Option<&str
             }
         };
     }
-    let search = environment.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path.as_str());
+    let search = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone()).unwrap_or_default();
     let mut seen = None;
     // An empty entry traditionally means the current directory; searching it for commands is never wanted.
-    for entry in search.split(':').filter(|entry| !entry.is_empty()) {
-        let path = from.join(entry).join(command);
+    for entry in std::env::split_paths(&search).filter(|entry| !entry.as_os_str().is_empty()) {
+        let path = from.join(&entry).join(command);
         match usable(&path) {
-            Ok(()) => return Ok(Path::new(entry).join(command)),
+            Ok(()) => return Ok(entry.join(command)),
             Err(Unusable::Because(why)) => seen = seen.or_else(|| Some(format!("{}: {why}", path.display()))),
             Err(Unusable::Absent) => {}
         }
     }
     let found = seen.map_or_else(String::new, |seen| format!(" (there is {seen})"));
+    let search = search.to_string_lossy();
     Err(failure(START_ERROR, format!("the command {command:?} was not found in PATH={search}{found}")))
 }
 
@@ -155,7 +168,7 @@ mod tests {
             std::fs::write(&path, "#!/bin/sh\n").unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         }
-        let env = [("PATH".to_owned(), format!("/nowhere::{place}"))];
+        let env = [("PATH".into(), format!("/nowhere::{place}").into())];
         let found = |command: &str, dir: Option<&str>| {
             resolve(command, &env, dir).map(|path| path.display().to_string()).map_err(|failure| failure.message)
         };

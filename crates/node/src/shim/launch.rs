@@ -24,7 +24,7 @@ use crate::port::OperationError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     pub argv: Vec<String>,
-    pub env: Vec<(String, String)>,
+    pub env: command::Variables,
     pub working_dir: Option<String>,
     pub mounts: MountNamespace,
     pub cgroup: Option<PathBuf>,

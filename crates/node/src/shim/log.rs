@@ -8,6 +8,7 @@
 //! The part before the text is always 40 bytes long, which readers rely on. Rotation: files are numbered upwards and never
 //! renamed: a reader goes from one to the next and cannot mistake one for another.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tally_core::time::Timestamp;
 
 use super::layout::AttemptDir;
+use crate::output::FollowOptions;
 
 /// How much is kept of the log of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,10 +38,26 @@ pub const LONGEST_LINE: usize = 16 * 1024;
 
 /// The length of the part before the text.
 pub const HEADER: usize = 40;
+/// The position of the letter that tells the two streams apart.
+pub const STREAM: usize = 34;
 /// The position of the flag in a record.
 pub const FLAG: usize = 38;
 /// The length of the time.
 pub const TIME: usize = 30;
+
+/// Text that was removed, or could not be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextCount {
+    pub lines: u64,
+    pub bytes: u64,
+}
+
+impl TextCount {
+    fn add(&mut self, other: Self) {
+        self.lines += other.lines;
+        self.bytes += other.bytes;
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -50,6 +68,10 @@ pub enum Stream {
 pub struct Writer {
     slot: AttemptDir,
     limits: Limits,
+    /// A reader follows the log: files that it has not read are not removed.
+    follow: Option<FollowOptions>,
+    /// The reader has read all files before this one.
+    read: u64,
     /// Created when there is something to write.
     file: Option<File>,
     number: u64,
@@ -62,15 +84,24 @@ pub struct Writer {
     clock: Clock,
     /// Records to be written to the file.
     batch: Vec<u8>,
+    /// The text of every file that exists, the last one being written.
+    files: VecDeque<TextCount>,
+    /// What the limits have removed since it was last asked for.
+    removed: TextCount,
+    /// What is in the batch.
+    batched: TextCount,
+    lost: TextCount,
     /// A full disk loses output, not Pods. The first error.
-    pub trouble: Option<io::Error>,
+    trouble: Option<io::Error>,
 }
 
 impl Writer {
-    pub fn new(slot: AttemptDir, limits: Limits) -> Self {
+    pub fn new(slot: AttemptDir, limits: Limits, follow: Option<FollowOptions>) -> Self {
         Self {
             slot,
             limits,
+            follow,
+            read: 0,
             file: None,
             number: 0,
             written: 0,
@@ -78,6 +109,10 @@ impl Writer {
             pending: [Vec::new(), Vec::new()],
             clock: Clock::default(),
             batch: Vec::new(),
+            files: VecDeque::from([TextCount::default()]),
+            removed: TextCount::default(),
+            batched: TextCount::default(),
+            lost: TextCount::default(),
             trouble: None,
         }
     }
@@ -94,6 +129,10 @@ impl Writer {
         }
         pending.extend_from_slice(bytes);
         self.split(&time, stream, &mut pending);
+        if self.follow.is_some_and(|follow| follow.partial_lines) && !pending.is_empty() {
+            self.record(&time, stream, b'P', &pending);
+            pending.clear();
+        }
         self.pending[stream as usize] = pending;
         self.flush();
     }
@@ -108,6 +147,30 @@ impl Writer {
             }
         }
         self.flush();
+        // The writer stays until its reader has read everything.
+        self.file = None;
+        self.batch = Vec::new();
+    }
+
+    /// The reader is so far behind that the processes should wait.
+    pub fn is_full(&self) -> bool {
+        self.follow.and_then(|follow| follow.unread_files).is_some_and(|most| self.number - self.read >= most)
+    }
+
+    /// The reader has read all files before this one.
+    pub fn was_read(&mut self, before: u64) {
+        self.read = self.read.max(before.min(self.number));
+        self.remove_oldest();
+    }
+
+    /// What the limits have removed since the last call.
+    pub fn take_removed(&mut self) -> Option<TextCount> {
+        Some(std::mem::take(&mut self.removed)).filter(|removed| removed.bytes > 0)
+    }
+
+    /// What could not be written, and the first reason.
+    pub fn take_trouble(&mut self) -> Option<(TextCount, io::Error)> {
+        self.trouble.take().map(|error| (std::mem::take(&mut self.lost), error))
     }
 
     /// Writes the parts that are too long for one record.
@@ -135,16 +198,29 @@ impl Writer {
         self.batch.extend_from_slice(&[flag, b' ']);
         self.batch.extend_from_slice(text);
         self.batch.push(b'\n');
+        let ends = u64::from(flag == b'F');
+        self.batched.add(TextCount { lines: ends, bytes: text.len() as u64 + ends });
     }
 
     fn next_file(&mut self) {
         self.file = None;
         (self.written, self.flushed) = (0, 0);
         self.number += 1;
+        self.files.push_back(TextCount::default());
         // The new file exists before an old one is removed: readers can always find the next one.
         self.open();
-        if let Some(oldest) = self.number.checked_sub(self.limits.files) {
+        self.remove_oldest();
+    }
+
+    /// Removes the files that are too many, unless they are still to be read.
+    fn remove_oldest(&mut self) {
+        while self.files.len() as u64 > self.limits.files {
+            let oldest = self.number + 1 - self.files.len() as u64;
+            if self.follow.is_some() && oldest >= self.read {
+                break;
+            }
             let _ = fs::remove_file(self.slot.log(oldest));
+            self.removed.add(self.files.pop_front().unwrap_or_default());
         }
     }
 
@@ -169,14 +245,19 @@ impl Writer {
             self.open();
         }
         match self.file.as_mut().map(|file| (file.write_all(&self.batch), file)) {
-            Some((Ok(()), _)) => self.flushed = self.written,
+            Some((Ok(()), _)) => {
+                self.flushed = self.written;
+                self.files.back_mut().into_iter().for_each(|file| file.add(self.batched));
+            }
             // A partial record must not become the beginning of the next one.
             Some((Err(error), file)) => {
                 let _ = file.set_len(self.flushed);
                 self.trouble = self.trouble.take().or(Some(error));
+                self.lost.add(self.batched);
             }
-            None => {}
+            None => self.lost.add(self.batched),
         }
+        self.batched = TextCount::default();
         self.written = self.flushed;
         self.batch.clear();
     }
@@ -262,7 +343,7 @@ mod tests {
         for (writes, expected) in cases {
             let dir = tempfile::tempdir().unwrap();
             let slot = slot(dir.path());
-            let mut writer = Writer::new(slot.clone(), Limits::default());
+            let mut writer = Writer::new(slot.clone(), Limits::default(), None);
             for (stream, text) in writes {
                 writer.write(*stream, text.as_bytes());
             }
@@ -275,7 +356,7 @@ mod tests {
     fn files_are_bounded_in_size_and_number() {
         let dir = tempfile::tempdir().unwrap();
         let slot = slot(dir.path());
-        let mut writer = Writer::new(slot.clone(), Limits { file_bytes: 100, files: 3 });
+        let mut writer = Writer::new(slot.clone(), Limits { file_bytes: 100, files: 3 }, None);
         for number in 0..20 {
             writer.write(Stream::Stdout, format!("line {number:02}\n").as_bytes());
         }
@@ -284,6 +365,41 @@ mod tests {
         assert_eq!(slot.logs().unwrap(), [7, 8, 9]);
         let kept: Vec<_> = (14..20).map(|number| format!("stdout F line {number}")).collect();
         assert_eq!(written(&slot), kept);
+        assert_eq!(writer.take_removed(), Some(TextCount { lines: 14, bytes: 14 * 8 }));
+        assert_eq!(writer.take_removed(), None, "it is told once");
+    }
+
+    #[test]
+    fn what_is_not_read_is_not_removed_and_the_processes_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let slot = slot(dir.path());
+        let follow = FollowOptions { unread_files: Some(4), partial_lines: false };
+        let mut writer = Writer::new(slot.clone(), Limits { file_bytes: 100, files: 2 }, Some(follow));
+        for number in 0..10 {
+            assert_eq!(writer.is_full(), number > 8, "{number}");
+            writer.write(Stream::Stdout, format!("line {number:02}\n").as_bytes());
+        }
+        assert_eq!(slot.logs().unwrap(), [0, 1, 2, 3, 4]);
+        writer.was_read(1);
+        assert_eq!((slot.logs().unwrap(), writer.is_full()), (vec![1, 2, 3, 4], false));
+        assert_eq!(writer.take_removed(), Some(TextCount { lines: 2, bytes: 16 }));
+        writer.was_read(99);
+        writer.finish();
+        assert_eq!(slot.logs().unwrap(), [3, 4], "the newest ones are kept");
+    }
+
+    #[test]
+    fn the_beginning_of_a_line_is_written_at_once_if_that_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let slot = slot(dir.path());
+        let follow = FollowOptions { unread_files: None, partial_lines: true };
+        let mut writer = Writer::new(slot.clone(), Limits::default(), Some(follow));
+        writer.write(Stream::Stdout, b"one\ntw");
+        writer.write(Stream::Stderr, b"e");
+        assert_eq!(written(&slot), ["stdout F one", "stdout P tw", "stderr P e"]);
+        writer.write(Stream::Stdout, b"o\n");
+        writer.finish();
+        assert_eq!(written(&slot)[3..], ["stdout F o"]);
     }
 
     #[test]

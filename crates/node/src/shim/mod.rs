@@ -14,7 +14,8 @@
 //! ROOT/pods/UID/                   mode 0700; the files of one Pod; does not exist if there are none
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
 //!     volumes/.NAME                the list of files in it that the shim wrote, if any
-//!     NAME.NUMBER.0.log ...        the output of an attempt (`log.rs`); numbers grow, the oldest files are removed
+//!     NAME.NUMBER.0.log ...        the output of an attempt (`log.rs`); numbers grow, the oldest files are removed, but
+//!                                  not before the reader of the output has read them, if there is one
 //! ROOT/trash/UID/                  Pods that are being removed
 //! ```
 //!
@@ -25,7 +26,7 @@
 //! 2. The process is started, with the attempt's name in its environment; then its process ID is recorded. After a
 //!    crash in between, the process is found by its environment; after a later crash, by both.
 //! 3. The process ends. The kernel keeps its exit status until the shim reads it, so no exit can be missed in between.
-//! 4. All other processes of the attempt are killed, and their output is written to the log.
+//! 4. All other processes of the attempt are killed, and their output is written to the log. Results appear (`results.rs`).
 //! 5. `ended` is recorded, with exit code and termination message. A crash before this leaves a record without an end:
 //!    the next start makes sure that nothing runs and reports that the end was not observed. It is never reported as an
 //!    exit.
@@ -45,9 +46,11 @@ mod launch;
 pub mod layout;
 pub mod log;
 mod mounts;
+mod output;
 mod processes;
 mod reaper;
 mod recover;
+mod results;
 mod spawn;
 mod sys;
 mod termination;
@@ -59,6 +62,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
@@ -68,6 +72,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 use rustix::process::Signal as KernelSignal;
+use serde::{Deserialize, Serialize};
 use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 use tokio::io::{AsyncWriteExt, BufReader};
@@ -77,6 +82,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::output::FollowOptions;
 use crate::port::{Attempt, Report, ShimCommand, Signal};
 use journal::Journal;
 use layout::Layout;
@@ -96,20 +102,31 @@ pub const COMMAND: &str = "node-shim";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     pub root: PathBuf,
+    pub output: OutputSettings,
+    /// The directory for the results of tasks.
+    pub results: Option<PathBuf>,
+}
+
+/// What happens to the output of attempts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputSettings {
     pub log_limits: log::Limits,
+    /// A reader follows it.
+    pub follow: Option<FollowOptions>,
 }
 
 impl Arguments {
     pub fn to_args(&self) -> Vec<OsString> {
-        let number = |number: u64| OsString::from(number.to_string());
-        vec![self.root.clone().into(), number(self.log_limits.file_bytes), number(self.log_limits.files)]
+        let settings = serde_json::to_string(&self.output).unwrap_or_default();
+        let mut args = vec![self.root.clone().into(), settings.into()];
+        args.extend(self.results.iter().map(OsString::from));
+        args
     }
 
     fn parse(args: &[OsString]) -> Option<Self> {
-        let number = |text: &OsString| text.to_str()?.parse().ok();
-        let [root, file_bytes, files] = args else { return None };
-        let log_limits = log::Limits { file_bytes: number(file_bytes)?, files: number(files)? };
-        Some(Self { root: root.into(), log_limits })
+        let ([root, settings], results) = args.split_first_chunk()?;
+        let output = serde_json::from_str(settings.to_str()?).ok()?;
+        Some(Self { root: root.into(), output, results: results.first().map(PathBuf::from) })
     }
 }
 
@@ -167,10 +184,23 @@ fn serve(arguments: &Arguments) -> io::Result<()> {
     served
 }
 
+/// The process that started the shim passes the input of its containers as the standard output, which the shim does not
+/// use: a child can be given no more than three descriptors without unsafe code.
+fn take_input() -> io::Result<OwnedFd> {
+    let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    Ok(input)
+}
+
 struct Shim {
     layout: Layout,
     journal: RefCell<Journal>,
-    log_limits: log::Limits,
+    output: OutputSettings,
+    /// Logs that their reader has not read to the end.
+    unread: RefCell<BTreeMap<Attempt, Rc<output::AttemptLog>>>,
+    /// Pods that are removed once their logs have been read.
+    unread_trash: RefCell<BTreeSet<PodUid>>,
+    results: Option<results::PartialResults>,
     boot: String,
     /// This executable, even if it has been replaced on disk meanwhile.
     program: PathBuf,
@@ -188,6 +218,8 @@ struct Shim {
     discarded: Notify,
     stopping: Cell<bool>,
     cgroups: OnceCell<Option<cgroup::Cgroups>>,
+    /// The standard input for the first container that asks for it.
+    stdin: Cell<Option<OwnedFd>>,
 }
 
 impl Shim {
@@ -202,11 +234,20 @@ impl Shim {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(explain)?;
         }
         let (journal, silent) = Journal::open(&layout.journal()).map_err(explain)?;
+        let boot = processes::boot();
+        let results = arguments.results.as_deref().map(|directory| {
+            let unusable =
+                |error| io::Error::other(format!("{} cannot be used for results: {error}", directory.display()));
+            results::PartialResults::new(directory, &boot).map_err(unusable)
+        });
         let shim = Self {
             layout,
             journal: RefCell::new(journal),
-            log_limits: arguments.log_limits,
-            boot: processes::boot(),
+            output: arguments.output,
+            unread: RefCell::default(),
+            unread_trash: RefCell::default(),
+            results: results.transpose()?,
+            boot,
             program: PathBuf::from("/proc/self/exe"),
             spawner: spawn::Spawner::new()?,
             reaper: reaper::Reaper::default(),
@@ -220,6 +261,7 @@ impl Shim {
             discarded: Notify::new(),
             stopping: Cell::new(false),
             cgroups: OnceCell::new(),
+            stdin: Cell::new(Some(take_input()?)),
         };
         if silent > 0 {
             shim.note(format!("the last {silent} bytes of {} say nothing", shim.layout.journal().display()));
@@ -294,16 +336,25 @@ impl Shim {
             ShimCommand::Check { id, attempt, check, timeout_millis } => {
                 check::check(self, id, attempt, check, Duration::from_millis(timeout_millis));
             }
+            ShimCommand::OutputRead { attempt, before } => self.output_read(&attempt, before),
             ShimCommand::Clean { pod } => {
-                match volumes::discard(&self.layout, &pod) {
-                    Ok(true) => self.discarded.notify_one(),
-                    Ok(false) => {}
-                    Err(error) => self.note(format!("what is left of Pod {pod} cannot be removed: {error}")),
+                if self.is_unread(&pod) {
+                    self.unread_trash.borrow_mut().insert(pod.clone());
+                } else {
+                    self.discard(&pod);
                 }
                 self.journal.borrow_mut().forget(&pod);
                 self.names.borrow_mut().remove(&pod);
                 self.report(Report::Cleaned { pod });
             }
+        }
+    }
+
+    fn discard(&self, pod: &PodUid) {
+        match volumes::discard(&self.layout, pod) {
+            Ok(true) => self.discarded.notify_one(),
+            Ok(false) => {}
+            Err(error) => self.note(format!("what is left of Pod {pod} cannot be removed: {error}")),
         }
     }
 

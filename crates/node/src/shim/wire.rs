@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::output::OutputEvent;
 use crate::port::Report;
 
 /// Messages of the shim to its parent.
@@ -16,6 +17,8 @@ pub enum Frame {
     /// Another start would fail in the same way.
     Refused(String),
     Report(Box<Report>),
+    /// For the reader of the output.
+    Output(OutputEvent),
     /// A message for the user.
     Note(String),
 }

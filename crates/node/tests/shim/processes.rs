@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tally_node::logs::LogReadOptions as Options;
 use tally_node::port::{Check, Report, ShimCommand, Signal};
+use tally_node::shim::OutputSettings;
 use tally_node::shim::log::Limits;
 use tally_node::shim_client::{Config, ShimClient};
 
@@ -176,8 +177,9 @@ fn output_comes_out_in_order_and_whole() {
 fn logs_rotate() {
     let root = tempfile::tempdir().unwrap();
     block_on(async {
-        let log_limits = Limits { file_bytes: 10_000, files: 3 };
-        let mut node = Node::start_with(Config { log_limits, ..Config::new(program(), root.path().to_owned()) }).await;
+        let output =
+            OutputSettings { log_limits: Limits { file_bytes: 10_000, files: 3 }, ..OutputSettings::default() };
+        let mut node = Node::start_with(Config { output, ..Config::new(program(), root.path().to_owned()) }).await;
         node.prepare(Vec::new()).await;
         node.script("main", "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done").await;
         let log = node.log("main").await;

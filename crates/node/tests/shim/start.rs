@@ -15,7 +15,11 @@ pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
         memory_limit: None,
         user: None,
         group: None,
+        stdin: false,
         termination_message: TerminationMessage { path: "/dev/termination-log".to_owned(), from_logs: false },
+        inherits_env: false,
+        source: None,
+        results: None,
     }
 }
 

@@ -305,6 +305,7 @@ impl World {
                 let outcome = if self.chance(70) { Ok(()) } else { Err("not well".to_owned()) };
                 Report::Checked { id, outcome }
             }
+            ShimCommand::OutputRead { .. } => unreachable!("sent by readers of output"),
             ShimCommand::Clean { pod } => {
                 let runs = self.record.iter().filter(|(attempt, _)| attempt.pod == pod);
                 assert!(runs.clone().all(|(_, run)| run.exit.is_some()), "cleaned while it runs: {pod}");

@@ -2,26 +2,39 @@
 //!
 //! The kind of node is chosen in one place, [`PodRunner::start`]. All other code works with any node.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
 use tally_controllers::hollow::Hollow;
+use tally_controllers::pod_gc::PodGcOptions;
 use tally_core::time::Span;
 use tally_node::notes::Notes;
 use tally_registry::Registry;
 use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Store, StoreOptions};
 
+use super::follow::display::LogStyle;
 use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
+use super::follow::outputs::Outputs;
+use super::follow::turns::OutputOrder;
 use crate::data_dir::{self, CreatedPaths, Temporary};
-use crate::node::ThisNode;
+use crate::node::{TaskOptions, ThisNode};
 use crate::up::controllers::{self, RunningControllers};
 
 /// The controllers that a Job needs to finish.
 const NEEDED: &str = "job,podgc,scheduler";
 /// The same, and the controllers that clean up state that is kept longer than the run.
 const KEEPING: &str = "gc,job,podgc,scheduler,ttl";
+
+/// Pods that have ended are removed earlier than in a cluster, because the state of a run is in the memory of one process:
+/// 5,000 need about 50 MB. The Job's counts do not need them.
+const ENDED_PODS: PodGcOptions = PodGcOptions {
+    period: Span::from_seconds(1),
+    quarantine: Span::from_seconds(40),
+    terminated_pods: Some(5_000),
+};
 
 /// Every Pod has its own grace period; this is the upper limit for all of them.
 const LONGEST_GRACE: Span = Span::from_seconds(24 * 3600);
@@ -56,11 +69,12 @@ impl Cluster {
         self.made.keep();
     }
 
-    /// Starts the node and the controllers. From here on Jobs run, also those that are already in the store.
-    pub async fn start(&self, hollow: u32) -> Result<RunningCluster> {
-        let node = PodRunner::start(self, hollow).await?;
+    /// Starts the node and the controllers. From here on Jobs run, also those that are already in the store. `stdin`: the
+    /// standard input of the first container that asks for it.
+    pub async fn start(&self, hollow: u32, stdin: Option<OwnedFd>, tasks: TaskOptions) -> Result<RunningCluster> {
+        let node = PodRunner::start(self, hollow, stdin, tasks).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
-        let told = controllers::Cluster::default();
+        let told = controllers::Cluster { pod_gc: ENDED_PODS, ..controllers::Cluster::default() };
         let controllers =
             RunningControllers::start(&chosen, &told, self.registry.clone(), Arc::new(NoopObserver), self.driven());
         Ok(RunningCluster { controllers, node })
@@ -91,6 +105,14 @@ pub struct RunningCluster {
 impl RunningCluster {
     pub fn logs(&self) -> Arc<dyn Logs> {
         self.node.logs()
+    }
+
+    /// What the tasks print. None: the nodes are hollow.
+    pub fn outputs(&self, style: LogStyle, order: OutputOrder) -> Option<Outputs> {
+        match &self.node {
+            PodRunner::This(node) => Some(Outputs::new(node.logs().root, node.outputs(), style, order)),
+            PodRunner::Hollow(_) => None,
+        }
     }
 
     /// Notices about the node for the user.
@@ -134,11 +156,12 @@ enum PodRunner {
 }
 
 impl PodRunner {
-    async fn start(cluster: &Cluster, hollow: u32) -> Result<Self> {
+    async fn start(cluster: &Cluster, hollow: u32, stdin: Option<OwnedFd>, tasks: TaskOptions) -> Result<Self> {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(NoopObserver));
         if hollow == 0 {
             let root = cluster.directory.join("node");
-            return Ok(Self::This(ThisNode::start(root, registry, observer, cluster.driven()).await?));
+            let node = ThisNode::start(root, stdin, registry, observer, cluster.driven(), Some(tasks)).await?;
+            return Ok(Self::This(node));
         }
         Ok(Self::Hollow(RunningControllers::drive(
             vec![Box::new(Hollow::new(hollow))],

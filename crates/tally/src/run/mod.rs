@@ -8,6 +8,7 @@ mod cluster;
 mod follow;
 mod input;
 mod outcome;
+mod parts;
 mod progress;
 mod submit;
 
@@ -16,15 +17,19 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use tally_node::output::{FollowOptions, ResultsOptions};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use cluster::Cluster;
-use follow::readers::Readers;
+use follow::display::{DisplayFlags, LogStyle, LogsFlag};
+use follow::turns::OutputOrder;
 use follow::{End, Follow};
-use input::check::{self, CheckedObjects};
+use input::check::{self, Checked, CheckedObjects};
 use input::documents::{Document, Origin};
+use input::each::{self, EachFlags};
 use input::flags::{self, Flags};
+use input::manifest;
 use outcome::{INTERRUPTED, RunError, exit_code};
 use progress::model::Model;
 use progress::output::Output;
@@ -32,6 +37,7 @@ use progress::screen;
 use submit::{Submission, SubmitOptions, SubmittedJob};
 
 use crate::data_dir::{Temporary, quoted, wait_for_shim};
+use crate::node::TaskOptions;
 use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
@@ -39,13 +45,25 @@ use crate::signals::{self, Stop};
     override_usage = "tally run [OPTIONS] -- COMMAND [ARG]...\n       tally run [OPTIONS] -f FILE [-f FILE]...\n       \
                       tally run [OPTIONS] -",
     after_help = "Examples:
-  tally run -- make test                                  one run, retried if it fails
+  tally run -- make test                                  one run, retried if it fails; prints what make prints
   tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
                                                           20 runs, 4 at a time, each with its own index
   tally run -n 8 -i -- ./part.sh '$(JOB_COMPLETION_INDEX)'  the index as an argument, without a shell
   tally run -n 100 -i --backoff-limit-per-index 2 -- ./flaky.sh
                                                           retries per index: some indexes may fail
-  tally run --deadline 10m --logs -- ./build.sh           print its output; stop it after ten minutes
+  tally run --each hosts.txt -p 8 -- ping -c 1 {}         once for every line of a file; - is standard input
+  tally run --each-glob '*.png' -- convert {} {}.jpg      once for every file
+  tally run -- gzip {} ::: a.log b.log                    once for every value
+  tally run --each points.csv --columns -- ./plot.sh {x} {y}
+                                                          once for every record, by the names in the header
+  tally run --stdin -- sort < names.txt                   one run that reads standard input
+  tally run --each list.txt --dry-run --image busybox -- echo {} | kubectl create -f -
+                                                          the same Job on a cluster
+  tally run --deadline 10m -- ./build.sh                  stop it after ten minutes
+  tally run -n 8 -i -k --logs=raw -- ./part.sh > all      the output of all parts, in the order of their indexes
+  tally run -n 8 -i --group -- ./part.sh                  the output of each part in one piece, when it has ended
+  tally run -n 8 -i --results r --logs=none -- ./part.sh  the output of part 3 in r/3/stdout, and how it ended
+  tally run --clean-env -e MODE=test -- ./part.sh         only a few variables of the shell, and MODE
   tally run -f jobs.yaml                                  the Jobs in a file, with their ConfigMaps and Secrets
   kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
   tally run --data-dir ./d -n 1000 -i -- ./work.sh        keep state: the same command resumes after a crash or Ctrl-C
@@ -53,8 +71,11 @@ use crate::signals::{self, Stop};
 
 The first Ctrl-C stops all Pods: SIGTERM, then SIGKILL after the grace period. The second kills them at once.
 Pods ended by a stop do not count against backoffLimit.
-Standard output has the summary, or the output of the Pods with --logs, or JSON; standard error has everything else.
-In the command and in --env values, $(NAME) is replaced by the variable NAME if the Job sets it; $$ is not changed.
+What tasks print goes to standard output and standard error as they print it. A task waits if its reader is slow; nothing
+is lost. A single task is passed through byte for byte, and Tally itself is silent unless something goes wrong. Many tasks
+have the Job and the index in front of each line. The summary is on standard error; with --logs=none on standard output.
+The command has the environment of the shell. In the command and in --env values, $(NAME) is replaced by the variable NAME
+if --env or the Job sets it; $$ is not changed.
 
 Exit code 0: all Jobs are Complete; 1: a Job has Failed; 2: bad usage or bad input, nothing was run; 3: environment
 error: the data directory cannot be used or the disk is full; 130: interrupted."
@@ -65,18 +86,40 @@ pub struct Args {
     files: Vec<String>,
     #[command(flatten)]
     flags: Flags,
+    #[command(flatten)]
+    each: EachFlags,
+    /// Give the command the standard input of this process; it can be read only once, so a failure is not retried
+    #[arg(long = "stdin", conflicts_with_all = ["completions", "backoff_limit", "backoff_limit_per_index", "restart", "each", "each_glob"])]
+    pass_stdin: bool,
+    /// Print the objects as a manifest and run nothing; with -o yaml (the default) or -o json
+    #[arg(long)]
+    dry_run: bool,
+    /// Image for the containers in the manifest of --dry-run; commands on this machine use no image
+    #[arg(long, value_name = "IMAGE", requires = "dry_run")]
+    image: Option<String>,
     /// Keep all state in this directory: a second run resumes where the first one stopped [default: nothing is kept]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Delete a Job of the same name in the data directory and run it again
     #[arg(long, requires = "data_dir")]
     again: bool,
-    /// Print the output of the Pods, each line prefixed with the Job and the index, or with the Pod
-    #[arg(long, short = 'l')]
-    logs: bool,
-    /// Output format: human-readable text, or one JSON object per line
-    #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    output: Form,
+    /// How to show what tasks print, on the stream that they print it to: prefix, raw or none [default: a single task is
+    /// passed through unchanged, many have the Job and the index in front of each line]
+    #[arg(long, short = 'l', value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "prefix", hide_possible_values = true)]
+    logs: Option<LogsFlag>,
+    /// Show what tasks print in the order of their indexes
+    #[arg(long, short = 'k')]
+    keep_order: bool,
+    /// Show what a task prints in one piece, when it has ended
+    #[arg(long)]
+    group: bool,
+    /// Store the standard output, standard error, exit code and times of each task in DIR/INDEX, or in DIR/POD if they have
+    /// no index
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
+    /// Output format: human-readable text, or one JSON object per line; yaml for --dry-run
+    #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = OutputForm::Text)]
+    output: OutputForm,
     /// Print no progress and no results: only the exit code reports the result
     #[arg(long, short = 'q')]
     quiet: bool,
@@ -92,11 +135,27 @@ pub struct Args {
     command: Vec<String>,
 }
 
+/// The value of `--output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputForm {
+    Text,
+    Json,
+    /// For manifests only.
+    Yaml,
+}
+
+/// The form of what a run prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Text,
     Json,
 }
+
+/// The number of unread log files, of 10 MiB each, after which a task waits for the reader of its output.
+const MOST_UNREAD_FILES: u64 = 5;
+
+/// A user is told what a start waits for if it takes longer than this.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// Time for tasks to be dropped at the end. They wait only for each other.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
@@ -116,27 +175,49 @@ fn start(args: &Args) -> Result<u8, RunError> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(machine)?;
-    // Held to the end: all processes that use the directory must have exited first.
-    let mut temporary = None;
-    let ended = runtime.block_on(work(args, documents, &mut temporary));
+    let mut held = HeldDirectories::default();
+    let ended = runtime.block_on(work(args, documents, &mut held));
     // The shim is released with the last task, and ends the remaining processes of the node.
     runtime.shutdown_timeout(LET_GO_WITHIN);
-    args.data_dir.iter().for_each(|directory| wait_for_shim(directory));
-    drop(temporary);
+    // In a directory that another process uses, the shim is that of the other process.
+    args.data_dir.iter().filter(|_| held.data_dir).for_each(|directory| wait_for_shim(directory));
+    drop(held);
     ended
+}
+
+/// Held to the end: all processes that use the directories must have exited first.
+#[derive(Default)]
+struct HeldDirectories {
+    temporary: Option<Temporary>,
+    /// This process has the data directory.
+    data_dir: bool,
+}
+
+/// What the user sees.
+struct View {
+    began: Instant,
+    output: Output,
+    model: Model,
 }
 
 /// The second signal aborts the run at any point: the node ensures that none of its processes outlives it, and the
 /// store survives a crash at any point.
-async fn work(args: &Args, documents: Vec<Document>, temporary: &mut Option<Temporary>) -> Result<u8, RunError> {
+async fn work(args: &Args, documents: Vec<Document>, held: &mut HeldDirectories) -> Result<u8, RunError> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let stop = signals::stop(&kinds, INTERRUPTED.into());
     let stop = stop.map_err(|error| RunError::Environment(format!("cannot install signal handlers: {error}")))?;
     let mut at_once = stop.clone();
+    let output = Output::new(args.form(), args.quiet, screen::this_terminal());
+    let mut view = View { began: Instant::now(), output, model: Model::default() };
     tokio::select! {
         biased;
-        Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => Ok(INTERRUPTED),
-        ended = to_the_end(args, documents, stop, temporary) => ended,
+        Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {
+            view.model.killed = true;
+            let data_dir = args.data_dir.as_ref().map(|directory| directory.display().to_string());
+            view.output.end(&view.model, view.began.elapsed(), data_dir.as_deref());
+            Ok(INTERRUPTED)
+        }
+        ended = to_the_end(args, documents, stop, held, &mut view) => ended,
     }
 }
 
@@ -144,14 +225,26 @@ async fn to_the_end(
     args: &Args,
     documents: Vec<Document>,
     stop: watch::Receiver<Stop>,
-    temporary: &mut Option<Temporary>,
+    held: &mut HeldDirectories,
+    view: &mut View,
 ) -> Result<u8, RunError> {
-    let began = Instant::now();
-    let mut output = Output::new(args.output, args.quiet, args.logs, screen::this_terminal());
+    let View { began, output, model } = view;
+    let began = *began;
+    let display = args.display();
+    display.check().map_err(RunError::Input)?;
     let of_flags = documents.iter().any(|document| matches!(document.origin, Origin::Flags));
+    if args.each.is_given(&args.command) && !each::is_used(&documents) {
+        output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
+    }
     let everything = check::check(documents, args.hollow == 0).await.map_err(RunError::Input)?;
     for warning in &everything.warnings {
         output.note(&format!("warning: {warning}"));
+    }
+    if args.dry_run {
+        let objects: Vec<&Document> = everything.objects.iter().map(|checked| &checked.document).collect();
+        // The reader may have closed the pipe; that is not an error.
+        let _ = manifest::print(objects.into_iter(), args.form());
+        return Ok(0);
     }
     let data_dir = match &args.data_dir {
         Some(given) => Some(
@@ -160,11 +253,16 @@ async fn to_the_end(
         ),
         None => None,
     };
-    let opened = Cluster::open(data_dir.as_deref(), temporary).await;
+    if args.keep_order {
+        everything.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
+    }
+    let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary).await;
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
+    held.data_dir = data_dir.is_some();
     let placed = place(args, of_flags, &cluster, &everything).await?;
+    // A list may be long.
+    drop(everything);
     cluster.keep();
-    let mut model = Model::default();
     for job in &placed {
         if job.how == Submission::ManagedElsewhere {
             let name = &job.name;
@@ -172,37 +270,110 @@ async fn to_the_end(
                 .note(&format!("Job {name:?} is unfinished but not run: its spec.managedBy names another controller"));
             continue;
         }
-        model.follow(&job.namespace, &job.name, &job.uid);
-        tell(&mut output, &mut model, job, data_dir.as_deref());
+        match &job.part {
+            Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
+            None => model.follow(&job.namespace, &job.name, &job.uid),
+        }
+    }
+    for job in submit::as_shown(&placed) {
+        tell(output, model, &job, data_dir.as_deref());
     }
     let over = follow::over(&cluster.registry)?;
     model.knows_of(&over);
-    let working = cluster.start(args.hollow).await.map_err(|error| RunError::Environment(format!("{error:#}")))?;
+    let stdin = input::standard_input(args)?;
+    let style = display.style(is_single(&placed));
+    output.show_tasks(style);
+    let tasks = args.tasks(style, model.jobs().len() > 1)?;
+    let working = {
+        let mut starting = std::pin::pin!(cluster.start(args.hollow, stdin, tasks));
+        match tokio::time::timeout(TOLD_AFTER, &mut starting).await {
+            Ok(working) => working,
+            Err(_) => {
+                output.note("waiting for the processes of an earlier run in the same directory to end");
+                starting.await
+            }
+        }
+    };
+    let working = working.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     let logs = working.logs();
+    let mut outputs = working.outputs(style, display.order);
+    outputs.iter_mut().for_each(|outputs| outputs.follow_jobs(model.followed()));
+    let hollow_told = (args.hollow > 0 && style.is_shown()).then(|| over.into_iter().collect());
     let mut follow = Follow {
         registry: &cluster.registry,
-        model: &mut model,
-        output: &mut output,
+        model: &mut *model,
+        output: &mut *output,
         logs,
-        wants_logs: args.logs,
+        outputs,
+        hollow_told,
+        hollow_running: std::collections::BTreeMap::new(),
+        // Lines that have just been shown need not be repeated.
+        tails: !style.is_shown() || display.order.waits() || args.form() == Form::Json,
         restarts: placed.iter().any(|job| job.restarts),
         began,
-        readers: Readers::without(over),
     };
     let ended = follow.run(working, stop).await;
+    let removed = follow.outputs.as_ref().and_then(|outputs| outputs.told_removed());
     let now = began.elapsed();
     let shown = data_dir.as_deref().map(|directory| directory.display().to_string());
     let ended = ended.map_err(|error| {
         output.leave();
         error.in_directory(data_dir.as_deref(), cluster.disk_is_full())
     })?;
-    output.end(&model, now, shown.as_deref());
+    output.end(model, now, shown.as_deref());
     if let Some(directory) = &data_dir {
+        removed.iter().for_each(|removed| output.note(removed));
         let goes_on = if ended == End::Interrupted { "; run the same command to resume" } else { "" };
         output.note(&format!("all state is kept in {}{goes_on}", quoted(directory)));
     }
     cluster.close();
-    Ok(exit_code(&model, &ended))
+    Ok(exit_code(model, &ended))
+}
+
+impl Args {
+    /// The form of progress and results.
+    fn form(&self) -> Form {
+        if self.output == OutputForm::Json { Form::Json } else { Form::Text }
+    }
+
+    fn display(&self) -> DisplayFlags {
+        let order = OutputOrder { by_index: self.keep_order, grouped: self.group };
+        DisplayFlags::new(self.logs, order, self.form(), self.hollow > 0)
+    }
+
+    /// What the node does with what tasks print.
+    fn tasks(&self, style: LogStyle, several_jobs: bool) -> Result<TaskOptions, RunError> {
+        let unusable = |error: std::io::Error| RunError::Environment(format!("cannot use --results: {error}"));
+        let directory = self.results.as_ref().map(std::path::absolute).transpose().map_err(unusable)?;
+        let results = directory.map(|directory| ResultsOptions { directory, by_job: several_jobs });
+        let follow = style.is_shown().then(|| FollowOptions {
+            // What waits for other tasks is kept on disk, whatever its size: no other task could go on otherwise.
+            unread_files: (!self.display().order.waits()).then_some(MOST_UNREAD_FILES),
+            partial_lines: style == LogStyle::PassThrough,
+        });
+        Ok(TaskOptions { follow, results, shares_env: true })
+    }
+}
+
+/// Whether the run has one task: one Job to run with one completion and one container.
+fn is_single(placed: &[SubmittedJob]) -> bool {
+    matches!(placed, [job] if job.single)
+}
+
+/// The order of the indexes needs indexes.
+fn has_an_order(checked: &Checked) -> Result<(), String> {
+    let (document, spec) = (&checked.document, &checked.made["spec"]);
+    if !document.is_job() || spec["completionMode"] == "Indexed" || spec["completions"] == 1 {
+        return Ok(());
+    }
+    Err(match document.origin {
+        Origin::Flags => "--keep-order is the order of the indexes: add --indexed".to_owned(),
+        _ => format!(
+            "{}{} has no indexes, which --keep-order needs: set spec.completionMode to Indexed",
+            document.origin.whole(),
+            document.title()
+        ),
+    })
 }
 
 async fn place(

@@ -8,10 +8,10 @@ use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::namespace::Namespaces;
-use tally_controllers::pod_gc::PodGc;
+use tally_controllers::pod_gc::{PodGc, PodGcOptions};
 use tally_controllers::scheduler::Scheduler;
 use tally_controllers::ttl::TtlController;
-use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
+use tally_controllers::{root_ca, scheduler, service_account};
 use tally_embedded::Embedded;
 use tally_registry::Registry;
 use tally_runtime::controller::Controller;
@@ -68,6 +68,7 @@ pub struct Cluster {
     pub hollow: u32,
     /// This machine is a node.
     pub runs_pods: bool,
+    pub pod_gc: PodGcOptions,
 }
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
@@ -80,7 +81,7 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
         }
         "job" => Box::new(JobController::new(Config::default())),
         "namespace" => Box::new(Namespaces::new(tally_embedded::kinds())),
-        "podgc" => Box::new(PodGc::new(pod_gc::PodGcOptions::default())),
+        "podgc" => Box::new(PodGc::new(cluster.pod_gc)),
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
         "scheduler" => Box::new(Scheduler::new(scheduler::SchedulerOptions::default())),
         "serviceaccount" => Box::new(service_account::controller()),

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
+use tally_controllers::pod_gc::PodGcOptions;
 use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_runtime::driver;
@@ -222,7 +223,10 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let metrics = Arc::new(ControllerMetrics::new(server.metrics()));
     metrics.reachable(true);
     let node = match args.runs_pods() {
-        true => Some(ThisNode::start(pods, registry.clone(), metrics.clone(), driver::DriverOptions::default()).await?),
+        true => Some(
+            ThisNode::start(pods, None, registry.clone(), metrics.clone(), driver::DriverOptions::default(), None)
+                .await?,
+        ),
         false => None,
     };
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {
@@ -235,7 +239,12 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     kubeconfig::write(kubeconfig, listen, &pki)?;
     made.keep();
     greet(args, &url, data, kubeconfig);
-    let cluster = Cluster { root_ca: pki.authority.clone(), hollow: args.hollow, runs_pods: node.is_some() };
+    let cluster = Cluster {
+        root_ca: pki.authority.clone(),
+        hollow: args.hollow,
+        runs_pods: node.is_some(),
+        pod_gc: PodGcOptions::default(),
+    };
     Ok(Ready { registry, server, cluster, metrics, node })
 }
 

@@ -23,7 +23,9 @@ fn flags_that_make_no_sense_are_explained() {
             "--completions applies only to a command; with -f FILE, set it in the file",
         ),
         (&["-n", "3"], "--completions applies only to a command; put the command after --"),
-        (&["-n", "-3", "--", "true"], "-3"),
+        (&["-n", "-3", "--", "true"], "invalid value '-3' for '--completions <N>': -3 is not in 0.."),
+        (&["-n", "-1", "--", "true"], "invalid value '-1' for '--completions <N>': -1 is not in 0.."),
+        (&["--deadline", "-5s", "--", "true"], "'--deadline <DURATION>': \"-5s\" must not be negative"),
         (&["-p", "0", "--", "true"], "0 is not in"),
         (&["--backoff-limit-per-index", "1", "--", "true"], "--indexed"),
         (&["--deadline", "soon", "--", "true"], "90s or 1h30m"),
@@ -33,7 +35,18 @@ fn flags_that_make_no_sense_are_explained() {
         (&["--", "no-such-program-here"], "no-such-program-here: no such program in PATH"),
         (&["--", "./no-such-program-here"], "no such program"),
         (&["--name", "No_Name", "--", "true"], "metadata.name: Invalid value: \"No_Name\""),
-        (&["--memory", "much", "--", "true"], "quantities must match"),
+        (
+            &["--memory", "much", "--", "true"],
+            "invalid value 'much' for '--memory <BYTES>': \"much\" is not a quantity; write a number with a unit",
+        ),
+        (
+            &["--memory", "1TB", "--", "true"],
+            "invalid value '1TB' for '--memory <BYTES>': \"1TB\" is not a quantity; write 1Ti (TiB) or 1T (TB)",
+        ),
+        (
+            &["--cpu", "lots", "--", "true"],
+            "'--cpu <CPUS>': \"lots\" is not a quantity; write a number with a unit, such as 2",
+        ),
         (&["-f", "-", "-"], "only once"),
         (&["--output", "xml", "--", "true"], "possible values: text, json"),
     ] {
@@ -48,7 +61,8 @@ fn files_that_cannot_be_used_are_named_with_line_and_column() {
     for (content, told) in [
         ("a: [1,\n".to_owned(), &["j.yaml:1:4: ", "the file must be YAML or JSON"][..]),
         ("hello\n".to_owned(), &["j.yaml:1:1: document 1 is a string, not an object"]),
-        (String::new(), &["no Job found in ", "(found nothing)"]),
+        (String::new(), &["j.yaml is empty; a Job begins with `apiVersion: batch/v1` and `kind: Job`"]),
+        ("# only a comment\n".to_owned(), &["j.yaml is empty"]),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n".to_owned(), &["(found ConfigMap \"c\")"]),
         ("apiVersion: v1\nkind: Pod\n".to_owned(), &["j.yaml:2:7: document 1 is a Pod", "tally up"]),
         ("apiVersion: v1\nkind: Job\n".to_owned(), &["Job is in batch/v1"]),
@@ -59,6 +73,29 @@ fn files_that_cannot_be_used_are_named_with_line_and_column() {
         ),
         (job("bad", "  backofLimit: 1", &[]), &["spec.backofLimit: unknown field"]),
         (good.replace("command: [work]", "args: [work]"), &["containers[0].command: Required value"]),
+        (
+            good.replace("command: [work]", "command: echo hi"),
+            &[
+                "j.yaml:9:58: spec.template.spec.containers[0].command: expected a list, got string; write it as a list: \
+                 [\"echo\",\"hi\"]",
+            ],
+        ),
+        // All at once, each with its line.
+        (
+            good.replace(
+                "command: [work]",
+                "command: [work], env: [{name: A, value: 5}], resources: {requests: {cpu: lots, memory: 1TB}}",
+            )
+            .replace("restartPolicy", "restartPolice"),
+            &[
+                "j.yaml:8:22: spec.template.spec.restartPolice: unknown field",
+                "j.yaml:9:89: spec.template.spec.containers[0].env[0].value: expected a string, got number; put it in \
+                 quotes: \"5\"",
+                "spec.template.spec.containers[0].resources.requests[cpu]: \"lots\" is not a quantity; write a number with a \
+                 unit, such as 2 or 500m for cpu",
+                "spec.template.spec.containers[0].resources.requests[memory]: \"1TB\" is not a quantity; write 1Ti (TiB)",
+            ],
+        ),
     ] {
         let path = file(directory.path(), "j.yaml", &content);
         refused(ends(&["-f", text(&path)]), 2, told);

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;
+mod each;
 mod kept;
+mod output;
 mod pty;
 mod real;
 mod terminal;

@@ -102,7 +102,9 @@ fn a_second_ctrl_c_ends_it_at_once() {
     terminal.type_in(CTRL_C);
     let (code, shown) = terminal.end();
     assert_eq!(code, Some(130), "{shown}");
-    assert!(!shown.contains("interrupted after"), "there was no time for a summary: {shown}");
+    assert!(!shown.contains("interrupted after"), "there was no time to end in order: {shown}");
+    let summary = regex_lite::Regex::new(r"\nsum: killed after [\d.]+s; 0/1 succeeded\r\n$").unwrap();
+    assert!(summary.is_match(&shown), "a summary on a line of its own: {shown:?}");
 }
 
 #[test]

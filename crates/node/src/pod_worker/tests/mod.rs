@@ -142,6 +142,7 @@ impl Bench {
                 self.checks.push_back(id);
                 None
             }
+            ShimCommand::OutputRead { .. } => unreachable!("sent by readers of output"),
             ShimCommand::Clean { .. } => {
                 self.log.push("clean".to_owned());
                 None

@@ -1,16 +1,24 @@
-//! The main loop of a run: watch events update the model, and the model is shown to the user.
+//! The main loop of a run: watch events update the model, and the model is shown to the user, with what tasks print.
+//!
+//! What tasks print is chosen by `display`, read by `outputs`, put in order by `turns` and split by `lines`.
 
+pub mod display;
+pub mod lines;
 pub mod logs;
-pub mod readers;
+pub mod outputs;
+pub mod turns;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
-use tally_api::options::{ListOptions, WatchOptions};
+use tally_api::options::{ListOptions, PatchKind, WatchOptions, WriteOptions};
 use tally_node::notes::Notes;
+use tally_node::output::{OutputEvent, OutputSource};
+use tally_node::shim::log::Stream;
 use tally_registry::{Object, Registry, Target, WatchEvent, WatchStream};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -18,15 +26,18 @@ use tokio::time::MissedTickBehavior;
 use super::cluster::RunningCluster;
 use super::outcome::RunError;
 use super::progress::model::{Model, PodFailure};
-use super::progress::output::Output;
+use super::progress::output::{Output, TaskName};
 use super::progress::render::LOG_LINES;
 use super::progress::view::{JobText, PodText};
 use crate::signals::Stop;
-use logs::{Line, Logs, PodId};
-use readers::{Reader, Readers};
+use lines::Piece;
+use logs::{HollowLogs, Logs, PodId};
+use outputs::Outputs;
 
-/// Interval for drawing, reading logs and printing plain lines.
+/// Interval for drawing and printing plain lines.
 const BEAT: Duration = Duration::from_millis(100);
+/// Interval for looking whether tasks that run have printed something. Users do not notice this delay.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How the run ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,12 +51,17 @@ pub struct Follow<'a> {
     pub model: &'a mut Model,
     pub output: &'a mut Output,
     pub logs: Arc<dyn Logs>,
-    /// The output of Pods is printed.
-    pub wants_logs: bool,
+    /// What tasks print, unless they run on hollow nodes.
+    pub outputs: Option<Outputs>,
+    /// The Pods of hollow nodes whose line has been printed. None: these lines are not printed.
+    pub hollow_told: Option<BTreeSet<String>>,
+    /// The lines of those that run: printed when they end, or at the end of the run.
+    pub hollow_running: BTreeMap<String, (TaskName, String)>,
+    /// The ends of logs are shown with failures.
+    pub tails: bool,
     /// Some Pods restart failed containers in place, so running Pods must be watched, too.
     pub restarts: bool,
     pub began: Instant,
-    pub readers: Readers,
 }
 
 impl Follow<'_> {
@@ -53,12 +69,17 @@ impl Follow<'_> {
         let jobs = resource("batch", "jobs")?;
         let pods = resource("", "pods")?;
         // Otherwise only failures are needed, which are few even for a large Job.
-        let all = self.wants_logs || self.restarts;
+        let all = self.hollow_told.is_some() || self.restarts;
         let field_selector = if all { "" } else { "status.phase!=Succeeded,status.phase!=Running" };
         let mut job_news = self.watch(jobs, "")?;
         let mut pod_news = self.watch(pods, field_selector)?;
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let outputs = self.outputs.as_ref().map(Outputs::queue);
+        // There may be more to show right now.
+        let mut more = false;
         let notes = working.notes();
         let working = Shared::new(working);
         // Not in the loop below: it may block on a reader that does not read its output, and then nothing would be
@@ -75,6 +96,12 @@ impl Follow<'_> {
                     Some(WatchEvent::Failed(_)) | None => pod_news = self.watch(pods, field_selector)?,
                     Some(event) => self.pod_news(&event),
                 },
+                event = async { match &outputs {
+                    Some(outputs) => outputs.next().await,
+                    None => std::future::pending().await,
+                } } => more |= self.heard(event),
+                () = std::future::ready(()), if more => more = self.show_tasks(),
+                _ = look.tick(), if self.outputs.as_ref().is_some_and(Outputs::has_tasks) => more |= self.show_tasks(),
                 _ = beat.tick() => {
                     while let Some(event) = pod_news.try_next() {
                         match event {
@@ -89,6 +116,9 @@ impl Follow<'_> {
                         if let Some(working) = working.take() {
                             let _ = working.finish().await;
                         }
+                        if let Some(outputs) = &mut self.outputs {
+                            outputs.finish(self.output);
+                        }
                         return Err(RunError::Environment(trouble));
                     }
                 }
@@ -101,17 +131,42 @@ impl Follow<'_> {
                     return Ok(End::Interrupted);
                 }
             }
+            self.run_parts().await?;
             // Unless a stop was just requested: then the shutdown is already under way.
             if self.model.is_finished()
                 && !self.model.stopping
                 && let Some(working) = working.take()
             {
+                // While the node can still be told what has been read. After that, only what had not ended is left.
+                while self.show_tasks() && self.outputs.as_ref().is_some_and(Outputs::has_ended_tasks) {}
+                if let Some(outputs) = &mut self.outputs {
+                    outputs.released().await;
+                }
+                let finished = working.finish().await;
                 self.last_news(&mut job_news, &mut pod_news);
-                working.finish().await.map_err(|error| RunError::Environment(format!("{error:#}")))?;
+                finished.map_err(|error| RunError::Environment(format!("{error:#}")))?;
                 self.tell(&notes);
                 return Ok(End::Finished);
             }
         }
+    }
+
+    /// Lets the parts of a list begin when those before them leave room, and stops them when one has failed.
+    async fn run_parts(&mut self) -> Result<(), RunError> {
+        while !self.model.stopping
+            && let Some((namespace, change)) = self.model.next_change()
+        {
+            let target = Target::new(resource("batch", "jobs")?, &namespace, &change.job);
+            let body = change.patch.to_string();
+            match self.registry.patch(target, body.as_bytes(), PatchKind::Merge, &WriteOptions::default()).await {
+                // A user of the same cluster may have deleted the Job; the watch shows that.
+                Err(failure) if !matches!(failure.code, 404 | 409) => {
+                    return Err(RunError::Environment(failure.message));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     pub fn now(&self) -> Duration {
@@ -130,11 +185,13 @@ impl Follow<'_> {
             WatchEvent::Added(job) | WatchEvent::Modified(job) => {
                 if let Some(job) = read::<JobText>(job) {
                     self.model.saw_job(&job, now);
+                    self.order_tasks(&job);
                 }
             }
             WatchEvent::Deleted(job) => {
                 if let Some(job) = read::<JobText>(job) {
                     self.model.lost_job(&job.metadata.uid, now);
+                    self.order_tasks(&job);
                 }
             }
             WatchEvent::Bookmark { .. } | WatchEvent::Failed(_) => {}
@@ -145,26 +202,23 @@ impl Follow<'_> {
         match event {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
-                if self.wants_logs && pod.metadata.job().is_some_and(|uid| self.model.job(uid).is_some()) {
-                    // Immediately: the log is removed with the Pod, and after that only an open file can be read.
-                    if self.readers.saw(&pod) {
-                        self.write_log(&pod.metadata.uid);
-                    }
-                }
+                self.show_hollow(&pod);
                 while let Some(crash) = self.model.saw_crash(&pod) {
-                    look_at_log(self.logs.as_ref(), crash);
+                    if self.tails {
+                        look_at_log(self.logs.as_ref(), crash);
+                    }
                     let crash = crash.clone();
                     self.tell_failure(&pod, &crash);
                 }
                 let Some(failure) = self.model.saw_pod(&pod) else { return };
-                look_at_log(self.logs.as_ref(), failure);
+                if self.tails {
+                    look_at_log(self.logs.as_ref(), failure);
+                }
                 let failure = failure.clone();
                 self.tell_failure(&pod, &failure);
             }
             WatchEvent::Deleted(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
-                self.readers.lost(&pod);
-                self.write_log(&pod.metadata.uid);
                 self.model.lost_pod(&pod);
             }
             WatchEvent::Bookmark { .. } | WatchEvent::Failed(_) => {}
@@ -185,8 +239,12 @@ impl Follow<'_> {
         while let Some(event) = pods.try_next() {
             self.pod_news(&event);
         }
-        self.readers.end();
-        self.write_logs();
+        for line in std::mem::take(&mut self.hollow_running).into_values() {
+            self.print_hollow(line);
+        }
+        if let Some(outputs) = &mut self.outputs {
+            outputs.finish(self.output);
+        }
     }
 
     /// Prints the notices of the node that do not belong to a single Pod.
@@ -195,20 +253,75 @@ impl Follow<'_> {
     }
 
     fn beat(&mut self) {
-        self.write_logs();
         let now = self.now();
         self.model.tick(now);
         self.output.beat(self.model, now);
     }
 
-    fn write_logs(&mut self) {
-        let (model, output) = (&*self.model, &mut *self.output);
-        self.readers.read(self.logs.as_ref(), |reader, line| write_line(model, output, reader, line));
+    /// Returns whether there is something to show at once: output that grows is looked at from time to time.
+    fn heard(&mut self, event: OutputEvent) -> bool {
+        let at_once = matches!(event, OutputEvent::Ended { .. } | OutputEvent::AllEnded);
+        if let Some(outputs) = &mut self.outputs {
+            outputs.hear(event);
+        }
+        at_once
     }
 
-    fn write_log(&mut self, uid: &str) {
-        let (model, output) = (&*self.model, &mut *self.output);
-        self.readers.read_one(uid, self.logs.as_ref(), |reader, line| write_line(model, output, reader, line));
+    /// Returns whether there may be more to show right now.
+    fn show_tasks(&mut self) -> bool {
+        let Some(outputs) = &mut self.outputs else { return false };
+        outputs.hear_all();
+        outputs.show(self.output, Instant::now())
+    }
+
+    /// Tells the order of the tasks how far a Job has come.
+    fn order_tasks(&mut self, job: &JobText) {
+        let Some(outputs) = &mut self.outputs else { return };
+        // What the finished tasks have printed is known by now.
+        outputs.hear_all();
+        if !outputs.has_order() {
+            return;
+        }
+        let Some((at, first_open)) = self.model.first_open(job) else { return };
+        outputs.finished_before(at, self.model.jobs()[at].state.is_finished(), first_open);
+    }
+
+    /// Pods of hollow nodes print one line, when they have ended.
+    fn show_hollow(&mut self, pod: &PodText) {
+        let (Some(told), Some(job)) = (&mut self.hollow_told, pod.metadata.job()) else { return };
+        let Some(job) = self.model.job(job).filter(|_| pod.status.has_ended() || pod.status.phase == "Running") else {
+            return;
+        };
+        if told.contains(&pod.metadata.uid) {
+            return;
+        }
+        let id = PodId {
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
+        };
+        let source = OutputSource {
+            namespace: id.namespace.as_str().into(),
+            job: job.uid.as_str().into(),
+            job_name: job.name.as_str().into(),
+            pod: id.name.as_str().into(),
+            index: pod.metadata.index(),
+            several: pod.status.has_several(),
+        };
+        let line = (TaskName::new(source, "main"), HollowLogs::said(&id));
+        if !pod.status.has_ended() {
+            self.hollow_running.insert(id.uid, line);
+            return;
+        }
+        told.insert(id.uid.clone());
+        self.hollow_running.remove(&id.uid);
+        self.print_hollow(line);
+    }
+
+    fn print_hollow(&mut self, (name, text): (TaskName, String)) {
+        let piece = Piece { stream: Stream::Stdout, begins: true, text: text.as_bytes(), ends: true };
+        self.output.task_line(&name, piece, false);
+        self.output.flush_tasks();
     }
 
     /// Why the run cannot continue.
@@ -216,14 +329,10 @@ impl Follow<'_> {
         if let Some(reason) = self.registry.poisoned() {
             return Some(format!("the store no longer accepts writes: {reason}"));
         }
+        if let Some(reason) = self.outputs.as_ref().and_then(|outputs| outputs.no_result.clone()) {
+            return Some(reason);
+        }
         working.has_ended().then(|| "the controllers or the node stopped unexpectedly".to_owned())
-    }
-}
-
-fn write_line(model: &Model, output: &mut Output, reader: &Reader, line: &Line) {
-    if let Some(job) = model.job(&reader.job) {
-        let (pod, text) = (&reader.pod.name, &line.text);
-        output.wrote(job, pod, reader.index, &line.container, reader.several, text);
     }
 }
 

@@ -14,6 +14,7 @@ use tally_store::{Store, StoreOptions};
 
 use super::documents::{Document, Origin};
 use super::programs;
+use super::types::misfits;
 use crate::data_dir;
 use crate::run::submit::JOB_CONTROLLER;
 
@@ -45,13 +46,20 @@ pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<CheckedOb
     make_namespaces(&scratch, &documents).await;
     let (mut objects, mut warnings) = (Vec::new(), Vec::new());
     for document in documents {
-        let mut wanted = runnable(&document);
+        let mut wanted = misfits(document.resource, &document.object);
+        let typed: Vec<String> = wanted.iter().map(|(field, _)| field.clone()).collect();
+        wanted.extend(runnable(&document).into_iter().filter(|(field, _)| !typed.contains(field)));
         // Commands given by flags have been checked already, with messages that name the flag.
         if here && document.is_job() && matches!(document.origin, Origin::File { .. }) {
             wanted.extend(absent_programs(&document.object));
         }
         if !wanted.is_empty() {
             complaints.push(complain(&document, &wanted));
+            continue;
+        }
+        if document.is_list() {
+            // It is valid, and a copy of a long list would need much memory.
+            objects.push(Checked { made: Value::Null, document });
             continue;
         }
         let body = document.object.to_string();

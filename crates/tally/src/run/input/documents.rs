@@ -51,6 +51,11 @@ impl Document {
         (self.resource.group, self.resource.kind) == ("batch", "Job")
     }
 
+    /// A ConfigMap with rows of `--each`.
+    pub fn is_list(&self) -> bool {
+        self.resource.kind == "ConfigMap" && matches!(self.origin, Origin::Flags)
+    }
+
     pub fn namespace(&self) -> &str {
         let given = self.object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         match (self.resource.namespaced, given) {
@@ -107,6 +112,11 @@ pub fn read(files: &[String]) -> Result<Vec<Document>, String> {
     for file in files {
         let (name, text) = load(file)?;
         documents.extend(parse(&name, &text)?);
+    }
+    if documents.is_empty()
+        && let [file] = files
+    {
+        return Err(format!("{} is empty; a Job begins with `apiVersion: batch/v1` and `kind: Job`", shown(file)));
     }
     if !documents.iter().any(Document::is_job) {
         let there = match documents.len() {

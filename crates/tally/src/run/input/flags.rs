@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
+use tally_core::quantity::Quantity;
 use tally_core::schedule;
+use tally_node::env::ENVIRONMENT_ANNOTATION;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Environment variables that programs usually need: copied from the caller if set, unless `--env` overrides them.
+use super::types::no_quantity;
+
+/// Environment variables that programs usually need: with `--clean-env` these alone are copied from the caller if set,
+/// unless `--env` overrides them.
 pub const TAKEN_OVER: [&str; 10] =
     ["HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
 
@@ -22,26 +27,30 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Number of successful runs required [default: 1]
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, short = 'n', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     pub completions: Option<i32>,
     /// Maximum number of concurrent runs [default: the number of CPUs, at most the number of completions]
-    #[arg(long, short = 'p', value_name = "P", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, short = 'p', value_name = "P", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..))]
     pub parallelism: Option<i32>,
     /// Give every run its own index, from 0, in $JOB_COMPLETION_INDEX; every index has to succeed
     #[arg(long, short = 'i')]
     pub indexed: bool,
     /// Number of retries before the Job fails [default: 6]
-    #[arg(long, value_name = "R", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     pub backoff_limit: Option<i32>,
-    /// Number of retries per index; an index that exceeds it does not stop the others
-    #[arg(long, value_name = "R", requires = "indexed", value_parser = clap::value_parser!(i32).range(0..))]
+    /// Number of retries per index or line (with --indexed or --each); one that exceeds it does not stop the others
+    #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     pub backoff_limit_per_index: Option<i32>,
     /// Number of indexes that may fail before the Job is stopped
-    #[arg(long, value_name = "N", requires = "backoff_limit_per_index", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, value_name = "N", requires = "backoff_limit_per_index", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     pub max_failed_indexes: Option<i32>,
     /// Time limit for the whole Job, such as 90s, 10m or 1h30m; after that all Pods are stopped and the Job fails
-    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = seconds)]
     pub deadline: Option<i64>,
+    /// Do not give the command the environment of the shell, only HOME, LANG, LC_ALL, LC_CTYPE, LOGNAME, PATH, SHELL,
+    /// TMPDIR, TZ, USER and --env
+    #[arg(long)]
+    pub clean_env: bool,
     /// Set an environment variable; NAME alone copies it from the current environment; may be repeated
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     pub env: Vec<String>,
@@ -49,10 +58,10 @@ pub struct Flags {
     #[arg(long, short = 'C', value_name = "DIR")]
     pub workdir: Option<String>,
     /// CPU request of each run, such as 2 or 500m; runs that do not fit wait
-    #[arg(long, value_name = "CPUS")]
+    #[arg(long, value_name = "CPUS", value_parser = quantity)]
     pub cpu: Option<String>,
     /// Memory request of each run, such as 512Mi; runs that do not fit wait
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = quantity)]
     pub memory: Option<String>,
     /// Whether a failed run is replaced by a new Pod (Never) or restarted in the same Pod (OnFailure)
     #[arg(long, value_name = "POLICY", value_enum, ignore_case = true)]
@@ -91,6 +100,11 @@ pub fn seconds(text: &str) -> Result<i64, String> {
     Ok(nanoseconds.saturating_add(999_999_999) / 1_000_000_000)
 }
 
+/// A quantity, as it is written.
+fn quantity(text: &str) -> Result<String, String> {
+    Quantity::parse(text).map(|_| text.to_owned()).map_err(|_| no_quantity(text))
+}
+
 impl Flags {
     /// The first given flag that describes the Job itself. Such flags cannot be combined with files, which describe it,
     /// too.
@@ -104,6 +118,7 @@ impl Flags {
             ("--backoff-limit-per-index", self.backoff_limit_per_index.is_some()),
             ("--max-failed-indexes", self.max_failed_indexes.is_some()),
             ("--deadline", self.deadline.is_some()),
+            ("--clean-env", self.clean_env),
             ("--env", !self.env.is_empty()),
             ("--workdir", self.workdir.is_some()),
             ("--cpu", self.cpu.is_some()),
@@ -115,7 +130,9 @@ impl Flags {
     }
 
     /// The Job that runs the command.
-    pub fn job(&self, command: &[String], caller: &Caller) -> Result<Value, String> {
+    ///
+    /// `input` identifies the input of the command, such as its list; empty if there is none.
+    pub fn job(&self, command: &[String], caller: &Caller, input: &str) -> Result<Value, String> {
         let completions = self.completions.unwrap_or(1);
         let env = self.env(caller)?;
         let mut container = json!({
@@ -153,7 +170,13 @@ impl Flags {
         }
         // The name is derived from everything that identifies the work. It does not depend on the parallelism or on the
         // variables that the shell happens to have set.
-        let said = json!([spec, self.env]).to_string();
+        let mut said = json!([spec, self.env]).to_string() + input;
+        if self.clean_env {
+            said += "--clean-env";
+        } else {
+            // The variables are taken when a process starts. They are not part of the Job: nothing of them is stored.
+            spec["template"]["metadata"] = json!({"annotations": {ENVIRONMENT_ANNOTATION: "shell"}});
+        }
         let name = self.name.clone().unwrap_or_else(|| name(command, said.as_bytes()));
         spec["parallelism"] = self.parallelism.unwrap_or(caller.processors.min(completions).max(1)).into();
         spec["template"]["spec"]["containers"][0]["env"] = env;
@@ -173,7 +196,8 @@ impl Flags {
     }
 
     fn env(&self, caller: &Caller) -> Result<Value, String> {
-        let taken = TAKEN_OVER.into_iter().filter_map(|name| Some((name.to_owned(), caller.env.get(name)?.clone())));
+        let copied = TAKEN_OVER.into_iter().filter(|_| self.clean_env);
+        let taken = copied.filter_map(|name| Some((name.to_owned(), caller.env.get(name)?.clone())));
         let mut env: BTreeMap<String, String> = taken.collect();
         let mut order: Vec<String> = env.keys().cloned().collect();
         for given in &self.env {
@@ -200,7 +224,7 @@ impl Flags {
 }
 
 /// Doubles `$$`, because Kubernetes replaces it by one dollar. In a shell it means something else.
-fn literal(word: &str) -> String {
+pub fn literal(word: &str) -> String {
     word.replace("$$", "$$$$")
 }
 
@@ -220,14 +244,18 @@ fn name(command: &[String], said: &[u8]) -> String {
         "" => "job",
         stem => stem,
     };
-    let mut rest = xxh3_64(said);
+    format!("{stem}-{}", letters(xxh3_64(said), SUFFIX_LENGTH))
+}
+
+/// A hash as letters that a name may contain.
+pub fn letters(hash: u64, count: usize) -> String {
+    let mut rest = hash;
     let mut draw = || {
         let letter = SUFFIX[(rest % SUFFIX.len() as u64) as usize];
         rest /= SUFFIX.len() as u64;
         char::from(letter)
     };
-    let suffix: String = (0..SUFFIX_LENGTH).map(|_| draw()).collect();
-    format!("{stem}-{suffix}")
+    (0..count).map(|_| draw()).collect()
 }
 
 #[cfg(test)]
@@ -242,7 +270,7 @@ mod tests {
     }
 
     fn job(flags: Flags, command: &[&str]) -> Value {
-        flags.job(&command.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), &caller()).unwrap()
+        flags.job(&command.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), &caller(), "").unwrap()
     }
 
     fn env_of(job: &Value) -> Vec<String> {
@@ -261,7 +289,8 @@ mod tests {
         assert_eq!(container["command"], json!(["make", "-j", "$$$$", "$(nproc)"]));
         assert_eq!(container["workingDir"], "/here");
         assert_eq!(container["image"], "process");
-        assert_eq!(env_of(&job), ["HOME=/root", "PATH=/bin"]);
+        assert_eq!(env_of(&job), [""; 0], "the variables of the shell are not part of the Job");
+        assert_eq!(spec["template"]["metadata"]["annotations"], json!({"tally.dev/environment": "shell"}));
         assert_eq!(spec["template"]["spec"]["restartPolicy"], "Never");
         let rule = json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]});
         assert_eq!(spec["podFailurePolicy"], json!({"rules": [rule]}));
@@ -278,6 +307,7 @@ mod tests {
             backoff_limit_per_index: Some(2),
             max_failed_indexes: Some(4),
             deadline: Some(90),
+            clean_env: true,
             env: vec!["A=b=c".to_owned(), "FOO".to_owned(), "PATH=/mine".to_owned()],
             workdir: Some("sub".to_owned()),
             cpu: Some("500m".to_owned()),
@@ -304,6 +334,13 @@ mod tests {
         }
         assert_eq!(job["spec"].get("podFailurePolicy"), None, "the API refuses it for Pods that start again in place");
         assert_eq!(env_of(&job), ["HOME=/root", "A=b=c", "FOO=$$$$1", "PATH=/mine"]);
+        assert_eq!(job["spec"]["template"].get("metadata"), None, "it does not get the environment of the shell");
+    }
+
+    #[test]
+    fn only_variables_that_are_given_are_part_of_the_job() {
+        let job = job(Flags { env: vec!["A=b".to_owned(), "SECRET".to_owned()], ..Flags::default() }, &["x"]);
+        assert_eq!(env_of(&job), ["A=b", "SECRET=s"]);
     }
 
     #[test]
@@ -317,7 +354,7 @@ mod tests {
     fn variables_must_be_there_to_be_taken_over() {
         for (given, told) in [("NOPE", "not set in the current environment"), ("=x", "the name before = is empty")] {
             let flags = Flags { env: vec![given.to_owned()], ..Flags::default() };
-            assert!(flags.job(&["x".to_owned()], &caller()).unwrap_err().contains(told));
+            assert!(flags.job(&["x".to_owned()], &caller(), "").unwrap_err().contains(told));
         }
     }
 
@@ -346,6 +383,7 @@ mod tests {
             (Flags::default(), &["make", "test"][..]),
             (Flags { completions: Some(2), ..Flags::default() }, &["make"]),
             (Flags { env: vec!["A=1".to_owned()], ..Flags::default() }, &["make"]),
+            (Flags { clean_env: true, ..Flags::default() }, &["make"]),
             (Flags { workdir: Some("/there".to_owned()), ..Flags::default() }, &["make"]),
         ] {
             assert_ne!(plain, named(flags, command), "{command:?}");

@@ -1,11 +1,16 @@
-//! Where output goes. Standard output has the results: the summary, or the output of Pods (`--logs`), or JSON lines;
-//! standard error has everything else.
+//! Where output goes. What tasks print goes to the stream that they print it to. Otherwise standard output has the
+//! summary, if what tasks print is not shown, or JSON lines; standard error has everything else.
+//!
+//! On a terminal the live display is erased before anything is printed and drawn again below it, but only if what was
+//! printed ends with a newline: a display in the middle of a task's line would spoil both.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use tally_node::output::OutputSource;
+use tally_node::shim::log::Stream;
 use tally_runtime::driver::wall_clock;
 
 use super::model::{Job, Model, PodFailure, State, Stuck};
@@ -14,6 +19,8 @@ use super::report;
 use super::screen::{Screen, Terminal, say, size};
 use super::words::tame;
 use crate::run::Form;
+use crate::run::follow::display::LogStyle;
+use crate::run::follow::lines::Piece;
 
 /// Minimum interval between plain lines about a Job.
 const PACE: Duration = Duration::from_secs(1);
@@ -24,15 +31,50 @@ const FAILURES_AT_ONCE: usize = 3;
 pub struct Output {
     form: Form,
     quiet: bool,
-    /// The output of Pods goes to standard output.
-    logs: bool,
+    /// How what tasks print is shown.
+    style: LogStyle,
     terminal: Terminal,
     screen: Screen,
-    /// Standard output is the terminal that is drawn on.
-    same: bool,
+    /// Whether standard output and standard error are terminals: then they are taken to be the same one.
+    terminals: [bool; 2],
     told: BTreeMap<String, PrintedState>,
-    /// The reader has closed standard output.
-    deaf: bool,
+    /// The readers of standard output and standard error have closed them.
+    closed: [bool; 2],
+    /// What tasks have printed and is to be written, and to which stream.
+    printed: (Stream, Vec<u8>),
+    /// The terminal is in the middle of a line that a task has printed.
+    mid_line: bool,
+}
+
+/// What tasks have printed is written in portions of this size.
+const PORTION: usize = 64 * 1024;
+
+/// How long to wait before writing again to a non-blocking stream that is full.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(1);
+
+/// The name of a task, for what it prints.
+pub struct TaskName {
+    source: OutputSource,
+    container: String,
+    /// In front of its lines.
+    prefix: String,
+}
+
+impl TaskName {
+    pub fn new(source: OutputSource, container: &str) -> Self {
+        let mut prefix = match source.index {
+            Some(index) => format!("{}[{index}]", source.job_name),
+            None => source.pod.to_string(),
+        };
+        if source.several {
+            prefix += &format!("/{container}");
+        }
+        Self { source, container: container.to_owned(), prefix }
+    }
+
+    pub fn pod(&self) -> &str {
+        &self.source.pod
+    }
 }
 
 /// What was last printed about a Job.
@@ -46,17 +88,28 @@ struct PrintedState {
 }
 
 impl Output {
-    pub fn new(form: Form, quiet: bool, logs: bool, terminal: Terminal) -> Self {
+    pub fn new(form: Form, quiet: bool, terminal: Terminal) -> Self {
         Self {
             form,
             quiet,
-            logs,
+            style: LogStyle::Hidden,
             terminal,
             screen: Screen::default(),
-            same: std::io::stdout().is_terminal(),
+            terminals: [std::io::stdout().is_terminal(), std::io::stderr().is_terminal()],
             told: BTreeMap::new(),
-            deaf: false,
+            closed: [false; 2],
+            printed: (Stream::Stdout, Vec::new()),
+            mid_line: false,
         }
+    }
+
+    /// From now on what tasks print is shown in this way.
+    pub fn show_tasks(&mut self, style: LogStyle) {
+        self.style = style;
+    }
+
+    pub fn is_json(&self) -> bool {
+        self.form == Form::Json
     }
 
     fn is_live(&self) -> bool {
@@ -66,6 +119,11 @@ impl Output {
     /// Shows progress, if it has changed and the interval has passed.
     pub fn beat(&mut self, model: &Model, now: Duration) {
         if self.is_live() {
+            // What happens to a stop is shown in any case.
+            if self.mid_line && !model.stopping {
+                return;
+            }
+            self.begin_line();
             let size = size();
             let lines = render::lines(model, size, self.terminal.style, now);
             let text = self.screen.draw(lines, size);
@@ -78,6 +136,7 @@ impl Output {
     }
 
     fn tell(&mut self, job: &Job, now: Duration) {
+        let passes_through = self.style == LogStyle::PassThrough;
         let told = self.told.entry(job.uid.clone()).or_default();
         // A Job that was just created need not be reported as waiting.
         let begins = job.state == State::Waiting && now < PACE;
@@ -97,7 +156,8 @@ impl Output {
         }
         // The rate and the time left change with the clock alone: they are no reason to print a line.
         let counts = format!("{:?}", (job.active, job.succeeded, job.failed, &job.state));
-        if counts != told.progress {
+        // A single task that is passed through is left alone with its streams unless something is wrong.
+        if counts != told.progress && !passes_through {
             told.progress = counts;
             lines.push(match self.form {
                 Form::Text => report::progress(job),
@@ -109,7 +169,7 @@ impl Output {
         }
         told.at = Some(now);
         match self.form {
-            Form::Text => lines.iter().for_each(|line| say(&format!("{line}\n"))),
+            Form::Text => lines.iter().for_each(|line| self.say_line(line)),
             Form::Json => lines.iter().for_each(|line| self.print(line)),
         }
     }
@@ -130,28 +190,107 @@ impl Output {
         }
     }
 
-    /// Prints a line that a Pod wrote.
-    pub fn wrote(&mut self, job: &Job, pod: &str, index: Option<u32>, container: &str, several: bool, line: &str) {
-        let text = match self.form {
-            Form::Json => report::log_json(job, pod, index, container, line, &now_text()).to_string(),
-            Form::Text => {
-                let mut prefix = index.map_or_else(|| pod.to_owned(), |index| format!("{}[{index}]", job.name));
-                if several {
-                    prefix += &format!("/{container}");
-                }
-                let coloured = self.same && self.terminal.style.colour;
-                // A file or a pipe gets the line unchanged; on a terminal, control sequences other than colours are
-                // removed.
-                let line = if self.same { Cow::Owned(tame(line, coloured)) } else { Cow::Borrowed(line) };
-                if coloured { format!("\u{1b}[36m{prefix}\u{1b}[0m {line}") } else { format!("{prefix} {line}") }
+    /// Shows a line that a task has printed. `last`: nothing more comes of it.
+    pub fn task_line(&mut self, name: &TaskName, piece: Piece<'_>, last: bool) {
+        if self.form == Form::Json {
+            let (source, container) = (&name.source, &name.container);
+            return self.print(&report::log_json(source, container, piece, &now_text()).to_string());
+        }
+        let style = self.style;
+        let is_terminal = self.terminals[piece.stream as usize];
+        let coloured = is_terminal && self.terminal.style.colour;
+        let printed = self.printed_to(piece.stream);
+        if style == LogStyle::Prefix && piece.begins {
+            let [on, off] = if coloured { ["\u{1b}[36m", "\u{1b}[0m"] } else { [""; 2] };
+            printed.extend([on, &name.prefix, off, " "].concat().as_bytes());
+        }
+        if style == LogStyle::Prefix && is_terminal {
+            // On a terminal, control sequences other than colours are removed. Anything else gets the bytes unchanged.
+            printed.extend(tame(&String::from_utf8_lossy(piece.text), coloured).as_bytes());
+        } else {
+            printed.extend(piece.text);
+        }
+        // What follows must not get into the last line of a task.
+        if piece.ends || last && style == LogStyle::Prefix {
+            printed.push(b'\n');
+        }
+        self.flush_portion();
+    }
+
+    /// Shows what the only task has printed, as it is. `complete`: a newline follows.
+    pub fn pass_through(&mut self, stream: Stream, text: &[u8], complete: bool) {
+        let printed = self.printed_to(stream);
+        printed.extend_from_slice(text);
+        if complete {
+            printed.push(b'\n');
+        }
+        self.flush_portion();
+    }
+
+    /// Ends a line that a task has not ended.
+    pub fn break_line(&mut self, stream: Stream) {
+        if self.style == LogStyle::Prefix {
+            self.printed_to(stream).push(b'\n');
+        }
+    }
+
+    /// Text for one stream is written before text for the other is added: a terminal shows both in their order.
+    fn printed_to(&mut self, stream: Stream) -> &mut Vec<u8> {
+        if self.printed.0 != stream {
+            self.flush_tasks();
+            self.printed.0 = stream;
+        }
+        &mut self.printed.1
+    }
+
+    fn flush_portion(&mut self) {
+        if self.printed.1.len() >= PORTION {
+            self.flush_tasks();
+        }
+    }
+
+    /// Writes what tasks have printed. Waits for the reader if it is slow.
+    pub fn flush_tasks(&mut self) {
+        let (stream, mut text) = (self.printed.0, std::mem::take(&mut self.printed.1));
+        let Some(last) = text.last() else { return };
+        let ends_line = *last == b'\n';
+        let at = stream as usize;
+        if self.terminals[at] {
+            if self.is_live() {
+                let clear = self.screen.clear(size());
+                say(&clear);
             }
-        };
-        self.print(&text);
+            self.mid_line = !ends_line;
+        }
+        // If the reader is gone, the run continues: printed text is not its only result.
+        if !self.closed[at] {
+            let written = match stream {
+                Stream::Stdout => write_all(std::io::stdout(), &text),
+                Stream::Stderr => write_all(std::io::stderr(), &text),
+            };
+            self.closed[at] = written.is_err();
+        }
+        text.clear();
+        self.printed.1 = text;
+    }
+
+    /// Moves to the beginning of a line, if a task has left the terminal in the middle of one.
+    fn begin_line(&mut self) {
+        self.flush_tasks();
+        if std::mem::take(&mut self.mid_line) {
+            say("\n");
+        }
+    }
+
+    fn say_line(&mut self, line: &str) {
+        self.begin_line();
+        say(&format!("{line}\n"));
     }
 
     /// Prints a notice for the user above the live display.
     pub fn note(&mut self, text: &str) {
         if !self.quiet {
+            self.begin_line();
             let clear = self.screen.clear(size());
             say(&format!("{clear}tally: {text}\n"));
         }
@@ -166,6 +305,21 @@ impl Output {
 
     /// Prints the last display and the summaries.
     pub fn end(&mut self, model: &Model, now: Duration, data_dir: Option<&str>) {
+        self.flush_tasks();
+        let untroubled = |job: &Job| {
+            matches!(job.state, State::Complete { .. })
+                && job.failures.is_empty()
+                && job.failed == 0
+                && !job.was_finished
+        };
+        // As with other programs that run a command, nothing is added to what it has printed if all went well.
+        let silent = self.style == LogStyle::PassThrough && data_dir.is_none() && model.jobs().iter().all(untroubled);
+        if silent {
+            let clear = self.screen.clear(size());
+            say(&clear);
+            return;
+        }
+        self.begin_line();
         if self.is_live() {
             // The last display stays, with the failures; the summary goes below it.
             let size = size();
@@ -187,8 +341,8 @@ impl Output {
                 Form::Json => self.print(&report::summary_json(job, now, data_dir, &now_text()).to_string()),
                 Form::Text if self.quiet => {}
                 Form::Text => {
-                    for line in report::summary(job, now) {
-                        if self.logs { say(&format!("{line}\n")) } else { self.print(&line) }
+                    for line in report::summary(job, now, model.killed) {
+                        if self.style.is_shown() { say(&format!("{line}\n")) } else { self.print(&line) }
                     }
                 }
             }
@@ -196,17 +350,29 @@ impl Output {
     }
 
     fn print(&mut self, line: &str) {
-        if self.deaf {
+        if self.closed[0] {
             return;
         }
-        if self.is_live() && self.same {
+        if self.is_live() && self.terminals[0] {
             let clear = self.screen.clear(size());
             say(&clear);
         }
-        let mut out = std::io::stdout().lock();
         // If the reader is gone, the run continues: printed lines are not its only result.
-        self.deaf = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).is_err();
+        self.closed[0] = write_all(std::io::stdout(), format!("{line}\n").as_bytes()).is_err();
     }
+}
+
+/// Writes everything, also to a stream that another program has made non-blocking.
+fn write_all(to: impl AsFd, mut text: &[u8]) -> std::io::Result<()> {
+    while !text.is_empty() {
+        match rustix::io::write(&to, text) {
+            Ok(count) => text = &text[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => std::thread::sleep(LOOK_AGAIN_AFTER),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 fn now_text() -> String {

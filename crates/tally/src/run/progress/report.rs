@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
+use tally_node::output::OutputSource;
+use tally_node::shim::log::Stream;
 
 use super::model::{Job, PodFailure, State, Stuck};
 use super::render::{failure_log, failure_title};
 use super::words::{duration, harmless, rate};
+use crate::run::follow::lines::Piece;
 
 /// `sum: 12/20 ok, 1 failed, 4 active, 10/s, 5.0s left`
 pub fn progress(job: &Job) -> String {
@@ -81,7 +86,7 @@ pub fn result(job: &Job) -> &'static str {
 }
 
 /// The final summary of a Job.
-pub fn summary(job: &Job, now: Duration) -> Vec<String> {
+pub fn summary(job: &Job, now: Duration, killed: bool) -> Vec<String> {
     let took = duration(job.finished_after.unwrap_or(now));
     let how = match (&job.state, job.was_finished) {
         (State::Complete { .. }, true) => "was Complete before this run".to_owned(),
@@ -90,6 +95,7 @@ pub fn summary(job: &Job, now: Duration) -> Vec<String> {
         (State::Failed { reason, message }, false) if message.is_empty() => format!("Failed in {took}: {reason}"),
         (State::Failed { reason, message }, false) => format!("Failed in {took}: {reason}: {}", harmless(message)),
         (State::Deleted, _) => format!("deleted after {took}, before it finished"),
+        _ if killed => format!("killed after {took}"),
         _ => format!("interrupted after {took}"),
     };
     let mut lines = vec![format!("{}: {how}; {}", job.name, counts(job).replace(" ok", " succeeded"))];
@@ -148,8 +154,22 @@ pub fn stuck_json(job: &Job, stuck: Option<&Stuck>, at: &str) -> Value {
     with(event("stuck", job, at), json!({"pod": pod, "reason": reason, "message": message, "advice": advice}))
 }
 
-pub fn log_json(job: &Job, pod: &str, index: Option<u32>, container: &str, line: &str, at: &str) -> Value {
-    with(event("log", job, at), json!({"pod": pod, "index": index, "container": container, "line": line}))
+/// A line that a task has printed. A very long line has several events, all but the last with `partial`. Bytes that are
+/// not UTF-8 are replaced in `line`; then `base64` has them all.
+pub fn log_json(source: &OutputSource, container: &str, piece: Piece<'_>, at: &str) -> Value {
+    let stream = if piece.stream == Stream::Stdout { "stdout" } else { "stderr" };
+    let text = String::from_utf8_lossy(piece.text);
+    let mut told = json!({
+        "event": "log", "at": at, "namespace": source.namespace, "job": source.job_name, "pod": source.pod,
+        "index": source.index, "container": container, "stream": stream, "line": text,
+    });
+    if std::str::from_utf8(piece.text).is_err() {
+        told["base64"] = BASE64_STANDARD.encode(piece.text).into();
+    }
+    if !piece.ends {
+        told["partial"] = true.into();
+    }
+    told
 }
 
 pub fn summary_json(job: &Job, now: Duration, data_dir: Option<&str>, at: &str) -> Value {
@@ -215,13 +235,15 @@ mod tests {
             let job = ended(status.clone());
             assert_eq!(progress(&job), line, "{status}");
             assert!(
-                summary(&job, Duration::from_secs(5))[0].starts_with(told),
+                summary(&job, Duration::from_secs(5), false)[0].starts_with(told),
                 "{:?}",
-                summary(&job, Duration::from_secs(5))
+                summary(&job, Duration::from_secs(5), false)
             );
         }
+        let job = ended(json!({"active": 1, "succeeded": 4}));
+        assert_eq!(summary(&job, Duration::from_secs(5), true), ["sum: killed after 5.0s; 4/9 succeeded"]);
         let job = ended(json!({"failed": 3, "failedIndexes": "1,3-4", "conditions": condition("Failed")}));
-        assert_eq!(summary(&job, Duration::ZERO)[1], "sum: failed indexes 1,3-4");
+        assert_eq!(summary(&job, Duration::ZERO, false)[1], "sum: failed indexes 1,3-4");
     }
 
     #[test]
@@ -250,13 +272,28 @@ mod tests {
         }
     }
 
+    fn piece(text: &[u8], ends: bool) -> Piece<'_> {
+        Piece { stream: Stream::Stderr, begins: true, text, ends }
+    }
+
+    #[test]
+    fn lines_of_tasks_keep_every_byte() {
+        let source = OutputSource::default();
+        let plain = log_json(&source, "c", piece("h\u{e9}".as_bytes(), true), "t");
+        assert_eq!((&plain["line"], &plain["stream"]), (&json!("h\u{e9}"), &json!("stderr")));
+        assert!(plain.get("base64").is_none() && plain.get("partial").is_none(), "{plain}");
+        let other = log_json(&source, "c", piece(b"a\xff", false), "t");
+        assert_eq!((&other["base64"], &other["partial"]), (&json!("Yf8="), &json!(true)));
+    }
+
     #[test]
     fn events_are_about_a_job() {
         let job = ended(json!({"succeeded": 9, "conditions": condition("Complete")}));
+        let source = OutputSource { job_name: "sum".into(), index: Some(1), ..OutputSource::default() };
         for event in [
             progress_json(&job, "t"),
             summary_json(&job, Duration::ZERO, Some("/d"), "t"),
-            log_json(&job, "p", Some(1), "c", "x", "t"),
+            log_json(&source, "c", piece(b"x", true), "t"),
             stuck_json(&job, None, "t"),
         ] {
             for field in ["event", "at", "namespace", "job"] {

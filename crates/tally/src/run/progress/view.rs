@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::run::parts::FIRST_INDEX;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct JobText {
@@ -12,7 +14,7 @@ pub struct JobText {
     pub status: JobStatus,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
     pub name: String,
@@ -22,7 +24,7 @@ pub struct Metadata {
     owner_references: Option<Vec<Owner>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Owner {
     kind: String,
@@ -34,22 +36,24 @@ struct Owner {
 #[serde(default, rename_all = "camelCase")]
 pub struct JobSpec {
     pub completions: Option<u32>,
+    pub parallelism: Option<u32>,
     pub completion_mode: Option<String>,
     pub suspend: Option<bool>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct JobStatus {
     pub active: u32,
     pub succeeded: u32,
     pub failed: u32,
     pub terminating: Option<u32>,
+    pub completed_indexes: Option<String>,
     pub failed_indexes: Option<String>,
     pub conditions: Option<Vec<Condition>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Condition {
     pub r#type: String,
@@ -111,8 +115,11 @@ pub struct Terminated {
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 impl Metadata {
+    /// The completion index. In a part of a list, the index in the whole list.
     pub fn index(&self) -> Option<u32> {
-        self.annotations.as_ref()?.get(INDEX)?.parse().ok()
+        let annotations = self.annotations.as_ref()?;
+        let first = annotations.get(FIRST_INDEX).and_then(|first| first.parse().ok()).unwrap_or(0_u32);
+        first.checked_add(annotations.get(INDEX)?.parse().ok()?)
     }
 
     /// The UID of the Job that controls this Pod.
@@ -126,12 +133,6 @@ impl Metadata {
 impl PodStatus {
     pub fn has_ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
-    }
-
-    /// Whether a container may have written output.
-    pub fn has_started(&self) -> bool {
-        let started = |status: &ContainerStatus| status.state.running.is_some() || status.state.terminated.is_some();
-        self.phase == "Running" || self.has_ended() || self.containers().any(started)
     }
 
     pub fn has_several(&self) -> bool {

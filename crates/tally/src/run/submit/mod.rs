@@ -11,7 +11,9 @@ use tally_api::status_error::StatusError;
 use tally_registry::{Object, Registry, Target};
 
 use super::input::check::{Checked, CheckedObjects, complain, complaint, write_options};
+use super::input::documents::Origin;
 use super::outcome::RunError;
+use super::parts::ListPart;
 use resume::{Decision, decide, is_finished};
 use sources::missing;
 
@@ -23,6 +25,10 @@ pub struct SubmittedJob {
     pub uid: String,
     /// Its Pods restart failed containers in place.
     pub restarts: bool,
+    /// The list that it is a part of, if any.
+    pub part: Option<ListPart>,
+    /// It has one completion and one container.
+    pub single: bool,
     pub how: Submission,
 }
 
@@ -112,6 +118,10 @@ async fn step(
         "" => None,
         _ => registry.get(target(checked), ReadAt::Newest).ok().map(|object| object.parse()),
     };
+    if document.is_list() {
+        // Its name is made of its content.
+        return Ok(if there.is_some() { Step::Keep } else { Step::Make });
+    }
     let Some(there) = there else {
         let comes = |other: &Checked| {
             other.document.resource.kind == "Namespace" && other.document.name() == document.namespace()
@@ -154,7 +164,8 @@ async fn step(
 /// Checks that the ConfigMaps and Secrets of a Job's Pods exist, or are created in this run.
 fn has_its_sources(registry: &Registry, all: &CheckedObjects, checked: &Checked) -> Result<(), RunError> {
     let document = &checked.document;
-    if !document.is_job() {
+    // A Job of flags needs nothing but its own lists.
+    if !document.is_job() || matches!(document.origin, Origin::Flags) {
         return Ok(());
     }
     let find = |kind: &str, name: &str| {
@@ -199,35 +210,72 @@ async fn carry_out(
             make(registry, checked).await
         }
         Step::Job(there, decision) => {
-            if let Decision::GoOn { parallelism: Some(parallelism) } = decision {
+            // The parts of a list share theirs: see `Model::next_change`.
+            let part = ListPart::of(&checked.made);
+            if let Decision::GoOn { parallelism: Some(parallelism) } = decision
+                && part.is_none()
+            {
                 let revision = &there["metadata"]["resourceVersion"];
                 let body = json!({"metadata": {"resourceVersion": revision}, "spec": {"parallelism": parallelism}});
                 let body = body.to_string();
                 registry.patch(target(checked), body.as_bytes(), PatchKind::Merge, &write_options()).await?;
             }
             let how = if decision == Decision::Finished { Submission::Finished } else { Submission::Resumed };
-            Ok(Some(placed(&there, how)))
+            Ok(Some(SubmittedJob { part, ..placed(&there, how) }))
         }
     }
 }
 
 async fn make(registry: &Registry, checked: &Checked) -> Result<Option<SubmittedJob>, StatusError> {
-    let body = checked.document.object.to_string();
+    let part = ListPart::of(&checked.made);
+    let body = match &part {
+        // It gets its parallelism when the parts before it leave some.
+        Some(part) if part.first > 0 => {
+            let mut object = checked.document.object.clone();
+            object["spec"]["parallelism"] = 0.into();
+            object.to_string()
+        }
+        _ => checked.document.object.to_string(),
+    };
     let collection = Target { name: "", ..target(checked) };
     let written = registry.create(collection, body.as_bytes(), Format::Json, &write_options()).await?;
-    Ok(checked.document.is_job().then(|| placed(&written.object.parse(), Submission::Created)))
+    let job = checked.document.is_job();
+    Ok(job.then(|| SubmittedJob { part, ..placed(&written.object.parse(), Submission::Created) }))
 }
 
 fn placed(job: &Value, how: Submission) -> SubmittedJob {
     let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let restarts = job.pointer("/spec/template/spec/restartPolicy").is_some_and(|policy| policy == "OnFailure");
+    let count = |pointer: &str| job.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
+    let containers = count("/spec/template/spec/containers") + count("/spec/template/spec/initContainers");
     SubmittedJob {
+        single: job["spec"]["completions"] == 1 && containers == 1,
         namespace: text("/metadata/namespace"),
         name: text("/metadata/name"),
         uid: text("/metadata/uid"),
         restarts,
+        part: ListPart::of(job),
         how,
     }
+}
+
+/// The Jobs, with the parts of a list as one.
+pub fn as_shown(placed: &[SubmittedJob]) -> Vec<SubmittedJob> {
+    let mut shown: Vec<SubmittedJob> = Vec::new();
+    for job in placed {
+        let Some(part) = &job.part else {
+            shown.push(job.clone());
+            continue;
+        };
+        let same = |other: &&mut SubmittedJob| (&other.namespace, &other.name) == (&job.namespace, &part.of);
+        match shown.iter_mut().find(same) {
+            // What is unfinished in one part is unfinished as a whole.
+            Some(whole) if whole.how == Submission::Finished && job.how != Submission::Finished => whole.how = job.how,
+            Some(_) => {}
+            None => shown.push(SubmittedJob { name: part.of.clone(), ..job.clone() }),
+        }
+    }
+    shown
 }
 
 pub fn jobs() -> Result<&'static Resource, RunError> {
@@ -238,16 +286,20 @@ pub fn jobs() -> Result<&'static Resource, RunError> {
 pub fn unfinished(registry: &Registry, known: &[SubmittedJob]) -> Result<Vec<SubmittedJob>, RunError> {
     let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
     let listing = listing.map_err(|failure| RunError::Environment(failure.message))?;
-    let unfinished = listing.items.iter().map(Object::parse).filter(|job| {
-        // A suspended Job waits until a user resumes it, which cannot happen here.
-        !is_finished(job) && job["spec"]["suspend"] != true
-    });
+    let all: Vec<Value> = listing.items.iter().map(Object::parse).collect();
+    let list = |job: &Value| Some((job["metadata"]["namespace"].clone(), ListPart::of(job)?.of));
+    // A suspended Job waits until a user resumes it, which cannot happen here.
+    let is_open = |job: &Value| !is_finished(job) && job["spec"]["suspend"] != true;
+    let lists: Vec<_> = all.iter().filter(|job| is_open(job)).filter_map(list).collect();
     let how = |job: &Value| match job["spec"]["managedBy"].as_str() {
+        _ if is_finished(job) => Submission::Finished,
         None | Some(JOB_CONTROLLER) => Submission::ResumedToo,
         Some(_) => Submission::ManagedElsewhere,
     };
-    let unfinished = unfinished.map(|job| placed(&job, how(&job)));
-    Ok(unfinished.filter(|job| known.iter().all(|known| known.uid != job.uid)).collect())
+    // The finished parts of an unfinished list are shown with the others.
+    let wanted = |job: &&Value| is_open(job) || is_finished(job) && list(job).is_some_and(|list| lists.contains(&list));
+    let found = all.iter().filter(wanted).map(|job| placed(job, how(job)));
+    Ok(found.filter(|job| known.iter().all(|known| known.uid != job.uid)).collect())
 }
 
 #[cfg(test)]

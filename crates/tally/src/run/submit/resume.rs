@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::run::parts::ListPart;
+
 /// Labels that the server generates from the Job's identity.
 const GENERATED: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
@@ -29,7 +31,8 @@ pub fn decide(there: &Value, wanted: &Value, loose: &[&str]) -> Decision {
         differences.truncate(NAMED);
         return Decision::Other(differences);
     }
-    if is_finished(there) {
+    // A part is suspended when another part of its list has failed.
+    if is_finished(there) || ListPart::of(there).is_some() && there["spec"]["suspend"] == true {
         return Decision::Finished;
     }
     let at_a_time = |job: &Value| job.pointer("/spec/parallelism").and_then(Value::as_i64);
@@ -50,6 +53,9 @@ fn essence(job: &Value, loose: &[&str]) -> Value {
     let own_selector = spec["manualSelector"] == true;
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("parallelism");
+        if ListPart::of(job).is_some() {
+            fields.remove("suspend");
+        }
         if !own_selector {
             fields.remove("selector");
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tally_core::indexes::IndexSet;
 
 use super::view::{JobText, PodText};
+use crate::run::parts::{ListPart, ListParts, PartChange};
 
 /// Number of failures remembered per Job: more than the display shows.
 const FAILURES: usize = 8;
@@ -26,6 +27,8 @@ pub struct Model {
     /// In the order in which they were given.
     jobs: Vec<Job>,
     by_uid: BTreeMap<String, usize>,
+    /// The lists that consist of several Jobs, by their position in `jobs`.
+    lists: BTreeMap<usize, FollowedList>,
     /// Pods whose failure has been reported. A deleted Pod is forgotten, so there are never more than existing Pods.
     failed_pods: BTreeSet<String>,
     /// The number of crashed runs that have been reported, by Pod UID and container. Forgotten when the Pod is deleted.
@@ -36,6 +39,14 @@ pub struct Model {
     idle_since: Option<Duration>,
     /// The user requested a stop.
     pub stopping: bool,
+    /// The user requested an immediate stop: everything is killed.
+    pub killed: bool,
+}
+
+#[derive(Debug, Default)]
+struct FollowedList {
+    parts: ListParts,
+    parallelism: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -257,15 +268,55 @@ impl Model {
         });
     }
 
+    /// Starts to follow a Job that is a part of a list. All parts of a list are shown as one Job.
+    pub fn follow_part(&mut self, namespace: &str, name: &str, uid: &str, part: &ListPart) {
+        let known = self.lists.keys().copied().find(|at| {
+            self.jobs.get(*at).is_some_and(|job| (job.namespace.as_str(), &job.name) == (namespace, &part.of))
+        });
+        let at = known.unwrap_or_else(|| {
+            self.follow(namespace, &part.of, uid);
+            self.jobs.len() - 1
+        });
+        self.by_uid.insert(uid.to_owned(), at);
+        let list = self.lists.entry(at).or_default();
+        list.parts.expect(part.first, name, uid);
+        list.parallelism = list.parallelism.max(part.parallelism);
+    }
+
+    /// The next change to a part of a list, with its namespace. It must be made before the next call.
+    pub fn next_change(&mut self) -> Option<(String, PartChange)> {
+        self.lists.iter_mut().find_map(|(at, list)| {
+            let change = list.parts.next_change(list.parallelism)?;
+            Some((self.jobs.get(*at)?.namespace.clone(), change))
+        })
+    }
+
+    /// The UIDs of all Jobs that are followed, with the position and the name under which each is shown.
+    pub fn followed(&self) -> impl Iterator<Item = (&str, usize, &str)> {
+        self.by_uid.iter().filter_map(|(uid, at)| Some((uid.as_str(), *at, self.jobs.get(*at)?.name.as_str())))
+    }
+
+    /// The position of a Job, and the first of its indexes that is not done: of the whole list, if it is a part.
+    pub fn first_open(&self, text: &JobText) -> Option<(usize, u32)> {
+        let at = *self.by_uid.get(&text.metadata.uid)?;
+        if let Some(list) = self.lists.get(&at) {
+            return Some((at, list.parts.first_open()));
+        }
+        let (status, limit) = (&text.status, text.spec.completions.unwrap_or(u32::MAX));
+        let set = |text: &Option<String>| IndexSet::read_tolerant(text.as_deref().unwrap_or_default(), limit);
+        Some((at, set(&status.completed_indexes).union(&set(&status.failed_indexes)).first_absent_from(0)))
+    }
+
     pub fn job(&self, uid: &str) -> Option<&Job> {
         self.jobs.get(*self.by_uid.get(uid)?)
     }
 
     /// Handles an observed state of a Job. Returns whether anything that is shown has changed.
     pub fn saw_job(&mut self, text: &JobText, now: Duration) -> bool {
-        let Some(job) = self.by_uid.get(&text.metadata.uid).and_then(|index| self.jobs.get_mut(*index)) else {
-            return false;
-        };
+        let Some(index) = self.by_uid.get(&text.metadata.uid) else { return false };
+        let whole = self.lists.get_mut(index).map(|list| list.parts.observe(text));
+        let text = whole.as_ref().unwrap_or(text);
+        let Some(job) = self.jobs.get_mut(*index) else { return false };
         if job.state.is_finished() {
             return false;
         }
@@ -306,8 +357,10 @@ impl Model {
 
     /// Handles the deletion of a Job. The deletion of a finished Job changes nothing.
     pub fn lost_job(&mut self, uid: &str, now: Duration) -> bool {
-        let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) else { return false };
-        if job.state.is_finished() {
+        let Some(index) = self.by_uid.get(uid) else { return false };
+        let part_finished = self.lists.get(index).is_some_and(|list| list.parts.is_finished(uid));
+        let Some(job) = self.jobs.get_mut(*index) else { return false };
+        if job.state.is_finished() || part_finished {
             return false;
         }
         (job.state, job.finished_after) = (State::Deleted, Some(now));

@@ -1,0 +1,253 @@
+//! A Pod that runs a command for one row of a list (`tally run --each`).
+//!
+//! The list is in ConfigMaps, which a projected volume of the Pod contains together with a script. On any cluster the
+//! container is `/bin/sh /tally/each/run FIRST JOIN NAMES` with the words of the command as arguments: the script reads
+//! the row of the Pod's completion index and puts its values in the place of `{}`, `{name}` and `{2}`. A shell and a
+//! mount for every row would cost more than most commands, so this node does what the script does, if the ConfigMap has
+//! exactly the script that it knows; any other script is run as it is written.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde::Deserialize;
+
+use crate::env::Environment;
+use crate::pod::{Container, Pod};
+
+/// The script, for any POSIX shell. The functions below do the same; the tests compare them.
+pub const SCRIPT: &str = include_str!("each.sh");
+/// The key of the script in the first ConfigMap.
+pub const RUN: &str = "run";
+/// Where the volume is mounted.
+pub const MOUNT: &str = "/tally/each";
+/// On a Job and its Pods: the index of the Job's first row in a list that several Jobs share.
+pub const FIRST_INDEX_ANNOTATION: &str = "tally.dev/first-index";
+const SHELL: &str = "/bin/sh";
+/// In the environment of the script: the row itself, as it is in the file.
+const ROW: &str = "TALLY_EACH_ROW";
+const INDEX: &str = "JOB_COMPLETION_INDEX";
+
+/// The command of a container that runs the script, without the words that the script gets as arguments.
+pub fn command(first: usize, join: &str, names: &[String]) -> [String; 5] {
+    [SHELL.to_owned(), format!("{MOUNT}/{RUN}"), first.to_string(), join.to_owned(), names.join("\t")]
+}
+
+/// Appends a row to a list. The text is valid UTF-8 and has no control characters, whatever the values are.
+pub fn write_row<'a>(values: impl IntoIterator<Item = &'a [u8]>, list: &mut String) {
+    for (at, value) in values.into_iter().enumerate() {
+        if at > 0 {
+            list.push('\t');
+        }
+        for chunk in value.utf8_chunks() {
+            for letter in chunk.valid().chars() {
+                match letter {
+                    '\\' => list.push_str("\\\\"),
+                    '\n' => list.push_str("\\n"),
+                    '\t' => list.push_str("\\t"),
+                    letter if letter.is_ascii_control() => write_octal(letter as u8, list),
+                    letter => list.push(letter),
+                }
+            }
+            chunk.invalid().iter().for_each(|byte| write_octal(*byte, list));
+        }
+    }
+    list.push('\n');
+}
+
+fn write_octal(byte: u8, list: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = write!(list, "\\0{byte:03o}");
+}
+
+/// The values of a row, as `write_row` got them.
+fn values(row: &str) -> Vec<Vec<u8>> {
+    row.split('\t').map(decode).collect()
+}
+
+fn decode(text: &str) -> Vec<u8> {
+    let mut value = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte != b'\\' {
+            value.push(*byte);
+            continue;
+        }
+        let (byte, after) = match rest {
+            [b'n', after @ ..] => (b'\n', after),
+            [b't', after @ ..] => (b'\t', after),
+            [b'\\', after @ ..] => (b'\\', after),
+            [b'0', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after)
+            }
+            // `write_row` writes no other escape.
+            after => (b'\\', after),
+        };
+        value.push(byte);
+        rest = after;
+    }
+    value
+}
+
+/// The rows of one ConfigMap.
+#[derive(Debug)]
+pub struct RowList {
+    text: String,
+    /// Where each row begins, and the end of the text.
+    bounds: Vec<u32>,
+    /// The ConfigMap has the script that this node knows.
+    has_script: bool,
+}
+
+#[derive(Deserialize)]
+struct ConfigMapText {
+    #[serde(default)]
+    immutable: bool,
+    #[serde(default)]
+    data: BTreeMap<CompactString, String>,
+}
+
+impl RowList {
+    /// None: the ConfigMap can change, or has another form.
+    pub fn read(config_map: &[u8]) -> Option<Self> {
+        let ConfigMapText { immutable: true, mut data } = serde_json::from_slice(config_map).ok()? else { return None };
+        let has_script = data.remove(RUN).is_some_and(|script| script == SCRIPT);
+        let (_, text) = data.pop_first().filter(|_| data.is_empty())?;
+        let ends = memchr::memchr_iter(b'\n', text.as_bytes()).map(|end| u32::try_from(end + 1));
+        let bounds = std::iter::once(Ok(0)).chain(ends).collect::<Result<Vec<_>, _>>().ok()?;
+        Some(Self { text, bounds, has_script })
+    }
+
+    fn row(&self, number: usize) -> Option<&str> {
+        let (begin, end) = (*self.bounds.get(number)?, *self.bounds.get(number + 1)?);
+        self.text.get(begin as usize..end as usize - 1)
+    }
+}
+
+/// Where the row of a Pod is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowSource {
+    /// The volume that need not be mounted.
+    pub volume: CompactString,
+    /// The ConfigMap with the script, and the one with the row.
+    pub script: CompactString,
+    pub list: CompactString,
+    /// The position of the row in its list.
+    number: usize,
+}
+
+impl RowSource {
+    /// None: this is an ordinary Pod.
+    pub fn of(pod: &Pod) -> Option<Self> {
+        let [container] = pod.spec.containers.as_slice() else { return None };
+        let [shell, script, _, _, _] = container.command.as_slice() else { return None };
+        let runs = shell == SHELL && script.strip_prefix(MOUNT).and_then(|path| path.strip_prefix('/')) == Some(RUN);
+        // An init container may use the volume, too.
+        if !runs || !pod.spec.init_containers.is_empty() {
+            return None;
+        }
+        let mount = container.volume_mounts.iter().find(|mount| mount.mount_path == MOUNT)?;
+        let volume = pod.spec.volumes.iter().find(|volume| volume.name == mount.name)?;
+        let index: usize = pod.metadata.annotations.get("batch.kubernetes.io/job-completion-index")?.parse().ok()?;
+        let (mut script, mut list): (_, Option<(usize, _)>) = (None, None);
+        for source in &volume.projected.as_ref()?.sources {
+            let map = source.config_map.as_ref()?;
+            for item in &map.items {
+                if item.key != item.path {
+                    return None;
+                }
+                if item.key == RUN {
+                    script = Some(map.name.clone());
+                    continue;
+                }
+                let first = item.key.parse().ok()?;
+                if first <= index && list.as_ref().is_none_or(|(best, _)| *best < first) {
+                    list = Some((first, map.name.clone()));
+                }
+            }
+        }
+        let (first, list) = list?;
+        Some(Self { volume: volume.name.clone(), script: script?, list, number: index - first })
+    }
+}
+
+/// The row of a Pod.
+#[derive(Clone, Debug)]
+pub struct ListRow {
+    list: Arc<RowList>,
+    number: usize,
+}
+
+impl ListRow {
+    /// None: the script is not the known one, or there is no such row.
+    pub fn new(source: &RowSource, script: &RowList, list: Arc<RowList>) -> Option<Self> {
+        list.row(source.number)?;
+        script.has_script.then_some(Self { number: source.number, list })
+    }
+
+    /// What the script would execute: the words, and more variables.
+    pub fn run(&self, container: &Container, env: &mut Environment) -> Vec<String> {
+        let words: Vec<String> = container.args.iter().map(|word| env.expand(word)).collect();
+        let row = self.list.row(self.number).unwrap_or_default();
+        let [_, _, first, join, names] = container.command.as_slice() else { return words };
+        let [first, join, names] = [first, join, names].map(|word| env.expand(word));
+        let Some(expansion) = Expansion::of(row, &join, &names) else {
+            // A command of this node is valid UTF-8; the script can make any other.
+            env.set(ROW, row.to_owned());
+            let script = [SHELL, "-c", SCRIPT, RUN, &first, &join, &names].map(str::to_owned);
+            return script.into_iter().chain(words).collect();
+        };
+        let words = words.iter().map(|word| expansion.word(word)).collect();
+        let own = env.get(INDEX).and_then(|index| index.parse::<u64>().ok()).unwrap_or(0);
+        env.set("TALLY_INDEX", first.parse::<u64>().unwrap_or(0).saturating_add(own).to_string());
+        for (name, value) in expansion.names.iter().zip(expansion.values).filter(|(name, _)| !name.is_empty()) {
+            env.set(&format!("TALLY_COLUMN_{name}"), value);
+        }
+        env.set("TALLY_LINE", expansion.line);
+        words
+    }
+}
+
+struct Expansion<'a> {
+    names: Vec<&'a str>,
+    values: Vec<String>,
+    line: String,
+}
+
+impl<'a> Expansion<'a> {
+    /// None: a value is not valid UTF-8.
+    fn of(row: &str, join: &str, names: &'a str) -> Option<Self> {
+        let values: Result<Vec<String>, _> = values(row).into_iter().map(String::from_utf8).collect();
+        let values = values.ok()?;
+        Some(Self { names: names.split('\t').collect(), line: values.join(join), values })
+    }
+
+    fn word(&self, word: &str) -> String {
+        let mut result = String::with_capacity(word.len());
+        let mut rest = word;
+        while let Some((before, after)) = rest.split_once('{')
+            && let Some((key, behind)) = after.split_once('}')
+        {
+            result.push_str(before);
+            let (text, left) = match self.value(key) {
+                Some(value) => (value, behind),
+                None => ("{", after),
+            };
+            result.push_str(text);
+            rest = left;
+        }
+        result.push_str(rest);
+        result
+    }
+
+    fn value(&self, key: &str) -> Option<&str> {
+        if key.is_empty() {
+            return Some(&self.line);
+        }
+        let named = self.names.iter().position(|name| *name == key);
+        let numbered = || (0..self.values.len()).find(|at| (at + 1).to_string() == key);
+        named.or_else(numbered).and_then(|at| self.values.get(at)).map(String::as_str)
+    }
+}
