@@ -1,5 +1,6 @@
 //! What responses mean for the ledgers that they are about.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tally_core::ids::{JobUid, PodUid, Revision};
@@ -424,17 +425,18 @@ impl<S: Mutation> JobController<S> {
         let pods = std::mem::take(&mut record.adopting);
         let view = record.view.clone();
         let confirmed = matches!(&answer, Answer::Done(Object::Job(fresh)) if fresh.uid == *job && !fresh.deleting);
-        if !confirmed {
-            record.adoptions.extend(pods.keys().map(|uid| (uid.clone(), Adoption::default())));
-            self.timers.extend(pods.into_keys().map(|uid| (now + GET_RETRY, WorkItem::Reconsider(uid))));
-            self.plan(slot, now, out);
+        let (pods, later): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            pods.into_iter().partition(|(uid, _)| confirmed && !self.may_be_recorded(uid));
+        let Some(record) = self.jobs.get_mut(slot) else {
             return;
-        }
+        };
+        record.adoptions.extend(later.keys().map(|uid| (uid.clone(), Adoption::default())));
         for uid in pods.keys() {
             let adoption = record.adoptions.entry(uid.clone()).or_default();
             adoption.in_flight = true;
             adoption.since.get_or_insert(now);
         }
+        self.timers.extend(later.into_keys().map(|uid| (now + GET_RETRY, WorkItem::Reconsider(uid))));
         for (uid, (name, revision)) in pods {
             let change = PodChange::Adopt { job: job.clone(), job_name: view.name.clone() };
             let action = Action::PatchPod {

@@ -300,6 +300,12 @@ impl<S: Mutation> JobController<S> {
         ledgers.any(|ledger| ledger.has_recorded(&pod.uid))
     }
 
+    /// Whether a Job has recorded this Pod, or may have: Jobs are being listed, and the next one may be its Job.
+    pub(super) fn may_be_recorded(&self, uid: &PodUid) -> bool {
+        let recorded = |pod: &Arc<PodView>| self.is_recorded(pod) || self.is_being_recorded(pod);
+        self.progress.is_listing(Resource::Jobs) || self.unclaimed.get(uid).is_some_and(recorded)
+    }
+
     /// Whether a status that records this Pod is in flight.
     #[allow(clippy::disallowed_methods, reason = "`any` is the same in every order")]
     fn is_being_recorded(&self, pod: &PodView) -> bool {

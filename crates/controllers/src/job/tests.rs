@@ -710,6 +710,40 @@ fn a_pod_that_a_list_shows_with_another_owner_leaves_the_ledger_of_the_first() {
     }
 }
 
+/// The Job that has recorded it comes later in the list of Jobs than the one that would adopt it.
+#[test]
+fn a_pod_that_a_job_later_in_the_list_has_recorded_is_not_adopted() {
+    let ended = loose(labelled(pod_in("Succeeded", "a", "k", 5), "x"));
+    let uid = ended["metadata"]["uid"].clone();
+    let adopter = selects(with(job("j"), "status/active", 0), "x");
+    let recorder = deleted(with(selects(job("k"), "x"), "status/uncountedTerminatedPods", json!({"succeeded": [uid]})));
+    for answered_in_list in [false, true] {
+        let mut probe = controller();
+        probe.lists(Kind::POD, &[ended.clone()], 10);
+        probe.input(Input::Init(Kind::JOB));
+        probe.sees(Kind::JOB, adopter.clone());
+        let confirmation = probe.out.requests[0].id;
+        assert_eq!(probe.asks(), ["get jobs ns/j"]);
+        if answered_in_list {
+            late(&mut probe, confirmation, done(adopter.clone()));
+        }
+        probe.sees(Kind::JOB, recorder.clone());
+        probe.input(Input::InitDone(Kind::JOB, Revision(10)));
+        if !answered_in_list {
+            late(&mut probe, confirmation, done(adopter.clone()));
+        }
+        let mut adoptions = 0;
+        for _ in 0..3 {
+            probe.passes(1000);
+            let asked = probe.asks();
+            adoptions += (0..asked.len())
+                .filter(|nth| asked[*nth].ends_with("pods ns/a") && probe.body(*nth).to_string().contains("uid-j"))
+                .count();
+        }
+        assert_eq!(adoptions, 0, "answered in the list: {answered_in_list}");
+    }
+}
+
 /// The same for a Pod that was found by its name.
 #[test]
 fn a_pod_found_by_its_name_leaves_the_ledger_of_its_former_job() {

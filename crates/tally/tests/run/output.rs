@@ -204,10 +204,11 @@ fn lines_of_any_length_and_any_bytes_stay_whole() {
     }
 }
 
-/// Tasks end in the opposite order of their indexes.
-const BACKWARDS: &str = "echo a $JOB_COMPLETION_INDEX; n=$((JOB_COMPLETION_INDEX + 1)); \
-                         [ $n = 4 ] || until [ -e ended$n ]; do sleep 0.02; done; \
-                         echo b $JOB_COMPLETION_INDEX; touch ended$JOB_COMPLETION_INDEX";
+/// Tasks end in the opposite order of their indexes: each waits until the process of the next index is gone.
+const BACKWARDS: &str = "echo $$ > new$JOB_COMPLETION_INDEX; mv new$JOB_COMPLETION_INDEX pid$JOB_COMPLETION_INDEX; \
+                         echo a $JOB_COMPLETION_INDEX; n=$((JOB_COMPLETION_INDEX + 1)); \
+                         [ $n = 4 ] || until [ -e pid$n ] && ! kill -0 $(cat pid$n) 2> /dev/null; do sleep 0.02; done; \
+                         echo b $JOB_COMPLETION_INDEX";
 
 #[test]
 fn output_is_shown_in_the_order_that_was_asked_for() {
