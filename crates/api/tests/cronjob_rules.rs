@@ -260,3 +260,22 @@ fn warnings_about_the_job_come_when_the_spec_changes() {
     assert_eq!(CronJobRules.update_warnings(&changed, &stored, Part::Main), [warning], "WARN-2");
     assert_eq!(CronJobRules.update_warnings(&stored, &stored, Part::Main), Vec::<String>::new(), "WARN-2");
 }
+
+/// BACKOFF-12: a CronJob all of whose Jobs would be refused is refused itself.
+#[test]
+fn its_jobs_must_be_able_to_wait_before_a_retry() {
+    let annotated = |value: &str| {
+        let mut cron_job = cron_job(json!({}));
+        cron_job["spec"]["jobTemplate"]["metadata"] = json!({"annotations": {"tally.dev/backoff-base": value}});
+        cron_job
+    };
+    let errors = create(annotated("soon")).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(
+        errors[0].starts_with("spec.jobTemplate.metadata.annotations[tally.dev/backoff-base]: Invalid"),
+        "{errors:?}"
+    );
+    let stored = create(annotated("1s")).unwrap();
+    let template = annotated("soon")["spec"]["jobTemplate"].clone();
+    assert!(update(&stored, Part::Main, json!({"jobTemplate": template}), json!({})).is_err());
+}

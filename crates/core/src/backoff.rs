@@ -1,26 +1,222 @@
 //! How long to wait before replacing failed Pods, derived from the Pods themselves so that a restart changes nothing.
 
+use std::fmt;
+use std::hash::Hasher as _;
+
+use compact_str::CompactString;
 use smallvec::SmallVec;
 
-use crate::ids::PodUid;
+use crate::field_error::{ErrorKind, FieldError};
+use crate::ids::{CompletionIndex, JobUid, PodUid};
 use crate::mutation::{Bug, Mutation};
+use crate::names::Fnv;
+use crate::schedule;
 use crate::time::{Span, Timestamp};
 
-/// The first delay, and the longest (CONST-2).
-const BASE_SECONDS: i64 = 10;
-const LIMIT_SECONDS: i64 = 600;
-/// From this many failures on the delay no longer grows: 10 * 2^6 > 600. Older failures need not be kept.
-const SATURATED: usize = 7;
+/// The first delay, and the longest (CONST-2), unless the Job says otherwise.
+const BASE: Span = Span::from_seconds(10);
+const LONGEST: Span = Span::from_seconds(600);
+/// No Job waits longer: a delay of days is a mistake in the unit.
+const MOST: Span = Span::from_seconds(24 * 3600);
+/// From this many failures on the delay no longer grows: 1 ms * 2^27 > 24 h. Older failures need not be kept.
+const SATURATED: usize = 28;
+/// A whole, for jitter in millionths.
+const WHOLE: u32 = 1_000_000;
 
-/// BACKOFF-4: 10, 20, 40, 80, 160, 320, 600, 600 ... seconds after that many consecutive failures.
-pub fn delay_after(mutation: impl Mutation, failures: u32) -> Span {
-    if failures == 0 {
-        return Span::ZERO;
+/// The annotations of a Job that say how long it waits before a retry (BACKOFF-11).
+pub const BASE_ANNOTATION: &str = "tally.dev/backoff-base";
+pub const MAX_ANNOTATION: &str = "tally.dev/backoff-max";
+pub const JITTER_ANNOTATION: &str = "tally.dev/backoff-jitter";
+
+/// How the delay of one Job grows with its failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffPolicy {
+    pub base_for: Span,
+    pub max_for: Span,
+    /// In millionths of the delay.
+    pub jitter: u32,
+    /// The Job says how long to wait. A Job that does not is treated as the reference treats it.
+    pub is_annotated: bool,
+}
+
+impl Default for BackoffPolicy {
+    fn default() -> Self {
+        Self { base_for: BASE, max_for: LONGEST, jitter: 0, is_annotated: false }
     }
-    let doublings = (failures - 1).min(16);
-    let limit = if mutation.injects(Bug::BackoffUncapped) { i64::MAX } else { LIMIT_SECONDS };
-    let base = if mutation.injects(Bug::BackoffHalved) { BASE_SECONDS / 2 } else { BASE_SECONDS };
-    Span::from_seconds((base << doublings).min(limit))
+}
+
+impl BackoffPolicy {
+    /// BACKOFF-11: what the annotations of a Job say, or what is wrong with them.
+    pub fn read(base: Option<&str>, max: Option<&str>, jitter: Option<&str>) -> Result<Self, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let mut read = |text: Option<&str>, annotation, parse: fn(&str) -> Result<i64, &'static str>| match parse(text?)
+        {
+            Ok(value) => Some(value),
+            Err(detail) => {
+                errors.push(invalid(annotation, text?, detail));
+                None
+            }
+        };
+        let base_for = read(base, BASE_ANNOTATION, delay).map(Span::from_millis);
+        let max_for = read(max, MAX_ANNOTATION, delay).map(Span::from_millis);
+        let jitter_read = read(jitter, JITTER_ANNOTATION, fraction).and_then(|jitter| u32::try_from(jitter).ok());
+        if let (Some(base_for), Some(max_for), Some(max)) = (base_for, max_for, max)
+            && max_for < base_for
+        {
+            let detail = format!("must not be less than {BASE_ANNOTATION}, such as 10s and 1m");
+            errors.push(invalid(MAX_ANNOTATION, max, &detail));
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self {
+            base_for: base_for.unwrap_or(max_for.map_or(BASE, |max_for| max_for.min(BASE))),
+            max_for: max_for.unwrap_or(base_for.map_or(LONGEST, |base_for| base_for.max(LONGEST))),
+            jitter: jitter_read.unwrap_or(0),
+            is_annotated: base.is_some() || max.is_some() || jitter.is_some(),
+        })
+    }
+
+    /// BACKOFF-4, BACKOFF-11: base, 2 * base, 4 * base ... up to the maximum after that many consecutive failures, and
+    /// the jitter on top of it.
+    pub fn delay_after(&self, mutation: impl Mutation, failures: u32, seed: JitterSeed<'_>) -> Span {
+        if failures == 0 {
+            return Span::ZERO;
+        }
+        let halved = if mutation.injects(Bug::BackoffHalved) { 2 } else { 1 };
+        let base_millis = self.base_for.millis() / halved;
+        let longest = if mutation.injects(Bug::BackoffUncapped) {
+            i64::MAX
+        } else if mutation.injects(Bug::BackoffMaxIgnored) && self.is_annotated {
+            LONGEST.millis()
+        } else {
+            self.max_for.millis()
+        };
+        let doublings = (failures - 1).min(SATURATED as u32 - 1);
+        let millis = base_millis.saturating_mul(1 << doublings).min(longest);
+        if self.jitter == 0 {
+            return Span::from_millis(millis);
+        }
+        let extra = i128::from(millis) * i128::from(self.jitter) * i128::from(seed.fraction(failures));
+        let extra = i64::try_from(extra / (i128::from(WHOLE) << 32)).unwrap_or(0);
+        Span::from_millis(if mutation.injects(Bug::JitterBelowBase) {
+            millis - extra
+        } else {
+            millis.saturating_add(extra)
+        })
+    }
+}
+
+/// What the jitter of a Job is derived from: the same for every leader, and different for Jobs and indexes that fail at
+/// the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct JitterSeed<'a> {
+    pub job: &'a JobUid,
+    pub index: Option<CompletionIndex>,
+}
+
+impl JitterSeed<'_> {
+    /// In 1/2^32. Two versions of Tally that lead one after the other must agree on it.
+    fn fraction(self, failures: u32) -> u32 {
+        let index = self.index.map(|index| index.to_string()).unwrap_or_default();
+        let mut hasher = Fnv::default();
+        hasher.write(format!("{}/{index}/{failures}", self.job).as_bytes());
+        (hasher.finish() >> 32) as u32
+    }
+}
+
+fn invalid(annotation: &str, value: &str, detail: &str) -> FieldError {
+    let path = format!("metadata.annotations[{annotation}]");
+    FieldError::new(ErrorKind::Invalid, path, Some(format!("{value:?}")), detail)
+}
+
+/// In milliseconds, rounded up: a short delay does not mean none.
+fn delay(text: &str) -> Result<i64, &'static str> {
+    let nanoseconds = schedule::duration(text).map_err(|_| "must be a duration, such as 500ms, 10s or 1m30s")?;
+    let millis = nanoseconds.saturating_add(999_999).div_euclid(1_000_000);
+    match millis {
+        ..0 => Err("must not be negative; 0s retries at once"),
+        millis if millis > MOST.millis() => Err("must be at most 24h, such as 10m"),
+        millis => Ok(millis),
+    }
+}
+
+/// In millionths.
+fn fraction(text: &str) -> Result<i64, &'static str> {
+    let digits = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    let number = text.parse::<f64>().ok().filter(|number| text.bytes().all(digits) && (0.0..=1.0).contains(number));
+    let number = number.ok_or("must be a fraction of the delay between 0 and 1, such as 0.2")?;
+    Ok((number * f64::from(WHOLE)).round() as i64)
+}
+
+/// A Job that lacks Pods waits because Pods have failed: for users.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackoffNotice {
+    /// The index that waits, if every index has retries of its own.
+    pub index: Option<CompletionIndex>,
+    /// Failures that count, so far.
+    pub failures: u32,
+    /// So many failures end the index, or the Job.
+    pub allowed: u32,
+    /// Each failure is one attempt of the same work.
+    pub one_task: bool,
+    pub waits_for: Span,
+    pub retry_at: Timestamp,
+    /// How the last Pod failed, if that is known.
+    pub cause: Option<FailureCause>,
+}
+
+/// Why a Pod has failed, in short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FailureCause {
+    pub exit_code: Option<i32>,
+    /// Such as `DeadlineExceeded` or `OOMKilled`; may be empty.
+    pub reason: CompactString,
+}
+
+impl fmt::Display for FailureCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.exit_code, self.reason.as_str()) {
+            (Some(code), "") => write!(f, "exit code {code}"),
+            (Some(code), reason) => write!(f, "exit code {code} ({reason})"),
+            (None, "") => f.write_str("no exit code"),
+            (None, reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl BackoffNotice {
+    /// `attempt 3 of 7`, or `failure 3 of 7` if several tasks share the retries. Failures that do not count are no
+    /// attempt.
+    pub fn attempt(&self) -> impl fmt::Display + '_ {
+        fmt::from_fn(|f| {
+            if let Some(index) = self.index {
+                write!(f, "index {index}: ")?;
+            }
+            let what = if self.one_task { "attempt" } else { "failure" };
+            match self.failures {
+                0 => write!(f, "no {what} of {} counted", self.allowed),
+                failures => write!(f, "{what} {failures} of {}", self.allowed),
+            }
+        })
+    }
+
+    /// ` (last failure: exit code 1)`, or nothing.
+    pub fn because(&self) -> impl fmt::Display + '_ {
+        fmt::from_fn(|f| match &self.cause {
+            Some(cause) => write!(f, " (last failure: {cause})"),
+            None => Ok(()),
+        })
+    }
+}
+
+/// The message of the Event (EVENT-12).
+impl fmt::Display for BackoffNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Times of failures are whole seconds, and so are most delays.
+        let seconds = (self.waits_for.millis() + 999) / 1_000;
+        write!(f, "{}, next in {seconds} s at {}{}", self.attempt(), self.retry_at, self.because())
+    }
 }
 
 /// The latest failures and the latest success of a Job's Pods. A fold over observations: their order does not matter,
@@ -63,11 +259,17 @@ impl FailureHistory {
     }
 
     /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
-    pub fn retry_at(&self, mutation: impl Mutation) -> Option<Timestamp> {
+    pub fn retry_at(&self, mutation: impl Mutation, policy: &BackoffPolicy, job: &JobUid) -> Option<Timestamp> {
         let count = self.failures.iter().filter(|failure| self.is_news(failure)).count();
         let last = self.failures.last().filter(|_| count > 0)?;
         let last_at = if mutation.injects(Bug::BackoffFromCreation) { last.created_at } else { last.at };
-        Some(last_at + delay_after(mutation, u32::try_from(count).unwrap_or(u32::MAX)))
+        let seed = JitterSeed { job, index: None };
+        Some(last_at + policy.delay_after(mutation, u32::try_from(count).unwrap_or(u32::MAX), seed))
+    }
+
+    /// The Pod that failed last.
+    pub fn last_failed(&self) -> Option<&PodUid> {
+        self.failures.last().map(|failure| &failure.uid)
     }
 
     /// Whether a failure came after the last success. Times are whole seconds: of two Pods that ended in the same
@@ -82,6 +284,10 @@ impl FailureHistory {
 mod tests {
     use super::*;
     use crate::mutation::NoMutation;
+
+    fn next_at(history: &FailureHistory) -> Option<Timestamp> {
+        history.retry_at(NoMutation, &BackoffPolicy::default(), &JobUid::new("j"))
+    }
 
     fn history(success_at: Option<i64>, failures_at: &[i64]) -> FailureHistory {
         let mut history = FailureHistory::default();
@@ -108,7 +314,7 @@ mod tests {
             (Some(500), &[100, 200], None),
         ] {
             assert_eq!(
-                history(success_at, failures_at).retry_at(NoMutation),
+                next_at(&history(success_at, failures_at)),
                 retry_at.map(Timestamp::from_seconds),
                 "{success_at:?} {failures_at:?}"
             );
@@ -122,7 +328,7 @@ mod tests {
         history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(200));
         assert_eq!(history, before);
         history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(400));
-        assert_eq!(history.retry_at(NoMutation), Some(Timestamp::from_seconds(440)));
+        assert_eq!(next_at(&history), Some(Timestamp::from_seconds(440)));
     }
 
     #[test]
@@ -132,7 +338,7 @@ mod tests {
             let mut history = FailureHistory::default();
             history.succeeded(at(100));
             history.failed(&PodUid::from_u128(1), at(created_at), at(100));
-            assert_eq!(history.retry_at(NoMutation), retry_at, "created at {created_at}");
+            assert_eq!(next_at(&history), retry_at, "created at {created_at}");
         }
     }
 
@@ -143,6 +349,125 @@ mod tests {
             all.failed(&PodUid::from_u128(at), Timestamp::from_seconds(0), Timestamp::from_seconds(at as i64));
         }
         assert_eq!(all.failures.len(), SATURATED);
-        assert_eq!(all.retry_at(NoMutation), Some(Timestamp::from_seconds(999 + 600)));
+        assert_eq!(next_at(&all), Some(Timestamp::from_seconds(999 + 600)));
+    }
+
+    fn policy(base: &str, max: &str, jitter: &str) -> Result<BackoffPolicy, String> {
+        let given = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
+        let (base, max, jitter) = (given(base), given(max), given(jitter));
+        BackoffPolicy::read(base.as_deref(), max.as_deref(), jitter.as_deref())
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
+
+    fn delays(policy: &BackoffPolicy, counts: &[u32]) -> Vec<i64> {
+        let uid = JobUid::new("j");
+        let seed = JitterSeed { job: &uid, index: None };
+        counts.iter().map(|count| policy.delay_after(NoMutation, *count, seed).millis()).collect()
+    }
+
+    /// BACKOFF-11.
+    #[test]
+    fn annotations_set_the_delays() {
+        for (base, max, expected) in [
+            ("", "", [0, 10_000, 20_000, 40_000, 600_000, 600_000]),
+            ("1s", "1m", [0, 1_000, 2_000, 4_000, 60_000, 60_000]),
+            ("500ms", "", [0, 500, 1_000, 2_000, 600_000, 600_000]),
+            ("", "15s", [0, 10_000, 15_000, 15_000, 15_000, 15_000]),
+            ("", "3s", [0, 3_000, 3_000, 3_000, 3_000, 3_000]),
+            ("20m", "", [0, 1_200_000, 1_200_000, 1_200_000, 1_200_000, 1_200_000]),
+            ("0s", "", [0, 0, 0, 0, 0, 0]),
+            ("1ms", "24h", [0, 1, 2, 4, 86_400_000, 86_400_000]),
+            ("1m30s", "1m30s", [0, 90_000, 90_000, 90_000, 90_000, 90_000]),
+            ("1us", "", [0, 1, 2, 4, 600_000, 600_000]),
+        ] {
+            let policy = policy(base, max, "").unwrap();
+            assert_eq!(delays(&policy, &[0, 1, 2, 3, 40, u32::MAX]), expected, "{base} {max}");
+            assert_eq!(policy.is_annotated, !(base.is_empty() && max.is_empty()));
+        }
+        assert_eq!(policy("10s", "10m", ""), policy("10s", "10m", "0"));
+    }
+
+    #[test]
+    fn what_cannot_be_a_delay_is_refused_with_an_example() {
+        for (base, max, jitter, told) in [
+            (
+                "soon",
+                "",
+                "",
+                "metadata.annotations[tally.dev/backoff-base]: Invalid value: \"soon\": must be a duration, such as 500ms, 10s or 1m30s",
+            ),
+            ("10", "", "", "must be a duration, such as"),
+            ("-1s", "", "", "must not be negative"),
+            (
+                "",
+                "24h1ms",
+                "",
+                "metadata.annotations[tally.dev/backoff-max]: Invalid value: \"24h1ms\": must be at most 24h",
+            ),
+            (
+                "10s",
+                "9s",
+                "",
+                "[tally.dev/backoff-max]: Invalid value: \"9s\": must not be less than tally.dev/backoff-base",
+            ),
+            (
+                "",
+                "",
+                "1.1",
+                "metadata.annotations[tally.dev/backoff-jitter]: Invalid value: \"1.1\": must be a fraction",
+            ),
+            ("", "", "-0.1", "must be a fraction"),
+            ("", "", "NaN", "must be a fraction"),
+            ("", "", "20%", "such as 0.2"),
+            ("x", "y", "z", "backoff-jitter"),
+        ] {
+            let error = policy(base, max, jitter).unwrap_err();
+            assert!(error.contains(told), "{base} {max} {jitter}: {error}");
+        }
+        assert!(policy("24h", "24h", "1").is_ok() && policy("0s", "0s", "0").is_ok());
+        // An annotation that is there and empty is invalid.
+        assert!(BackoffPolicy::read(Some(""), None, None).is_err());
+    }
+
+    #[test]
+    fn jitter_only_lengthens_a_delay_and_is_the_same_every_time() {
+        let policy = policy("10s", "1m", "0.5").unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..200 {
+            let (uid, failures) = (JobUid::new(&format!("job-{number}")), 1 + number % 5);
+            let plain = delays(&BackoffPolicy { jitter: 0, ..policy }, &[failures])[0];
+            for index in [None, Some(0), Some(7)] {
+                let seed = JitterSeed { job: &uid, index };
+                let millis = policy.delay_after(NoMutation, failures, seed).millis();
+                assert!((plain..=plain * 3 / 2).contains(&millis), "{plain} {millis}");
+                assert_eq!(millis, policy.delay_after(NoMutation, failures, seed).millis());
+                seen.insert(millis);
+            }
+        }
+        assert!(seen.len() > 400, "only {} different delays", seen.len());
+    }
+
+    #[test]
+    fn a_wait_says_what_it_is_for() {
+        let mut notice = BackoffNotice {
+            index: None,
+            failures: 3,
+            allowed: 7,
+            one_task: true,
+            waits_for: Span::from_seconds(40),
+            retry_at: Timestamp::from_seconds(40),
+            cause: Some(FailureCause { exit_code: Some(1), reason: "".into() }),
+        };
+        let told = "attempt 3 of 7, next in 40 s at 1970-01-01T00:00:40Z (last failure: exit code 1)";
+        assert_eq!(notice.to_string(), told);
+        notice = BackoffNotice { index: Some(4), one_task: false, failures: 0, cause: None, ..notice };
+        assert_eq!(notice.to_string(), "index 4: no failure of 7 counted, next in 40 s at 1970-01-01T00:00:40Z");
+        for (exit_code, reason, told) in [
+            (Some(137), "OOMKilled", "exit code 137 (OOMKilled)"),
+            (None, "Evicted", "Evicted"),
+            (None, "", "no exit code"),
+        ] {
+            assert_eq!(FailureCause { exit_code, reason: reason.into() }.to_string(), told);
+        }
     }
 }

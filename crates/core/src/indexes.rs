@@ -173,6 +173,22 @@ impl FromIterator<CompletionIndex> for IndexSet {
     }
 }
 
+/// The index that a task is told: that of its Pod, or the one in the list of indexes that its Job runs again. Both are
+/// annotations of the Pod (RETRY-2).
+pub fn task_index(own: &str, retried: Option<&str>) -> Option<CompletionIndex> {
+    let own = index_from_annotation(own)?;
+    let Some(retried) = retried else { return Some(own) };
+    let mut left = own;
+    for interval in strict_intervals(retried, u32::MAX) {
+        let (first, last) = interval.ok()?;
+        if left <= last - first {
+            return Some(first + left);
+        }
+        left -= last - first + 1;
+    }
+    None
+}
+
 /// The intervals of a list that must be valid, in order, without building a set (IDXFMT-3). A caller that only needs to
 /// know whether the list is valid stops at the first error.
 pub fn strict_intervals(
@@ -371,5 +387,24 @@ mod tests {
         assert_eq!(set.intervals().count(), 2);
         set.clamp(8);
         assert_eq!(set.text(), "0-6");
+    }
+
+    /// RETRY-1, RETRY-2.
+    #[test]
+    fn a_task_is_told_its_index_in_the_list_that_is_run_again() {
+        for (own, retried, expected) in [
+            ("3", None, Some(3)),
+            ("0", Some("4"), Some(4)),
+            ("0", Some("1,3-5,9"), Some(1)),
+            ("1", Some("1,3-5,9"), Some(3)),
+            ("3", Some("1,3-5,9"), Some(5)),
+            ("4", Some("1,3-5,9"), Some(9)),
+            ("5", Some("1,3-5,9"), None),
+            ("0", Some(""), None),
+            ("0", Some("x"), None),
+            ("x", None, None),
+        ] {
+            assert_eq!(task_index(own, retried), expected, "{own} of {retried:?}");
+        }
     }
 }

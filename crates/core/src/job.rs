@@ -7,6 +7,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::backoff::BackoffPolicy;
 use crate::ids::{JobUid, PodUid, Revision};
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
@@ -22,6 +23,13 @@ const CONTROLLER_UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"
 /// The number of retries if `backoffLimit` is not set (DEFAULT-2).
 pub const DEFAULT_BACKOFF_LIMIT: i32 = 6;
 
+/// On a Job with `maxFailedIndexes`: what happens when too many indexes have failed (BLPI-11).
+pub const HALT_ANNOTATION: &str = "tally.dev/halt";
+/// Its value for a Job that stops the Pods that run, as without the annotation.
+pub const HALT_NOW: &str = "now";
+/// Its value for a Job that starts no more Pods and lets those that run end.
+pub const HALT_SOON: &str = "soon";
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
     pub uid: JobUid,
@@ -32,6 +40,12 @@ pub struct JobView {
     pub created_at: Timestamp,
     /// Has a deletionTimestamp.
     pub deleting: bool,
+    /// Too many failed indexes end it only when its running Pods have ended (BLPI-11).
+    pub halts_soon: bool,
+    /// How long it waits before it replaces failed Pods.
+    pub backoff: BackoffPolicy,
+    /// Why that is the default although annotations say something else (BACKOFF-12).
+    pub invalid_backoff: Option<Arc<str>>,
     pub spec: Arc<JobSpec>,
     pub status: JobStatus,
 }
@@ -276,6 +290,35 @@ struct WireMeta<'a> {
     creation_timestamp: Option<Timestamp>,
     #[serde(default)]
     deletion_timestamp: Option<Timestamp>,
+    #[serde(default, deserialize_with = "null_default")]
+    annotations: WireAnnotations,
+}
+
+/// The annotations that a controller acts on. All others are skipped.
+#[derive(Deserialize, Default)]
+struct WireAnnotations {
+    #[serde(rename = "tally.dev/halt", default)]
+    halt: Option<CompactString>,
+    #[serde(rename = "tally.dev/backoff-base", default)]
+    backoff_base: Option<CompactString>,
+    #[serde(rename = "tally.dev/backoff-max", default)]
+    backoff_max: Option<CompactString>,
+    #[serde(rename = "tally.dev/backoff-jitter", default)]
+    backoff_jitter: Option<CompactString>,
+}
+
+impl WireAnnotations {
+    /// BACKOFF-11, BACKOFF-12.
+    fn backoff(&self) -> (BackoffPolicy, Option<Arc<str>>) {
+        let [base, max, jitter] = [&self.backoff_base, &self.backoff_max, &self.backoff_jitter];
+        match BackoffPolicy::read(base.as_deref(), max.as_deref(), jitter.as_deref()) {
+            Ok(policy) => (policy, None),
+            Err(errors) => {
+                let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                (BackoffPolicy::default(), Some(text.join("; ").into()))
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -314,8 +357,11 @@ struct WireTemplateSpec {
 
 impl WireJob<'_> {
     fn into_view(self) -> Result<JobView, ViewError> {
-        let WireMeta { uid, namespace, name, resource_version, generation, creation_timestamp, deletion_timestamp } =
-            self.metadata;
+        let (backoff, invalid_backoff) = self.metadata.annotations.backoff();
+        let halts_soon = self.metadata.annotations.halt.as_deref() == Some(HALT_SOON);
+        let WireMeta {
+            uid, namespace, name, resource_version, generation, creation_timestamp, deletion_timestamp, ..
+        } = self.metadata;
         let spec = self.spec;
         let template = serde_json::from_str::<Option<WireTemplate>>(spec.template.get())
             .map_err(|source| ViewError::field("Job", &name, "spec.template", &source))?
@@ -348,6 +394,9 @@ impl WireJob<'_> {
             generation: generation.unwrap_or(0),
             created_at: creation_timestamp.unwrap_or_default(),
             deleting: deletion_timestamp.is_some(),
+            halts_soon,
+            backoff,
+            invalid_backoff,
             spec: Arc::new(JobSpec {
                 parallelism,
                 completions,

@@ -131,6 +131,8 @@ pub enum Bug {
     IndexLimitLate,
     /// A Job fails when the number of failed indexes reaches the maximum, instead of when it exceeds it.
     MaxFailedIndexesReached,
+    /// BLPI-11: a Job that starts no more Pods because too many indexes have failed starts some.
+    HaltGoesOn,
     /// A Job fails because of its indexes before all of them are done.
     FailedIndexesTooSoon,
     /// A Job completes although indexes have failed.
@@ -161,6 +163,10 @@ pub enum Bug {
     BackoffHalved,
     /// A back-off grows without limit.
     BackoffUncapped,
+    /// BACKOFF-11: the longest delay that a Job asks for is ignored.
+    BackoffMaxIgnored,
+    /// BACKOFF-11: jitter makes a delay shorter.
+    JitterBelowBase,
     /// A back-off counts from the creation of the failed Pod.
     BackoffFromCreation,
     /// An index is retried without a back-off.
@@ -244,6 +250,7 @@ pub const BUGS: &[Bug] = &[
     Bug::IndexLimitEarly,
     Bug::IndexLimitLate,
     Bug::MaxFailedIndexesReached,
+    Bug::HaltGoesOn,
     Bug::FailedIndexesTooSoon,
     Bug::FailedIndexesForgiven,
     Bug::RetryCountsLost,
@@ -259,6 +266,8 @@ pub const BUGS: &[Bug] = &[
     Bug::TtlFromCreation,
     Bug::BackoffHalved,
     Bug::BackoffUncapped,
+    Bug::BackoffMaxIgnored,
+    Bug::JitterBelowBase,
     Bug::BackoffFromCreation,
     Bug::IndexBackoffSkipped,
     Bug::CreatesAfterVerdict,

@@ -97,7 +97,7 @@ fn inverse(value: u64, modulus: u64) -> u64 {
 
 /// FNV-1a with a final mix. Written out because its values must never change.
 #[derive(Clone, Copy)]
-struct Fnv(u64);
+pub(crate) struct Fnv(u64);
 
 impl Default for Fnv {
     fn default() -> Self {

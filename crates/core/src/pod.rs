@@ -13,6 +13,9 @@ use crate::view::{ViewError, null_default, required_uid, revision, text_map};
 /// Prevents a finished Pod from being removed before it is counted.
 pub const TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 pub const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
+/// On a Job that runs failed indexes of another Job again, and on its Pods: these indexes, as the API writes sets of them.
+/// The first Pod runs the first of them.
+pub const RETRY_INDEXES_ANNOTATION: &str = "tally.dev/retry-indexes";
 pub const FAILURE_COUNT_ANNOTATION: &str = "batch.kubernetes.io/job-index-failure-count";
 pub const IGNORED_FAILURE_COUNT_ANNOTATION: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
@@ -59,6 +62,8 @@ pub struct PodView {
     pub restarts: Restarts,
     /// Containers that ended with an exit code other than 0: regular ones first, then init containers.
     pub exits: SmallVec<[Exit; 1]>,
+    /// Why it failed: the reason of the Pod, or that of its first such container unless it is only `Error`.
+    pub reason: CompactString,
     /// Conditions as (type, status), in the Pod's order.
     pub conditions: SmallVec<[(CompactString, CompactString); 2]>,
 }
@@ -195,6 +200,8 @@ struct WireStatus {
     #[serde(default)]
     phase: Option<CompactString>,
     #[serde(default, deserialize_with = "null_default")]
+    reason: CompactString,
+    #[serde(default, deserialize_with = "null_default")]
     conditions: Vec<WireCondition>,
     #[serde(default, deserialize_with = "null_default")]
     container_statuses: Vec<WireContainer>,
@@ -235,6 +242,8 @@ struct WireState {
 struct WireTerminated {
     #[serde(default, deserialize_with = "null_default")]
     exit_code: i32,
+    #[serde(default, deserialize_with = "null_default")]
+    reason: CompactString,
     #[serde(default)]
     finished_at: Option<Timestamp>,
 }
@@ -261,6 +270,18 @@ impl WirePod<'_> {
             .unwrap_or(created_at);
         let restarts = |container: &WireContainer| u32::try_from(container.restart_count).unwrap_or(0);
         let all = || status.container_statuses.iter().chain(&status.init_container_statuses);
+        let failed = |container: &WireContainer| {
+            container.state.terminated.as_ref().is_some_and(|terminated| terminated.exit_code != 0)
+        };
+        let reason = match status.reason.as_str() {
+            "" => all()
+                .find(|container| failed(container))
+                .and_then(|container| container.state.terminated.as_ref())
+                .map(|terminated| terminated.reason.clone())
+                .filter(|reason| reason != "Error")
+                .unwrap_or_default(),
+            _ => status.reason.clone(),
+        };
         Ok(PodView {
             revision: revision("Pod", &meta.name, meta.resource_version.as_deref())?,
             uid,
@@ -303,6 +324,7 @@ impl WirePod<'_> {
                     (code != 0).then(|| Exit { container: container.name.clone(), code })
                 })
                 .collect(),
+            reason,
             conditions: status.conditions.into_iter().map(|condition| (condition.kind, condition.status)).collect(),
         })
     }

@@ -150,7 +150,7 @@ impl RowSource {
         }
         let mount = container.volume_mounts.iter().find(|mount| mount.mount_path == MOUNT)?;
         let volume = pod.spec.volumes.iter().find(|volume| volume.name == mount.name)?;
-        let index: usize = pod.metadata.annotations.get("batch.kubernetes.io/job-completion-index")?.parse().ok()?;
+        let index = usize::try_from(pod.task_index()?).ok()?;
         let (mut script, mut list): (_, Option<(usize, _)>) = (None, None);
         for source in &volume.projected.as_ref()?.sources {
             let map = source.config_map.as_ref()?;

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use tally_core::pod::{INDEX_ANNOTATION, RETRY_INDEXES_ANNOTATION};
+
 use crate::config_error::ContainerConfigError;
 use crate::options::NodeOptions;
 use crate::pod::{Container, Labels, Pod, ResourceFieldRef, quantity};
@@ -23,6 +25,10 @@ pub fn field(pod: &Pod, node: &NodeOptions, path: &str) -> Result<String, Contai
             let unknown = || ContainerConfigError::UnknownField(path.to_owned());
             let (map, key) = subscript(path).ok_or_else(unknown)?;
             let map = match map {
+                // RETRY-2: a task of an index that is run again is told that index, as a label or an annotation.
+                _ if key == INDEX_ANNOTATION && metadata.annotations.contains_key(RETRY_INDEXES_ANNOTATION) => {
+                    return Ok(pod.task_index().map(|index| index.to_string()).unwrap_or_default());
+                }
                 "metadata.labels" => &metadata.labels,
                 "metadata.annotations" => &metadata.annotations,
                 _ => return Err(unknown()),

@@ -6,7 +6,9 @@ use compact_str::CompactString;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tally_core::ids::{PodUid, Revision};
+use tally_core::indexes::task_index;
 use tally_core::pod::Phase;
+use tally_core::pod::{INDEX_ANNOTATION, RETRY_INDEXES_ANNOTATION};
 use tally_core::quantity::Quantity;
 use tally_core::time::Timestamp;
 
@@ -55,6 +57,13 @@ impl Pod {
 
     pub fn uid(&self) -> &PodUid {
         &self.metadata.uid
+    }
+
+    /// The index that its task is told, in its own Job or in the one whose failed indexes are run again.
+    pub fn task_index(&self) -> Option<u32> {
+        let annotations = &self.metadata.annotations;
+        let retried = annotations.get(RETRY_INDEXES_ANNOTATION).map(String::as_str);
+        task_index(annotations.get(INDEX_ANNOTATION)?, retried)
     }
 
     /// None: the Pod is not being deleted. Some(0): it must end now.

@@ -1,6 +1,8 @@
 //! What controllers count of their work. The exporter chooses the names and labels.
 
 use compact_str::CompactString;
+use tally_core::backoff::BackoffNotice;
+use tally_core::ids::JobUid;
 
 /// What happened, to be counted (METRIC). The exporter renders names and labels from these.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +29,8 @@ pub enum Metric {
     InvalidStatus,
     /// ttl_after_finished_controller_job_deletion_duration_seconds, in milliseconds.
     TtlDeletion { after_millis: i64 },
+    /// A Job, or one of its indexes, began to wait before a retry.
+    BackoffStarted { job: JobUid, notice: Box<BackoffNotice> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -686,6 +686,7 @@ pub fn plain_pod(uid: u128, namespace: &str, name: &str) -> PodView {
         ignored_failure_count: 0,
         restarts: Default::default(),
         exits: Default::default(),
+        reason: Default::default(),
         conditions: Default::default(),
     }
 }

@@ -69,6 +69,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         | Bug::BackoffUncapped
         | Bug::BackoffFromCreation
         | Bug::IndexBackoffSkipped => "times",
+        Bug::BackoffMaxIgnored | Bug::JitterBelowBase | Bug::HaltGoesOn => "retries",
         Bug::DeletedJobCreates | Bug::SuspendedJobRuns => "job-monkey",
         Bug::WantsOneMore => "calm",
         Bug::RemovesOneMore => "scale-down",
@@ -137,6 +138,7 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::RestartsOneLate => "a Job fails one restart of a container too late",
         Bug::IndexLimitEarly => "an index fails one failure too early",
         Bug::IndexLimitLate => "an index fails one failure too late",
+        Bug::HaltGoesOn => "a Job that lets its Pods end starts others",
         Bug::MaxFailedIndexesReached => "a Job fails when its failed indexes reach the maximum",
         Bug::FailedIndexesTooSoon => "a Job fails because of its indexes before all are done",
         Bug::FailedIndexesForgiven => "a Job completes although indexes have failed",
@@ -153,6 +155,8 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::TtlFromCreation => "a TTL counts from the creation of the Job",
         Bug::BackoffHalved => "a back-off is half as long as it should be",
         Bug::BackoffUncapped => "a back-off grows without limit",
+        Bug::BackoffMaxIgnored => "the longest back-off that a Job asks for is ignored",
+        Bug::JitterBelowBase => "jitter shortens a back-off",
         Bug::BackoffFromCreation => "a back-off counts from the creation of the failed Pod",
         Bug::IndexBackoffSkipped => "an index is retried without a back-off",
         Bug::CreatesAfterVerdict => "Pods are created and removed although the verdict is decided",

@@ -46,6 +46,8 @@ fn plain(job: &mut JobSetup) {
         completions: job.completions.map(|completions| completions.max(2)),
         parallelism: job.parallelism.max(1),
         backoff_limit: 6,
+        backoff: [None; 3],
+        halts_soon: false,
         per_index: None,
         max_failed_indexes: None,
         deadline: None,
@@ -287,6 +289,38 @@ pub const SCENARIOS: &[Scenario] = &[
                 job.parallelism = 2;
                 job.fail_percent = 60;
             });
+        },
+    },
+    Scenario {
+        name: "retries",
+        about: "S34 BACKOFF-11 BLPI-6: Pods that keep failing, of Jobs that say how long to wait",
+        tune: |setup| {
+            let at = setup.chaos_steps;
+            let jobs = u32::from(at.is_multiple_of(4));
+            calm(setup);
+            setup.weights.crash = 2;
+            setup.weights.time = 12;
+            setup.weights.job_monkey = jobs;
+            setup.events = at.is_multiple_of(3);
+            let bases = [None, Some("1s"), Some("500ms"), Some("30s"), Some("0s")];
+            let longest = [Some("1m"), None, Some("30s"), Some("20m")];
+            let jitters = [None, Some("0.5"), Some("1"), Some("0")];
+            for (number, job) in setup.jobs.iter_mut().enumerate() {
+                plain(job);
+                let at = at + 7 * number;
+                job.backoff = [bases[at % 5], longest[at / 5 % 4], jitters[at / 20 % 4]];
+                job.completions = Some(3);
+                job.parallelism = 2;
+                (job.fail_percent, job.backoff_limit) = ([60, 100][at % 2], 12);
+                if at % 3 == 1 {
+                    (job.indexed, job.per_index) = (true, Some(5));
+                    job.backoff_limit = i32::MAX;
+                    if at % 2 == 1 {
+                        (job.halts_soon, job.max_failed_indexes, job.per_index) = (true, Some(0), Some(1));
+                        job.completions = Some(5);
+                    }
+                }
+            }
         },
     },
     Scenario {

@@ -90,7 +90,11 @@ pub struct JobSetup {
     pub completions: Option<i32>,
     pub parallelism: i32,
     pub backoff_limit: i32,
+    /// The annotations that set the base, the maximum and the jitter of its back-off.
+    pub backoff: [Option<&'static str>; 3],
     pub per_index: Option<i32>,
+    /// Too many failed indexes let the Pods that run end.
+    pub halts_soon: bool,
     pub max_failed_indexes: Option<i32>,
     pub deadline: Option<i64>,
     pub ttl: Option<i32>,
@@ -223,6 +227,9 @@ impl JobSetup {
             completions,
             parallelism: *choices.pick(&[1, 2, 3, 4, 0]),
             backoff_limit: if per_index.is_some() { i32::MAX } else { *choices.pick(&[6, 1, 0, 3]) },
+            // Not drawn: worlds set it.
+            backoff: [None; 3],
+            halts_soon: false,
             per_index,
             max_failed_indexes: (per_index.is_some() && choices.one_in(3)).then(|| most.min(choices.below(2) as i32)),
             deadline: (hangs || choices.one_in(8)).then(|| *choices.pick(&[30, 600, 5])),
@@ -265,10 +272,16 @@ impl JobSetup {
                 json!({"rules": [{"action": "Ignore", "onPodConditions": [condition]}]})
             }
         };
+        let names = ["tally.dev/backoff-base", "tally.dev/backoff-max", "tally.dev/backoff-jitter"];
+        let annotated = names.into_iter().zip(self.backoff).filter_map(|(name, value)| Some((name, value?)));
+        let halt = self.halts_soon.then_some(("tally.dev/halt", "soon"));
+        let annotations: serde_json::Map<String, Value> =
+            annotated.chain(halt).map(|(name, value)| (name.to_owned(), value.into())).collect();
         json!({
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {
+                "annotations": if annotations.is_empty() { Value::Null } else { annotations.into() },
                 "name": format!("job-{number}"),
                 "namespace": NAMESPACE,
                 "finalizers": if self.held { json!(["example.com/hold"]) } else { Value::Null },

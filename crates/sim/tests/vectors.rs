@@ -421,6 +421,40 @@ fn vec_31_pods_that_end_with_the_job_do_not_fail_their_indexes() {
     then(&mut cluster, &format!("delete 2; release 3; failed 3 failed-indexes 0; {failed} Failed"));
 }
 
+/// BLPI-11: the Pods that run may end, no other is created, and then the Job fails.
+#[test]
+fn a_job_that_halts_soon_lets_its_pods_end() {
+    let mut cluster =
+        check("P3 C6 BLPI0 MAXF0 indexed halt=soon", "0:F 1:R 2:R", "release 1; active 2 failed 1 failed-indexes 0");
+    cluster.edit_spec(|spec| spec.parallelism = 6);
+    cluster.settle();
+    then(&mut cluster, "release 1; active 2 failed 1 failed-indexes 0");
+    check(
+        "P3 C6 BLPI0 MAXF0 indexed halt=soon",
+        "0:F 1:S 2:S",
+        "release 3; succeeded 2 failed 1 completed 1,2 failed-indexes 0; FailureTarget(MaxFailedIndexesExceeded) Failed",
+    );
+    check("P2 C6 BLPI0 MAXF1 indexed halt=soon", "0:F 1:R", "create 1; release 1; active 2 failed 1 failed-indexes 0");
+}
+
+/// BACKOFF-11, BLPI-5: a Job that says how long to wait creates the next Pod then, and not before.
+#[test]
+fn a_job_waits_as_long_as_it_says() {
+    for (job, pods, waits_for, failed) in [
+        ("P1 C1 backoff-base=3s", "Ft0", 3, "failed 1"),
+        ("P1 C1 backoff-base=3s", "Ft0 Ft0", 6, "failed 2"),
+        ("P1 C1 backoff-max=15s", "Ft0 Ft0", 15, "failed 2"),
+        ("P1 C1", "Ft0", 10, "failed 1"),
+    ] {
+        let released = pods.split(' ').count();
+        let mut cluster = check(job, pods, &format!("release {released}; {failed}"));
+        cluster.pass(waits_for - 1);
+        assert_eq!(cluster.summary(), format!("release {released}; {failed}"), "{job}");
+        cluster.pass(1);
+        assert_eq!(cluster.summary(), format!("create 1; release {released}; active 1 {failed}"), "{job}");
+    }
+}
+
 /// DEFECT-33, which Tally does not have: within one pass success wins, and no write is refused.
 /// BLPI-10: both Pods are released, and the failure is counted.
 #[test]

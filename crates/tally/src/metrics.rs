@@ -216,6 +216,8 @@ impl Observer for ControllerMetrics {
             Metric::InvalidStatus => {
                 self.invalid_statuses.inc([]);
             }
+            // For displays: a time is no count.
+            Metric::BackoffStarted { .. } => {}
             Metric::TtlDeletion { after_millis } => self.ttl_deletions.observe([], *after_millis as f64 / 1000.0),
         }
     }

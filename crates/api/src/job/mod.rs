@@ -12,9 +12,11 @@ mod spec;
 mod status;
 
 use serde_json::{Map, Value};
+use tally_core::backoff::{self, BackoffPolicy};
+use tally_core::job::{HALT_ANNOTATION, HALT_NOW, HALT_SOON};
 use tally_core::time::Timestamp;
 
-use crate::field::{At, FieldError};
+use crate::field::{At, ErrorKind, FieldError};
 use crate::kinds::{Part, Rules};
 use crate::meta::{dns_label_problems, validate_generate_name};
 use crate::pod;
@@ -41,7 +43,9 @@ impl Rules for JobRules {
     }
 
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
-        validate(object, true)
+        let mut errors = validate(object, true);
+        errors.extend(validate_retries(&At::root(object), None));
+        errors
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
@@ -49,7 +53,7 @@ impl Rules for JobRules {
     }
 
     fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
-        match part {
+        let mut errors = match part {
             Part::Main => {
                 let mut errors = validate_generate_name(new);
                 errors.extend(validate(new, identity::has_prefixed_labels(old)));
@@ -57,7 +61,9 @@ impl Rules for JobRules {
                 errors
             }
             Part::Status => status::validate(new, old),
-        }
+        };
+        errors.extend(validate_retries(&At::root(new), Some(&At::root(old))));
+        errors
     }
 
     fn complete(&self, object: &mut Value) -> bool {
@@ -85,6 +91,35 @@ fn validate(job: &Value, demand_prefixed: bool) -> Vec<FieldError> {
     errors.extend(validate_spec(&spec));
     errors.extend(identity::validate_selector(&spec));
     errors.extend(identity::validate_pod_names(&root));
+    errors
+}
+
+/// The annotations about retries, and about when there are no more.
+fn retry_annotations<'v>(job: &At<'_, 'v>) -> [Option<&'v str>; 4] {
+    let meta = job.at("metadata");
+    let annotations = meta.at("annotations");
+    let text = |name: &str| annotations.at(name).text();
+    [backoff::BASE_ANNOTATION, backoff::MAX_ANNOTATION, backoff::JITTER_ANNOTATION, HALT_ANNOTATION].map(text)
+}
+
+/// BACKOFF-12, BLPI-11, for a Job or the template of a CronJob. Annotations can be changed through `/status`, too; those that
+/// have not changed are accepted, so that a Job that has invalid ones can still be written.
+pub(crate) fn validate_retries(job: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
+    let given = retry_annotations(job);
+    if old.is_some_and(|old| retry_annotations(old) == given) {
+        return Vec::new();
+    }
+    let [base, max, jitter, halt] = given;
+    let mut errors = BackoffPolicy::read(base, max, jitter).err().unwrap_or_default();
+    if let Some(halt) = halt.filter(|halt| ![HALT_NOW, HALT_SOON].contains(halt)) {
+        let (path, value) = (format!("metadata.annotations[{HALT_ANNOTATION}]"), Some(format!("{halt:?}")));
+        let detail = "must be now, to stop Pods that run, or soon, to let them end";
+        errors.push(FieldError::new(ErrorKind::Invalid, path, value, detail));
+    }
+    let path = job.path();
+    if !path.is_empty() {
+        errors.iter_mut().for_each(|error| error.path = format!("{path}.{}", error.path));
+    }
     errors
 }
 

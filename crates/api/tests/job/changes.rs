@@ -49,6 +49,51 @@ fn a_change_of_generate_name_is_looked_at() {
     }
 }
 
+/// BACKOFF-12.
+#[test]
+fn how_long_to_wait_before_a_retry_must_be_a_time() {
+    let annotated =
+        |name: &str, value: &str| json!({"metadata": {"annotations": {format!("tally.dev/{name}"): value}}});
+    for (name, value) in [
+        ("backoff-base", "0s"),
+        ("backoff-base", "500ms"),
+        ("backoff-base", "24h"),
+        ("backoff-max", "1m30s"),
+        ("backoff-jitter", "0"),
+        ("backoff-jitter", "1"),
+        ("backoff-other", "soon"),
+        ("halt", "now"),
+        ("halt", "soon"),
+    ] {
+        assert!(create(job(annotated(name, value))).is_ok(), "{name}: {value}");
+    }
+    let rows = [
+        ("backoff-base", "soon", "must be a duration, such as 500ms, 10s or 1m30s"),
+        ("backoff-base", "", "must be a duration, such as 500ms, 10s or 1m30s"),
+        ("backoff-max", "-1s", "must not be negative; 0s retries at once"),
+        ("backoff-max", "25h", "must be at most 24h, such as 10m"),
+        ("halt", "later", "must be now, to stop Pods that run, or soon, to let them end"),
+        ("backoff-jitter", "1.01", "must be a fraction of the delay between 0 and 1, such as 0.2"),
+    ];
+    for (name, value, detail) in rows {
+        let told = format!("metadata.annotations[tally.dev/{name}]: Invalid value: {value:?}: {detail}");
+        assert_eq!(create(job(annotated(name, value))).unwrap_err(), [told.clone()]);
+        let stored = create(job(json!({}))).unwrap();
+        for part in [Part::Main, Part::Status] {
+            assert_eq!(update(&stored, part, annotated(name, value)).unwrap_err(), [told.clone()], "{part:?}");
+        }
+        // It was stored before there was the rule: other changes are accepted.
+        let mut older = stored.clone();
+        older["metadata"]["annotations"] = annotated(name, value)["metadata"]["annotations"].clone();
+        let suspended = json!({"spec": {"suspend": true}});
+        assert!(update(&older, Part::Main, suspended).is_ok(), "{name}: {value}");
+        assert!(update(&older, Part::Status, json!({"status": {"active": 1}})).is_ok(), "{name}: {value}");
+    }
+    let both = json!({"tally.dev/backoff-base": "10s", "tally.dev/backoff-max": "9s"});
+    let errors = create(job(json!({"metadata": {"annotations": both}}))).unwrap_err();
+    assert!(errors[0].contains("must not be less than tally.dev/backoff-base"), "{errors:?}");
+}
+
 #[test]
 fn each_door_changes_its_own_part() {
     let stored = create(job(json!({}))).unwrap();

@@ -1,6 +1,7 @@
 //! What is announced once a write is durable: Events and metrics, from the returned object, never from the intention
 //! (S07).
 
+use tally_core::backoff::BackoffNotice;
 use tally_core::job::{Condition, JobView, PodReplacementPolicy, condition};
 
 use tally_runtime::controller::{Event, Kind, Metric, Outbox, Reference};
@@ -13,6 +14,17 @@ pub(super) fn event(job: &JobView, warning: bool, reason: &str, message: &str) -
         uid: job.uid.to_string().into(),
     };
     Event { about, warning, reason: reason.into(), message: message.to_owned() }
+}
+
+/// EVENT-12. A Job without the annotations has the Events of the reference and no others; an observer in the same
+/// process is told in any case.
+pub(super) fn waits(job: &JobView, backoffs: Vec<BackoffNotice>, out: &mut Outbox) {
+    for notice in backoffs {
+        if job.backoff.is_annotated {
+            out.events.push(event(job, true, "BackOff", &notice.to_string()));
+        }
+        out.metrics.push(Metric::BackoffStarted { job: job.uid.clone(), notice: Box::new(notice) });
+    }
 }
 
 /// METRIC-8: why Pods are created now.
@@ -170,5 +182,54 @@ mod tests {
             };
             assert_eq!((tracked(true), tracked(false)), (1, 1), "{how}: {:?}", probe.out.metrics);
         }
+    }
+
+    /// A Job whose only Pod has just failed with exit code 3.
+    fn failing(annotations: Value) -> Probe<JobController> {
+        let mut failing = job();
+        failing["metadata"]["annotations"] = annotations;
+        failing["spec"]["completions"] = 1.into();
+        let mut failed = pod("a", 2, "Failed", &[TRACKING_FINALIZER]);
+        let terminated = json!({"exitCode": 3, "finishedAt": "2023-11-14T22:13:20Z"});
+        failed["status"]["containerStatuses"] = json!([{"name": "c", "state": {"terminated": terminated}}]);
+        let mut probe = Probe::new(JobController::new(Config::default()));
+        probe.lists(Kind::JOB, &[failing], 3);
+        probe.lists(Kind::POD, &[failed], 3);
+        probe
+    }
+
+    fn events(probe: &Probe<JobController>, reason: &str) -> Vec<String> {
+        let events = probe.out.events.iter().filter(|event| event.reason == reason);
+        events.map(|event| event.message.clone()).collect()
+    }
+
+    /// EVENT-12: once, and only for a Job that says how long to wait.
+    #[test]
+    fn a_back_off_is_told_once() {
+        for (annotations, told) in [(json!({}), 0), (json!({"tally.dev/backoff-base": "7s"}), 1)] {
+            let mut probe = failing(annotations);
+            probe.input(Input::Tick);
+            let events = events(&probe, "BackOff");
+            assert_eq!(events.len(), told, "{events:?}");
+            let right = |event: &String| {
+                event.starts_with("attempt 1 of 7, next in 7 s at ") && event.ends_with(" (last failure: exit code 3)")
+            };
+            assert!(events.iter().all(right), "{events:?}");
+            let started = |metric: &&Metric| matches!(metric, Metric::BackoffStarted { .. });
+            assert_eq!(probe.out.metrics.iter().filter(started).count(), 1);
+        }
+    }
+
+    /// BACKOFF-12.
+    #[test]
+    fn annotations_that_cannot_be_used_are_told_once() {
+        let mut probe = failing(json!({"tally.dev/backoff-base": "soon"}));
+        probe.input(Input::Tick);
+        let events = events(&probe, "InvalidBackoff");
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert!(
+            events[0].contains("metadata.annotations[tally.dev/backoff-base]: Invalid value: \"soon\""),
+            "{events:?}"
+        );
     }
 }

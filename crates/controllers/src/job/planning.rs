@@ -45,6 +45,13 @@ impl<S: Mutation> JobController<S> {
                 return;
             }
         }
+        if let Some(invalid) = ledger.job().invalid_backoff.clone().filter(|_| !ledger.job().status.is_finished())
+            && record.warned_backoff.as_ref() != Some(&invalid)
+        {
+            let message = format!("Retries wait 10 s, doubling up to 10 min: {invalid}");
+            out.events.push(effects::event(&record.view, true, "InvalidBackoff", &message));
+            record.warned_backoff = Some(invalid);
+        }
         // A list in progress shows a mixture of states; wait for its end.
         if !pods_complete {
             return;
@@ -91,6 +98,7 @@ impl<S: Mutation> JobController<S> {
         if let Some(write) = plan.status {
             wake_at = wake_at.into_iter().chain(self.write_status(view, write, now, out)).min();
         }
+        effects::waits(view, plan.backoffs, out);
         for pod in plan.releases {
             let pending = Pending::Release { job: job.clone(), pod: pod.uid.clone(), ignored: pod.ignored };
             let action = self.release(&namespace, pod.name, pod.uid, pod.revision);

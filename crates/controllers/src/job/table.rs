@@ -48,6 +48,8 @@ pub(super) struct JobRecord<S> {
     /// Adoptions that were requested and have not ended.
     pub adoptions: BTreeMap<PodUid, Adoption>,
     pub warned_unknown_mode: bool,
+    /// What was said about annotations that cannot be used (BACKOFF-12).
+    pub warned_backoff: Option<Arc<str>>,
     pub planned_at: Option<Timestamp>,
     /// For the put-back bug that sends a stale status again.
     pub stale_write: Option<Box<StatusWrite>>,
@@ -130,6 +132,7 @@ impl<S> JobTable<S> {
             adopting: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             warned_unknown_mode: false,
+            warned_backoff: None,
             planned_at: None,
             stale_write: None,
         });

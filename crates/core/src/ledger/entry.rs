@@ -4,6 +4,7 @@ use compact_str::CompactString;
 
 use super::classification::Flag;
 use crate::accounting::Outcome;
+use crate::backoff::FailureCause;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::JobSpec;
 use crate::mutation::Mutation;
@@ -29,6 +30,8 @@ pub(crate) struct Entry {
     pub restarts: Restarts,
     /// The failure policy's verdict, once the Pod has failed.
     pub verdict: Option<Box<Verdict>>,
+    /// How it failed, once it has: only for users.
+    pub cause: Option<Box<FailureCause>>,
     pub epoch: u32,
     pub phase: Phase,
     pub deleting: bool,
@@ -124,6 +127,7 @@ impl Entry {
             ignored_failure_count: 0,
             restarts: Restarts::default(),
             verdict: None,
+            cause: None,
             epoch: 0,
             phase: Phase::Pending,
             deleting: false,
@@ -163,6 +167,10 @@ impl Entry {
         self.scheduled = pod.scheduled;
         self.ready = pod.ready;
         self.tracked = pod.tracked;
+        self.cause = (pod.phase == Phase::Failed).then(|| {
+            let exit_code = pod.exits.first().map(|exit| exit.code);
+            Box::new(FailureCause { exit_code, reason: pod.reason.clone() })
+        });
         self.verdict = match &spec.pod_failure_policy {
             // Evaluated in the final phase only (S31), or while the Pod is being deleted: the end of the Job may have
             // ended it.

@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Ledger;
 use super::entry::{Entry, Slot};
-use crate::backoff::delay_after;
+use crate::backoff::JitterSeed;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
 use crate::mutation::{Bug, Mutation};
 use crate::pod::Phase;
 use crate::policy::FailureAction;
 use crate::time::Timestamp;
+
+/// The number of indexes whose back-off one plan announces. Users read a few; Events have a limit of about this size.
+const ANNOUNCED: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct IndexStates {
@@ -29,6 +32,10 @@ pub(super) struct IndexStates {
     /// When an index in back-off may start again. Waiting indexes are not free, so they do not delay others (DEFECT-4).
     pub waiting: BTreeMap<CompletionIndex, Timestamp>,
     pub wakes: BTreeSet<(Timestamp, CompletionIndex)>,
+    /// Indexes that began to wait since the last plan, as many as one plan announces.
+    pub unannounced: BTreeSet<CompletionIndex>,
+    /// The back-offs that have begun, so that none is announced twice.
+    announced: BTreeMap<CompletionIndex, Timestamp>,
     /// The Pods of each index that has any, and the state that was last derived from them.
     pub heads: HashMap<CompletionIndex, Head, foldhash::fast::FixedState>,
     /// Attempts whose name is taken by another Pod.
@@ -69,9 +76,11 @@ impl IndexStates {
     pub fn clear(&mut self) {
         let creating = std::mem::take(&mut self.creating);
         let taken_names = std::mem::take(&mut self.taken_names);
+        let announced = std::mem::take(&mut self.announced);
+        let unannounced = std::mem::take(&mut self.unannounced);
         let mut heads = std::mem::take(&mut self.heads);
         heads.values_mut().for_each(|head| head.known = 0);
-        *self = Self { creating, taken_names, heads, ..Self::default() };
+        *self = Self { creating, taken_names, announced, unannounced, heads, ..Self::default() };
     }
 
     /// Frees the indexes whose back-off is over.
@@ -111,6 +120,12 @@ impl<S: Mutation> Ledger<S> {
     pub(super) fn pods_of(&self, index: CompletionIndex) -> impl Iterator<Item = (Slot, &Entry)> {
         let first = self.index.heads.get(&index).and_then(|head| head.first);
         std::iter::successors(first, |slot| self.entry(*slot).next_of_index).map(|slot| (slot, self.entry(slot)))
+    }
+
+    /// BLPI-6: when an index may start again whose last failed Pod is this one.
+    pub(super) fn index_retry_at(&self, index: CompletionIndex, kept: &Entry) -> Timestamp {
+        let seed = JitterSeed { job: &self.job.uid, index: Some(index) };
+        kept.finished_at + self.job.backoff.delay_after(self.mutation, kept.failures_of_index(), seed)
     }
 
     /// Derives the state of one index from its Pods, of which there are few.
@@ -157,9 +172,7 @@ impl<S: Mutation> Ledger<S> {
         let creating = self.index.creating.contains(&index);
         let occupied = active > 0 || creating || (mode.waits_for_terminal_phase && terminating);
         let keeps = !done && active == 0 && !mode.decided() && !mode.deleting;
-        let kept = candidate
-            .filter(|_| keeps)
-            .map(|(slot, entry)| (slot, entry.finished_at + delay_after(self.mutation, entry.failures_of_index())));
+        let kept = candidate.filter(|_| keeps).map(|(slot, entry)| (slot, self.index_retry_at(index, entry)));
 
         let state = IndexState {
             free: !done && !occupied && (kept.is_none() || self.mutation.injects(Bug::IndexBackoffSkipped)),
@@ -192,8 +205,15 @@ impl<S: Mutation> Ledger<S> {
         }
         self.index.stop_waiting(index);
         if let Some(retry_at) = state.retry_at {
+            if self.index.announced.insert(index, retry_at) != Some(retry_at)
+                && self.index.unannounced.len() < ANNOUNCED
+            {
+                self.index.unannounced.insert(index);
+            }
             self.index.waiting.insert(index, retry_at);
             self.index.wakes.insert((retry_at, index));
+        } else {
+            self.index.announced.remove(&index);
         }
         self.keep(index, state.kept);
     }

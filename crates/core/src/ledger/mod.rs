@@ -83,6 +83,8 @@ pub struct Ledger<S = NoMutation> {
     index: index_states::IndexStates,
 
     history: FailureHistory,
+    /// The end of the back-off that was announced last.
+    announced: Option<Timestamp>,
     refusals: Refusals,
     creations: Creations,
     /// Counts creations, for a put-back bug that does not name them by their purpose.
@@ -178,6 +180,7 @@ impl<S: Mutation> Ledger<S> {
             used_attempts: IndexSet::new(),
             index: index_states::IndexStates::default(),
             history: FailureHistory::default(),
+            announced: None,
             refusals: Refusals::default(),
             creations: Creations::default(),
             creation_serial: 0,
@@ -283,8 +286,9 @@ impl<S: Mutation> Ledger<S> {
     fn adopt(&mut self, job: Arc<JobView>, own_write: Option<StatusInFlight>) {
         let old = std::mem::replace(&mut self.job, job);
         let mode = mode(&self.job);
-        let rules_changed =
-            mode != self.mode || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index;
+        let rules_changed = mode != self.mode
+            || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index
+            || old.backoff != self.job.backoff;
         self.mode = mode;
         let lists_changed = old.status.completed_indexes != self.job.status.completed_indexes
             || old.status.failed_indexes != self.job.status.failed_indexes;

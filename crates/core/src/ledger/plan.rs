@@ -7,7 +7,7 @@ use super::Ledger;
 use super::classification::Flag;
 use super::entry::{Busy, Entry, Slot};
 use crate::accounting::PodFacts;
-use crate::backoff::delay_after;
+use crate::backoff::BackoffNotice;
 use crate::blueprint::NewPod;
 use crate::conditions::Decision;
 use crate::ids::{CompletionIndex, PodUid, Revision};
@@ -36,6 +36,8 @@ pub struct Plan {
     /// The Job may have changed since its Pods did: read it again before Pods are released uncounted, removed or
     /// created.
     pub must_reread_job: bool,
+    /// Back-offs that have begun: for users.
+    pub backoffs: Vec<BackoffNotice>,
 }
 
 impl Plan {
@@ -65,7 +67,7 @@ impl Plan {
             Hold::UnwantedCreations => self.must_list_pods = true,
             Hold::JobUnconfirmed => self.must_reread_job = true,
             // A change of the Job ends it, a response, or the retry that each such creation has scheduled.
-            Hold::Suspended | Hold::Removing | Hold::CreationsInFlight | Hold::CreationsUnknown => {}
+            Hold::Suspended | Hold::Halting | Hold::Removing | Hold::CreationsInFlight | Hold::CreationsUnknown => {}
         }
         self.held = Some(reason);
     }
@@ -78,6 +80,8 @@ pub enum Hold {
     PodsBehind(Revision),
     /// `spec.suspend` is set.
     Suspended,
+    /// Too many indexes have failed, and the Pods that run may end first (BLPI-11).
+    Halting,
     /// Pods that are not wanted are being removed first (MANAGE-3).
     Removing,
     /// The API refused to create Pods; they are requested again at this time.
@@ -192,7 +196,7 @@ impl<S: Mutation> Ledger<S> {
         {
             self.manage(now, &mut plan);
         }
-        if self.mode.decided() || decision.is_some() || self.mode.deleting || self.job.spec.suspend {
+        if self.mode.decided() || decision.is_some() || self.mode.deleting || self.job.spec.suspend || self.halts() {
             plan.must_list_pods = self.creations.any_unknown();
         }
         let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
@@ -264,8 +268,8 @@ impl<S: Mutation> Ledger<S> {
         if self.mode.indexed {
             let failed = len(self.committed.failed.len()) + len(self.index.failed.len());
             if spec.limits_each_index() && failed > 0 {
-                let reached = i64::from(self.mutation.injects(Bug::MaxFailedIndexesReached));
-                if spec.max_failed_indexes.is_some_and(|limit| failed + reached > i64::from(limit)) {
+                let ended = self.counts.of(Flag::Active) == 0 && self.creations.is_empty();
+                if self.failed_too_many() && (ended || !self.job.halts_soon) {
                     return Some(Decision::failure(
                         "MaxFailedIndexesExceeded",
                         "Job has exceeded the specified maximal number of failed indexes",
@@ -284,6 +288,21 @@ impl<S: Mutation> Ledger<S> {
             }
         }
         None
+    }
+
+    /// FIN-1 case 6: more indexes have failed than may fail.
+    fn failed_too_many(&self) -> bool {
+        let failed = len(self.committed.failed.len()) + len(self.index.failed.len());
+        let reached = i64::from(self.mutation.injects(Bug::MaxFailedIndexesReached));
+        let spec = &self.job.spec;
+        spec.limits_each_index()
+            && failed > 0
+            && spec.max_failed_indexes.is_some_and(|limit| failed + reached > i64::from(limit))
+    }
+
+    /// BLPI-11: the Job starts no more Pods, and fails when those that run have ended.
+    fn halts(&self) -> bool {
+        self.job.halts_soon && self.failed_too_many() && !self.mutation.injects(Bug::HaltGoesOn)
     }
 
     /// FIN-1 case 8.
@@ -350,7 +369,15 @@ impl<S: Mutation> Ledger<S> {
         let wanted = self.wanted();
         self.remove_unwanted(wanted, plan);
         let missing = self.missing(wanted);
+        if self.halts() {
+            plan.hold(Hold::Halting);
+            return;
+        }
+        self.announce_indexes(now, plan);
         if let Err(reason) = self.may_create(missing, now, plan) {
+            if let Hold::Backoff(until) = reason {
+                self.announce_backoff(until, now, plan);
+            }
             plan.hold(reason);
             return;
         }
@@ -425,7 +452,7 @@ impl<S: Mutation> Ledger<S> {
             return Err(Hold::Refused(until));
         }
         if !self.job.spec.limits_each_index()
-            && let Some(until) = self.history.retry_at(self.mutation)
+            && let Some(until) = self.history.retry_at(self.mutation, &self.job.backoff, &self.job.uid)
             && now < until
         {
             return Err(Hold::Backoff(until));
@@ -434,6 +461,45 @@ impl<S: Mutation> Ledger<S> {
             return Err(Hold::UnwantedCreations);
         }
         Ok(())
+    }
+
+    /// EVENT-12, once for each back-off of the Job.
+    fn announce_backoff(&mut self, until: Timestamp, now: Timestamp, plan: &mut Plan) {
+        if self.announced.replace(until) == Some(until) {
+            return;
+        }
+        let last = self.history.last_failed().and_then(|uid| self.find(uid));
+        plan.backoffs.push(BackoffNotice {
+            index: None,
+            failures: u32::try_from(self.failed()).unwrap_or(0),
+            allowed: u32::try_from(self.job.spec.backoff_limit).unwrap_or(0).saturating_add(1),
+            one_task: self.job.spec.completions == Some(1),
+            waits_for: until - now,
+            retry_at: until,
+            cause: last.and_then(|slot| self.entry(slot).cause.as_deref().cloned()),
+        });
+    }
+
+    /// EVENT-12, once for each back-off of an index.
+    fn announce_indexes(&mut self, now: Timestamp, plan: &mut Plan) {
+        let limit = self.job.spec.backoff_limit_per_index.and_then(|limit| u32::try_from(limit).ok());
+        for index in std::mem::take(&mut self.index.unannounced) {
+            let (Some(retry_at), Some(kept)) = (self.index.waiting.get(&index), self.index.kept.get(&index)) else {
+                continue;
+            };
+            let (kept, retry_at) = (self.entry(*kept), *retry_at);
+            if retry_at > now {
+                plan.backoffs.push(BackoffNotice {
+                    index: Some(index),
+                    failures: kept.failure_count.saturating_add(u32::from(!kept.is_ignored())),
+                    allowed: limit.unwrap_or(0).saturating_add(1),
+                    one_task: true,
+                    waits_for: retry_at - now,
+                    retry_at,
+                    cause: kept.cause.as_deref().cloned(),
+                });
+            }
+        }
     }
 
     /// Whether Pods may be created beyond those that were requested before.
@@ -601,7 +667,7 @@ impl<S: Mutation> Ledger<S> {
             let waits = self.mode.waits_for_terminal_phase;
             let occupies = |entry: &Entry| entry.is_active() || (waits && entry.is_terminating());
             let kept = self.index.kept.get(&index).map(|slot| self.entry(*slot));
-            let retry_at = kept.map(|kept| kept.finished_at + delay_after(self.mutation, kept.failures_of_index()));
+            let retry_at = kept.map(|kept| self.index_retry_at(index, kept));
             index >= self.mode.index_limit
                 || done.iter().any(|set| set.contains(index))
                 || self.pods_of(index).any(|(_, entry)| occupies(entry))

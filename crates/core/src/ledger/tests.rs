@@ -970,3 +970,35 @@ fn a_class_of_active_pods_is_cleaned_up_when_most_of_its_members_have_left() {
     let (members, _, capacity) = bench.ledger.idle.sizes();
     assert!(members == 0 && capacity <= 192, "{members} of {capacity}");
 }
+
+/// BACKOFF-11, EVENT-12: a user who changes how long to wait changes the wait that has begun, of a Job and of an index, and
+/// every wait is announced once.
+#[test]
+fn other_annotations_change_the_wait_that_has_begun() {
+    let per_index = json!({"backoffLimitPerIndex": 3, "completions": 2, "parallelism": 2});
+    for (job, index) in [(job(json!({})), None), (indexed(per_index), Some(0))] {
+        let mut bench = Bench::new(&job);
+        let failed = pod("p", 11, "Failed");
+        bench.sees(index.map_or(failed.clone(), |index| at_index(failed, index)));
+        if index.is_some() {
+            bench.sees(at_index(pod("q", 12, "Running"), 1));
+        }
+        let plan = bench.plan();
+        assert_eq!(bench.wakes_in(&plan), Some(10_000), "{index:?}");
+        let told: Vec<_> = plan.backoffs.iter().map(|notice| (notice.index, notice.waits_for.millis())).collect();
+        assert_eq!(told, [(index, 10_000)]);
+        assert!(bench.plan().backoffs.is_empty(), "{index:?}");
+        let mut changed = job.clone();
+        changed["metadata"]["annotations"] = json!({"tally.dev/backoff-base": "3s"});
+        bench.edited(&changed, 20);
+        let plan = bench.plan();
+        assert_eq!(bench.wakes_in(&plan), Some(3_000), "{index:?}");
+        assert_eq!(plan.backoffs.len(), 1, "{index:?}");
+        // A rebuild of the indexes is no new wait.
+        changed["metadata"]["annotations"]["tally.dev/backoff-max"] = "9m".into();
+        bench.edited(&changed, 30);
+        assert!(bench.plan().backoffs.is_empty(), "{index:?}");
+        bench.passes(3_000);
+        assert_eq!(bench.plan().creations.len(), 1, "{index:?}");
+    }
+}

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
+use tally_core::backoff::BackoffPolicy;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{
     CompletionMode, Condition, JobSpec, JobStatus, JobView, PodReplacementPolicy, Template, Uncounted, condition,
@@ -82,6 +83,9 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         generation: 1,
         created_at: ago(2_000),
         deleting: false,
+        halts_soon: false,
+        backoff: BackoffPolicy::default(),
+        invalid_backoff: None,
         spec: Arc::new(spec),
         status,
     }
@@ -298,9 +302,22 @@ pub fn status() -> impl Strategy<Value = JobStatus> {
 
 // ---- the Job ----
 
+fn backoff() -> impl Strategy<Value = BackoffPolicy> {
+    let base = select(vec![None, Some("0s"), Some("1s"), Some("9999ms"), Some("20s"), Some("39s")]);
+    let max = select(vec![None, Some("39s"), Some("40s"), Some("1m40s"), Some("24h")]);
+    let jitter = select(vec![None, Some("0"), Some("0.3"), Some("1")]);
+    (rarely(0.4), base, max, jitter).prop_map(|(annotated, base, max, jitter)| match annotated {
+        true => BackoffPolicy::read(base, max, jitter).unwrap(),
+        false => BackoffPolicy::default(),
+    })
+}
+
 pub fn job() -> impl Strategy<Value = JobView> {
     let status = prop_oneof![1 => Just(JobStatus::default()), 3 => status()];
-    (spec(), status, rarely(0.1), rarely(0.7), rarely(0.5)).prop_map(|(mut spec, mut status, deleting, tidy, calm)| {
+    let deleting = (rarely(0.1), rarely(0.7), rarely(0.5));
+    let annotations = (backoff(), rarely(0.3));
+    (spec(), status, deleting, annotations).prop_map(|(mut spec, mut status, (deleting, tidy, calm), annotations)| {
+        let (backoff, halts_soon) = annotations;
         if tidy {
             tidy_up(&spec, &mut status);
         }
@@ -308,7 +325,7 @@ pub fn job() -> impl Strategy<Value = JobView> {
             go_on(&mut spec, &mut status);
         }
         let deleting = deleting && !calm;
-        JobView { deleting, spec: Arc::new(spec), status, ..plain_job(|_, _| {}) }
+        JobView { deleting, halts_soon, backoff, spec: Arc::new(spec), status, ..plain_job(|_, _| {}) }
     })
 }
 
@@ -449,6 +466,7 @@ pub fn pod(number: u128, seed: &PodSeed, indexed: bool) -> PodView {
             sum: seed.restarts + seed.restarts % 2,
         },
         exits: exits.chain(seed.side_code.map(|code| exit("side", code))).collect(),
+        reason: CompactString::default(),
         conditions,
     }
 }

@@ -36,6 +36,10 @@ impl<'a> Look<'a> {
         }
         let occupied = if self.failed_only() { self.count(|pod| self.terminating(pod)) } else { 0 };
         let unknown = &self.facts.unknown;
+        if self.facts.job.halts_soon && self.failed_too_many() && !spec.suspend {
+            plan.must_list_pods |= !unknown.is_empty(); // BLPI-11
+            return;
+        }
         let missing = wanted - active - occupied - unknown.len() as i64;
         if spec.suspend || (missing <= 0 && unknown.is_empty()) {
             return; // SUSP-3, MANAGE-4
@@ -104,7 +108,7 @@ impl<'a> Look<'a> {
             // Within one second, a Pod that was created in that second is the later one.
             failures.retain(|ending| (ending.at, ending.created_at >= success) > (success, false));
         }
-        Some(failures.iter().map(|ending| ending.at).max()? + delay(failures.len()))
+        Some(failures.iter().map(|ending| ending.at).max()? + delay(&self.facts.job, None, failures.len()))
     }
 
     /// A Pod that lost its finalizer and is being deleted was removed on purpose.
@@ -142,7 +146,8 @@ impl<'a> Look<'a> {
     /// BLPI-6.
     fn backs_off_until(&self, index: CompletionIndex) -> Option<Timestamp> {
         let kept = self.kept(index)?;
-        let retry_at = self.finished_at(kept) + delay(self.failures_of_index(kept).min(100) as usize);
+        let retry_at =
+            self.finished_at(kept) + delay(&self.facts.job, Some(index), self.failures_of_index(kept) as usize);
         (retry_at > self.facts.now).then_some(retry_at)
     }
 

@@ -229,13 +229,24 @@ pub struct Ending {
     created_at: Timestamp,
 }
 
-/// CONST-2, BACKOFF-4: the delay after that many consecutive failures.
-pub fn delay(failures: usize) -> Span {
-    let mut seconds = if failures == 0 { 0 } else { 10 };
+/// CONST-2, BACKOFF-4, BACKOFF-11: the delay after that many consecutive failures, of the Job or of one index.
+pub fn delay(job: &JobView, index: Option<CompletionIndex>, failures: usize) -> Span {
+    let policy = &job.backoff;
+    let mut millis = if failures == 0 { 0 } else { policy.base_for.millis() };
     for _ in 1..failures.min(100) {
-        seconds = (seconds * 2).min(600);
+        millis = (millis * 2).min(policy.max_for.millis());
     }
-    Span::from_seconds(seconds)
+    let index = index.map_or(String::new(), |index| index.to_string());
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in format!("{}/{index}/{failures}", job.uid).bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+        hash = (hash ^ hash >> 33).wrapping_mul(factor);
+    }
+    let thirty_two_bits = u128::from((hash ^ hash >> 33) >> 32);
+    let jitter = millis as u128 * u128::from(policy.jitter) * thirty_two_bits / (1_000_000 << 32);
+    Span::from_millis(millis + jitter as i64)
 }
 
 fn earliest(one: &mut Option<Timestamp>, other: Timestamp) {
@@ -478,6 +489,12 @@ impl<'a> Look<'a> {
     // ---- FIN ----
 
     /// FIN-1, cases 1 to 8; a policy takes precedence over the number of completions (SUCC-5).
+    fn failed_too_many(&self) -> bool {
+        let failed = (self.failed.len() + self.newly_failed.len()) as i64;
+        let limit = self.facts.job.spec.max_failed_indexes;
+        self.index_budget().is_some() && failed > 0 && limit.is_some_and(|limit| failed > i64::from(limit))
+    }
+
     fn decide(&self, plan: &mut Expected) -> Option<Decision> {
         let Facts { job, now, .. } = self.facts;
         let (spec, status) = (&job.spec, &job.status);
@@ -509,7 +526,9 @@ impl<'a> Look<'a> {
         }
         let failed = (self.failed.len() + self.newly_failed.len()) as i64;
         if self.index_budget().is_some() && failed > 0 {
-            if spec.max_failed_indexes.is_some_and(|limit| failed > i64::from(limit)) {
+            // BLPI-11
+            let running = self.count(|pod| self.active(pod)) > 0 || !self.facts.unknown.is_empty();
+            if self.failed_too_many() && !(job.halts_soon && running) {
                 let message = "Job has exceeded the specified maximal number of failed indexes";
                 return failure("MaxFailedIndexesExceeded", message);
             }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use tally_core::pod::INDEX_ANNOTATION;
 use tally_core::time::Timestamp;
 
 use super::container::State;
@@ -217,7 +216,7 @@ impl PodWorker {
     fn output_source(&self) -> OutputSource {
         let metadata = &self.pod.metadata;
         let number = |name: &str| metadata.annotations.get(name).and_then(|number| number.parse::<u32>().ok());
-        let (index, first) = (number(INDEX_ANNOTATION), number(FIRST_INDEX_ANNOTATION).unwrap_or(0));
+        let (index, first) = (self.pod.task_index(), number(FIRST_INDEX_ANNOTATION).unwrap_or(0));
         let label = |name: &str| metadata.labels.get(name).map_or("", String::as_str).into();
         OutputSource {
             namespace: metadata.namespace.clone(),

@@ -10,7 +10,7 @@ use super::history::{counts, fails, judged};
 use super::indexes::read;
 use super::policy::Action;
 use super::read::{Job, Phase, Pod};
-use super::times::delay;
+use super::times::{delays, index_delay};
 use crate::api::Actor;
 use crate::oracle::Context;
 
@@ -103,7 +103,7 @@ impl Laws {
                 job.status.succeeded + lists.succeeded.len() as i64 + fresh.count() as i64
             };
             let wanted = match job.spec.completions {
-                _ if job.spec.suspend || job.deleting() => 0,
+                _ if job.spec.suspend || job.deleting() || job.halts() => 0,
                 None if succeeded > 0 => 0,
                 None => job.spec.parallelism,
                 Some(completions) => (completions - succeeded).min(job.spec.parallelism),
@@ -145,7 +145,7 @@ impl Laws {
             format!("{name} is told of {counted} failures and {ignored} ignored ones, not {failures}")
         });
         if best == kept && context.clocks_sane {
-            let retry_at = finished_at + delay(failures as usize);
+            let retry_at = finished_at + index_delay(job, index, failures as usize);
             self.require(context.asked_at >= retry_at, "S34", || {
                 let early = (retry_at - context.asked_at).millis();
                 format!("{name} was asked for {early} ms before the back-off of its index was over")
@@ -168,7 +168,7 @@ impl Laws {
             .filter(|at| success_at.is_none_or(|success_at| *at >= success_at))
             .collect();
         let last = failures.iter().max()?;
-        Some(*last + delay(failures.len()))
+        Some(*last + delays(job, failures.len()).1)
     }
 
     /// BACKOFF-3 to BACKOFF-6: when the next Pod may be created by what was known of the Pods at `at`; None is at once.
@@ -191,6 +191,6 @@ impl Laws {
             .filter(|at| success_at.is_none_or(|success_at| *at > success_at))
             .collect();
         let last = failures.iter().max()?;
-        Some(*last + delay(failures.len()))
+        Some(*last + delays(job, failures.len()).0)
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct JobMetadata {
     pub(crate) namespace: CompactString,
     #[serde(default)]
     deletion_timestamp: Option<CompactString>,
+    #[serde(default)]
+    pub(crate) annotations: Labels,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -153,6 +155,14 @@ pub(crate) struct Verdict {
 }
 
 impl Job {
+    /// BLPI-11: it starts no more Pods because more indexes have failed than may.
+    pub(crate) fn halts(&self) -> bool {
+        let failed = self.status.failed_indexes.as_deref().unwrap_or_default();
+        let failed = super::indexes::read(failed, self.index_limit()).len() as i64;
+        let soon = self.metadata.annotations.get("tally.dev/halt").is_some_and(|halt| halt == "soon");
+        soon && failed > 0 && self.spec.max_failed_indexes.is_some_and(|most| failed > most)
+    }
+
     pub(crate) fn read(json: &Bytes) -> Self {
         match serde_json::from_slice(json) {
             Ok(job) => job,

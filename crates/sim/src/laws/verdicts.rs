@@ -43,7 +43,9 @@ impl Laws {
             self.require(same, "I16", || format!("{name} was {old:?} and is {:?}", after.verdict()));
             return;
         }
-        let called = (0..CAUSES.len() - 1).find(|cause| self.calls(CAUSES[*cause], write));
+        // BLPI-11: a Job that halts is not decided before its Pods have ended.
+        let waits = |cause: &str| cause == "MaxFailedIndexesExceeded" && after.halts();
+        let called = (0..CAUSES.len() - 1).find(|cause| !waits(CAUSES[*cause]) && self.calls(CAUSES[*cause], write));
         let Some(verdict) = after.verdict() else {
             self.require(called.is_none(), "I17", || {
                 format!("{name}: a write that knows of {} decides nothing", CAUSES[called.unwrap_or(0)])

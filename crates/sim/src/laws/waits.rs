@@ -4,7 +4,7 @@ use tally_core::time::{Span, Timestamp};
 
 use super::Laws;
 use super::read::Job;
-use super::times::{deadline, delay, expiry};
+use super::times::{deadline, expiry, index_delay};
 
 /// What a refusal during the faults may still cost: the longest delay before the next attempt, and the attempt itself.
 const REFUSED: Span = Span::from_seconds(70);
@@ -58,7 +58,7 @@ impl Laws {
             None => job.spec.parallelism,
             Some(completions) => (completions - job.status.succeeded).clamp(0, job.spec.parallelism.max(0)),
         };
-        if pods.iter().filter(|(_, pod)| live(pod)).count() as i64 >= wanted {
+        if job.halts() || pods.iter().filter(|(_, pod)| live(pod)).count() as i64 >= wanted {
             return None;
         }
         if job.limit_per_index().is_none() {
@@ -80,7 +80,7 @@ impl Laws {
             let sum = |pod: &super::read::Pod| pod.failures_before().0 + pod.failures_before().1 + 1;
             kept.map(|(_, pod)| (sum(pod), pod.finished_at))
                 .max()
-                .map_or(now, |(failures, at)| at + delay(failures as usize))
+                .map_or(now, |(failures, at)| at + index_delay(job, index, failures as usize))
         };
         idle.map(retry).min()
     }

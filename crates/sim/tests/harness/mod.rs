@@ -128,10 +128,12 @@ pub fn uncounted(succeeded: &str, failed: &str) -> String {
 
 /// Of `P2 C5 BL6 BLPI1 MAXF0 D10 TTL5`, `C-` for no completions, `indexed`, `suspend`, `OnFailure`, `replace=Failed`,
 /// `FailJob=3` (also FailIndex, Count, Ignore; a word instead of a code is a Pod condition), `success=2`,
-/// `managedBy=x`, `mode=Odd`, `emptypolicy`, `label=x` (selects by a label set by the user).
+/// `managedBy=x`, `mode=Odd`, `emptypolicy`, `label=x` (selects by a label set by the user), `backoff-base=1s` (also
+/// backoff-max, backoff-jitter, halt: annotations).
 pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: &str) -> String {
     let mut spec = Vec::new();
     let mut rules = Vec::new();
+    let mut annotations = Vec::new();
     let mut policy = false;
     let mut restart = "Never";
     let mut label = format!("\"batch.kubernetes.io/controller-uid\":\"{uid}\"");
@@ -171,6 +173,10 @@ pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: 
             spec.push(format!("\"completionMode\":\"{value}\""));
         } else if let Some(value) = number("success=") {
             spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{value}}}]}}"));
+        } else if let Some((annotation, value)) =
+            token.split_once('=').filter(|(word, _)| word.starts_with("backoff-") || *word == "halt")
+        {
+            annotations.push(format!("\"tally.dev/{annotation}\":\"{value}\""));
         } else if let Some(value) = text("label=") {
             label = format!("\"app\":\"{value}\"");
             spec.push("\"manualSelector\":true".to_owned());
@@ -195,7 +201,8 @@ pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: 
     ));
     format!(
         "{{\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\",\"uid\":\"{uid}\",\
-         \"resourceVersion\":\"1\",\"generation\":1}},\"spec\":{{{}}},\"status\":{status}}}",
+         \"resourceVersion\":\"1\",\"generation\":1,\"annotations\":{{{}}}}},\"spec\":{{{}}},\"status\":{status}}}",
+        annotations.join(","),
         spec.join(",")
     )
 }

@@ -15,6 +15,7 @@ use tally_registry::Registry;
 use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Store, StoreOptions};
 
+use super::follow::backoffs::BackoffNotices;
 use super::follow::display::LogStyle;
 use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use super::follow::outputs::Outputs;
@@ -72,9 +73,10 @@ impl Cluster {
         let node = PodRunner::start(self, hollow, stdin, tasks).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster { pod_gc: ENDED_PODS, ..controllers::Cluster::default() };
+        let backoffs = Arc::new(BackoffNotices::default());
         let controllers =
-            RunningControllers::start(&chosen, &told, self.registry.clone(), Arc::new(NoopObserver), self.driven());
-        Ok(RunningCluster { controllers, node })
+            RunningControllers::start(&chosen, &told, self.registry.clone(), backoffs.clone(), self.driven());
+        Ok(RunningCluster { controllers, node, backoffs })
     }
 
     /// The Events of a run that keeps no state cannot be read, so they are not recorded.
@@ -97,9 +99,15 @@ impl Cluster {
 pub struct RunningCluster {
     controllers: RunningControllers,
     node: PodRunner,
+    backoffs: Arc<BackoffNotices>,
 }
 
 impl RunningCluster {
+    /// What Jobs wait for before they retry.
+    pub fn backoffs(&self) -> Arc<BackoffNotices> {
+        self.backoffs.clone()
+    }
+
     pub fn logs(&self) -> Arc<dyn Logs> {
         self.node.logs()
     }

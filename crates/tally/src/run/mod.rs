@@ -67,6 +67,12 @@ use crate::signals::{self, Stop};
   tally run -f jobs.yaml                                  the Jobs in a file, with their ConfigMaps and Secrets
   kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
   tally run --data-dir ./d -n 1000 -i -- ./work.sh        keep state: the same command resumes after a crash or Ctrl-C
+  tally run --data-dir ./d --retry-failed                 run only the indexes again that have failed
+  tally run --retry-delay 5s --retry-max-delay 5m -- ./fetch.sh
+                                                          wait longer before every retry: 5 s, 10 s, 20 s ... 5 min
+  tally run --each list.txt --timeout 30s -- ./check.sh {}  every attempt has half a minute
+  tally run --each list.txt --halt soon,fail=10% -- ./check.sh {}
+                                                          start no more when a tenth has failed
   tally run --output json -f jobs.yaml | jq .             one object per line: progress, failure, log, summary
 
 The first Ctrl-C stops all Pods: SIGTERM, then SIGKILL after the grace period. The second kills them at once.
@@ -103,6 +109,10 @@ pub struct Args {
     /// Delete a Job of the same name in the data directory and run it again
     #[arg(long, requires = "data_dir")]
     again: bool,
+    /// Run the failed indexes of a finished Job in the data directory again, as a new Job; NAME may be left out if only one Job
+    /// has failed indexes. Each task is told its index in the first Job
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", requires = "data_dir", conflicts_with_all = ["again", "dry_run"])]
+    retry_failed: Option<String>,
     /// How to show what tasks print, on the stream that they print it to: prefix, raw or none [default: a single task is
     /// passed through unchanged, many have the Job and the index in front of each line]
     #[arg(long, short = 'l', value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "prefix", hide_possible_values = true)]
@@ -259,6 +269,17 @@ async fn to_the_end(
     let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary).await;
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     held.data_dir = data_dir.is_some();
+    let everything = match &args.retry_failed {
+        Some(name) => {
+            let retried = submit::retry::document(&cluster.registry, name)?;
+            retried
+                .iter()
+                .filter_map(|retried| submit::retry::told(&retried.object))
+                .for_each(|told| output.note(&told));
+            check::check(retried.into_iter().collect(), args.hollow == 0).await.map_err(RunError::Input)?
+        }
+        None => everything,
+    };
     let placed = place(args, of_flags, &cluster, &everything).await?;
     // A list may be long.
     drop(everything);

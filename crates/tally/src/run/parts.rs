@@ -107,6 +107,11 @@ impl ListParts {
         self.parts.values().any(|part| part.uid == uid && part.is_finished())
     }
 
+    /// The index of the first row of the part with this UID.
+    pub fn first_of(&self, uid: &str) -> u32 {
+        self.parts.iter().find(|(_, part)| part.uid == uid).map_or(0, |(first, _)| *first)
+    }
+
     /// The first row of the list that is not done.
     pub fn first_open(&self) -> u32 {
         let open = self.parts.iter().find(|(_, part)| !part.is_finished());

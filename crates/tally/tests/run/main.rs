@@ -8,6 +8,7 @@ mod kept;
 mod output;
 mod pty;
 mod real;
+mod retries;
 mod terminal;
 mod tool;
 

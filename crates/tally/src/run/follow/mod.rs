@@ -2,6 +2,7 @@
 //!
 //! What tasks print is chosen by `display`, read by `outputs`, put in order by `turns` and split by `lines`.
 
+pub mod backoffs;
 pub mod display;
 pub mod lines;
 pub mod logs;
@@ -20,6 +21,7 @@ use tally_node::notes::Notes;
 use tally_node::output::{OutputEvent, OutputSource};
 use tally_node::shim::log::Stream;
 use tally_registry::{Object, Registry, Target, WatchEvent, WatchStream};
+use tally_runtime::driver::wall_clock;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -30,6 +32,7 @@ use super::progress::output::{Output, TaskName};
 use super::progress::render::LOG_LINES;
 use super::progress::view::{JobText, PodText};
 use crate::signals::Stop;
+use backoffs::BackoffNotices;
 use lines::Piece;
 use logs::{HollowLogs, Logs, PodId};
 use outputs::Outputs;
@@ -81,6 +84,7 @@ impl Follow<'_> {
         // There may be more to show right now.
         let mut more = false;
         let notes = working.notes();
+        let backoffs = working.backoffs();
         let working = Shared::new(working);
         // Not in the loop below: it may block on a reader that does not read its output, and then nothing would be
         // stopped.
@@ -110,6 +114,7 @@ impl Follow<'_> {
                         }
                     }
                     self.tell(&notes);
+                    self.wait(&backoffs);
                     self.beat();
                     if let Some(trouble) = self.trouble(&working) {
                         ending.abort();
@@ -250,6 +255,15 @@ impl Follow<'_> {
     /// Prints the notices of the node that do not belong to a single Pod.
     fn tell(&mut self, notes: &Notes) {
         notes.take().iter().for_each(|note| self.output.note(note));
+    }
+
+    /// Shows what Jobs wait for before they retry.
+    fn wait(&mut self, backoffs: &BackoffNotices) {
+        for (job, notice) in backoffs.take() {
+            let left = (notice.retry_at - wall_clock()).millis();
+            let until = self.now() + Duration::from_millis(u64::try_from(left).unwrap_or(0));
+            self.model.waits(&job.to_string(), notice, until);
+        }
     }
 
     fn beat(&mut self) {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
+use tally_core::backoff::{BASE_ANNOTATION, BackoffPolicy, MAX_ANNOTATION};
+use tally_core::job::{DEFAULT_BACKOFF_LIMIT, HALT_ANNOTATION, HALT_SOON};
 use tally_core::quantity::Quantity;
 use tally_core::schedule;
 use tally_node::env::ENVIRONMENT_ANNOTATION;
@@ -18,6 +20,9 @@ pub const TAKEN_OVER: [&str; 10] =
 
 /// Longer program names are truncated, so that a Pod name with index and suffix is still a valid host name.
 const LONGEST_STEM: usize = 40;
+/// How long Jobs of flags wait before a retry: their users wait for them, which those of the reference rarely do.
+const RETRY_DELAY: &str = "1s";
+const RETRY_MAX_DELAY: &str = "1m";
 const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 
@@ -44,6 +49,22 @@ pub struct Flags {
     /// Number of indexes that may fail before the Job is stopped
     #[arg(long, value_name = "N", requires = "backoff_limit_per_index", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     pub max_failed_indexes: Option<i32>,
+    /// How long to wait before the first retry, such as 500ms, 10s or 1m30s; the wait doubles with every failure
+    /// [default: 1s]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = delay)]
+    pub retry_delay: Option<String>,
+    /// The longest wait before a retry [default: 1m]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = delay)]
+    pub retry_max_delay: Option<String>,
+    /// When so many runs have failed for good, end the Job: now,fail=N stops the others, soon,fail=N starts no more and lets
+    /// those that run end; N may be a percentage, such as 10%. Retries are then counted per index (with --indexed or
+    /// --each), 6 unless --backoff-limit-per-index says otherwise
+    #[arg(long, value_name = "WHEN", conflicts_with_all = ["max_failed_indexes", "backoff_limit"])]
+    pub halt: Option<Halt>,
+    /// Time limit for every attempt of every run, such as 90s, rounded up to whole seconds; an attempt that exceeds it is
+    /// stopped, has failed, and is retried
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = timeout)]
+    pub timeout: Option<i64>,
     /// Time limit for the whole Job, such as 90s, 10m or 1h30m; after that all Pods are stopped and the Job fails
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = seconds)]
     pub deadline: Option<i64>,
@@ -69,6 +90,40 @@ pub struct Flags {
     /// How long a finished Job is kept in the data directory, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = seconds, requires = "data_dir")]
     pub ttl: Option<i64>,
+}
+
+/// The value of `--halt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halt {
+    /// Those that run may end.
+    soon: bool,
+    failures: u32,
+    /// Of all runs, in percent.
+    percent: bool,
+}
+
+impl std::str::FromStr for Halt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let halt = || {
+            let (when, number) = text.split_once(",fail=")?;
+            let soon = ["now", "soon"].iter().position(|known| *known == when)? == 1;
+            let (number, percent) = number.strip_suffix('%').map_or((number, false), |number| (number, true));
+            let failures = number.parse().ok().filter(|failures| *failures > 0 && (!percent || *failures <= 100))?;
+            Some(Self { soon, failures, percent })
+        };
+        halt().ok_or_else(|| format!("{text:?} is not such as now,fail=1, soon,fail=3 or soon,fail=10%"))
+    }
+}
+
+impl Halt {
+    /// How many runs may fail before the Job ends.
+    fn may_fail(self, completions: i32) -> i64 {
+        let (failures, completions) = (i64::from(self.failures), i64::from(completions));
+        let failures = if self.percent { (failures * completions + 99) / 100 } else { failures };
+        (failures - 1).clamp(0, completions.max(0))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -100,6 +155,23 @@ pub fn seconds(text: &str) -> Result<i64, String> {
     Ok(nanoseconds.saturating_add(999_999_999) / 1_000_000_000)
 }
 
+/// A time limit of at least a second, in whole seconds.
+fn timeout(text: &str) -> Result<i64, String> {
+    match seconds(text)? {
+        0 => Err(format!("{text:?} must be longer than 0")),
+        seconds => Ok(seconds),
+    }
+}
+
+/// A delay, as the annotations of a Job have it. A plain number is in seconds.
+fn delay(text: &str) -> Result<String, String> {
+    let text = if text.parse::<u64>().is_ok() { format!("{text}s") } else { text.to_owned() };
+    match BackoffPolicy::read(Some(&text), None, None) {
+        Ok(_) => Ok(text),
+        Err(errors) => Err(errors.first().map(|error| format!("{text:?} {}", error.detail)).unwrap_or_default()),
+    }
+}
+
 /// A quantity, as it is written.
 fn quantity(text: &str) -> Result<String, String> {
     Quantity::parse(text).map(|_| text.to_owned()).map_err(|_| no_quantity(text))
@@ -117,6 +189,10 @@ impl Flags {
             ("--backoff-limit", self.backoff_limit.is_some()),
             ("--backoff-limit-per-index", self.backoff_limit_per_index.is_some()),
             ("--max-failed-indexes", self.max_failed_indexes.is_some()),
+            ("--retry-delay", self.retry_delay.is_some()),
+            ("--retry-max-delay", self.retry_max_delay.is_some()),
+            ("--halt", self.halt.is_some()),
+            ("--timeout", self.timeout.is_some()),
             ("--deadline", self.deadline.is_some()),
             ("--clean-env", self.clean_env),
             ("--env", !self.env.is_empty()),
@@ -152,6 +228,11 @@ impl Flags {
             Restart::Never => "Never",
             Restart::OnFailure => "OnFailure",
         };
+        if self.halt.is_some() && !self.indexed {
+            return Err("--halt counts the runs that have failed for good; add --indexed, or --each FILE".to_owned());
+        }
+        let may_fail = self.halt.map(|halt| halt.may_fail(completions));
+        let per_index = self.halt.map(|_| DEFAULT_BACKOFF_LIMIT);
         let mut spec = json!({
             "completions": completions,
             "completionMode": if self.indexed { "Indexed" } else { "NonIndexed" },
@@ -159,8 +240,8 @@ impl Flags {
         });
         for (field, value) in [
             ("backoffLimit", self.backoff_limit.map(i64::from)),
-            ("backoffLimitPerIndex", self.backoff_limit_per_index.map(i64::from)),
-            ("maxFailedIndexes", self.max_failed_indexes.map(i64::from)),
+            ("backoffLimitPerIndex", self.backoff_limit_per_index.or(per_index).map(i64::from)),
+            ("maxFailedIndexes", self.max_failed_indexes.map(i64::from).or(may_fail)),
             ("activeDeadlineSeconds", self.deadline),
             ("ttlSecondsAfterFinished", self.ttl),
         ] {
@@ -168,9 +249,22 @@ impl Flags {
                 spec[field] = value.into();
             }
         }
+        if let Some(timeout) = self.timeout {
+            if restart == "OnFailure" {
+                return Err(
+                    "--timeout is the limit of one attempt, and --restart OnFailure makes all attempts in one \
+                            Pod: use --deadline, or --restart Never"
+                        .to_owned(),
+                );
+            }
+            spec["template"]["spec"]["activeDeadlineSeconds"] = timeout.into();
+        }
         // The name is derived from everything that identifies the work. It does not depend on the parallelism or on the
         // variables that the shell happens to have set.
         let mut said = json!([spec, self.env]).to_string() + input;
+        if self.halt.is_some_and(|halt| halt.soon) {
+            said += "--halt soon";
+        }
         if self.clean_env {
             said += "--clean-env";
         } else {
@@ -186,7 +280,29 @@ impl Flags {
             let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
             spec["podFailurePolicy"] = json!({"rules": [{"action": "Ignore", "onPodConditions": disrupted}]});
         }
-        Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}))
+        let mut annotations = self.waits()?;
+        if self.halt.is_some_and(|halt| halt.soon) {
+            annotations[HALT_ANNOTATION] = HALT_SOON.into();
+        }
+        let metadata = json!({"name": name, "annotations": annotations});
+        Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}))
+    }
+
+    /// The annotations that say how long to wait before a retry.
+    fn waits(&self) -> Result<Value, String> {
+        let read = |base: Option<&str>, max: Option<&str>| BackoffPolicy::read(base, max, None).ok();
+        let (given, longest) = (self.retry_delay.as_deref(), self.retry_max_delay.as_deref());
+        let (base, max) = match (given, longest) {
+            (None, None) => (RETRY_DELAY, RETRY_MAX_DELAY),
+            // What is not given gives way to what is.
+            (Some(base), None) => (base, read(Some(base), Some(RETRY_MAX_DELAY)).map_or(base, |_| RETRY_MAX_DELAY)),
+            (None, Some(max)) => (read(Some(RETRY_DELAY), Some(max)).map_or(max, |_| RETRY_DELAY), max),
+            (Some(base), Some(max)) => (base, max),
+        };
+        if read(Some(base), Some(max)).is_none() {
+            return Err(format!("--retry-max-delay {max} must not be less than --retry-delay {base}"));
+        }
+        Ok(json!({BASE_ANNOTATION: base, MAX_ANNOTATION: max}))
     }
 
     fn directory(&self, caller: &Caller) -> String {
@@ -306,6 +422,10 @@ mod tests {
             backoff_limit: Some(1),
             backoff_limit_per_index: Some(2),
             max_failed_indexes: Some(4),
+            retry_delay: Some("3s".to_owned()),
+            retry_max_delay: Some("2m".to_owned()),
+            halt: None,
+            timeout: None,
             deadline: Some(90),
             clean_env: true,
             env: vec!["A=b=c".to_owned(), "FOO".to_owned(), "PATH=/mine".to_owned()],
@@ -325,6 +445,7 @@ mod tests {
             ("/spec/backoffLimitPerIndex", json!(2)),
             ("/spec/maxFailedIndexes", json!(4)),
             ("/spec/activeDeadlineSeconds", json!(90)),
+            ("/metadata/annotations", json!({"tally.dev/backoff-base": "3s", "tally.dev/backoff-max": "2m"})),
             ("/spec/ttlSecondsAfterFinished", json!(60)),
             ("/spec/template/spec/restartPolicy", json!("OnFailure")),
             ("/spec/template/spec/containers/0/workingDir", json!("/here/sub")),
@@ -388,6 +509,70 @@ mod tests {
         ] {
             assert_ne!(plain, named(flags, command), "{command:?}");
         }
+    }
+
+    #[test]
+    fn retries_wait_a_second_and_no_more_than_a_minute_unless_told_otherwise() {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        for (delay, max, expected) in [
+            ("", "", ("1s", "1m")),
+            ("5s", "", ("5s", "1m")),
+            ("2m", "", ("2m", "2m")),
+            ("", "500ms", ("500ms", "500ms")),
+            ("", "10m", ("1s", "10m")),
+            ("0s", "0s", ("0s", "0s")),
+        ] {
+            let flags = Flags { retry_delay: text(delay), retry_max_delay: text(max), ..Flags::default() };
+            let (base, max) = expected;
+            let annotations = json!({"tally.dev/backoff-base": base, "tally.dev/backoff-max": max});
+            assert_eq!(job(flags, &["x"])["metadata"]["annotations"], annotations);
+        }
+        let flags = Flags { retry_delay: text("5s"), retry_max_delay: text("4s"), ..Flags::default() };
+        let error = flags.job(&["x".to_owned()], &caller(), "").unwrap_err();
+        assert_eq!(error, "--retry-max-delay 4s must not be less than --retry-delay 5s");
+        for (given, expected) in [("7", Ok("7s")), ("1m30s", Ok("1m30s")), ("0s", Ok("0s"))] {
+            assert_eq!(delay(given), expected.map(str::to_owned).map_err(str::to_owned));
+        }
+        for given in ["soon", "-1s", "25h", ""] {
+            assert!(delay(given).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn a_job_ends_when_too_many_runs_have_failed() {
+        for (halt, completions, may_fail, soon) in [
+            ("now,fail=1", 10, 0, false),
+            ("now,fail=3", 10, 2, false),
+            ("soon,fail=3", 10, 2, true),
+            ("soon,fail=10%", 25, 2, true),
+            ("now,fail=100%", 7, 6, false),
+            ("now,fail=1%", 7, 0, false),
+            ("now,fail=99", 7, 7, false),
+        ] {
+            let (indexed, completions) = (true, Some(completions));
+            let halted = Flags { halt: Some(halt.parse().unwrap()), indexed, completions, ..Flags::default() };
+            let made = job(halted, &["x"]);
+            assert_eq!(made["spec"]["maxFailedIndexes"], may_fail, "{halt}");
+            assert_eq!(made["spec"]["backoffLimitPerIndex"], 6, "{halt}");
+            assert_eq!(made["metadata"]["annotations"]["tally.dev/halt"] == "soon", soon, "{halt}");
+        }
+        for halt in ["now", "soon", "now,fail=0", "never,fail=1", "now,fail=101%", "now,success=1", "2", ""] {
+            assert!(halt.parse::<Halt>().unwrap_err().contains("now,fail=1, soon,fail=3 or soon,fail=10%"), "{halt}");
+        }
+        let error = Flags { halt: Some("now,fail=1".parse().unwrap()), ..Flags::default() };
+        assert!(error.job(&["x".to_owned()], &caller(), "").unwrap_err().contains("add --indexed, or --each FILE"));
+    }
+
+    #[test]
+    fn a_time_limit_is_that_of_every_attempt() {
+        let limited = |flags: Flags| flags.job(&["x".to_owned()], &caller(), "");
+        let made = limited(Flags { timeout: Some(5), ..Flags::default() }).unwrap();
+        assert_eq!(made["spec"]["template"]["spec"]["activeDeadlineSeconds"], 5);
+        assert_eq!(made["spec"].get("activeDeadlineSeconds"), None);
+        let error = limited(Flags { timeout: Some(5), restart: Some(Restart::OnFailure), ..Flags::default() });
+        assert!(error.unwrap_err().contains("--restart Never"));
+        assert_eq!((timeout("100ms"), timeout("90")), (Ok(1), Ok(90)));
+        assert!(timeout("0s").is_err() && timeout("-1s").is_err());
     }
 
     #[test]

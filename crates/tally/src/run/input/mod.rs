@@ -46,6 +46,10 @@ fn requested(args: &Args) -> Result<Vec<Document>, String> {
     }
     let flag = args.flags.first().or(args.each.first());
     let flag = flag.or(args.pass_stdin.then_some("--stdin")).or(args.image.as_ref().map(|_| "--image"));
+    if args.retry_failed.is_some() && !(files.is_empty() && args.command.is_empty() && flag.is_none()) {
+        let other = flag.unwrap_or(if files.is_empty() { "a command" } else { "-f FILE" });
+        return Err(format!("--retry-failed takes everything from the Job that failed; remove {other}"));
+    }
     match (files.is_empty(), args.command.is_empty()) {
         (false, false) => Err("-f FILE cannot be combined with a command after --".to_owned()),
         (false, true) => match flag {

@@ -9,6 +9,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use tally_core::backoff::BackoffNotice;
 use tally_node::output::OutputSource;
 use tally_node::shim::log::Stream;
 use tally_runtime::driver::wall_clock;
@@ -83,6 +84,7 @@ struct PrintedState {
     at: Option<Duration>,
     progress: String,
     stuck: Option<Stuck>,
+    wait: Option<BackoffNotice>,
     failures: Vec<Vec<String>>,
     untold: usize,
 }
@@ -153,6 +155,15 @@ impl Output {
                 Form::Json => lines.push(report::stuck_json(job, job.stuck.as_ref(), &now_text()).to_string()),
             }
             told.stuck.clone_from(&job.stuck);
+        }
+        if let Some((wait, waiting)) = job.retry_wait()
+            && told.wait.as_ref() != Some(&wait.notice)
+        {
+            lines.push(match self.form {
+                Form::Text => format!("{}: {}", job.name, report::wait_text(wait, waiting, now)),
+                Form::Json => report::wait_json(job, wait, waiting, now, &now_text()).to_string(),
+            });
+            told.wait = Some(wait.notice.clone());
         }
         // The rate and the time left change with the clock alone: they are no reason to print a line.
         let counts = format!("{:?}", (job.active, job.succeeded, job.failed, &job.state));

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::model::{Job, Model, PodFailure, State};
-use super::report::stuck_text;
+use super::report::{stuck_text, wait_text};
 use super::words::{broken, cut, duration, harmless, rate, width};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,11 @@ pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<Stri
         add(&mut shown, rows, lines.into_iter().map(|line| vec![(Paint::Bad, format!("  {line}"))]).collect());
     }
     let several = jobs.len() > 1;
+    for job in jobs {
+        let Some((wait, waiting)) = job.retry_wait() else { continue };
+        let of = if several { format!("{}: ", job.name) } else { String::new() };
+        add(&mut shown, rows, vec![vec![(Paint::Plain, format!("  {of}{}", wait_text(wait, waiting, now)))]]);
+    }
     for (job, failure) in newest(jobs) {
         add(&mut shown, rows, failure_lines(job, failure, several, style));
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tally_node::output::OutputSource;
 use tally_node::shim::log::Stream;
 
-use super::model::{Job, PodFailure, State, Stuck};
+use super::model::{Job, PodFailure, RetryWait, State, Stuck};
 use super::render::{failure_log, failure_title};
 use super::words::{duration, harmless, rate};
 use crate::run::follow::lines::Piece;
@@ -47,6 +47,29 @@ pub fn failure(job: &Job, failure: &PodFailure) -> Vec<String> {
     let mut lines = vec![format!("{}: {}", job.name, failure_title(failure))];
     lines.extend(failure_log(failure).into_iter().map(|line| format!("  | {line}")));
     lines
+}
+
+/// `attempt 3 of 7, next in 40 s (last failure: exit code 1)`
+pub fn wait_text(wait: &RetryWait, waiting: usize, now: Duration) -> String {
+    let left = wait.until.saturating_sub(now);
+    let left = match left.as_millis().div_ceil(1000) {
+        seconds @ 0..60 => format!("{seconds} s"),
+        _ => duration(left),
+    };
+    let more = if waiting > 1 { format!("; {} more wait", waiting - 1) } else { String::new() };
+    harmless(&format!("{}, next in {left}{}{more}", wait.notice.attempt(), wait.notice.because()))
+}
+
+pub fn wait_json(job: &Job, wait: &RetryWait, waiting: usize, now: Duration, at: &str) -> Value {
+    let notice = &wait.notice;
+    let cause = notice.cause.as_ref();
+    let told = json!({
+        "index": notice.index, "attempt": notice.failures, "attempts": notice.allowed,
+        "secondsLeft": rounded(wait.until.saturating_sub(now).as_secs_f64()), "nextAt": notice.retry_at.to_string(),
+        "exitCode": cause.and_then(|cause| cause.exit_code),
+        "reason": cause.map(|cause| cause.reason.as_str()), "waiting": waiting,
+    });
+    with(event("backoff", job, at), told)
 }
 
 pub fn stuck(job: &Job, stuck: &Stuck) -> String {
@@ -262,6 +285,53 @@ mod tests {
         assert_eq!(failure(&model.jobs()[0], &crash)[0], "sum: index 4: exit code 3, Pod sum-4-xyz, restarts in place");
         let event = failure_json(&model.jobs()[0], &crash, "now");
         assert_eq!((&event["event"], &event["restarts"]), (&json!("restart"), &json!(1)));
+    }
+
+    #[test]
+    fn a_retry_says_when_and_why() {
+        let mut model = model();
+        let notice = tally_core::backoff::BackoffNotice {
+            index: None,
+            failures: 3,
+            allowed: 7,
+            one_task: true,
+            waits_for: tally_core::time::Span::from_seconds(40),
+            retry_at: tally_core::time::Timestamp::from_seconds(40),
+            cause: Some(tally_core::backoff::FailureCause { exit_code: Some(1), reason: "".into() }),
+        };
+        let uid = model.jobs()[0].uid.clone();
+        model.waits(&uid, notice.clone(), Duration::from_secs(50));
+        let job = &model.jobs()[0];
+        let (wait, waiting) = job.retry_wait().unwrap();
+        let text = |now| wait_text(wait, waiting, Duration::from_millis(now));
+        assert_eq!(text(10_000), "attempt 3 of 7, next in 40 s (last failure: exit code 1)");
+        assert_eq!(text(49_900), "attempt 3 of 7, next in 1 s (last failure: exit code 1)");
+        let told = wait_json(job, wait, waiting, Duration::from_secs(10), "now");
+        for (field, expected) in
+            [("attempt", json!(3)), ("attempts", json!(7)), ("secondsLeft", json!(40.0)), ("exitCode", json!(1))]
+        {
+            assert_eq!(told[field], expected, "{told}");
+        }
+        let line = super::super::render::lines(
+            &model,
+            super::super::render::Size { columns: 90, rows: 9 },
+            super::super::render::Style::default(),
+            Duration::from_secs(10),
+        );
+        assert!(
+            line.iter().any(|line| line.contains("attempt 3 of 7, next in 40 s (last failure: exit code 1)")),
+            "{line:?}"
+        );
+        model.waits(&uid, tally_core::backoff::BackoffNotice { index: Some(4), ..notice }, Duration::from_secs(90));
+        let (wait, waiting) = model.jobs()[0].retry_wait().unwrap();
+        assert!(wait_text(wait, waiting, Duration::ZERO).ends_with("(last failure: exit code 1); 1 more wait"));
+        model.tick(Duration::from_secs(60));
+        let (wait, waiting) = model.jobs()[0].retry_wait().unwrap();
+        assert!(
+            wait_text(wait, waiting, Duration::from_secs(10)).starts_with("index 4: attempt 3 of 7, next in 1m20s")
+        );
+        model.tick(Duration::from_secs(100));
+        assert_eq!(model.jobs()[0].retry_wait(), None);
     }
 
     #[test]

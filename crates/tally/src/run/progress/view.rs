@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use tally_core::indexes::{IndexSet, task_index};
+use tally_core::pod::RETRY_INDEXES_ANNOTATION;
 
 use crate::run::parts::FIRST_INDEX;
 
@@ -115,11 +117,25 @@ pub struct Terminated {
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 impl Metadata {
-    /// The completion index. In a part of a list, the index in the whole list.
+    /// The completion index. In a part of a list, the index in the whole list; of an index that is run again, the one in
+    /// the first Job.
     pub fn index(&self) -> Option<u32> {
         let annotations = self.annotations.as_ref()?;
         let first = annotations.get(FIRST_INDEX).and_then(|first| first.parse().ok()).unwrap_or(0_u32);
-        first.checked_add(annotations.get(INDEX)?.parse().ok()?)
+        first.checked_add(task_index(annotations.get(INDEX)?, self.retried())?)
+    }
+
+    /// The indexes of another Job that are run again.
+    pub fn retried(&self) -> Option<&str> {
+        self.annotations.as_ref()?.get(RETRY_INDEXES_ANNOTATION).map(String::as_str)
+    }
+
+    /// A set of indexes of a Job that runs failed indexes of another Job again, as that Job has them.
+    pub fn original(&self, indexes: &str) -> Option<String> {
+        let all: Vec<u32> = IndexSet::read_tolerant(self.retried()?, u32::MAX).iter().collect();
+        let indexes = IndexSet::read_tolerant(indexes, u32::MAX);
+        let originals: IndexSet = indexes.iter().filter_map(|index| all.get(index as usize).copied()).collect();
+        Some(originals.text())
     }
 
     /// The UID of the Job that controls this Pod.

@@ -1,6 +1,7 @@
 //! Submits the requested objects: each is created, resumed or refused - all of them or none.
 
 mod resume;
+pub mod retry;
 mod sources;
 
 use serde_json::{Value, json};
@@ -212,11 +213,18 @@ async fn carry_out(
         Step::Job(there, decision) => {
             // The parts of a list share theirs: see `Model::next_change`.
             let part = ListPart::of(&checked.made);
-            if let Decision::GoOn { parallelism: Some(parallelism) } = decision
-                && part.is_none()
+            let waits = resume::changed_waits(&there, &checked.made);
+            if let Decision::GoOn { parallelism } = decision
+                && let parallelism = parallelism.filter(|_| part.is_none())
+                && (parallelism.is_some() || waits.is_some())
             {
-                let revision = &there["metadata"]["resourceVersion"];
-                let body = json!({"metadata": {"resourceVersion": revision}, "spec": {"parallelism": parallelism}});
+                let mut body = json!({"metadata": {"resourceVersion": there["metadata"]["resourceVersion"]}});
+                if let Some(parallelism) = parallelism {
+                    body["spec"] = json!({"parallelism": parallelism});
+                }
+                if let Some(waits) = waits {
+                    body["metadata"]["annotations"] = waits;
+                }
                 let body = body.to_string();
                 registry.patch(target(checked), body.as_bytes(), PatchKind::Merge, &write_options()).await?;
             }

@@ -1,11 +1,13 @@
 //! Compares a requested Job with an existing one of the same name: is it the same work? Pure.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
+use tally_core::backoff::{BASE_ANNOTATION, JITTER_ANNOTATION, MAX_ANNOTATION};
+use tally_core::job::HALT_ANNOTATION;
 
 use crate::run::parts::ListPart;
 
 /// Labels that the server generates from the Job's identity.
-const GENERATED: [&str; 4] =
+pub const GENERATED: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 
 /// Maximum number of differences named in a message.
@@ -37,6 +39,16 @@ pub fn decide(there: &Value, wanted: &Value, loose: &[&str]) -> Decision {
     }
     let at_a_time = |job: &Value| job.pointer("/spec/parallelism").and_then(Value::as_i64);
     Decision::GoOn { parallelism: at_a_time(wanted).filter(|wanted| at_a_time(there) != Some(*wanted)) }
+}
+
+/// The annotations that say how long to wait before a retry, and how to halt, as a merge patch, if others are wanted than there are:
+/// that does not make it other work.
+pub fn changed_waits(there: &Value, wanted: &Value) -> Option<Value> {
+    let of = |job: &Value, name: &str| job["metadata"]["annotations"][name].clone();
+    let names = [BASE_ANNOTATION, MAX_ANNOTATION, JITTER_ANNOTATION, HALT_ANNOTATION];
+    let changed = names.into_iter().filter(|name| of(there, name) != of(wanted, name));
+    let changed: Map<String, Value> = changed.map(|name| (name.to_owned(), of(wanted, name))).collect();
+    (!changed.is_empty()).then_some(changed.into())
 }
 
 pub fn is_finished(job: &Value) -> bool {
@@ -131,6 +143,19 @@ mod tests {
         ] {
             assert_eq!(decide(&there, &wanted, loose), expected, "{wanted}");
         }
+    }
+
+    #[test]
+    fn other_waits_are_the_same_work() {
+        let job = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {}});
+        let short = job(json!({"tally.dev/backoff-base": "1s", "other": "x"}));
+        let long = job(json!({"tally.dev/backoff-base": "9s", "tally.dev/backoff-max": "9s"}));
+        assert_eq!(decide(&short, &long, &[]), Decision::GoOn { parallelism: None });
+        let patch = json!({"tally.dev/backoff-base": "9s", "tally.dev/backoff-max": "9s"});
+        assert_eq!(changed_waits(&short, &long), Some(patch));
+        let patch = json!({"tally.dev/backoff-base": "1s", "tally.dev/backoff-max": null});
+        assert_eq!(changed_waits(&long, &short), Some(patch));
+        assert_eq!(changed_waits(&short, &short), None);
     }
 
     #[test]

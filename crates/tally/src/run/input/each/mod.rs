@@ -213,6 +213,9 @@ fn divided(job: Value, mut parts: Vec<PartText>, hash: &str, command: impl Fn(us
         }
         let spec = &mut job["spec"];
         spec["completions"] = part.rows.into();
+        if spec["maxFailedIndexes"].as_u64().is_some_and(|most| most > part.rows as u64) {
+            spec["maxFailedIndexes"] = part.rows.into();
+        }
         let pod = &mut spec["template"]["spec"];
         pod["volumes"] = json!([{"name": VOLUME, "projected": {"sources": sources}}]);
         let container = &mut pod["containers"][0];
@@ -223,8 +226,11 @@ fn divided(job: Value, mut parts: Vec<PartText>, hash: &str, command: impl Fn(us
             let first = part.first.to_string();
             spec["template"]["metadata"]["annotations"][FIRST_INDEX] = first.as_str().into();
             let parallelism = spec["parallelism"].to_string();
-            let annotations = json!({PART_OF: name, FIRST_INDEX: first, PARALLELISM: parallelism});
-            job["metadata"] = json!({"name": format!("{name}-{number}"), "annotations": annotations});
+            let metadata = &mut job["metadata"];
+            metadata["name"] = format!("{name}-{number}").into();
+            for (annotation, value) in [(PART_OF, &name), (FIRST_INDEX, &first), (PARALLELISM, &parallelism)] {
+                metadata["annotations"][annotation] = value.as_str().into();
+            }
         }
         documents.extend(document("Job", job));
     }

@@ -6,13 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use tally_core::indexes::IndexSet;
+use tally_core::backoff::BackoffNotice;
+use tally_core::indexes::{IndexSet, task_index};
 
 use super::view::{JobText, PodText};
 use crate::run::parts::{ListPart, ListParts, PartChange};
 
 /// Number of failures remembered per Job: more than the display shows.
 const FAILURES: usize = 8;
+
+/// Number of waits for retries remembered per Job: one is shown.
+const WAITS: usize = 64;
 
 /// Window over which the rate is measured: long enough to be steady, short enough to follow a change.
 const WINDOW: Duration = Duration::from_secs(20);
@@ -72,6 +76,10 @@ pub struct Job {
     pub failures: VecDeque<PodFailure>,
     /// A Pod that cannot start, and why.
     pub stuck: Option<Stuck>,
+    /// The indexes of another Job that it runs again.
+    retried: Option<String>,
+    /// What waits before it is retried: the indexes, or None for the Job.
+    waits: BTreeMap<Option<u32>, RetryWait>,
     samples: VecDeque<(Duration, u32)>,
 }
 
@@ -112,6 +120,14 @@ pub struct PodFailure {
     pub crash: Option<u32>,
     /// The last lines of the log. `None`: not read yet.
     pub log: Option<Vec<String>>,
+}
+
+/// A wait before a retry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryWait {
+    /// Its index is that of the whole list, if the Job is a part of one.
+    pub notice: BackoffNotice,
+    pub until: Duration,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -184,6 +200,12 @@ impl Job {
     /// Runs that are done: they have succeeded, or will not be retried.
     pub fn done(&self) -> u32 {
         self.succeeded.saturating_add(self.failed_index_count)
+    }
+
+    /// The wait for a retry that ends first, and how many there are.
+    pub fn retry_wait(&self) -> Option<(&RetryWait, usize)> {
+        let first = self.waits.values().min_by_key(|wait| wait.until)?;
+        Some((first, self.waits.len()))
     }
 
     /// Finished runs per second.
@@ -264,6 +286,8 @@ impl Model {
             was_finished: false,
             failures: VecDeque::new(),
             stuck: None,
+            retried: None,
+            waits: BTreeMap::new(),
             samples: VecDeque::new(),
         });
     }
@@ -304,7 +328,8 @@ impl Model {
         }
         let (status, limit) = (&text.status, text.spec.completions.unwrap_or(u32::MAX));
         let set = |text: &Option<String>| IndexSet::read_tolerant(text.as_deref().unwrap_or_default(), limit);
-        Some((at, set(&status.completed_indexes).union(&set(&status.failed_indexes)).first_absent_from(0)))
+        let open = set(&status.completed_indexes).union(&set(&status.failed_indexes)).first_absent_from(0);
+        Some((at, task_index(&open.to_string(), text.metadata.retried()).unwrap_or(u32::MAX)))
     }
 
     pub fn job(&self, uid: &str) -> Option<&Job> {
@@ -329,16 +354,23 @@ impl Model {
         job.succeeded = status.succeeded;
         job.failed = status.failed;
         let failed_indexes = status.failed_indexes.as_deref().unwrap_or_default();
-        if job.failed_indexes != failed_indexes {
-            job.failed_indexes = failed_indexes.to_owned();
+        let shown = text.metadata.original(failed_indexes).unwrap_or_else(|| failed_indexes.to_owned());
+        if job.failed_indexes != shown {
+            job.failed_indexes = shown;
             let limit = text.spec.completions.unwrap_or(u32::MAX);
             job.failed_index_count = IndexSet::read_tolerant(failed_indexes, limit).len() as u32;
+        }
+        if job.retried.is_none() {
+            job.retried = text.metadata.retried().map(str::to_owned);
         }
         job.state = State::of(text);
         job.sample(now);
         if job.state.is_finished() {
             job.finished_after = Some(now);
             job.stuck = None;
+        }
+        if matches!(job.state, State::Ending { .. }) || job.state.is_finished() {
+            job.waits.clear();
         }
         before != (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone())
     }
@@ -433,9 +465,22 @@ impl Model {
         })
     }
 
+    /// A Job, or one of its indexes, waits before it is retried.
+    pub fn waits(&mut self, uid: &str, mut notice: BackoffNotice, until: Duration) {
+        let Some(index) = self.by_uid.get(uid) else { return };
+        let first = self.lists.get(index).map_or(0, |list| list.parts.first_of(uid));
+        let Some(job) = self.jobs.get_mut(*index).filter(|job| !job.state.is_finished()) else { return };
+        let original = |index: u32| task_index(&index.to_string(), job.retried.as_deref()).unwrap_or(index);
+        notice.index = notice.index.map(|index| original(index) + first);
+        if job.waits.len() < WAITS || job.waits.contains_key(&notice.index) {
+            job.waits.insert(notice.index, RetryWait { notice, until });
+        }
+    }
+
     /// Advances the time: Pods that wait for resources are reported when no other Pod is left that could free
     /// resources.
     pub fn tick(&mut self, now: Duration) {
+        self.jobs.iter_mut().for_each(|job| job.waits.retain(|_, wait| wait.until > now));
         let active: u32 = self.jobs.iter().map(|job| job.active.saturating_add(job.terminating)).sum();
         let idle = !self.unscheduled.is_empty() && active as usize <= self.unscheduled.len();
         self.idle_since = if idle { Some(self.idle_since.unwrap_or(now)) } else { None };
