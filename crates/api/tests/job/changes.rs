@@ -77,10 +77,14 @@ fn how_long_to_wait_before_a_retry_must_be_a_time() {
     ];
     for (name, value, detail) in rows {
         let told = format!("metadata.annotations[tally.dev/{name}]: Invalid value: {value:?}: {detail}");
-        assert_eq!(create(job(annotated(name, value))).unwrap_err(), [told.clone()]);
+        assert_eq!(create(job(annotated(name, value))).unwrap_err(), std::slice::from_ref(&told));
         let stored = create(job(json!({}))).unwrap();
         for part in [Part::Main, Part::Status] {
-            assert_eq!(update(&stored, part, annotated(name, value)).unwrap_err(), [told.clone()], "{part:?}");
+            assert_eq!(
+                update(&stored, part, annotated(name, value)).unwrap_err(),
+                std::slice::from_ref(&told),
+                "{part:?}"
+            );
         }
         // It was stored before there was the rule: other changes are accepted.
         let mut older = stored.clone();
