@@ -434,7 +434,11 @@ fn a_job_that_halts_soon_lets_its_pods_end() {
         "0:F 1:S 2:S",
         "release 3; succeeded 2 failed 1 completed 1,2 failed-indexes 0; FailureTarget(MaxFailedIndexesExceeded) Failed",
     );
-    check("P2 C6 BLPI0 MAXF1 indexed halt=soon", "0:F 1:R", "create {2}; release 1; active 2 failed 1 failed-indexes 0");
+    check(
+        "P2 C6 BLPI0 MAXF1 indexed halt=soon",
+        "0:F 1:R",
+        "create {2}; release 1; active 2 failed 1 failed-indexes 0",
+    );
 }
 
 /// BACKOFF-11, BLPI-5: a Job that says how long to wait creates the next Pod then, and not before.
