@@ -24,7 +24,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 seq "$COUNT" >"$scratch/list"
 { printf 'all:'; seq -f ' t%.0f' "$COUNT" | tr -d '\n'; printf '\n'; seq -f 't%.0f: ; @true' "$COUNT"; } >"$scratch/makefile"
-# moreutils installs another program named parallel, and openssl one named ts.
+# moreutils installs another program named parallel.
 parallel=$(parallel --version 2>/dev/null | head -n 1 | grep GNU || true)
 spooler=$(command -v tsp || true)
 hyperqueue=$("$PYTHON" -c 'import hyperqueue' 2>/dev/null && echo yes || true)

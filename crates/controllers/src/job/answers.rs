@@ -325,7 +325,7 @@ impl<S: Mutation> JobController<S> {
         let Some(slot) = self.jobs.slot_of(job) else {
             return;
         };
-        let here = matches!(&answer, Answer::Done(Object::Pod(pod)) if self.is_moved_here(pod, slot, now, out));
+        let here = matches!(&answer, Answer::Done(Object::Pod(pod)) if self.move_here(pod, slot, now, out));
         let Some((_, ledger)) = self.ledger_mut(job) else {
             return;
         };
@@ -403,7 +403,7 @@ impl<S: Mutation> JobController<S> {
         for pod in others {
             self.observe_response(pod, now, out);
         }
-        let ours: Vec<_> = ours.into_iter().filter(|pod| self.is_moved_here(pod, slot, now, out)).collect();
+        let ours: Vec<_> = ours.into_iter().filter(|pod| self.move_here(pod, slot, now, out)).collect();
         let pods_at = self.progress.pods_at;
         let Some((_, ledger)) = self.ledger_mut(job) else {
             return;

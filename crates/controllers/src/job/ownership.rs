@@ -96,16 +96,10 @@ impl<S: Mutation> JobController<S> {
         still
     }
 
-    /// A response shows a Pod that is to be placed in this Job's ledger. If it is in the ledger of another Job, its owner
-    /// has changed since the stream showed it, and it leaves that ledger. Returns false if the other ledger knows a newer
-    /// state of it.
-    pub(super) fn is_moved_here(
-        &mut self,
-        pod: &Arc<PodView>,
-        slot: JobSlot,
-        now: Timestamp,
-        out: &mut Outbox,
-    ) -> bool {
+    /// A response shows a Pod of this Job. If the Pod is in the ledger of another Job, its owner has changed since the
+    /// stream showed it, and it moves from that ledger to this one. Returns false if the other ledger knows a newer state
+    /// of the Pod: then it stays there.
+    pub(super) fn move_here(&mut self, pod: &Arc<PodView>, slot: JobSlot, now: Timestamp, out: &mut Outbox) -> bool {
         let elsewhere =
             |controller: &Self| controller.pod_owner.get(&pod_key(&pod.uid)).is_some_and(|owner| *owner != slot);
         if elsewhere(self) {

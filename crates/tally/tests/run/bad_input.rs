@@ -38,7 +38,10 @@ fn flags_that_make_no_sense_are_explained() {
         (&["-f", "x.yaml", "--retry-delay", "1s"], "--retry-delay applies only to a command; with -f FILE"),
         (&["--timeout", "0", "--", "true"], "'--timeout <DURATION>': \"0\" must be longer than 0"),
         (&["--timeout", "1s", "--restart", "OnFailure", "--", "true"], "use --deadline, or --restart Never"),
-        (&["--halt", "now", "--", "true"], "\"now\" is not such as now,fail=1, soon,fail=3 or soon,fail=10%"),
+        (
+            &["--halt", "now", "--", "true"],
+            "\"now\" must be now or soon with a number of failures, such as now,fail=1, soon,fail=3 or soon,fail=10%",
+        ),
         (&["--halt", "now,fail=1", "--", "true"], "add --indexed, or --each FILE"),
         (&["--halt", "now,fail=1", "--max-failed-indexes", "1", "-i", "--", "true"], "cannot be used with"),
         (&["--retry-failed"], "--data-dir"),

@@ -113,7 +113,7 @@ impl std::str::FromStr for Halt {
             let failures = number.parse().ok().filter(|failures| *failures > 0 && (!percent || *failures <= 100))?;
             Some(Self { soon, failures, percent })
         };
-        halt().ok_or_else(|| format!("{text:?} is not such as now,fail=1, soon,fail=3 or soon,fail=10%"))
+        halt().ok_or_else(|| format!("{text:?} must be now or soon with a number of failures, such as now,fail=1, soon,fail=3 or soon,fail=10%"))
     }
 }
 
