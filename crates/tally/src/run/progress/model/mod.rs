@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tally_core::indexes::IndexSet;
+use tally_node::attempts::AttemptRecord;
 
 use super::view::{JobText, PodText};
 use crate::run::parts::{ListPart, ListParts, PartChange};
@@ -112,6 +113,8 @@ pub struct PodFailure {
     pub crash: Option<u32>,
     /// The last lines of the log. `None`: not read yet.
     pub log: Option<Vec<String>>,
+    /// When the attempt started and ended, and what it used, if that is known.
+    pub record: Option<Box<AttemptRecord>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
