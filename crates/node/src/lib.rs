@@ -5,6 +5,7 @@
 //! separate process that starts processes, reads their output and records how they ended, so that none of this is lost
 //! when the process that decides is killed. The two halves exchange commands and reports (`port`).
 
+pub mod attempts;
 pub mod config_error;
 pub mod each;
 pub mod env;

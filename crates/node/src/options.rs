@@ -37,8 +37,8 @@ pub struct NodeOptions {
     pub release_lost: bool,
     /// Pods whose annotations ask for it get the environment of the node's own process.
     pub shares_env: bool,
-    /// The output of containers is followed: see `output`.
-    pub follows_output: bool,
+    /// The shim is told to which task an attempt belongs: its output is followed, or its end is recorded.
+    pub tells_source: bool,
     pub results: Option<ResultsOptions>,
 }
 
@@ -63,7 +63,7 @@ impl NodeOptions {
             report_after: Span::from_millis(200),
             release_lost: false,
             shares_env: false,
-            follows_output: false,
+            tells_source: false,
             results: None,
         }
     }

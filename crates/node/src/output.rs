@@ -12,6 +12,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use crate::attempts::AttemptRecord;
 use crate::port::Attempt;
 
 /// How the output of all containers is read while they write it.
@@ -58,6 +59,8 @@ pub enum OutputEvent {
     Released { attempt: Attempt },
     /// The limits of the log have removed its oldest part: this much text since the last such event.
     Removed { pod: String, lines: u64, bytes: u64 },
+    /// An attempt has ended, and its end is recorded. Sent if the shim was asked to.
+    AttemptEnded { source: Box<OutputSource>, record: Box<AttemptRecord> },
     /// The results of the attempt cannot be stored. It has no recorded end.
     NoResult { pod: String, why: String },
 }

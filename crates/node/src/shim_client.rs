@@ -56,6 +56,8 @@ pub struct Config {
     pub outputs: Option<Arc<OutputQueue>>,
     /// The directory for the results of tasks.
     pub results: Option<PathBuf>,
+    /// The file for a line about each attempt.
+    pub job_log: Option<PathBuf>,
     /// Receives messages for the user.
     pub notes: Arc<Notes>,
     /// The standard input of the first container that has `stdin: true`; None: it is empty.
@@ -65,7 +67,7 @@ pub struct Config {
 impl Config {
     pub fn new(program: PathBuf, root: PathBuf) -> Self {
         let output = OutputSettings::default();
-        Self { program, root, output, outputs: None, results: None, notes: Arc::default(), stdin: None }
+        Self { program, root, output, outputs: None, results: None, job_log: None, notes: Arc::default(), stdin: None }
     }
 }
 
@@ -176,7 +178,12 @@ impl Shim {
     async fn start(config: &Config) -> Result<Self, Error> {
         let (ours, theirs) = StdUnixStream::pair().map_err(Error::Spawn)?;
         ours.set_nonblocking(true).map_err(Error::Spawn)?;
-        let arguments = Arguments { root: config.root.clone(), output: config.output, results: config.results.clone() };
+        let arguments = Arguments {
+            root: config.root.clone(),
+            output: config.output,
+            results: config.results.clone(),
+            job_log: config.job_log.clone(),
+        };
         let mut args = vec![OsString::from(crate::shim::COMMAND)];
         args.extend(arguments.to_args());
         let stdin = match &config.stdin {

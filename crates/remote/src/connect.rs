@@ -4,11 +4,15 @@
 //! connection for each request in flight. No request is repeated: which requests may be is for the controllers to
 //! decide.
 
+use std::future::Future;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -18,7 +22,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::Matcher;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::UnixStream;
 use tower::BoxError;
 use tower::util::BoxCloneSyncService;
 
@@ -59,6 +64,7 @@ pub struct Access {
     tls_server_name: Option<String>,
     user: KubeconfigUser,
     cluster: KubeconfigCluster,
+    namespace: Option<String>,
 }
 
 pub fn access(source: &KubeconfigSource) -> Result<Access> {
@@ -95,7 +101,13 @@ impl Access {
             tls_server_name: None,
             user: KubeconfigUser::default(),
             cluster: KubeconfigCluster::default(),
+            namespace: None,
         }
+    }
+
+    /// The namespace of the context, or of the Pod, if it has one.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
     }
 
     pub fn server(&self) -> &Uri {
@@ -113,7 +125,8 @@ impl Access {
         };
         let proxy = proxy(&cluster, &server, |name| std::env::var(name).ok())?;
         let tls_server_name = cluster.tls_server_name.clone();
-        Ok(Self { server, proxy, trust, tls_server_name, user, cluster })
+        let namespace = kubeconfig.namespace(context);
+        Ok(Self { server, proxy, trust, tls_server_name, user, cluster, namespace })
     }
 
     /// As the service account of a Pod. The files are replaced while the Pod runs.
@@ -127,7 +140,8 @@ impl Access {
         let (token, authority) = (directory.join("token"), directory.join("ca.crt"));
         std::fs::metadata(&authority).with_context(|| format!("cannot read {}", authority.display()))?;
         let user = KubeconfigUser::with_token_file(token);
-        Ok(Self { trust: Trust::File(authority), user, ..Self::to(server) })
+        let namespace = std::fs::read_to_string(directory.join("namespace")).ok().map(|text| text.trim().to_owned());
+        Ok(Self { trust: Trust::File(authority), user, namespace, ..Self::to(server) })
     }
 }
 
@@ -233,6 +247,38 @@ where
             client.request(request).await.map_err(BoxError::from)
         }
     })))
+}
+
+/// An API server on a Unix socket, without TLS and without credentials: the kernel says who the client is.
+pub fn local(socket: &Path) -> Service {
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(SocketConnector(socket.into()));
+    BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Full<Bytes>>| {
+        let client = client.clone();
+        let uri = below(&Uri::from_static("http://localhost"), request.uri().path_and_query());
+        async move {
+            *request.uri_mut() = uri?;
+            client.request(request).await.map_err(BoxError::from)
+        }
+    }))
+}
+
+/// Connects to a socket whatever the host is.
+#[derive(Clone)]
+struct SocketConnector(Arc<Path>);
+
+impl tower::Service<Uri> for SocketConnector {
+    type Response = TokioIo<UnixStream>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<TokioIo<UnixStream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let socket = self.0.clone();
+        Box::pin(async move { UnixStream::connect(&*socket).await.map(TokioIo::new) })
+    }
 }
 
 /// A path of the API below the URL of the server, which may itself have a path.

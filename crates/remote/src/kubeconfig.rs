@@ -52,6 +52,7 @@ struct NamedContext {
 struct KubeconfigContext {
     cluster: String,
     user: Option<String>,
+    namespace: Option<String>,
 }
 
 #[derive(Clone, Default, Deserialize)]
@@ -191,6 +192,12 @@ impl Kubeconfig {
 
     pub fn context_names(&self) -> Vec<String> {
         self.contexts.iter().map(|entry| entry.name.clone()).collect()
+    }
+
+    /// The namespace of a context.
+    pub fn namespace(&self, context: &str) -> Option<String> {
+        let named = self.contexts.iter().find(|entry| entry.name == context)?;
+        named.context.as_ref()?.namespace.clone().filter(|name| !name.is_empty())
     }
 
     /// The cluster and the user of a context. A context without a user, or with one that is not defined, has no

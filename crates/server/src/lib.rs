@@ -20,4 +20,5 @@ pub use auth::pki::{self, Pki};
 pub use encode::yaml::write as yaml;
 pub use env::SystemEnv;
 pub use http::listen::Server;
+pub use http::local::LocalServer;
 pub use objects::logs::{Log, LogEnded, LogError, LogRequest, Logs};

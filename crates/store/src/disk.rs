@@ -23,10 +23,11 @@
 //! off, and the engine, if it had to be opened for the check, cleans up files of its own.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fjall::config::{BlockSizePolicy, FilterPolicy};
@@ -72,6 +73,21 @@ fn holder(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
+/// Who opens a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opener {
+    Owner,
+    /// It closes the store again at once: others wait for it.
+    Reader,
+}
+
+/// What follows the PID of a reader in the lock.
+const READS: &str = " reads";
+/// How long to wait for a reader. It reads everything into memory first.
+const READ_WITHIN: Duration = Duration::from_secs(10);
+const WRITTEN_WITHIN: Duration = Duration::from_millis(20);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+
 /// An open store directory. Fields are dropped in declaration order: the lock must be last.
 pub(crate) struct Disk {
     objects: Keyspace,
@@ -113,9 +129,9 @@ impl Backend for Disk {
 }
 
 /// Opens the store in `dir`, or creates one if there is none.
-pub(crate) fn open(dir: &Path, options: StoreOptions) -> Result<(State, Disk), OpenError> {
+pub(crate) fn open(dir: &Path, options: StoreOptions, opener: Opener) -> Result<(State, Disk), OpenError> {
     let place = StoreDirectory { dir };
-    let lock = place.lock()?;
+    let lock = place.lock(opener)?;
     let mark = match head::find(&place.head()).map_err(|error| place.io("read the head", error))? {
         Found::Nothing if place.engine().exists() => return Err(place.damaged("the file `head` is missing")),
         Found::Unreadable => return Err(place.damaged("the file `head` cannot be read")),
@@ -170,7 +186,7 @@ impl StoreDirectory<'_> {
     }
 
     /// Creates the directory if needed, accessible to its owner only, and takes the lock.
-    fn lock(&self) -> Result<File, OpenError> {
+    fn lock(&self, opener: Opener) -> Result<File, OpenError> {
         match std::fs::metadata(self.dir) {
             Ok(found) if !found.is_dir() => return Err(OpenError::NotADirectory { path: self.dir.into() }),
             Ok(_) => {}
@@ -182,18 +198,36 @@ impl StoreDirectory<'_> {
         }
         let path = self.dir.join("lock");
         let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path);
-        let mut lock = opened.map_err(|error| self.io("open the lock", error))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                // The PID is used only in the message.
-                let _ = lock.take(20).read_to_string(&mut pid);
-                return Err(OpenError::Held { path: self.dir.into(), pid: pid.trim().parse().ok() });
+        let lock = opened.map_err(|error| self.io("open the lock", error))?;
+        let began = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => {
+                    let mut text = [0; 32];
+                    let length = lock.read_at(&mut text, 0).unwrap_or(0);
+                    let text = String::from_utf8_lossy(&text[..length]);
+                    let holder = text.lines().next().unwrap_or_default();
+                    let pid = holder.split_ascii_whitespace().next().and_then(|pid| pid.parse::<u32>().ok());
+                    let patience = match pid {
+                        _ if holder.ends_with(READS) => READ_WITHIN,
+                        // A process that has just taken the lock may not have written yet who it is.
+                        Some(pid) if Path::new(&format!("/proc/{pid}")).exists() => WRITTEN_WITHIN,
+                        _ => 50 * WRITTEN_WITHIN,
+                    };
+                    if began.elapsed() >= patience {
+                        // The PID is used only in the message.
+                        return Err(OpenError::Held { path: self.dir.into(), pid });
+                    }
+                    std::thread::sleep(LOOK_AGAIN_AFTER);
+                }
+                Err(TryLockError::Error(error)) => return Err(self.io("take the lock", error)),
             }
-            Err(TryLockError::Error(error)) => return Err(self.io("take the lock", error)),
         }
-        let noted = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        let role = if opener == Opener::Reader { READS } else { "" };
+        let text = format!("{}{role}\n", std::process::id());
+        // In one write, and cut afterwards: those who read it meanwhile see a whole line.
+        let noted = lock.write_all_at(text.as_bytes(), 0).and_then(|()| lock.set_len(text.len() as u64));
         noted.map_err(|error| self.io("write the lock", error))?;
         Ok(lock)
     }

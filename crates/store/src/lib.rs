@@ -32,6 +32,7 @@ pub use record::{Entry, Stored};
 pub use watch::{Batch, Watcher};
 
 use backend::BackendError;
+use disk::Opener;
 use group::Group;
 use state::State;
 use watch::Notifier;
@@ -233,7 +234,17 @@ impl Store {
 
     /// The store in the directory `dir`, which is created if it does not exist. Reads everything into memory first.
     pub fn open(dir: &Path, options: StoreOptions) -> Result<Store, OpenError> {
-        let (state, disk) = disk::open(dir, options)?;
+        Self::open_as(dir, options, Opener::Owner)
+    }
+
+    /// The same, for a process that reads and closes the store again at once: a process that opens the store meanwhile
+    /// waits for it.
+    pub fn open_to_read(dir: &Path, options: StoreOptions) -> Result<Store, OpenError> {
+        Self::open_as(dir, options, Opener::Reader)
+    }
+
+    fn open_as(dir: &Path, options: StoreOptions, opener: Opener) -> Result<Store, OpenError> {
+        let (state, disk) = disk::open(dir, options, opener)?;
         Store::start(state, Box::new(disk), options).map_err(|source| OpenError::Io {
             path: dir.into(),
             step: "start the writer",

@@ -4,6 +4,8 @@ mod bench;
 mod controller;
 mod data_dir;
 mod hollow;
+mod local_api;
+mod look;
 mod metrics;
 mod node;
 mod run;
@@ -23,6 +25,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
   tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
                                       run a command 20 times, 4 at a time, on this machine
   tally run -f jobs.yaml --logs       run the Jobs in a file and print their output
+  tally ps --data-dir ./d             list the Jobs that a data directory has
+  tally show sum --data-dir ./d       how every attempt of a Job ended, and what it used
+  tally logs sum --data-dir ./d       what its tasks have printed
   tally up                            serve a Kubernetes API on this machine, for kubectl
   tally controller --help             run the same Job controller against an existing cluster
   tally completion bash               print completions for your shell
@@ -38,6 +43,12 @@ struct Cli {
 enum Command {
     /// Run a command or the Jobs in a file to completion on this machine
     Run(Box<run::Args>),
+    /// List the Jobs in a data directory or a cluster
+    Ps(look::PsArgs),
+    /// Show a Job and its attempts: exit codes, times, processor time and peak memory
+    Show(look::ShowArgs),
+    /// Print what the tasks of a Job have printed
+    Logs(look::LogsArgs),
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
     /// Run the Job controllers against a Kubernetes API server
@@ -65,6 +76,9 @@ fn main() -> std::process::ExitCode {
     }
     let outcome = match Cli::parse().command {
         Command::Run(args) => return run::run(&args),
+        Command::Ps(args) => return look::ps(&args),
+        Command::Show(args) => return look::show(&args),
+        Command::Logs(args) => return look::logs(&args),
         Command::Up(args) => up::run(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Hollow(args) => hollow::run(&args),

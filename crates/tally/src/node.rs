@@ -48,6 +48,10 @@ pub struct TaskOptions {
     pub results: Option<ResultsOptions>,
     /// Pods may have the environment of this process.
     pub shares_env: bool,
+    /// The reader of the output is told how attempts ended.
+    pub tell_ends: bool,
+    /// The file for a line about each attempt.
+    pub job_log: Option<PathBuf>,
 }
 
 /// A running node.
@@ -63,7 +67,7 @@ pub struct ThisNode {
 
 impl ThisNode {
     /// Starts the shim on its directory and the controller on the registry. `stdin`: the standard input of the first
-    /// container that asks for it.
+    /// container that asks for it. `keeps`: the records of attempts stay when the process has ended.
     pub async fn start(
         root: PathBuf,
         stdin: Option<OwnedFd>,
@@ -71,6 +75,7 @@ impl ThisNode {
         observer: Arc<dyn Observer>,
         driven: driver::DriverOptions,
         tasks: Option<TaskOptions>,
+        keeps: bool,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
         let mut config = Config { stdin: stdin.map(Arc::new), ..Config::new(program, root.clone()) };
@@ -79,6 +84,9 @@ impl ThisNode {
         config.outputs = tasks.is_some().then(|| outputs.clone());
         let tasks = tasks.unwrap_or_default();
         config.output.follow = tasks.follow;
+        config.output.tell_ends = tasks.tell_ends;
+        config.output.keep_records = keeps;
+        config.job_log = tasks.job_log.clone();
         config.results = tasks.results.as_ref().map(|results| results.directory.clone());
         let runtime = ShimClient::start(config).await?;
         let (commands, reports, keeper) = runtime.split();
@@ -89,7 +97,7 @@ impl ThisNode {
         });
         let mut options = options(&root)?;
         options.shares_env = tasks.shares_env;
-        options.follows_output = tasks.follow.is_some();
+        options.tells_source = tasks.follow.is_some() || tasks.tell_ends || keeps || tasks.job_log.is_some();
         options.results = tasks.results;
         let node = NodeAgent::new(options, mailbox.clone());
         let controller = RunningControllers::drive(vec![Box::new(node)], registry, observer, driven);

@@ -209,7 +209,7 @@ impl PodWorker {
             inherits_env: node.shares_env
                 && self.pod.metadata.annotations.get(ENVIRONMENT_ANNOTATION).is_some_and(|value| value == "shell"),
             results: node.results.as_ref().map(|options| self.results(spec, options)),
-            source: (node.follows_output || node.results.is_some()).then(|| Box::new(self.output_source())),
+            source: (node.tells_source || node.results.is_some()).then(|| Box::new(self.output_source())),
         }
     }
 

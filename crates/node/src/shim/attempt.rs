@@ -25,8 +25,12 @@ use super::layout::AttemptDir;
 use super::mounts::Bind;
 use super::output::Output;
 use super::reaper::{Ended, Status};
+use super::recorder::{AttemptEnd, command_line};
 use super::spawn::{self, Pipes};
+use super::wire::Frame;
 use super::{Shim, cgroup, now, processes, termination, volumes};
+use crate::attempts::ResourceUsage;
+use crate::output::OutputEvent;
 use crate::port::{self, Exit, OperationError, Report, Start};
 
 /// How long to wait until killed processes are gone. Only a process that is stuck in the kernel takes longer.
@@ -64,6 +68,36 @@ struct Started {
     started_at: tally_core::time::Timestamp,
     slot: AttemptDir,
     termination: port::TerminationMessage,
+    /// For the job log.
+    command: String,
+}
+
+impl Started {
+    /// Records the end, in the records of attempts and in the job log, and tells it to the reader of the output.
+    fn record(&self, shim: &Shim, attempt: &port::Attempt, end: &AttemptEnd<'_>) {
+        let Some(source) = self.output.source().filter(|source| !source.job.is_empty()) else { return };
+        if shim.job_log.is_none() && !shim.output.tell_ends && !shim.recorder.borrow().keeps() {
+            return;
+        }
+        let (record, recorded) = shim.recorder.borrow_mut().record(source, attempt, end);
+        let logged = match &shim.job_log {
+            Some(log) => log.borrow_mut().append(&record, self.output.received(), &self.command),
+            None => Ok(()),
+        };
+        for error in [recorded.err(), logged.err()].into_iter().flatten() {
+            shim.complain(attempt, &error);
+        }
+        if shim.output.tell_ends {
+            shim.say(Frame::Output(OutputEvent::AttemptEnded {
+                source: Box::new(source.clone()),
+                record: Box::new(record),
+            }));
+        }
+    }
+
+    fn record_lost(&self, shim: &Shim, attempt: &port::Attempt, at: tally_core::time::Timestamp, why: &str) {
+        self.record(shim, attempt, &AttemptEnd::Lost { started_at: self.started_at, at, why });
+    }
 }
 
 /// Starts the attempt, or reports why it will never run. In that case nothing of it is left on disk.
@@ -104,7 +138,8 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let started_at = now();
     // A file of its own for the name would cost as much as the record does.
     let name = shim.names.borrow().get(&start.attempt.pod).cloned().unwrap_or_default();
-    let started = journal::Started { at: started_at, boot: shim.boot.clone(), pod: name };
+    let source = start.source.clone().filter(|_| shim.recorder.borrow().keeps());
+    let started = journal::Started { at: started_at, boot: shim.boot.clone(), pod: name, source };
     shim.journal.borrow_mut().begin(&start.attempt, started).map_err(|error| match error.kind() {
         // An attempt runs at most once, whatever happens to the deciding half.
         io::ErrorKind::AlreadyExists => failure(CREATE_ERROR, "this attempt has been started before"),
@@ -143,7 +178,8 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
         helpers: RefCell::default(),
     });
     let termination = start.termination_message;
-    Ok(Started { running, ended, output, launcher, started_at, slot, termination })
+    let command = if shim.job_log.is_some() { command_line(&start.argv) } else { String::new() };
+    Ok(Started { running, ended, output, launcher, started_at, slot, termination, command })
 }
 
 struct Spawned {
@@ -323,9 +359,13 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     let ended = tokio::select! {
         biased;
         ended = &mut started.ended => ended,
-        () = started.output.pump(&shim) => started.ended.await,
+        () = started.output.pump(&shim) => (&mut started.ended).await,
     };
-    let ended = ended.unwrap_or(Ended { status: Status::Signalled(libc::SIGKILL), alone: false });
+    let ended = ended.unwrap_or(Ended {
+        status: Status::Signalled(libc::SIGKILL),
+        alone: false,
+        usage: ResourceUsage::default(),
+    });
     let finished_at = now();
     let out_of_memory = started.running.cgroup.as_deref().is_some_and(cgroup::out_of_memory);
     end_everything(&shim, &attempt, &started.running, ended.alone).await;
@@ -334,6 +374,7 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     // The shim killed the attempt because the deciding process is gone. An attempt that ended by itself at the same
     // moment counts as ended.
     if shim.stopping.get() && ended.status == Status::Signalled(libc::SIGKILL) {
+        started.record_lost(&shim, &attempt, finished_at, "the node stopped");
         if let Err(error) = shim.journal.borrow_mut().lost(&attempt, finished_at, "the node stopped") {
             shim.complain(&attempt, &error);
         }
@@ -345,7 +386,8 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
         let message = termination::message(&started.slot, started.termination.from_logs && code != 0);
         started.slot.forget_words();
         let exit = Exit { code, signal, out_of_memory, started_at: started.started_at, finished_at, message };
-        if let Err(error) = started.output.publish(&exit) {
+        if let Err(error) = started.output.publish(&exit, ended.usage) {
+            started.record_lost(&shim, &attempt, finished_at, "its results were not written");
             // An attempt without its result has not ended: the run is about to end, and the next one repeats the attempt.
             if let Err(error) = shim.journal.borrow_mut().lost(&attempt, finished_at, "its results were not written") {
                 shim.complain(&attempt, &error);
@@ -353,6 +395,8 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
             shim.no_result(&attempt, &error);
             return shim.done();
         }
+        // Before the journal: an end that the journal has must be in the records.
+        started.record(&shim, &attempt, &AttemptEnd::Exited(&exit, ended.usage));
         // Before the report: what has been reported must not be lost.
         if let Err(error) = shim.journal.borrow_mut().ended(&attempt, &exit) {
             shim.complain(&attempt, &error);

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 
+use crate::output::OutputSource;
 use crate::port::{Attempt, Exit};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +47,9 @@ pub struct Started {
     pub boot: String,
     /// `namespace/name`, for users.
     pub pod: String,
+    /// Whose attempt it is, if records of attempts are kept. Needed only until its end is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Box<OutputSource>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -204,6 +208,7 @@ impl Journal {
             && record.end.is_none()
         {
             record.end = Some(end);
+            record.started.source = None;
             self.open -= 1;
         }
     }
@@ -320,7 +325,7 @@ mod tests {
     }
 
     fn started() -> Started {
-        Started { at: AT, boot: "boot".into(), pod: "default/pod".into() }
+        Started { at: AT, boot: "boot".into(), pod: "default/pod".into(), source: None }
     }
 
     fn running() -> RunningProcess {

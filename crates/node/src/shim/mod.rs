@@ -10,6 +10,7 @@
 //! ```text
 //! ROOT/lock                        locked (flock) by the shim: never two on one directory
 //! ROOT/journal                     the record of all attempts: started, running, ended (`journal.rs`)
+//! ROOT/attempts/UID                the records of the attempts of a Job that have ended (`recorder.rs`)
 //! ROOT/words/UID.NAME.NUMBER       the termination messages of running attempts, if any
 //! ROOT/pods/UID/                   mode 0700; the files of one Pod; does not exist if there are none
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
@@ -27,10 +28,11 @@
 //!    crash in between, the process is found by its environment; after a later crash, by both.
 //! 3. The process ends. The kernel keeps its exit status until the shim reads it, so no exit can be missed in between.
 //! 4. All other processes of the attempt are killed, and their output is written to the log. Results appear (`results.rs`).
-//! 5. `ended` is recorded, with exit code and termination message. A crash before this leaves a record without an end:
+//! 5. If records are kept, that of the attempt is written (`recorder.rs`).
+//! 6. `ended` is recorded, with exit code and termination message. A crash before this leaves a record without an end:
 //!    the next start makes sure that nothing runs and reports that the end was not observed. It is never reported as an
 //!    exit.
-//! 6. The exit is reported. A crash of either process before this loses nothing: the next start reads the record and
+//! 7. The exit is reported. A crash of either process before this loses nothing: the next start reads the record and
 //!    reports it again (`Found`), and the deciding half identifies an attempt by its name.
 //!
 //! Records need no fsync: they have to survive processes, not the machine. After a power failure a record may be
@@ -49,6 +51,7 @@ mod mounts;
 mod output;
 mod processes;
 mod reaper;
+mod recorder;
 mod recover;
 mod results;
 mod spawn;
@@ -86,6 +89,7 @@ use crate::output::FollowOptions;
 use crate::port::{Attempt, Report, ShimCommand, Signal};
 use journal::Journal;
 use layout::Layout;
+use recorder::{AttemptRecorder, JobLog, RecordLimits};
 use wire::Frame;
 
 /// How long a new shim waits for the directory: an old one may still be killing what it had started.
@@ -105,6 +109,8 @@ pub struct Arguments {
     pub output: OutputSettings,
     /// The directory for the results of tasks.
     pub results: Option<PathBuf>,
+    /// The file for a line about each attempt, in the columns of GNU parallel.
+    pub job_log: Option<PathBuf>,
 }
 
 /// What happens to the output of attempts.
@@ -113,20 +119,26 @@ pub struct OutputSettings {
     pub log_limits: log::Limits,
     /// A reader follows it.
     pub follow: Option<FollowOptions>,
+    /// The reader is told how attempts ended (`OutputEvent::AttemptEnded`).
+    #[serde(default)]
+    pub tell_ends: bool,
+    /// Records of attempts are kept (`crate::attempts`).
+    #[serde(default)]
+    pub keep_records: bool,
 }
 
 impl Arguments {
     pub fn to_args(&self) -> Vec<OsString> {
         let settings = serde_json::to_string(&self.output).unwrap_or_default();
-        let mut args = vec![self.root.clone().into(), settings.into()];
-        args.extend(self.results.iter().map(OsString::from));
-        args
+        let path = |path: &Option<PathBuf>| path.as_ref().map(OsString::from).unwrap_or_default();
+        vec![self.root.clone().into(), settings.into(), path(&self.results), path(&self.job_log)]
     }
 
     fn parse(args: &[OsString]) -> Option<Self> {
-        let ([root, settings], results) = args.split_first_chunk()?;
+        let [root, settings, results, job_log] = args else { return None };
         let output = serde_json::from_str(settings.to_str()?).ok()?;
-        Some(Self { root: root.into(), output, results: results.first().map(PathBuf::from) })
+        let path = |path: &OsString| Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
+        Some(Self { root: root.into(), output, results: path(results), job_log: path(job_log) })
     }
 }
 
@@ -201,6 +213,8 @@ struct Shim {
     /// Pods that are removed once their logs have been read.
     unread_trash: RefCell<BTreeSet<PodUid>>,
     results: Option<results::PartialResults>,
+    recorder: RefCell<AttemptRecorder>,
+    job_log: Option<RefCell<JobLog>>,
     boot: String,
     /// This executable, even if it has been replaced on disk meanwhile.
     program: PathBuf,
@@ -240,7 +254,14 @@ impl Shim {
                 |error| io::Error::other(format!("{} cannot be used for results: {error}", directory.display()));
             results::PartialResults::new(directory, &boot).map_err(unusable)
         });
+        let job_log = arguments.job_log.as_deref().map(|path| {
+            let unusable = |error| io::Error::other(format!("--joblog: cannot write {}: {error}", path.display()));
+            JobLog::open(path).map(RefCell::new).map_err(unusable)
+        });
+        let keeper = arguments.output.keep_records.then(|| layout.root().to_owned());
         let shim = Self {
+            recorder: RefCell::new(AttemptRecorder::new(keeper.as_deref(), RecordLimits::default())),
+            job_log: job_log.transpose()?,
             layout,
             journal: RefCell::new(journal),
             output: arguments.output,
@@ -282,7 +303,8 @@ impl Shim {
         tokio::task::yield_now().await;
         let found = {
             let mut journal = self.journal.borrow_mut();
-            recover::recover(&self.layout, &mut journal, &self.boot, |note| self.note(note))?
+            let mut recorder = self.recorder.borrow_mut();
+            recover::recover(&self.layout, &mut journal, &mut recorder, &self.boot, |note| self.note(note))?
         };
         volumes::unmount_all(&self.layout);
         found.into_iter().for_each(|report| self.report(report));

@@ -14,6 +14,7 @@ use super::log::{self, Stream};
 use super::results::ResultFiles;
 use super::spawn::Pipes;
 use super::wire::Frame;
+use crate::attempts::ResourceUsage;
 use crate::output::{OutputEvent, OutputSource};
 use crate::port::{Attempt, Exit, Start};
 
@@ -39,6 +40,8 @@ pub struct Output {
     announced: bool,
     /// The processes have ended: nothing is left to wait for a reader.
     draining: bool,
+    /// The number of bytes that were read from both pipes.
+    received: u64,
 }
 
 thread_local! {
@@ -62,7 +65,16 @@ impl Output {
             results,
             announced: shim.output.follow.is_none(),
             draining: false,
+            received: 0,
         }
+    }
+
+    pub fn source(&self) -> Option<&OutputSource> {
+        self.source.as_deref()
+    }
+
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// Runs until no process can write any more. Cancel safe, and can be called again.
@@ -92,7 +104,10 @@ impl Output {
             });
             match read {
                 Ok(0) => *pipe = None,
-                Ok(_) => self.announce(shim),
+                Ok(length) => {
+                    self.received += length as u64;
+                    self.announce(shim);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => *pipe = None,
             }
@@ -127,9 +142,9 @@ impl Output {
     }
 
     /// Puts the results in their place, if there are any.
-    pub fn publish(&mut self, exit: &Exit) -> io::Result<()> {
+    pub fn publish(&mut self, exit: &Exit, usage: ResourceUsage) -> io::Result<()> {
         let (Some(results), Some(source)) = (self.results.take(), &self.source) else { return Ok(()) };
-        results.publish(&self.attempt, source, exit)
+        results.publish(&self.attempt, source, exit, usage)
     }
 }
 

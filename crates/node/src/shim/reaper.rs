@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::{Notify, oneshot};
 
 use super::processes::{self, Process};
 use super::sys;
+use crate::attempts::ResourceUsage;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,7 @@ pub struct Ended {
     pub status: Status,
     /// The process group was otherwise empty when the process was reaped.
     pub alone: bool,
+    pub usage: ResourceUsage,
 }
 
 #[derive(Default)]
@@ -50,16 +52,13 @@ impl Reaper {
             if known.is_some() {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
-            let status = match waitpid(Some(pid), WaitOptions::NOHANG) {
-                Ok(Some((_, status))) => status,
-                _ => break,
-            };
-            let status = match (status.exit_status(), status.terminating_signal()) {
-                (_, Some(signal)) => Status::Signalled(signal),
-                (code, None) => Status::Exited(code.unwrap_or(0)),
+            let Some((status, usage)) = sys::reap(pid) else { break };
+            let status = match libc::WIFSIGNALED(status) {
+                true => Status::Signalled(libc::WTERMSIG(status)),
+                false => Status::Exited(libc::WEXITSTATUS(status)),
             };
             if let Some(known) = known {
-                let _ = known.send(Ended { status, alone: self.group_is_gone(pid) });
+                let _ = known.send(Ended { status, alone: self.group_is_gone(pid), usage });
             }
         }
         self.reaped.notify_waiters();

@@ -13,6 +13,7 @@ use tally_core::ids::PodUid;
 use super::journal::{self, End, Journal, Record};
 use super::layout::Layout;
 use super::processes::{self, Process};
+use super::recorder::{AttemptEnd, AttemptRecorder};
 use super::{cgroup, now};
 use crate::port::{Attempt, Found, Report};
 
@@ -23,6 +24,7 @@ const KILL_FOR: Duration = Duration::from_secs(10);
 pub fn recover(
     layout: &Layout,
     journal: &mut Journal,
+    recorder: &mut AttemptRecorder,
     boot: &str,
     mut note: impl FnMut(String),
 ) -> io::Result<Vec<Report>> {
@@ -33,9 +35,15 @@ pub fn recover(
         .map(|(attempt, record)| (attempt.clone(), record.clone()))
         .collect();
     end(layout, boot, &open, &mut note);
-    for (attempt, _) in &open {
-        let why = "its end was not observed; the node found it ended at its next start";
-        if let Err(error) = journal.lost(attempt, now(), why) {
+    for (attempt, record) in &open {
+        let (why, at) = ("its end was not observed; the node found it ended at its next start", now());
+        if let Some(source) = &record.started.source {
+            let end = AttemptEnd::Lost { started_at: record.started.at, at, why };
+            if let (_, Err(error)) = recorder.record(source, attempt, &end) {
+                note(format!("the record of {} cannot be written: {error}", processes::mark(attempt)));
+            }
+        }
+        if let Err(error) = journal.lost(attempt, at, why) {
             note(format!("the end of {} cannot be recorded: {error}", processes::mark(attempt)));
         }
     }

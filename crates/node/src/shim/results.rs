@@ -19,6 +19,7 @@ use tally_core::time::Timestamp;
 
 use super::log::Stream;
 use super::processes;
+use crate::attempts::ResourceUsage;
 use crate::output::OutputSource;
 use crate::port::{Attempt, Exit};
 
@@ -80,7 +81,13 @@ impl ResultFiles {
     }
 
     /// Puts the result in its place. It replaces that of an earlier attempt.
-    pub fn publish(mut self, attempt: &Attempt, source: &OutputSource, exit: &Exit) -> io::Result<()> {
+    pub fn publish(
+        mut self,
+        attempt: &Attempt,
+        source: &OutputSource,
+        exit: &Exit,
+        usage: ResourceUsage,
+    ) -> io::Result<()> {
         if let Some(error) = self.trouble.take() {
             return Err(error);
         }
@@ -90,6 +97,8 @@ impl ResultFiles {
             "container": attempt.container, "restarts": attempt.number, "exitCode": exit.code, "signal": exit.signal,
             "outOfMemory": exit.out_of_memory, "startedAt": precise(exit.started_at),
             "finishedAt": precise(exit.finished_at), "seconds": seconds,
+            "cpuSeconds": usage.cpu_micros as f64 / 1e6, "peakMemoryBytes": usage.peak_kib << 10,
+            "peakMemoryIsBound": usage.peak_is_bound,
         });
         fs::write(self.partial.join("result.json"), format!("{told}\n"))?;
         if let Some(parent) = self.to.parent() {
@@ -157,7 +166,8 @@ mod tests {
             files.write(Stream::Stdout, text);
             files.write(Stream::Stderr, b"e");
             assert_eq!(fs::read(to.join("stdout")).ok(), before, "nothing shows before its end");
-            files.publish(&attempt(number), &source, &exit(number as i32)).unwrap();
+            let usage = ResourceUsage { cpu_micros: 1_500_000, peak_kib: 2, peak_is_bound: false };
+            files.publish(&attempt(number), &source, &exit(number as i32), usage).unwrap();
             assert_eq!(fs::read(to.join("stdout")).unwrap(), text);
             assert_eq!(fs::read(to.join("stderr")).unwrap(), b"e");
             let told: serde_json::Value = serde_json::from_slice(&fs::read(to.join("result.json")).unwrap()).unwrap();
@@ -165,6 +175,7 @@ mod tests {
                 (&told["exitCode"], &told["seconds"], &told["index"]),
                 (&number.into(), &2.25.into(), &3.into())
             );
+            assert_eq!((&told["cpuSeconds"], &told["peakMemoryBytes"]), (&1.5.into(), &2048.into()));
             assert_eq!((&told["startedAt"], &told["pod"]), (&"1970-01-01T00:00:01.000Z".into(), &"sum-3-x".into()));
         }
         drop(results.begin(&attempt(3), dir.path().join("4")).unwrap());

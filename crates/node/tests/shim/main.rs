@@ -4,5 +4,6 @@
 mod harness;
 mod kills;
 mod processes;
+mod records;
 mod start;
 mod volumes;

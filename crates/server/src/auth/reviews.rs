@@ -9,8 +9,8 @@ use tally_api::options::{FieldValidation, Format, ReadAt};
 use tally_api::status_error::{Details, StatusError};
 use tally_registry::Target;
 
-use crate::auth::User;
 use crate::auth::tokens::{ISSUER, TokenGrant};
+use crate::auth::{Authenticator, User};
 use crate::http::route::ResourcePath;
 use crate::objects::RequestContext;
 
@@ -77,11 +77,8 @@ impl ReviewKind {
             }
             _ => {
                 let token = question.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
-                match context.handler.authenticator.bearer(
-                    token,
-                    &audiences(&At::root(&question).at("spec")),
-                    context.registry(),
-                ) {
+                let audiences = audiences(&At::root(&question).at("spec"));
+                match authenticator(context)?.bearer(token, &audiences, context.registry()) {
                     Some((user, meant)) => {
                         json!({"authenticated": true, "user": user_info(&user), "audiences": meant})
                     }
@@ -91,6 +88,11 @@ impl ReviewKind {
         };
         Ok(question)
     }
+}
+
+fn authenticator<'a>(context: &RequestContext<'a>) -> Result<&'a Authenticator, StatusError> {
+    let missing = || StatusError::new(503, "ServiceUnavailable", "this server has no tokens");
+    context.handler.authenticator.as_ref().ok_or_else(missing)
 }
 
 fn user_info(user: &User) -> Value {
@@ -151,8 +153,8 @@ fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, Stat
         expires_at: now.seconds().saturating_add(lasts),
         bound_to: bound.as_ref().map(|(kind, name, uid)| (*kind, name.as_str(), uid.as_str())),
     };
-    let token =
-        context.handler.authenticator.tokens.issue(&grant).map_err(|error| StatusError::internal(error.to_string()))?;
+    let issued = authenticator(context)?.tokens.issue(&grant);
+    let token = issued.map_err(|error| StatusError::internal(error.to_string()))?;
     let expires = tally_core::time::Timestamp::from_seconds(grant.expires_at);
     request["metadata"] =
         json!({"name": name, "namespace": namespace, "creationTimestamp": now.truncated().to_string()});

@@ -88,8 +88,16 @@ impl Server {
         let metrics = ServerMetrics::new(&metric_registry);
         register_store(&metric_registry, &registry);
         let (turns, logs) = (Semaphore::new(MOST_AT_WORK), OnceLock::new());
-        let handler =
-            Arc::new(ApiHandler { registry, authenticator, metrics, metric_registry, logs, address, turns, stopping });
+        let handler = Arc::new(ApiHandler {
+            registry,
+            authenticator: Some(authenticator),
+            metrics,
+            metric_registry,
+            logs,
+            address,
+            turns,
+            stopping,
+        });
         Ok(Self { handler, tls: TlsAcceptor::from(Arc::new(config)), stop })
     }
 
@@ -142,7 +150,7 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> io::Result<(
     Ok((stream, place))
 }
 
-fn protocols() -> auto::Builder<TokioExecutor> {
+pub(super) fn protocols() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_FOR);
     builder
@@ -174,7 +182,9 @@ impl Connection {
         };
         let Ok(Ok(stream)) = stream else { return };
         let now = self.handler.registry.now().seconds();
-        let peer = Arc::new(self.handler.authenticator.peer(stream.get_ref().1.peer_certificates(), now));
+        let certificates = stream.get_ref().1.peer_certificates();
+        let peer = self.handler.authenticator.as_ref().map(|authenticator| authenticator.peer(certificates, now));
+        let peer = Arc::new(peer.unwrap_or(Peer::Unknown));
         self.handler.metrics.connections.add([], 1);
         let requests = Requests::new();
         let idle = requests.idle_for(IDLE_FOR);
@@ -202,7 +212,7 @@ impl Connection {
     }
 }
 
-async fn answer(handler: Arc<ApiHandler>, peer: Arc<Peer>, request: Request<Incoming>) -> HttpResponse {
+pub(super) async fn answer(handler: Arc<ApiHandler>, peer: Arc<Peer>, request: Request<Incoming>) -> HttpResponse {
     // A panic in one request must not abort the other requests of the connection.
     let answered = if matches!(*request.method(), Method::GET | Method::HEAD) {
         AssertUnwindSafe(handler.answer(&peer, request)).catch_unwind().await.ok()

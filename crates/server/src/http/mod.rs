@@ -4,6 +4,7 @@ pub mod body;
 pub mod handler;
 pub mod idle;
 pub mod listen;
+pub mod local;
 pub mod metrics;
 pub mod negotiate;
 pub mod route;

@@ -21,6 +21,7 @@ use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use super::follow::outputs::Outputs;
 use super::follow::turns::OutputOrder;
 use crate::data_dir::{self, CreatedPaths, Temporary};
+use crate::local_api::LocalApi;
 use crate::node::{TaskOptions, ThisNode};
 use crate::up::controllers::{self, RunningControllers};
 
@@ -76,7 +77,13 @@ impl Cluster {
         let backoffs = Arc::new(BackoffNotices::default());
         let controllers =
             RunningControllers::start(&chosen, &told, self.registry.clone(), backoffs.clone(), self.driven());
-        Ok(RunningCluster { controllers, node, backoffs })
+        // Without the socket other commands cannot look at the directory while it is in use. Everything else works.
+        let logs = match &node {
+            PodRunner::This(node) => Some(node.logs()),
+            PodRunner::Hollow(_) => None,
+        };
+        let local = self.kept.then(|| LocalApi::start(&self.directory, self.registry.clone(), logs).ok()).flatten();
+        Ok(RunningCluster { controllers, node, backoffs, _local: local })
     }
 
     /// The Events of a run that keeps no state cannot be read, so they are not recorded.
@@ -100,6 +107,8 @@ pub struct RunningCluster {
     controllers: RunningControllers,
     node: PodRunner,
     backoffs: Arc<BackoffNotices>,
+    /// For other commands that look at the data directory.
+    _local: Option<LocalApi>,
 }
 
 impl RunningCluster {
@@ -165,7 +174,8 @@ impl PodRunner {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(NoopObserver));
         if hollow == 0 {
             let root = cluster.directory.join("node");
-            let node = ThisNode::start(root, stdin, registry, observer, cluster.driven(), Some(tasks)).await?;
+            let (driven, keeps) = (cluster.driven(), cluster.kept);
+            let node = ThisNode::start(root, stdin, registry, observer, driven, Some(tasks), keeps).await?;
             return Ok(Self::This(node));
         }
         Ok(Self::Hollow(RunningControllers::drive(

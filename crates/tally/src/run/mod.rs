@@ -8,8 +8,8 @@ mod cluster;
 mod follow;
 mod input;
 mod outcome;
-mod parts;
-mod progress;
+pub mod parts;
+pub mod progress;
 mod submit;
 
 use std::path::{Path, PathBuf};
@@ -63,6 +63,7 @@ use crate::signals::{self, Stop};
   tally run -n 8 -i -k --logs=raw -- ./part.sh > all      the output of all parts, in the order of their indexes
   tally run -n 8 -i --group -- ./part.sh                  the output of each part in one piece, when it has ended
   tally run -n 8 -i --results r --logs=none -- ./part.sh  the output of part 3 in r/3/stdout, and how it ended
+  tally run --each list.txt --joblog log -- ./work.sh {}  a line about each attempt in log, as GNU parallel has it
   tally run --clean-env -e MODE=test -- ./part.sh         only a few variables of the shell, and MODE
   tally run -f jobs.yaml                                  the Jobs in a file, with their ConfigMaps and Secrets
   kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
@@ -127,6 +128,10 @@ pub struct Args {
     /// no index
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
+    /// Append a line about each attempt to FILE: its number, start, duration, exit code, signal and command, in the
+    /// columns of GNU parallel's --joblog
+    #[arg(long = "joblog", value_name = "FILE")]
+    job_log: Option<PathBuf>,
     /// Output format: human-readable text, or one JSON object per line; yaml for --dry-run
     #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = OutputForm::Text)]
     output: OutputForm,
@@ -328,6 +333,7 @@ async fn to_the_end(
         outputs,
         hollow_told,
         hollow_running: std::collections::BTreeMap::new(),
+        failed_attempts: std::collections::BTreeMap::new(),
         // Lines that have just been shown need not be repeated.
         tails: !style.is_shown() || display.order.waits() || args.form() == Form::Json,
         restarts: placed.iter().any(|job| job.restarts),
@@ -372,7 +378,10 @@ impl Args {
             unread_files: (!self.display().order.waits()).then_some(MOST_UNREAD_FILES),
             partial_lines: style == LogStyle::PassThrough,
         });
-        Ok(TaskOptions { follow, results, shares_env: true })
+        let unusable = |error: std::io::Error| RunError::Environment(format!("cannot use --joblog: {error}"));
+        let job_log = self.job_log.as_ref().map(std::path::absolute).transpose().map_err(unusable)?;
+        let tell_ends = self.form() == Form::Json;
+        Ok(TaskOptions { follow, results, shares_env: true, tell_ends, job_log })
     }
 }
 

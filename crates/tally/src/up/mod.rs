@@ -24,6 +24,7 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use crate::data_dir::{self, CreatedPaths, Temporary, quoted, wait_for_shim};
+use crate::local_api::LocalApi;
 use crate::metrics::ControllerMetrics;
 use crate::node::ThisNode;
 use crate::signals::{self, Stop};
@@ -155,6 +156,8 @@ async fn serve(
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
     }
+    // Without the socket other commands cannot look at the directory while it is in use. Everything else works.
+    let _local = LocalApi::start(data, registry.clone(), ready.node.as_ref().map(ThisNode::logs)).ok();
     let controllers = controllers::RunningControllers::start(
         &args.controllers,
         cluster,
@@ -224,8 +227,16 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     metrics.reachable(true);
     let node = match args.runs_pods() {
         true => Some(
-            ThisNode::start(pods, None, registry.clone(), metrics.clone(), driver::DriverOptions::default(), None)
-                .await?,
+            ThisNode::start(
+                pods,
+                None,
+                registry.clone(),
+                metrics.clone(),
+                driver::DriverOptions::default(),
+                None,
+                !args.ephemeral,
+            )
+            .await?,
         ),
         false => None,
     };
@@ -277,7 +288,7 @@ fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn default_data_dir() -> Result<PathBuf> {
+pub fn default_data_dir() -> Result<PathBuf> {
     let from = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     match (from("XDG_DATA_HOME"), from("HOME")) {
         (Some(data), _) => Ok(data.join("tally")),

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{ListOptions, PatchKind, WatchOptions, WriteOptions};
+use tally_node::attempts::AttemptRecord;
 use tally_node::notes::Notes;
 use tally_node::output::{OutputEvent, OutputSource};
 use tally_node::shim::log::Stream;
@@ -60,6 +61,8 @@ pub struct Follow<'a> {
     pub hollow_told: Option<BTreeSet<String>>,
     /// The lines of those that run: printed when they end, or at the end of the run.
     pub hollow_running: BTreeMap<String, (TaskName, String)>,
+    /// How the attempts of Pods ended that did not succeed, until the failure is reported. By the UID of the Pod.
+    pub failed_attempts: BTreeMap<String, Vec<AttemptRecord>>,
     /// The ends of logs are shown with failures.
     pub tails: bool,
     /// Some Pods restart failed containers in place, so running Pods must be watched, too.
@@ -208,26 +211,56 @@ impl Follow<'_> {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
                 self.show_hollow(&pod);
+                // The shim tells the end of an attempt before the status of its Pod is written.
+                if self.output.is_json() {
+                    self.outputs.iter_mut().for_each(Outputs::hear_all);
+                    self.tell_ends();
+                }
                 while let Some(crash) = self.model.saw_crash(&pod) {
                     if self.tails {
                         look_at_log(self.logs.as_ref(), crash);
                     }
-                    let crash = crash.clone();
+                    let mut crash = crash.clone();
+                    crash.record = self.failed_attempt(&crash);
                     self.tell_failure(&pod, &crash);
                 }
                 let Some(failure) = self.model.saw_pod(&pod) else { return };
                 if self.tails {
                     look_at_log(self.logs.as_ref(), failure);
                 }
-                let failure = failure.clone();
+                let mut failure = failure.clone();
+                failure.record = self.failed_attempt(&failure);
+                self.failed_attempts.remove(&failure.uid);
                 self.tell_failure(&pod, &failure);
             }
             WatchEvent::Deleted(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
+                self.failed_attempts.remove(&pod.metadata.uid);
                 self.model.lost_pod(&pod);
             }
             WatchEvent::Bookmark { .. } | WatchEvent::Failed(_) => {}
         }
+    }
+
+    /// Reports the attempts that have ended: a success at once, others with the failure of their Pod.
+    fn tell_ends(&mut self) {
+        let Some(outputs) = &mut self.outputs else { return };
+        for (job, record) in std::mem::take(&mut outputs.ended) {
+            let Some(job) = self.model.job(&job) else { continue };
+            if record.succeeded() {
+                self.output.succeeded(job, &record);
+            } else if record.exit_code.is_some() {
+                self.failed_attempts.entry(record.pod_uid.to_string()).or_default().push(record);
+            }
+        }
+    }
+
+    fn failed_attempt(&self, failure: &PodFailure) -> Option<Box<AttemptRecord>> {
+        let attempts = self.failed_attempts.get(&failure.uid)?;
+        let is_it = |record: &&AttemptRecord| {
+            record.container == failure.container && failure.crash.is_none_or(|number| record.restarts == number)
+        };
+        attempts.iter().rev().find(is_it).cloned().map(Box::new)
     }
 
     fn tell_failure(&mut self, pod: &PodText, failure: &PodFailure) {
@@ -250,6 +283,7 @@ impl Follow<'_> {
         if let Some(outputs) = &mut self.outputs {
             outputs.finish(self.output);
         }
+        self.tell_ends();
     }
 
     /// Prints the notices of the node that do not belong to a single Pod.
@@ -278,6 +312,7 @@ impl Follow<'_> {
         if let Some(outputs) = &mut self.outputs {
             outputs.hear(event);
         }
+        self.tell_ends();
         at_once
     }
 

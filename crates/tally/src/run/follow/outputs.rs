@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tally_node::attempts::AttemptRecord;
 use tally_node::logs::{self, Follower, Progress};
 use tally_node::mailbox::Mailbox;
 use tally_node::output::{OutputEvent, OutputQueue, OutputSource};
@@ -50,6 +51,8 @@ pub struct Outputs {
     removed: RemovedOutput,
     /// Why the results of a task could not be stored.
     pub no_result: Option<String>,
+    /// Attempts that have ended, if the shim tells them, and the UIDs of their Jobs.
+    pub ended: Vec<(String, AttemptRecord)>,
 }
 
 struct TaskOutput {
@@ -88,6 +91,7 @@ impl Outputs {
             releasing: BTreeSet::new(),
             removed: RemovedOutput::default(),
             no_result: None,
+            ended: Vec::new(),
         }
     }
 
@@ -124,6 +128,7 @@ impl Outputs {
                 Err(_) => self.mailbox.output_read(attempt, None),
             },
             OutputEvent::Ended { attempt } => self.end(&attempt),
+            OutputEvent::AttemptEnded { source, record } => self.ended.push((source.job.to_string(), *record)),
             OutputEvent::AllEnded => {
                 self.releasing.clear();
                 self.end_all();

@@ -4,7 +4,7 @@
 pub mod model;
 pub mod output;
 pub mod render;
-mod report;
+pub mod report;
 pub mod screen;
 pub mod view;
-mod words;
+pub mod words;

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use tally_core::backoff::BackoffNotice;
+use tally_node::attempts::AttemptRecord;
 use tally_node::output::OutputSource;
 use tally_node::shim::log::Stream;
 use tally_runtime::driver::wall_clock;
@@ -182,6 +183,13 @@ impl Output {
         match self.form {
             Form::Text => lines.iter().for_each(|line| self.say_line(line)),
             Form::Json => lines.iter().for_each(|line| self.print(line)),
+        }
+    }
+
+    /// Reports an attempt that has succeeded.
+    pub fn succeeded(&mut self, job: &Job, record: &AttemptRecord) {
+        if self.form == Form::Json && !self.quiet {
+            self.print(&report::success_json(job, record, &now_text()).to_string());
         }
     }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
+use tally_core::time::Timestamp;
+use tally_node::attempts::AttemptRecord;
 use tally_node::output::OutputSource;
 use tally_node::shim::log::Stream;
 
@@ -164,10 +166,37 @@ pub fn failure_json(job: &Job, failure: &PodFailure, at: &str) -> Value {
         "pod": failure.pod, "index": failure.index, "container": failure.container, "exitCode": failure.exit_code,
         "reason": failure.reason, "message": failure.message, "log": failure.log,
     });
+    let told = match &failure.record {
+        Some(record) => with(told, attempt_json(record)),
+        None => told,
+    };
     match failure.crash {
         None => with(event("failure", job, at), told),
         Some(number) => with(with(event("restart", job, at), told), json!({"restarts": number.saturating_add(1)})),
     }
+}
+
+/// When an attempt started and ended, and what it used.
+pub fn attempt_json(record: &AttemptRecord) -> Value {
+    json!({
+        "attempt": record.attempt, "startedAt": precise_time(record.started_at),
+        "finishedAt": precise_time(record.finished_at), "seconds": record.millis() as f64 / 1e3,
+        "cpuSeconds": record.cpu_micros as f64 / 1e6, "peakMemoryBytes": record.peak_kib << 10,
+        "peakMemoryIsBound": record.peak_is_bound,
+    })
+}
+
+/// An RFC 3339 time with milliseconds.
+pub fn precise_time(millis: i64) -> String {
+    Timestamp::from_millis(millis).to_string().replace('Z', &format!(".{:03}Z", millis.rem_euclid(1_000)))
+}
+
+/// An attempt that has succeeded.
+pub fn success_json(job: &Job, record: &AttemptRecord, at: &str) -> Value {
+    let told = json!({
+        "pod": record.pod, "index": record.index, "container": record.container, "exitCode": record.exit_code,
+    });
+    with(with(event("success", job, at), told), attempt_json(record))
 }
 
 pub fn stuck_json(job: &Job, stuck: Option<&Stuck>, at: &str) -> Value {

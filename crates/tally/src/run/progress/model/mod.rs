@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tally_core::backoff::BackoffNotice;
 use tally_core::indexes::{IndexSet, task_index};
+use tally_node::attempts::AttemptRecord;
 
 use super::view::{JobText, PodText};
 use crate::run::parts::{ListPart, ListParts, PartChange};
@@ -120,6 +121,8 @@ pub struct PodFailure {
     pub crash: Option<u32>,
     /// The last lines of the log. `None`: not read yet.
     pub log: Option<Vec<String>>,
+    /// When the attempt started and ended, and what it used, if that is known.
+    pub record: Option<Box<AttemptRecord>>,
 }
 
 /// A wait before a retry.

@@ -1,0 +1,111 @@
+//! The API on a Unix socket, for other commands of the same user on this machine: plain HTTP, and reads only.
+//!
+//! A client is the user whose process serves, or root: the kernel says who it is. So no keys or tokens are needed.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use tally_api::status_error::StatusError;
+use tally_metrics::MetricRegistry;
+use tally_registry::Registry;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+
+use crate::auth::Peer;
+use crate::encode::{self, HttpResponse};
+use crate::http::handler::{ApiHandler, MOST_AT_WORK};
+use crate::http::listen::{answer, protocols};
+use crate::http::metrics::ServerMetrics;
+use crate::http::negotiate::ResponseFormat;
+use crate::objects::logs::Logs;
+
+/// Connections at once.
+const MOST_CONNECTIONS: usize = 64;
+
+/// The API for processes of the same user.
+pub struct LocalServer {
+    handler: Arc<ApiHandler>,
+    stop: watch::Sender<bool>,
+}
+
+impl LocalServer {
+    pub fn new(registry: Arc<Registry>) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let metric_registry = MetricRegistry::default();
+        let metrics = ServerMetrics::new(&metric_registry);
+        let handler = Arc::new(ApiHandler {
+            registry,
+            authenticator: None,
+            metrics,
+            metric_registry,
+            logs: OnceLock::new(),
+            address: "localhost".to_owned(),
+            turns: Semaphore::new(MOST_AT_WORK),
+            stopping,
+        });
+        Self { handler, stop }
+    }
+
+    /// Sets the source of the logs of Pods. Only the first call has an effect.
+    pub fn add_logs(&self, logs: impl Logs + 'static) {
+        let _ = self.handler.logs.set(Box::new(logs));
+    }
+
+    /// Serves until `stop` is ready. Then watches end.
+    pub async fn serve(self, listener: UnixListener, stop: impl Future<Output = ()>) {
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { break };
+            let accepted = tokio::select! {
+                biased;
+                () = &mut stop => break,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else { continue };
+            if !is_trusted(&stream) {
+                continue;
+            }
+            let handler = self.handler.clone();
+            tokio::spawn(async move {
+                serve(handler, stream).await;
+                drop(place);
+            });
+        }
+        let _ = self.stop.send(true);
+    }
+}
+
+fn is_trusted(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}
+
+async fn serve(handler: Arc<ApiHandler>, stream: UnixStream) {
+    let mut stopping = handler.stopping.clone();
+    let peer = Arc::new(Peer::owner());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (handler, peer) = (handler.clone(), peer.clone());
+        async move {
+            Ok::<HttpResponse, Infallible>(match *request.method() {
+                Method::GET | Method::HEAD => answer(handler, peer, request).await,
+                _ => {
+                    let text = "this socket is for reads only; tally up serves writes at the address in its kubeconfig";
+                    encode::failure(&StatusError::new(405, "MethodNotAllowed", text), ResponseFormat::PLAIN)
+                }
+            })
+        }
+    });
+    let builder = protocols();
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        // The result is ignored: why the connection ended concerns only the client.
+        _ = connection.as_mut() => {}
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
+}

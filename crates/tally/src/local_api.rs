@@ -1,0 +1,72 @@
+//! The API of a data directory that is in use: a Unix socket in it, through which other commands read.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tally_registry::Registry;
+use tally_remote::{Remote, connect};
+use tally_server::LocalServer;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+
+use crate::node::NodeLogs;
+
+const SOCKET: &str = "api.sock";
+
+/// The longest path of a socket that the kernel accepts.
+const LONGEST_PATH: usize = 107;
+
+/// Serves until it is dropped.
+pub struct LocalApi {
+    socket: PathBuf,
+    serving: JoinHandle<()>,
+}
+
+impl LocalApi {
+    /// This process must have the data directory.
+    pub fn start(data: &Path, registry: Arc<Registry>, logs: Option<NodeLogs>) -> io::Result<Self> {
+        let socket = data.join(SOCKET);
+        // A process that was killed leaves its socket behind.
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let (path, _directory) = short_path(data)?;
+        let listener = UnixListener::bind(path)?;
+        let server = LocalServer::new(registry);
+        if let Some(logs) = logs {
+            server.add_logs(logs);
+        }
+        let serving = tokio::spawn(server.serve(listener, std::future::pending()));
+        Ok(Self { socket, serving })
+    }
+}
+
+impl Drop for LocalApi {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.socket);
+        self.serving.abort();
+    }
+}
+
+/// The API of the process that has a data directory. None: no process serves there.
+pub async fn connect(data: &Path) -> Option<Remote> {
+    let (path, directory) = short_path(data).ok()?;
+    UnixStream::connect(&path).await.ok()?;
+    // Later connections use the same path.
+    std::mem::forget(directory);
+    Some(Remote::new(connect::local(&path)))
+}
+
+/// The path of the socket, through an open directory if it would be too long.
+fn short_path(data: &Path) -> io::Result<(PathBuf, Option<File>)> {
+    let path = data.join(SOCKET);
+    if path.as_os_str().len() <= LONGEST_PATH {
+        return Ok((path, None));
+    }
+    let directory = File::open(data)?;
+    Ok((format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()).into(), Some(directory)))
+}

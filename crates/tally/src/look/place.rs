@@ -1,0 +1,245 @@
+//! Where Jobs are looked at: in a data directory, or in a cluster.
+//!
+//! A data directory that another process uses is read through that process, on the socket in it; otherwise its store is
+//! opened, read into memory and closed again. Records of attempts and logs are files, which are read directly.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tally_node::attempts::{self, DroppedRecords, JobRecords};
+use tally_registry::Registry;
+use tally_remote::{Remote, connect};
+use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
+use tally_runtime::driver::api::Api;
+use tally_server::SystemEnv;
+use tally_store::{OpenError, Store, StoreOptions};
+
+use crate::data_dir::quoted;
+use crate::local_api;
+use crate::up;
+
+/// A process that has just taken the directory serves its socket soon.
+const SERVED_WITHIN: Duration = Duration::from_secs(3);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How often a directory is opened again because its process has ended.
+const REOPENED_AT_MOST: u32 = 5;
+
+#[derive(clap::Args)]
+pub struct PlaceFlags {
+    /// The data directory of tally run or tally up [default: that of tally up, ~/.local/share/tally]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["context", "kubeconfig"])]
+    data_dir: Option<PathBuf>,
+    /// A cluster: context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// A cluster: kubeconfig file [default: $KUBECONFIG or ~/.kube/config, if --context is given]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace [default: that of the context; all of a data directory]
+    #[arg(long, short = 'n', value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+#[derive(Debug)]
+pub enum PlaceError {
+    Usage(String),
+    Unreadable(String),
+}
+
+pub struct Place {
+    objects: Mutex<Objects>,
+    /// The data directory. None: a cluster.
+    data: Option<PathBuf>,
+    namespace: String,
+    title: String,
+}
+
+/// Where objects are read. Cheap to clone.
+#[derive(Clone)]
+enum Objects {
+    /// The state of a data directory that no process uses.
+    Closed(Arc<Registry>),
+    /// A server: of a cluster, or of the process that uses the data directory.
+    Served(Remote),
+}
+
+impl Place {
+    pub async fn open(flags: &PlaceFlags) -> Result<Self, PlaceError> {
+        let namespace = flags.namespace.clone();
+        if flags.context.is_some() || flags.kubeconfig.is_some() {
+            let source =
+                connect::KubeconfigSource { kubeconfig: flags.kubeconfig.clone(), context: flags.context.clone() };
+            let unusable = |error: anyhow::Error| PlaceError::Unreadable(format!("{error:#}"));
+            let access = connect::access(&source).map_err(unusable)?;
+            let remote = Remote::new(connect::service(&access).map_err(unusable)?);
+            let namespace = namespace.or_else(|| access.namespace().map(str::to_owned));
+            return Ok(Self {
+                objects: Mutex::new(Objects::Served(remote)),
+                data: None,
+                namespace: namespace.unwrap_or_else(|| "default".to_owned()),
+                title: access.server().to_string(),
+            });
+        }
+        let data = match &flags.data_dir {
+            Some(data) => data.clone(),
+            None => up::default_data_dir().ok().filter(|data| has_state(data)).ok_or_else(|| {
+                PlaceError::Usage(
+                    "there is no data directory to look at: choose one with --data-dir, or a cluster with --context. \
+                     tally run keeps nothing beyond the run unless it has --data-dir"
+                        .to_owned(),
+                )
+            })?,
+        };
+        let objects = open_directory(&data).await?;
+        Ok(Self {
+            objects: Mutex::new(objects),
+            namespace: namespace.unwrap_or_default(),
+            title: quoted(&data),
+            data: Some(data),
+        })
+    }
+
+    /// "": all namespaces.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// For messages.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// No process uses the data directory: nothing runs.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.objects(), Objects::Closed(_))
+    }
+
+    pub fn is_cluster(&self) -> bool {
+        self.data.is_none()
+    }
+
+    /// The root of the node's files.
+    pub fn node(&self) -> Option<PathBuf> {
+        Some(self.data.as_ref()?.join("node"))
+    }
+
+    fn objects(&self) -> Objects {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// None: no process runs here.
+    pub fn remote(&self) -> Option<Remote> {
+        match self.objects() {
+            Objects::Closed(_) => None,
+            Objects::Served(remote) => Some(remote),
+        }
+    }
+
+    /// "" for all namespaces.
+    pub async fn jobs(&self, namespace: &str) -> Result<Vec<Value>, PlaceError> {
+        self.list(Call::new(Verb::List, Kind::JOB, namespace, "")).await
+    }
+
+    /// The Pods of the Job with this UID.
+    pub async fn pods(&self, namespace: &str, job: &str) -> Result<Vec<Value>, PlaceError> {
+        let label_selector = format!("batch.kubernetes.io/controller-uid={job}");
+        self.list(Call { label_selector, ..Call::new(Verb::List, Kind::POD, namespace, "") }).await
+    }
+
+    pub async fn all_pods(&self, namespace: &str) -> Result<Vec<Value>, PlaceError> {
+        self.list(Call::new(Verb::List, Kind::POD, namespace, "")).await
+    }
+
+    async fn list(&self, call: Call) -> Result<Vec<Value>, PlaceError> {
+        let mut reply = reply(&self.objects(), &call).await;
+        // The process that had the directory may have ended since, and another one may have started.
+        for _ in 0..REOPENED_AT_MOST {
+            let (Some(data), Reply::Unknown | Reply::Refused(Refusal { code: 503, .. })) = (&self.data, &reply) else {
+                break;
+            };
+            let objects = open_directory(data).await?;
+            *self.objects.lock().unwrap_or_else(PoisonError::into_inner) = objects.clone();
+            reply = self::reply(&objects, &call).await;
+        }
+        let what = call.kind.plural;
+        let why = match reply {
+            Reply::Listed { items, .. } => {
+                return Ok(items.iter().filter_map(|item| serde_json::from_slice(item).ok()).collect());
+            }
+            Reply::Refused(refusal) => refusal.message,
+            _ => "there was no answer".to_owned(),
+        };
+        Err(PlaceError::Unreadable(format!("cannot list {what} in {}: {why}", self.title)))
+    }
+
+    /// The records of a Job, by its UID.
+    pub fn records(&self, job: &str) -> Result<Option<JobRecords>, PlaceError> {
+        let Some(root) = self.node() else { return Ok(None) };
+        attempts::read(&root, job).map_err(|error| self.unreadable(&error))
+    }
+
+    /// The records of all Jobs, those that were written last at the end.
+    pub fn all_records(&self) -> Result<Vec<JobRecords>, PlaceError> {
+        let Some(root) = self.node() else { return Ok(Vec::new()) };
+        let jobs = attempts::jobs(&root).map_err(|error| self.unreadable(&error))?;
+        let mut all = Vec::new();
+        for job in jobs {
+            all.extend(self.records(&job.uid)?);
+        }
+        Ok(all)
+    }
+
+    fn unreadable(&self, error: &std::io::Error) -> PlaceError {
+        PlaceError::Unreadable(format!("cannot read the records of attempts in {}: {error}", self.title))
+    }
+
+    pub fn dropped(&self) -> DroppedRecords {
+        self.node().map(|root| attempts::dropped(&root)).unwrap_or_default()
+    }
+}
+
+async fn reply(objects: &Objects, call: &Call) -> Reply {
+    match objects {
+        Objects::Closed(registry) => tally_embedded::perform(registry, call).await,
+        Objects::Served(remote) => remote.call(call).await.reply,
+    }
+}
+
+fn has_state(data: &Path) -> bool {
+    data.join("store/head").exists()
+}
+
+async fn open_directory(data: &Path) -> Result<Objects, PlaceError> {
+    let name = quoted(data);
+    if !has_state(data) {
+        let why = if data.exists() { "has no state of tally" } else { "does not exist" };
+        return Err(PlaceError::Unreadable(format!(
+            "{name} {why}. tally run keeps nothing beyond the run unless it has --data-dir"
+        )));
+    }
+    let until = Instant::now() + SERVED_WITHIN;
+    loop {
+        if let Some(remote) = local_api::connect(data).await {
+            return Ok(Objects::Served(remote));
+        }
+        match Store::open_to_read(&data.join("store"), StoreOptions::default()) {
+            Ok(store) => {
+                // Everything is in memory: others may have the directory.
+                store.close();
+                return Ok(Objects::Closed(Arc::new(Registry::new(store, Box::new(SystemEnv)))));
+            }
+            Err(OpenError::Held { .. }) if Instant::now() < until => {}
+            Err(OpenError::Held { pid, .. }) => {
+                let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+                return Err(PlaceError::Unreadable(format!(
+                    "{holder} uses {name} and does not answer on its socket, api.sock: it is stopping, or is of an \
+                     earlier version. Try again, or when it has ended"
+                )));
+            }
+            Err(error) => return Err(PlaceError::Unreadable(format!("{:#}", anyhow::Error::from(error)))),
+        }
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+    }
+}
