@@ -105,6 +105,9 @@ fn validate(spec: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
     validate_job(&spec.at("jobTemplate").at("spec"), &mut errors);
     errors.extend(job::not_negative(&spec.at("successfulJobsHistoryLimit")));
     errors.extend(job::not_negative(&spec.at("failedJobsHistoryLimit")));
+    let before = old.map(|old| old.at("jobTemplate"));
+    let before = before.as_ref().map(|template| template.at("metadata"));
+    errors.extend(job::validate_annotations(&spec.at("jobTemplate").at("metadata"), before.as_ref()));
     errors
 }
 

@@ -181,6 +181,18 @@ pub enum Bug {
     MisfitsCounted,
     /// A failed Job has a completionTime.
     FailureHasCompletionTime,
+    /// ORDER-3: a Job begins after the one that it names, however that one ended.
+    AfterAnyEnd,
+    /// ORDER-3: the end of a Job does not wake those that wait for it.
+    AfterNotWoken,
+    /// ORDER-4: a Job whose condition can no longer come true waits for ever.
+    AfterNeverFails,
+    /// ORDER-2: a Job that was resumed is resumed again when a user suspends it.
+    AfterResumesAgain,
+    /// ORDER-7: a waiting Job is changed regardless of its current revision.
+    AfterUnconditional,
+    /// ORDER-6: Jobs that wait for each other wait for ever.
+    AfterIgnoresCycles,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -269,6 +281,12 @@ pub const BUGS: &[Bug] = &[
     Bug::RemovesOneMore,
     Bug::MisfitsCounted,
     Bug::FailureHasCompletionTime,
+    Bug::AfterAnyEnd,
+    Bug::AfterNotWoken,
+    Bug::AfterNeverFails,
+    Bug::AfterResumesAgain,
+    Bug::AfterUnconditional,
+    Bug::AfterIgnoresCycles,
 ];
 
 /// Which bugs the code contains.

@@ -469,9 +469,11 @@ impl<S: Mutation> World<S> {
                 continue;
             };
             let spec = &stored.view.spec;
-            if (spec.suspend || spec.parallelism <= 0) && !self.setup.stays_suspended {
+            // A Job that waits for others is resumed by its controller.
+            let waits = self.oracle.laws.waits_in_order(&stored.view.uid);
+            if (spec.suspend && !waits || spec.parallelism <= 0) && !self.setup.stays_suspended {
                 self.edit_spec(&key, "resumes", |spec| {
-                    spec.suspend = false;
+                    spec.suspend &= waits;
                     if spec.parallelism <= 0 && !(spec.is_indexed() && spec.completions == Some(0)) {
                         spec.parallelism = 1;
                     }

@@ -111,6 +111,10 @@ pub struct JobSetup {
     pub hangs: bool,
     /// The Job has a finalizer of another party.
     pub held: bool,
+    /// The Jobs that it waits for: `tally.dev/after`.
+    pub after: Option<&'static str>,
+    /// A user changes that annotation to this one once all Jobs exist.
+    pub after_later: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -123,6 +127,8 @@ pub struct Setup {
     pub lease: bool,
     /// Instances record events.
     pub events: bool,
+    /// Instances also run the controller of the order between Jobs.
+    pub order: bool,
     /// The second instance serves the Jobs of another manager, and not these.
     pub side_by_side: bool,
     /// Users who delete a Job keep its Pods, and create the Job again.
@@ -184,6 +190,7 @@ impl Setup {
             in_flight: if choices.one_in(4) { 1 + choices.below(3) } else { 64 },
             lease: choices.one_in(8),
             events: choices.one_in(4),
+            order: false,
             side_by_side: false,
             orphans: false,
             meddles: false,
@@ -239,6 +246,8 @@ impl JobSetup {
             fail_percent: *choices.pick(&[10, 0, 40, 100]),
             hangs,
             held: choices.one_in(12),
+            after: None,
+            after_later: None,
         }
     }
 
@@ -271,6 +280,7 @@ impl JobSetup {
             "metadata": {
                 "name": format!("job-{number}"),
                 "namespace": NAMESPACE,
+                "annotations": self.after.map(|after| json!({"tally.dev/after": after})),
                 "finalizers": if self.held { json!(["example.com/hold"]) } else { Value::Null },
             },
             "spec": {

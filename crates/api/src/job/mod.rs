@@ -4,6 +4,7 @@
 //! validated by `spec` and `policies`, which CronJobs share for their templates; later changes of it by `changes`; and
 //! changes of its status by the rules of `tally-core` (`status`).
 
+mod annotations;
 mod changes;
 mod defaults;
 mod identity;
@@ -15,10 +16,11 @@ use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
 
 use crate::field::{At, FieldError};
-use crate::kinds::{Part, Rules};
+use crate::kinds::{Part, Rules, Siblings};
 use crate::meta::{dns_label_problems, validate_generate_name};
 use crate::pod;
 
+pub(crate) use annotations::validate as validate_annotations;
 pub(crate) use defaults::default_failure_policy;
 pub(crate) use identity::invalid_selector;
 pub(crate) use spec::{not_negative, validate_spec};
@@ -38,10 +40,17 @@ impl Rules for JobRules {
         if let Some(meta) = map_at(job, "metadata") {
             meta.insert("generation".to_owned(), 1.into());
         }
+        annotations::prepare_create(job);
     }
 
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
-        validate(object, true)
+        let mut errors = validate(object, true);
+        errors.extend(validate_annotations(&At::root(object).at("metadata"), None));
+        errors
+    }
+
+    fn validate_among(&self, object: &Value, siblings: &dyn Siblings) -> Vec<FieldError> {
+        annotations::validate_among(object, siblings)
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
@@ -49,7 +58,7 @@ impl Rules for JobRules {
     }
 
     fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
-        match part {
+        let mut errors = match part {
             Part::Main => {
                 let mut errors = validate_generate_name(new);
                 errors.extend(validate(new, identity::has_prefixed_labels(old)));
@@ -57,7 +66,9 @@ impl Rules for JobRules {
                 errors
             }
             Part::Status => status::validate(new, old),
-        }
+        };
+        errors.extend(validate_annotations(&At::root(new).at("metadata"), Some(&At::root(old).at("metadata"))));
+        errors
     }
 
     fn complete(&self, object: &mut Value) -> bool {

@@ -70,6 +70,12 @@ pub(crate) struct JobLife {
     /// The most indexes it ever had.
     pub(crate) max_limit: u32,
     pub(crate) pods: BTreeSet<PodUid>,
+    /// The controller of the order between Jobs has resumed it.
+    pub(crate) resumed_in_order: bool,
+    /// A user has resumed it.
+    pub(crate) freed: bool,
+    /// It has waited for itself, by way of other Jobs.
+    pub(crate) cycled: bool,
 }
 
 impl JobLife {
@@ -103,6 +109,9 @@ impl History {
             max_parallelism: 0,
             max_limit: 0,
             pods: BTreeSet::new(),
+            resumed_in_order: false,
+            freed: false,
+            cycled: false,
         });
         let before = life.versions.last().map(|(_, job)| job.clone());
         life.gone |= gone;

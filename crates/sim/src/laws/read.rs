@@ -24,6 +24,8 @@ pub(crate) struct JobMetadata {
     pub(crate) uid: JobUid,
     pub(crate) name: CompactString,
     #[serde(default)]
+    pub(crate) annotations: BTreeMap<CompactString, String>,
+    #[serde(default)]
     deletion_timestamp: Option<CompactString>,
 }
 

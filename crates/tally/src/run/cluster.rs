@@ -23,9 +23,9 @@ use crate::node::{TaskOptions, ThisNode};
 use crate::up::controllers::{self, RunningControllers};
 
 /// The controllers that a Job needs to finish.
-const NEEDED: &str = "job,podgc,scheduler";
+const NEEDED: &str = "after,job,podgc,scheduler";
 /// The same, and the controllers that clean up state that is kept longer than the run.
-const KEEPING: &str = "gc,job,podgc,scheduler,ttl";
+const KEEPING: &str = "after,gc,job,podgc,scheduler,ttl";
 
 /// Every Pod has its own grace period; this is the upper limit for all of them.
 const LONGEST_GRACE: Span = Span::from_seconds(24 * 3600);

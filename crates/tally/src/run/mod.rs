@@ -259,6 +259,7 @@ async fn to_the_end(
     let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary).await;
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     held.data_dir = data_dir.is_some();
+    input::order::check(&everything, &cluster.registry).map_err(RunError::Input)?;
     let placed = place(args, of_flags, &cluster, &everything).await?;
     // A list may be long.
     drop(everything);

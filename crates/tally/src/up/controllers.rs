@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use tally_controllers::after::AfterController;
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
@@ -20,8 +21,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The names that `--controllers` accepts.
-const NAMES: [&str; 9] =
-    ["cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
+const NAMES: [&str; 10] =
+    ["after", "cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
@@ -72,6 +73,7 @@ pub struct Cluster {
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
     Some(match name {
+        "after" => Box::new(AfterController::new(None)),
         "cronjob" => Box::new(CronJobs::default()),
         // Events have no owners and expire by themselves, so they are not garbage-collected.
         "gc" => {
@@ -146,7 +148,7 @@ mod tests {
         assert_eq!(names(""), Ok(vec![]));
         assert_eq!(names("job, ttl"), Ok(vec!["job", "ttl"]));
         assert_eq!(names("*").unwrap().len(), NAMES.len());
-        assert!(names("job,bob").unwrap_err().contains("\"bob\"; available controllers: cronjob, gc, job"));
+        assert!(names("job,bob").unwrap_err().contains("\"bob\"; available controllers: after, cronjob, gc"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod after;
 mod bad_input;
 mod each;
 mod kept;

@@ -18,6 +18,7 @@ pub fn progress(job: &Job) -> String {
     let mut parts = vec![counts(job)];
     match &job.state {
         State::Waiting => parts = vec!["waiting".to_owned()],
+        State::WaitingFor { jobs } => parts = vec![waiting_for(jobs)],
         State::Suspended => parts.push("suspended".to_owned()),
         State::Ending { failed, reason } => {
             parts.push(format!("{}: {reason}", if *failed { "failing" } else { "completing" }));
@@ -32,6 +33,12 @@ pub fn progress(job: &Job) -> String {
         }
     }
     format!("{}: {}", job.name, parts.join(", "))
+}
+
+/// `waiting for a, b`
+pub fn waiting_for(jobs: &[String]) -> String {
+    // The Jobs have ended, and this one is about to be resumed or marked as failed.
+    if jobs.is_empty() { "waiting".to_owned() } else { format!("waiting for {}", jobs.join(", ")) }
 }
 
 fn counts(job: &Job) -> String {
@@ -125,7 +132,7 @@ fn counts_json(job: &Job) -> Value {
 
 pub fn progress_json(job: &Job, at: &str) -> Value {
     let state = match &job.state {
-        State::Waiting => "Waiting",
+        State::Waiting | State::WaitingFor { .. } => "Waiting",
         State::Running => "Running",
         State::Suspended => "Suspended",
         State::Ending { .. } => "Ending",
@@ -133,7 +140,11 @@ pub fn progress_json(job: &Job, at: &str) -> Value {
     };
     let seconds = job.time_left().map(|left| rounded(left.as_secs_f64()));
     let more = json!({"state": state, "ratePerSecond": job.rate().map(rounded), "secondsLeft": seconds});
-    with(with(event("progress", job, at), counts_json(job)), more)
+    let told = with(with(event("progress", job, at), counts_json(job)), more);
+    match &job.state {
+        State::WaitingFor { jobs } => with(told, json!({"waitingFor": jobs})),
+        _ => told,
+    }
 }
 
 pub fn failure_json(job: &Job, failure: &PodFailure, at: &str) -> Value {

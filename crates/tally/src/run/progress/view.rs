@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use tally_core::after::{self, AfterState};
 
 use crate::run::parts::FIRST_INDEX;
 
@@ -120,6 +121,14 @@ impl Metadata {
         let annotations = self.annotations.as_ref()?;
         let first = annotations.get(FIRST_INDEX).and_then(|first| first.parse().ok()).unwrap_or(0_u32);
         first.checked_add(annotations.get(INDEX)?.parse().ok()?)
+    }
+
+    /// The Jobs that this one waits for. None: it waits for none, or no longer.
+    pub fn awaits(&self) -> Option<Vec<String>> {
+        let annotations = self.annotations.as_ref()?;
+        let after = after::parse(annotations.get(after::AFTER)?).ok()?;
+        let state = AfterState::read(annotations.get(after::AFTER_STATE).map(String::as_str), &self.uid);
+        (!state.resumed).then(|| state.awaited(&after).into_iter().map(str::to_owned).collect())
     }
 
     /// The UID of the Job that controls this Pod.

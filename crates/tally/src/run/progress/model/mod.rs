@@ -81,6 +81,10 @@ pub enum State {
     Waiting,
     Running,
     Suspended,
+    /// It begins when these Jobs have ended.
+    WaitingFor {
+        jobs: Vec<String>,
+    },
     /// The verdict is decided; the last Pods still exist.
     Ending {
         failed: bool,
@@ -171,7 +175,7 @@ impl State {
         }
         let status = &text.status;
         if text.spec.suspend == Some(true) {
-            Self::Suspended
+            text.metadata.awaits().map_or(Self::Suspended, |jobs| Self::WaitingFor { jobs })
         } else if status.active + status.succeeded + status.failed > 0 {
             Self::Running
         } else {
