@@ -76,6 +76,7 @@ fn pod(number: usize, name: &str, index: Option<u32>, phase: Phase, tracked: boo
         ignored_failure_count: 0,
         restarts: Default::default(),
         exits: Default::default(),
+        pending: None,
         conditions: Default::default(),
     }
 }

@@ -1,5 +1,5 @@
 //! The order between Jobs: which Jobs another one waits for (`tally.dev/after`), and what is stored about the wait
-//! (`tally.dev/after-state`). The rules are ORDER-1 to ORDER-8.
+//! (`tally.dev/after-state`). The rules are ORDER-1 to ORDER-7.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

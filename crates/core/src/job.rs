@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::ids::{JobUid, PodUid, Revision};
+use crate::pending::{self, PendingTimeouts};
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
 use crate::time::Timestamp;
@@ -53,6 +54,8 @@ pub struct JobSpec {
     pub managed_by: Option<CompactString>,
     pub selector: Selector,
     pub restart_policy_on_failure: bool,
+    /// From the annotation `tally.dev/pending-timeout`; None also if it cannot be read.
+    pub pending_timeouts: Option<Arc<PendingTimeouts>>,
     pub template: Template,
 }
 
@@ -276,6 +279,14 @@ struct WireMeta<'a> {
     creation_timestamp: Option<Timestamp>,
     #[serde(default)]
     deletion_timestamp: Option<Timestamp>,
+    #[serde(default, deserialize_with = "null_default")]
+    annotations: WireAnnotations,
+}
+
+#[derive(Deserialize, Default)]
+struct WireAnnotations {
+    #[serde(rename = "tally.dev/pending-timeout", default)]
+    pending_timeout: Option<CompactString>,
 }
 
 #[derive(Deserialize)]
@@ -314,8 +325,8 @@ struct WireTemplateSpec {
 
 impl WireJob<'_> {
     fn into_view(self) -> Result<JobView, ViewError> {
-        let WireMeta { uid, namespace, name, resource_version, generation, creation_timestamp, deletion_timestamp } =
-            self.metadata;
+        let WireMeta { uid, namespace, name, resource_version, generation, creation_timestamp, .. } = self.metadata;
+        let WireMeta { deletion_timestamp, annotations, .. } = self.metadata;
         let spec = self.spec;
         let template = serde_json::from_str::<Option<WireTemplate>>(spec.template.get())
             .map_err(|source| ViewError::field("Job", &name, "spec.template", &source))?
@@ -364,6 +375,7 @@ impl WireJob<'_> {
                 managed_by: spec.managed_by,
                 selector: spec.selector.unwrap_or_default(),
                 restart_policy_on_failure: template.spec.restart_policy.as_deref() == Some("OnFailure"),
+                pending_timeouts: annotations.pending_timeout.and_then(|text| pending::parse(&text).ok()).map(Arc::new),
                 template: Template(spec.template.to_owned().into()),
             }),
             status: self.status,

@@ -12,6 +12,7 @@ pub mod job;
 pub mod ledger;
 pub mod mutation;
 pub mod names;
+pub mod pending;
 pub mod pod;
 pub mod policy;
 pub mod quantity;

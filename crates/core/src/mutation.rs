@@ -191,8 +191,16 @@ pub enum Bug {
     AfterResumesAgain,
     /// ORDER-7: a waiting Job is changed regardless of its current revision.
     AfterUnconditional,
+    /// ORDER-5: a Job that does not exist yet is taken for one that was deleted.
+    AfterMissingFails,
     /// ORDER-6: Jobs that wait for each other wait for ever.
     AfterIgnoresCycles,
+    /// PENDING-2: a pending Pod fails its Job a second early.
+    PendingTimeoutEarly,
+    /// PENDING-2: no controller wakes up for a Pod that is pending for too long.
+    NoPendingTimer,
+    /// PENDING-2: a Pod that runs is taken for a pending one.
+    PendingCountsRunning,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -286,7 +294,11 @@ pub const BUGS: &[Bug] = &[
     Bug::AfterNeverFails,
     Bug::AfterResumesAgain,
     Bug::AfterUnconditional,
+    Bug::AfterMissingFails,
     Bug::AfterIgnoresCycles,
+    Bug::PendingTimeoutEarly,
+    Bug::NoPendingTimer,
+    Bug::PendingCountsRunning,
 ];
 
 /// Which bugs the code contains.

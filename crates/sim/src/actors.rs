@@ -140,7 +140,8 @@ impl<S: Mutation> World<S> {
             if pod.deleting() {
                 stored.awaits_node || !pod.phase.is_terminal()
             } else {
-                !pod.phase.is_terminal() && !hangs
+                let waits = !pod.scheduled && self.setup.stays_pending;
+                !pod.phase.is_terminal() && !hangs && !waits
             }
         });
         let Some((key, stored)) = ready.map(|(key, stored)| (key.clone(), stored.clone())) else {

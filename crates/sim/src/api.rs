@@ -688,6 +688,7 @@ pub fn plain_pod(uid: u128, namespace: &str, name: &str) -> PodView {
         failure_count: 0,
         ignored_failure_count: 0,
         restarts: Default::default(),
+        pending: None,
         exits: Default::default(),
         conditions: Default::default(),
     }

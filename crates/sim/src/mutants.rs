@@ -70,7 +70,12 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         | Bug::BackoffFromCreation
         | Bug::IndexBackoffSkipped => "times",
         Bug::DeletedJobCreates | Bug::SuspendedJobRuns => "job-monkey",
-        Bug::AfterAnyEnd | Bug::AfterNotWoken | Bug::AfterNeverFails | Bug::AfterIgnoresCycles => "after",
+        Bug::PendingTimeoutEarly | Bug::NoPendingTimer | Bug::PendingCountsRunning => "pending",
+        Bug::AfterAnyEnd
+        | Bug::AfterMissingFails
+        | Bug::AfterNotWoken
+        | Bug::AfterNeverFails
+        | Bug::AfterIgnoresCycles => "after",
         Bug::AfterResumesAgain | Bug::AfterUnconditional => "after-two-leaders",
         Bug::WantsOneMore => "calm",
         Bug::RemovesOneMore => "scale-down",
@@ -164,11 +169,15 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::WantsOneMore => "the wanted number of Pods is one too high",
         Bug::RemovesOneMore => "a scale-down removes one Pod too many",
         Bug::MisfitsCounted => "Pods with an index out of range are counted",
+        Bug::PendingTimeoutEarly => "a pending Pod fails its Job a second early",
+        Bug::NoPendingTimer => "no timer for a Pod that is pending for too long",
+        Bug::PendingCountsRunning => "a Pod that runs is taken for a pending one",
         Bug::AfterAnyEnd => "O1 a Job begins after another that ended in the wrong way",
         Bug::AfterNotWoken => "O3 the end of a Job does not wake those that wait for it",
         Bug::AfterNeverFails => "O3 a Job waits for what can no longer happen",
         Bug::AfterResumesAgain => "O4 a Job that a user suspends is resumed by its order",
         Bug::AfterUnconditional => "O4 a waiting Job is changed without a precondition",
+        Bug::AfterMissingFails => "O2 a Job that does not exist yet is taken for one that was deleted",
         Bug::AfterIgnoresCycles => "O3 Jobs that wait for each other wait for ever",
         Bug::FailureHasCompletionTime => "a failed Job has a completionTime",
     }

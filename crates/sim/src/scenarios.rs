@@ -63,6 +63,7 @@ fn plain(job: &mut JobSetup) {
         hangs: false,
         held: false,
         after: None,
+        pending_timeout: None,
         after_later: None,
     };
 }
@@ -583,6 +584,24 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.weights.clock = 3;
             setup.weights.node_monkey = 1;
             setup.weights.cron_monkey = 1;
+        },
+    },
+    Scenario {
+        name: "pending",
+        about: "PENDING: Pods that do not start in time, with clocks that agree",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.crash = 1;
+            setup.weights.cut = 1;
+            setup.weights.conflict = 1;
+            setup.weights.node = 6;
+            setup.weights.time = 10;
+            setup.stays_pending = setup.chaos_steps % 2 == 0;
+            let limit = ["30s", "12s", "1s"][setup.chaos_steps / 2 % 3];
+            each_job(setup, |job| {
+                plain(job);
+                job.pending_timeout = Some(limit);
+            });
         },
     },
     Scenario {

@@ -1,6 +1,8 @@
 //! The configuration of a run: how many instances, which Jobs, which faults and how often. Drawn from the seed, then
 //! tuned by a named world.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tally_core::ledger::Limits;
 
@@ -113,6 +115,8 @@ pub struct JobSetup {
     pub held: bool,
     /// The Jobs that it waits for: `tally.dev/after`.
     pub after: Option<&'static str>,
+    /// How long a Pod may be pending: `tally.dev/pending-timeout`, in seconds.
+    pub pending_timeout: Option<&'static str>,
     /// A user changes that annotation to this one once all Jobs exist.
     pub after_later: Option<&'static str>,
 }
@@ -135,6 +139,8 @@ pub struct Setup {
     pub orphans: bool,
     /// Users edit statuses, as far as validation permits.
     pub meddles: bool,
+    /// No Pod starts by itself after the faults: the time limit of the Job ends it.
+    pub stays_pending: bool,
     /// Jobs that are suspended, or have no parallelism, when the faults stop stay so.
     pub stays_suspended: bool,
     pub chaos_steps: usize,
@@ -194,6 +200,7 @@ impl Setup {
             side_by_side: false,
             orphans: false,
             meddles: false,
+            stays_pending: false,
             stays_suspended: choices.one_in(4),
             chaos_steps: 60 + choices.below(240),
             heal_steps: 60_000,
@@ -247,6 +254,7 @@ impl JobSetup {
             hangs,
             held: choices.one_in(12),
             after: None,
+            pending_timeout: None,
             after_later: None,
         }
     }
@@ -274,13 +282,16 @@ impl JobSetup {
                 json!({"rules": [{"action": "Ignore", "onPodConditions": [condition]}]})
             }
         };
+        let annotations =
+            [("tally.dev/after", self.after), ("tally.dev/pending-timeout", self.pending_timeout)].into_iter();
+        let annotations: BTreeMap<_, _> = annotations.filter_map(|(key, value)| Some((key, value?))).collect();
         json!({
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {
                 "name": format!("job-{number}"),
                 "namespace": NAMESPACE,
-                "annotations": self.after.map(|after| json!({"tally.dev/after": after})),
+                "annotations": annotations,
                 "finalizers": if self.held { json!(["example.com/hold"]) } else { Value::Null },
             },
             "spec": {

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 use tally_core::after::{self, AFTER, AFTER_STATE, JobName};
 use tally_core::job::RESERVED_MANAGER;
+use tally_core::pending::{self, PENDING_TIMEOUT};
 
 use super::map_at;
 use crate::field::{At, FieldError};
@@ -25,7 +26,7 @@ pub(super) fn prepare_create(job: &mut Map<String, Value>) {
     }
 }
 
-/// ORDER-1, for the metadata of a Job or of a CronJob's template. Values that were stored before are not looked at.
+/// ORDER-1 and PENDING-1, for the metadata of a Job or of a CronJob's template. Values that were stored before are not looked at.
 pub(crate) fn validate(meta: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let annotations = meta.at("annotations");
@@ -42,6 +43,12 @@ pub(crate) fn validate(meta: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<Field
             }
             Ok(_) => {}
         }
+    }
+    let value = annotations.key(PENDING_TIMEOUT);
+    if let Some(text) = value.text().filter(|_| changed(PENDING_TIMEOUT))
+        && let Err(error) = pending::parse(text)
+    {
+        errors.push(value.invalid(error.to_string()));
     }
     errors
 }

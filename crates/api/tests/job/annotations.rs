@@ -79,3 +79,19 @@ fn a_job_that_closes_a_cycle_is_refused() {
     check("b,c", longer, Some("the Jobs would wait for each other: a -> c -> d -> a"));
     check("b", json!({"b": {"after": "a", "resumed": true}}), None);
 }
+
+/// PENDING-1.
+#[test]
+fn the_limits_of_pending_pods_are_durations() {
+    let limits = |text: &str| job(json!({"metadata": {"annotations": {"tally.dev/pending-timeout": text}}}));
+    for text in ["10m", "1h30m,Unschedulable=90s", "ImagePullBackOff=2m"] {
+        assert!(create(limits(text)).is_ok(), "{text}");
+    }
+    assert_eq!(
+        create(limits("soon")).unwrap_err(),
+        [
+            "metadata.annotations[tally.dev/pending-timeout]: Invalid value: \"soon\": \"soon\" is not a duration above zero, \
+          for example \"10m\" or \"Unschedulable=10m,ImagePullBackOff=2m\""
+        ]
+    );
+}

@@ -205,6 +205,9 @@ impl<S: Mutation> AfterController<S> {
         let mut open = false;
         for Predecessor { name, wanted } in after {
             let Some(SeenJob { uid, end }) = wait.seen.get(name) else {
+                if self.mutation.injects(Bug::AfterMissingFails) {
+                    return self.fail(DEPENDENCY_FAILED, format!("the Job {name} does not exist"));
+                }
                 missing.push(Predecessor { name: name.clone(), wanted: *wanted });
                 continue;
             };

@@ -7,6 +7,7 @@ use crate::accounting::Outcome;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::JobSpec;
 use crate::mutation::Mutation;
+use crate::pending::PendingReason;
 use crate::pod::{Phase, PodView, Restarts};
 use crate::policy::{FailureAction, Verdict};
 use crate::time::Timestamp;
@@ -29,6 +30,8 @@ pub(crate) struct Entry {
     pub restarts: Restarts,
     /// The failure policy's verdict, once the Pod has failed.
     pub verdict: Option<Box<Verdict>>,
+    /// Why it is pending, if it is and there is a reason.
+    pub pending: Option<Box<PendingReason>>,
     pub epoch: u32,
     pub phase: Phase,
     pub deleting: bool,
@@ -124,6 +127,7 @@ impl Entry {
             ignored_failure_count: 0,
             restarts: Restarts::default(),
             verdict: None,
+            pending: None,
             epoch: 0,
             phase: Phase::Pending,
             deleting: false,
@@ -163,6 +167,7 @@ impl Entry {
         self.scheduled = pod.scheduled;
         self.ready = pod.ready;
         self.tracked = pod.tracked;
+        self.pending = pod.pending.clone();
         self.verdict = match &spec.pod_failure_policy {
             // Evaluated in the final phase only (S31), or while the Pod is being deleted: the end of the Job may have
             // ended it.
@@ -249,6 +254,8 @@ pub(crate) const NOWHERE: u8 = u8::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Classification {
     pub index: Option<CompletionIndex>,
+    /// When it will have been pending for too long.
+    pub pending_until: Option<Timestamp>,
     pub restarts: u32,
     pub flags: u16,
     pub class: u8,
@@ -256,7 +263,7 @@ pub(crate) struct Classification {
 
 impl Default for Classification {
     fn default() -> Self {
-        Self { index: None, restarts: 0, flags: 0, class: NOWHERE }
+        Self { index: None, pending_until: None, restarts: 0, flags: 0, class: NOWHERE }
     }
 }
 

@@ -4,7 +4,7 @@ use tally_core::time::{Span, Timestamp};
 
 use super::Laws;
 use super::read::Job;
-use super::times::{deadline, delay, expiry};
+use super::times::{deadline, delay, expiry, pending_limit};
 
 /// What a refusal during the faults may still cost: the longest delay before the next attempt, and the attempt itself.
 const REFUSED: Span = Span::from_seconds(70);
@@ -29,10 +29,15 @@ impl Laws {
             let Some(job) = life.now().filter(|job| !job.deleting()) else { continue };
             let open = job.ours() && job.verdict().is_none();
             let end = deadline(job).filter(|_| open).map(|at| (at, "deadline"));
+            let pods = || self.history.pods_of(&job.metadata.uid).filter_map(|(_, life)| life.now());
+            let limit = pending_limit(job).filter(|_| open && clocks_sane && !job.spec.suspend);
+            let waiting = pods().filter(|pod| pod.waits_to_start() && job.claims(pod));
+            let starts = limit.and_then(|limit| waiting.map(|pod| pod.metadata.creation_timestamp + limit).min());
+            let starts = starts.map(|at| (at, "pending Pod"));
             let expires = expiry(job).filter(|_| clocks_sane).map(|at| (at, "expiry"));
             let retry =
                 self.next_try(job, now).filter(|_| open && clocks_sane && !job.spec.suspend).map(|at| (at, "next Pod"));
-            let due = [end, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
+            let due = [end, starts, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
             found = found.or(due.map(|due| (job.metadata.name.clone(), due)));
         }
         self.require(found.is_none(), "I20", || {

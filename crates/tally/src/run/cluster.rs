@@ -65,7 +65,7 @@ impl Cluster {
     pub async fn start(&self, hollow: u32, stdin: Option<OwnedFd>, tasks: TaskOptions) -> Result<RunningCluster> {
         let node = PodRunner::start(self, hollow, stdin, tasks).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
-        let told = controllers::Cluster::default();
+        let told = controllers::Cluster { exact_deadlines: true, ..controllers::Cluster::default() };
         let controllers =
             RunningControllers::start(&chosen, &told, self.registry.clone(), Arc::new(NoopObserver), self.driven());
         Ok(RunningCluster { controllers, node })

@@ -69,6 +69,8 @@ pub struct Cluster {
     pub hollow: u32,
     /// This machine is a node.
     pub runs_pods: bool,
+    /// Deadlines are never early by a part of a second.
+    pub exact_deadlines: bool,
 }
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
@@ -80,7 +82,10 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
             let kinds = tally_embedded::kinds().into_iter().filter(|kind| kind.plural != "events").collect();
             Box::new(GarbageCollector::new(kinds))
         }
-        "job" => Box::new(JobController::new(Config::default())),
+        "job" => {
+            let config = Config { exact_deadlines: cluster.exact_deadlines, ..Config::default() };
+            Box::new(JobController::new(config))
+        }
         "namespace" => Box::new(Namespaces::new(tally_embedded::kinds())),
         "podgc" => Box::new(PodGc::new(pod_gc::PodGcOptions::default())),
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),

@@ -238,7 +238,12 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     kubeconfig::write(kubeconfig, listen, &pki)?;
     made.keep();
     greet(args, &url, data, kubeconfig);
-    let cluster = Cluster { root_ca: pki.authority.clone(), hollow: args.hollow, runs_pods: node.is_some() };
+    let cluster = Cluster {
+        root_ca: pki.authority.clone(),
+        hollow: args.hollow,
+        runs_pods: node.is_some(),
+        exact_deadlines: false,
+    };
     Ok(Ready { registry, server, cluster, metrics, node })
 }
 

@@ -11,6 +11,7 @@ mod pty;
 mod real;
 mod terminal;
 mod tool;
+mod waits;
 
 use std::process::{Command, Stdio};
 

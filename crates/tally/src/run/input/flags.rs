@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
+use tally_core::pending::{self, PENDING_TIMEOUT};
 use tally_core::quantity::Quantity;
 use tally_core::schedule;
 use tally_node::env::ENVIRONMENT_ANNOTATION;
@@ -47,6 +48,9 @@ pub struct Flags {
     /// Time limit for the whole Job, such as 90s, 10m or 1h30m; after that all Pods are stopped and the Job fails
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = seconds)]
     pub deadline: Option<i64>,
+    /// Fail the Job if one of its runs has not started after this time, such as 10m; by reason: Unschedulable=10m
+    #[arg(long, value_name = "DURATION", value_parser = pending_timeout)]
+    pub pending_timeout: Option<String>,
     /// Do not give the command the environment of the shell, only HOME, LANG, LC_ALL, LC_CTYPE, LOGNAME, PATH, SHELL,
     /// TMPDIR, TZ, USER and --env
     #[arg(long)]
@@ -100,6 +104,11 @@ pub fn seconds(text: &str) -> Result<i64, String> {
     Ok(nanoseconds.saturating_add(999_999_999) / 1_000_000_000)
 }
 
+/// The value of the annotation, as it is written.
+fn pending_timeout(text: &str) -> Result<String, String> {
+    pending::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
 /// A quantity, as it is written.
 fn quantity(text: &str) -> Result<String, String> {
     Quantity::parse(text).map(|_| text.to_owned()).map_err(|_| no_quantity(text))
@@ -118,6 +127,7 @@ impl Flags {
             ("--backoff-limit-per-index", self.backoff_limit_per_index.is_some()),
             ("--max-failed-indexes", self.max_failed_indexes.is_some()),
             ("--deadline", self.deadline.is_some()),
+            ("--pending-timeout", self.pending_timeout.is_some()),
             ("--clean-env", self.clean_env),
             ("--env", !self.env.is_empty()),
             ("--workdir", self.workdir.is_some()),
@@ -186,7 +196,11 @@ impl Flags {
             let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
             spec["podFailurePolicy"] = json!({"rules": [{"action": "Ignore", "onPodConditions": disrupted}]});
         }
-        Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}))
+        let mut metadata = json!({"name": name});
+        if let Some(limits) = &self.pending_timeout {
+            metadata["annotations"] = json!({PENDING_TIMEOUT: limits});
+        }
+        Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}))
     }
 
     fn directory(&self, caller: &Caller) -> String {
@@ -307,6 +321,7 @@ mod tests {
             backoff_limit_per_index: Some(2),
             max_failed_indexes: Some(4),
             deadline: Some(90),
+            pending_timeout: Some("10m".to_owned()),
             clean_env: true,
             env: vec!["A=b=c".to_owned(), "FOO".to_owned(), "PATH=/mine".to_owned()],
             workdir: Some("sub".to_owned()),
@@ -318,6 +333,7 @@ mod tests {
         let job = job(flags, &["x"]);
         for (pointer, expected) in [
             ("/metadata/name", json!("n")),
+            ("/metadata/annotations", json!({"tally.dev/pending-timeout": "10m"})),
             ("/spec/completions", json!(9)),
             ("/spec/parallelism", json!(3)),
             ("/spec/completionMode", json!("Indexed")),

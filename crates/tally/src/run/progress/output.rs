@@ -155,7 +155,7 @@ impl Output {
             told.stuck.clone_from(&job.stuck);
         }
         // The rate and the time left change with the clock alone: they are no reason to print a line.
-        let counts = format!("{:?}", (job.active, job.succeeded, job.failed, &job.state));
+        let counts = format!("{:?}", (job.active, job.waiting, job.succeeded, job.failed, &job.state));
         // A single task that is passed through is left alone with its streams unless something is wrong.
         if counts != told.progress && !passes_through {
             told.progress = counts;
@@ -171,6 +171,13 @@ impl Output {
         match self.form {
             Form::Text => lines.iter().for_each(|line| self.say_line(line)),
             Form::Json => lines.iter().for_each(|line| self.print(line)),
+        }
+    }
+
+    /// Reports a Pod that can never start, at once. People read it in the error that ends the run.
+    pub fn never_starts(&mut self, job: &Job, stuck: &Stuck) {
+        if self.form == Form::Json && !self.quiet {
+            self.print(&report::stuck_json(job, Some(stuck), &now_text()).to_string());
         }
     }
 

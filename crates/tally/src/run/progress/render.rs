@@ -118,7 +118,12 @@ fn job_line(job: &Job, names: usize, columns: usize, style: Style, now: Duration
         State::WaitingFor { jobs } => counts = vec![(Paint::Faint, waiting_for(jobs))],
         State::Suspended => counts.push((Paint::Bad, "  suspended".to_owned())),
         State::Ending { reason, .. } => counts.push((Paint::Plain, format!("  ending: {reason}"))),
-        _ => counts.push((Paint::Plain, format!("  {} active", job.active))),
+        _ => {
+            counts.push((Paint::Plain, format!("  {} active", job.running())));
+            if job.waiting > 0 {
+                counts.push((Paint::Faint, format!("  {} waiting", job.waiting)));
+            }
+        }
     }
     let fast = job.rate().map(|per_second| (Paint::Plain, format!("  {}", rate(per_second))));
     let left = match job.time_left() {

@@ -27,7 +27,8 @@ pub fn progress(job: &Job) -> String {
         State::Failed { reason, .. } => parts.push(format!("Failed: {reason}")),
         State::Deleted => parts.push("deleted before it finished".to_owned()),
         State::Running => {
-            parts.push(format!("{} active", job.active));
+            parts.push(format!("{} active", job.running()));
+            parts.extend((job.waiting > 0).then(|| format!("{} waiting", job.waiting)));
             parts.extend(job.rate().map(rate));
             parts.extend(job.time_left().map(|left| format!("{} left", duration(left))));
         }
@@ -126,7 +127,7 @@ fn with(mut event: Value, more: Value) -> Value {
 
 fn counts_json(job: &Job) -> Value {
     json!({
-        "completions": job.completions, "active": job.active, "succeeded": job.succeeded, "failed": job.failed,
+        "completions": job.completions, "active": job.running(), "waiting": job.waiting, "succeeded": job.succeeded, "failed": job.failed,
     })
 }
 

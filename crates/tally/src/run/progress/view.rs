@@ -67,7 +67,39 @@ pub struct Condition {
 #[serde(default)]
 pub struct PodText {
     pub metadata: Metadata,
+    pub spec: PodSpec,
     pub status: PodStatus,
+}
+
+/// What a Pod requests.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    containers: Vec<Requesting>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Requesting {
+    resources: Option<Resources>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    requests: Option<BTreeMap<String, String>>,
+}
+
+impl PodSpec {
+    /// The amounts of each resource that its containers request: all of them must be free at the same time.
+    pub fn requests(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let requests = self.containers.iter().filter_map(|one| one.resources.as_ref()?.requests.as_ref());
+        for (name, amount) in requests.flatten() {
+            all.entry(name).or_default().push(amount);
+        }
+        all
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

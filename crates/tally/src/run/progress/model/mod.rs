@@ -57,6 +57,8 @@ pub struct Job {
     /// `None`: the Job completes when one of its Pods has succeeded and the others have ended.
     pub completions: Option<u32>,
     pub active: u32,
+    /// Active Pods that have no node: they wait for room.
+    pub waiting: u32,
     pub terminating: u32,
     pub succeeded: u32,
     pub failed: u32,
@@ -190,6 +192,11 @@ impl Job {
         self.succeeded.saturating_add(self.failed_index_count)
     }
 
+    /// Active Pods that have a node.
+    pub fn running(&self) -> u32 {
+        self.active.saturating_sub(self.waiting)
+    }
+
     /// Finished runs per second.
     pub fn rate(&self) -> Option<f64> {
         let ((began, first), (ended, last)) = (self.samples.front()?, self.samples.back()?);
@@ -258,6 +265,7 @@ impl Model {
             uid: uid.to_owned(),
             completions: None,
             active: 0,
+            waiting: 0,
             terminating: 0,
             succeeded: 0,
             failed: 0,
@@ -440,6 +448,12 @@ impl Model {
     /// Advances the time: Pods that wait for resources are reported when no other Pod is left that could free
     /// resources.
     pub fn tick(&mut self, now: Duration) {
+        self.jobs.iter_mut().for_each(|job| job.waiting = 0);
+        for waits in self.unscheduled.values() {
+            if let Some(job) = self.jobs.get_mut(waits.job) {
+                job.waiting = (job.waiting + 1).min(job.active);
+            }
+        }
         let active: u32 = self.jobs.iter().map(|job| job.active.saturating_add(job.terminating)).sum();
         let idle = !self.unscheduled.is_empty() && active as usize <= self.unscheduled.len();
         self.idle_since = if idle { Some(self.idle_since.unwrap_or(now)) } else { None };
