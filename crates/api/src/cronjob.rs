@@ -103,10 +103,11 @@ fn validate(spec: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
         other => errors.push(policy.not_supported(other, &["Allow", "Forbid", "Replace"])),
     }
     validate_job(&spec.at("jobTemplate").at("spec"), &mut errors);
-    let old_template = old.map(|old| old.at("jobTemplate"));
-    errors.extend(job::validate_retries(&spec.at("jobTemplate"), old_template.as_ref()));
     errors.extend(job::not_negative(&spec.at("successfulJobsHistoryLimit")));
     errors.extend(job::not_negative(&spec.at("failedJobsHistoryLimit")));
+    let before = old.map(|old| old.at("jobTemplate"));
+    let before = before.as_ref().map(|template| template.at("metadata"));
+    errors.extend(job::validate_annotations(&spec.at("jobTemplate").at("metadata"), before.as_ref()));
     errors
 }
 

@@ -52,7 +52,7 @@ pub enum Part {
 /// The rules of one kind. Objects are already decoded: known fields only, no `null`, nothing that the wire form omits.
 ///
 /// The order of a create: `default`, system metadata (name, namespace, UID, creationTimestamp), `prepare_create`,
-/// `validate_create`, `create_warnings`, `complete`. Of an update: `default`, `prepare_update`, `validate_update`,
+/// `validate_create`, `validate_among`, `create_warnings`, `complete`. Of an update: `default`, `prepare_update`, `validate_update`,
 /// `update_warnings`, `complete`. The registry validates the metadata that all kinds share, with `meta`. Admission of a
 /// new object: `admit_create` after `default`, `limit_type` before and after validation, `admit_valid` last.
 pub trait Rules: Sync {
@@ -64,6 +64,11 @@ pub trait Rules: Sync {
 
     /// All errors of a new object, except those of common metadata.
     fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// The errors of a new and otherwise valid object that depend on the other objects of its kind and namespace.
+    fn validate_among(&self, _object: &Value, _siblings: &dyn Siblings) -> Vec<FieldError> {
         Vec::new()
     }
 
@@ -141,6 +146,11 @@ pub trait Rules: Sync {
     fn conversion(&self) -> Option<Conversion> {
         None
     }
+}
+
+/// The other objects of a kind in a namespace, as they are stored.
+pub trait Siblings {
+    fn named(&self, name: &str) -> Option<Value>;
 }
 
 /// The PriorityClasses of the cluster.

@@ -1,5 +1,6 @@
 //! The controllers: state machines without I/O. `tally-runtime` carries out their requests.
 
+pub mod after;
 pub mod cronjob;
 pub mod gc;
 pub mod hollow;

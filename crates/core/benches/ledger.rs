@@ -77,6 +77,7 @@ fn pod(number: usize, name: &str, index: Option<u32>, phase: Phase, tracked: boo
         restarts: Default::default(),
         exits: Default::default(),
         reason: Default::default(),
+        pending: None,
         conditions: Default::default(),
     }
 }

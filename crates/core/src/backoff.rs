@@ -77,6 +77,11 @@ impl BackoffPolicy {
         })
     }
 
+    /// BACKOFF-13: Pods that failed by a disruption that the failure policy ignores are replaced at once.
+    pub fn skips_disruptions(&self, mutation: impl Mutation) -> bool {
+        self.is_annotated && !mutation.injects(Bug::DisruptionsDelay)
+    }
+
     /// BACKOFF-4, BACKOFF-11: base, 2 * base, 4 * base ... up to the maximum after that many consecutive failures, and
     /// the jitter on top of it.
     pub fn delay_after(&self, mutation: impl Mutation, failures: u32, seed: JitterSeed<'_>) -> Span {
@@ -228,12 +233,14 @@ pub struct FailureHistory {
     failures: SmallVec<[Failure; 1]>,
 }
 
-/// Keyed by UID because a Pod's finish time may still change.
+/// The failure of a Pod. Keyed by UID because a Pod's finish time may still change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Failure {
-    at: Timestamp,
-    uid: PodUid,
-    created_at: Timestamp,
+pub struct Failure {
+    pub at: Timestamp,
+    pub uid: PodUid,
+    pub created_at: Timestamp,
+    /// By a disruption that the failure policy ignores.
+    pub disrupted: bool,
 }
 
 impl FailureHistory {
@@ -241,18 +248,19 @@ impl FailureHistory {
         self.last_success_at = self.last_success_at.max(Some(at));
     }
 
-    pub fn failed(&mut self, uid: &PodUid, created_at: Timestamp, at: Timestamp) {
-        if let Some(known) = self.failures.iter().position(|failure| failure.uid == *uid) {
-            if self.failures[known].at == at {
+    pub fn failed(&mut self, failure: Failure) {
+        if let Some(known) = self.failures.iter().position(|known| known.uid == failure.uid) {
+            if self.failures[known].at == failure.at {
+                self.failures[known].disrupted = failure.disrupted;
                 return;
             }
             self.failures.remove(known);
         }
-        if self.failures.len() == SATURATED && at <= self.failures[0].at {
+        if self.failures.len() == SATURATED && failure.at <= self.failures[0].at {
             return;
         }
-        let place = self.failures.partition_point(|earlier| (earlier.at, &earlier.uid) < (at, uid));
-        self.failures.insert(place, Failure { at, uid: uid.clone(), created_at });
+        let place = self.failures.partition_point(|earlier| (earlier.at, &earlier.uid) < (failure.at, &failure.uid));
+        self.failures.insert(place, failure);
         if self.failures.len() > SATURATED {
             self.failures.remove(0);
         }
@@ -260,8 +268,9 @@ impl FailureHistory {
 
     /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
     pub fn retry_at(&self, mutation: impl Mutation, policy: &BackoffPolicy, job: &JobUid) -> Option<Timestamp> {
-        let count = self.failures.iter().filter(|failure| self.is_news(failure)).count();
-        let last = self.failures.last().filter(|_| count > 0)?;
+        let delays = |failure: &&Failure| !(failure.disrupted && policy.skips_disruptions(mutation));
+        let count = self.failures.iter().filter(delays).filter(|failure| self.is_news(failure)).count();
+        let last = self.failures.iter().rfind(delays).filter(|_| count > 0)?;
         let last_at = if mutation.injects(Bug::BackoffFromCreation) { last.created_at } else { last.at };
         let seed = JitterSeed { job, index: None };
         Some(last_at + policy.delay_after(mutation, u32::try_from(count).unwrap_or(u32::MAX), seed))
@@ -289,11 +298,15 @@ mod tests {
         history.retry_at(NoMutation, &BackoffPolicy::default(), &JobUid::new("j"))
     }
 
+    fn failure(uid: PodUid, created_at: Timestamp, at: Timestamp) -> Failure {
+        Failure { at, uid, created_at, disrupted: false }
+    }
+
     fn history(success_at: Option<i64>, failures_at: &[i64]) -> FailureHistory {
         let mut history = FailureHistory::default();
         for (at, seconds) in failures_at.iter().enumerate() {
             let (uid, at) = (PodUid::from_u128(at as u128), Timestamp::from_seconds(*seconds));
-            history.failed(&uid, at - Span::from_seconds(1), at);
+            history.failed(failure(uid, at - Span::from_seconds(1), at));
         }
         if let Some(at) = success_at {
             history.succeeded(Timestamp::from_seconds(at));
@@ -325,9 +338,9 @@ mod tests {
     fn seeing_a_pod_again_or_in_another_order_changes_nothing() {
         let mut history = history(None, &[100, 200, 300]);
         let before = history.clone();
-        history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(200));
+        history.failed(failure(PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(200)));
         assert_eq!(history, before);
-        history.failed(&PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(400));
+        history.failed(failure(PodUid::from_u128(1), Timestamp::from_seconds(199), Timestamp::from_seconds(400)));
         assert_eq!(next_at(&history), Some(Timestamp::from_seconds(440)));
     }
 
@@ -337,7 +350,7 @@ mod tests {
         for (created_at, retry_at) in [(99, None), (100, Some(at(110)))] {
             let mut history = FailureHistory::default();
             history.succeeded(at(100));
-            history.failed(&PodUid::from_u128(1), at(created_at), at(100));
+            history.failed(failure(PodUid::from_u128(1), at(created_at), at(100)));
             assert_eq!(next_at(&history), retry_at, "created at {created_at}");
         }
     }
@@ -346,7 +359,7 @@ mod tests {
     fn only_the_failures_that_can_matter_are_kept() {
         let mut all = FailureHistory::default();
         for at in 0..1000 {
-            all.failed(&PodUid::from_u128(at), Timestamp::from_seconds(0), Timestamp::from_seconds(at as i64));
+            all.failed(failure(PodUid::from_u128(at), Timestamp::from_seconds(0), Timestamp::from_seconds(at as i64)));
         }
         assert_eq!(all.failures.len(), SATURATED);
         assert_eq!(next_at(&all), Some(Timestamp::from_seconds(999 + 600)));

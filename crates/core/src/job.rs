@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::backoff::BackoffPolicy;
 use crate::ids::{JobUid, PodUid, Revision};
+use crate::pending::{self, PendingTimeouts};
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
 use crate::time::Timestamp;
@@ -67,6 +68,8 @@ pub struct JobSpec {
     pub managed_by: Option<CompactString>,
     pub selector: Selector,
     pub restart_policy_on_failure: bool,
+    /// From the annotation `tally.dev/pending-timeout`; None also if it cannot be read.
+    pub pending_timeouts: Option<Arc<PendingTimeouts>>,
     pub template: Template,
 }
 
@@ -305,6 +308,8 @@ struct WireAnnotations {
     backoff_max: Option<CompactString>,
     #[serde(rename = "tally.dev/backoff-jitter", default)]
     backoff_jitter: Option<CompactString>,
+    #[serde(rename = "tally.dev/pending-timeout", default)]
+    pending_timeout: Option<CompactString>,
 }
 
 impl WireAnnotations {
@@ -360,7 +365,15 @@ impl WireJob<'_> {
         let (backoff, invalid_backoff) = self.metadata.annotations.backoff();
         let halts_soon = self.metadata.annotations.halt.as_deref() == Some(HALT_SOON);
         let WireMeta {
-            uid, namespace, name, resource_version, generation, creation_timestamp, deletion_timestamp, ..
+            uid,
+            namespace,
+            name,
+            resource_version,
+            generation,
+            creation_timestamp,
+            deletion_timestamp,
+            annotations,
+            ..
         } = self.metadata;
         let spec = self.spec;
         let template = serde_json::from_str::<Option<WireTemplate>>(spec.template.get())
@@ -413,6 +426,7 @@ impl WireJob<'_> {
                 managed_by: spec.managed_by,
                 selector: spec.selector.unwrap_or_default(),
                 restart_policy_on_failure: template.spec.restart_policy.as_deref() == Some("OnFailure"),
+                pending_timeouts: annotations.pending_timeout.and_then(|text| pending::parse(&text).ok()).map(Arc::new),
                 template: Template(spec.template.to_owned().into()),
             }),
             status: self.status,

@@ -1,6 +1,7 @@
 //! The rules of Jobs, as pure code: no clock, no randomness, no async, no I/O.
 
 pub mod accounting;
+pub mod after;
 pub mod backoff;
 pub mod blueprint;
 pub mod conditions;
@@ -11,6 +12,7 @@ pub mod job;
 pub mod ledger;
 pub mod mutation;
 pub mod names;
+pub mod pending;
 pub mod pod;
 pub mod policy;
 pub mod quantity;

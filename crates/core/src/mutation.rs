@@ -165,6 +165,8 @@ pub enum Bug {
     BackoffUncapped,
     /// BACKOFF-11: the longest delay that a Job asks for is ignored.
     BackoffMaxIgnored,
+    /// BACKOFF-13: disruptions that the failure policy ignores delay the next Pod.
+    DisruptionsDelay,
     /// BACKOFF-11: jitter makes a delay shorter.
     JitterBelowBase,
     /// A back-off counts from the creation of the failed Pod.
@@ -187,6 +189,26 @@ pub enum Bug {
     MisfitsCounted,
     /// A failed Job has a completionTime.
     FailureHasCompletionTime,
+    /// ORDER-3: a Job begins after the one that it names, however that one ended.
+    AfterAnyEnd,
+    /// ORDER-3: the end of a Job does not wake those that wait for it.
+    AfterNotWoken,
+    /// ORDER-4: a Job whose condition can no longer come true waits for ever.
+    AfterNeverFails,
+    /// ORDER-2: a Job that was resumed is resumed again when a user suspends it.
+    AfterResumesAgain,
+    /// ORDER-7: a waiting Job is changed regardless of its current revision.
+    AfterUnconditional,
+    /// ORDER-5: a Job that does not exist yet is taken for one that was deleted.
+    AfterMissingFails,
+    /// ORDER-6: Jobs that wait for each other wait for ever.
+    AfterIgnoresCycles,
+    /// PENDING-2: a pending Pod fails its Job a second early.
+    PendingTimeoutEarly,
+    /// PENDING-2: no controller wakes up for a Pod that is pending for too long.
+    NoPendingTimer,
+    /// PENDING-2: a Pod that runs is taken for a pending one.
+    PendingCountsRunning,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -267,6 +289,7 @@ pub const BUGS: &[Bug] = &[
     Bug::BackoffHalved,
     Bug::BackoffUncapped,
     Bug::BackoffMaxIgnored,
+    Bug::DisruptionsDelay,
     Bug::JitterBelowBase,
     Bug::BackoffFromCreation,
     Bug::IndexBackoffSkipped,
@@ -278,6 +301,16 @@ pub const BUGS: &[Bug] = &[
     Bug::RemovesOneMore,
     Bug::MisfitsCounted,
     Bug::FailureHasCompletionTime,
+    Bug::AfterAnyEnd,
+    Bug::AfterNotWoken,
+    Bug::AfterNeverFails,
+    Bug::AfterResumesAgain,
+    Bug::AfterUnconditional,
+    Bug::AfterMissingFails,
+    Bug::AfterIgnoresCycles,
+    Bug::PendingTimeoutEarly,
+    Bug::NoPendingTimer,
+    Bug::PendingCountsRunning,
 ];
 
 /// Which bugs the code contains.

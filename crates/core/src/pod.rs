@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use crate::ids::{CompletionIndex, JobUid, PodUid, Revision};
 use crate::indexes::{count_from_annotation, index_from_annotation};
+use crate::pending::PendingReason;
 use crate::selector::Labels;
 use crate::time::{Span, Timestamp};
 use crate::view::{ViewError, null_default, required_uid, revision, text_map};
@@ -64,6 +65,8 @@ pub struct PodView {
     pub exits: SmallVec<[Exit; 1]>,
     /// Why it failed: the reason of the Pod, or that of its first such container unless it is only `Error`.
     pub reason: CompactString,
+    /// Why the Pod is pending, if it is and there is a reason.
+    pub pending: Option<Box<PendingReason>>,
     /// Conditions as (type, status), in the Pod's order.
     pub conditions: SmallVec<[(CompactString, CompactString); 2]>,
 }
@@ -218,6 +221,10 @@ struct WireCondition {
     status: CompactString,
     #[serde(default)]
     last_transition_time: Option<Timestamp>,
+    #[serde(default)]
+    reason: Option<CompactString>,
+    #[serde(default)]
+    message: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -234,7 +241,17 @@ struct WireContainer {
 #[derive(Deserialize, Default)]
 struct WireState {
     #[serde(default)]
+    waiting: Option<WireWaiting>,
+    #[serde(default)]
     terminated: Option<WireTerminated>,
+}
+
+#[derive(Deserialize)]
+struct WireWaiting {
+    #[serde(default, deserialize_with = "null_default")]
+    reason: CompactString,
+    #[serde(default, deserialize_with = "null_default")]
+    message: String,
 }
 
 #[derive(Deserialize)]
@@ -325,8 +342,29 @@ impl WirePod<'_> {
                 })
                 .collect(),
             reason,
+            pending: status.pending_reason(created_at).map(Box::new),
             conditions: status.conditions.into_iter().map(|condition| (condition.kind, condition.status)).collect(),
         })
+    }
+}
+
+impl WireStatus {
+    /// PENDING-2: why a Pod is pending. Containers have no times for this: those of a Pod that has a node count from when
+    /// it got the node.
+    fn pending_reason(&self, created_at: Timestamp) -> Option<PendingReason> {
+        if !matches!(self.phase.as_deref(), None | Some("" | "Pending")) {
+            return None;
+        }
+        let scheduled = self.conditions.iter().find(|condition| condition.kind == "PodScheduled");
+        let since = scheduled.and_then(|scheduled| scheduled.last_transition_time).unwrap_or(created_at);
+        if let Some(refused) = scheduled.filter(|scheduled| scheduled.status == "False") {
+            let reason = refused.reason.clone().filter(|reason| !reason.is_empty())?;
+            return Some(PendingReason { reason, message: refused.message.clone().unwrap_or_default(), since });
+        }
+        let all = self.init_container_statuses.iter().chain(&self.container_statuses);
+        let mut waiting = all.filter_map(|container| container.state.waiting.as_ref());
+        let why = waiting.find(|waiting| !matches!(waiting.reason.as_str(), "" | "PodInitializing"))?;
+        Some(PendingReason { reason: why.reason.clone(), message: why.message.clone(), since })
     }
 }
 

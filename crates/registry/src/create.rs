@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tally_api::decode::{Decoded, decode, settle};
-use tally_api::kinds::{AdmissionError, Resource};
+use tally_api::kinds::{AdmissionError, Resource, Siblings};
 use tally_api::meta;
 use tally_api::options::{Format, WriteOptions};
 use tally_api::status_error::{Cause, StatusError};
@@ -15,6 +15,20 @@ use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, 
 const NAME_ATTEMPTS: usize = 8;
 const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
+
+/// The other objects of the resource of a new object.
+struct StoredSiblings<'a> {
+    registry: &'a Registry,
+    resource: &'a Resource,
+    namespace: &'a str,
+}
+
+impl Siblings for StoredSiblings<'_> {
+    fn named(&self, name: &str) -> Option<Value> {
+        let entry = self.registry.store.get(&key(self.resource, self.namespace, name))?;
+        Some(text::parse(&entry.value))
+    }
+}
 
 impl Registry {
     pub async fn create(
@@ -70,6 +84,10 @@ impl Registry {
             told.extend(meta::dedupe_owner_references(&mut candidate));
             let mut errors = meta::validate_create(resource, &candidate);
             errors.extend(resource.rules.validate_create(&candidate));
+            if errors.is_empty() {
+                let siblings = StoredSiblings { registry: self, resource, namespace };
+                errors.extend(resource.rules.validate_among(&candidate, &siblings));
+            }
             if !errors.is_empty() {
                 return Err(StatusError { warnings: told, ..view::invalid(resource, &name, &errors) });
             }

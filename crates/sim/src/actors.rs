@@ -140,7 +140,8 @@ impl<S: Mutation> World<S> {
             if pod.deleting() {
                 stored.awaits_node || !pod.phase.is_terminal()
             } else {
-                !pod.phase.is_terminal() && !hangs
+                let waits = !pod.scheduled && self.setup.stays_pending;
+                !pod.phase.is_terminal() && !hangs && !waits
             }
         });
         let Some((key, stored)) = ready.map(|(key, stored)| (key.clone(), stored.clone())) else {
@@ -469,9 +470,11 @@ impl<S: Mutation> World<S> {
                 continue;
             };
             let spec = &stored.view.spec;
-            if (spec.suspend || spec.parallelism <= 0) && !self.setup.stays_suspended {
+            // A Job that waits for others is resumed by its controller.
+            let waits = self.oracle.laws.waits_in_order(&stored.view.uid);
+            if (spec.suspend && !waits || spec.parallelism <= 0) && !self.setup.stays_suspended {
                 self.edit_spec(&key, "resumes", |spec| {
-                    spec.suspend = false;
+                    spec.suspend &= waits;
                     if spec.parallelism <= 0 && !(spec.is_indexed() && spec.completions == Some(0)) {
                         spec.parallelism = 1;
                     }

@@ -335,7 +335,7 @@ impl Api {
         written.map(|written| written.object)
     }
 
-    /// Creates a Job as a user sends it. None: the name is taken.
+    /// Creates a Job as a user sends it. None: the name is taken, or the Job would wait for itself.
     pub fn create_job(&mut self, job: &Value) -> Option<Arc<JobView>> {
         match self.create(jobs(), job, Actor::User) {
             Ok(_) => {
@@ -344,6 +344,7 @@ impl Api {
                 self.jobs.get(&key).map(|stored| stored.view.clone())
             }
             Err(failure) if failure.reason == "AlreadyExists" || self.cluster => None,
+            Err(failure) if failure.message.contains("wait for each other") => None,
             Err(failure) => unreachable!("the simulator made a Job that is refused: {}\n{job}", failure.message),
         }
     }
@@ -421,6 +422,15 @@ impl Api {
         let written = now(self.door().patch(target, patch.as_bytes(), PatchKind::Merge, &WriteOptions::default()));
         self.drain(actor);
         written.is_ok()
+    }
+
+    /// Sets an annotation of a Job.
+    pub fn annotate_job(&mut self, key: &Key, actor: Actor, annotation: &str, value: &str) {
+        let patch = json!({"metadata": {"annotations": {annotation: value}}}).to_string();
+        let target = Target::new(jobs(), &key.0, &key.1);
+        // The Job may be gone.
+        let _ = now(self.door().patch(target, patch.as_bytes(), PatchKind::Merge, &WriteOptions::default()));
+        self.drain(actor);
     }
 
     /// Changes a Job in a way that has no meaning for any controller, as third parties do.
@@ -685,6 +695,7 @@ pub fn plain_pod(uid: u128, namespace: &str, name: &str) -> PodView {
         failure_count: 0,
         ignored_failure_count: 0,
         restarts: Default::default(),
+        pending: None,
         exits: Default::default(),
         reason: Default::default(),
         conditions: Default::default(),

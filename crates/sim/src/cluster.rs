@@ -26,6 +26,7 @@ use crate::world::World;
 pub enum Role {
     Job,
     Ttl,
+    After,
     Candidate,
     Recorder,
     Collector,
@@ -112,7 +113,7 @@ impl<S: Mutation> World<S> {
     pub(crate) fn cluster_controller(&self, role: Role) -> Box<dyn Controller> {
         let (cluster, mutation) = (self.cluster(), self.mutation);
         match role {
-            Role::Job | Role::Ttl | Role::Candidate | Role::Recorder => unreachable!("made elsewhere"),
+            Role::Job | Role::Ttl | Role::After | Role::Candidate | Role::Recorder => unreachable!("made elsewhere"),
             Role::Collector => Box::new(GarbageCollector::with_mutation(KINDS.to_vec(), mutation)),
             Role::PodCollector => {
                 let options = pod_gc::PodGcOptions { terminated_pods: cluster.ended_pods, ..Default::default() };

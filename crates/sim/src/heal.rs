@@ -65,7 +65,9 @@ impl<S: Mutation> World<S> {
 
     fn rest(&mut self) -> Result<(), Violation> {
         let stays = |job: &JobView| {
-            self.setup.stays_suspended && !job.deleting && (job.spec.suspend || job.spec.parallelism <= 0)
+            // O3 says whether it may wait.
+            self.oracle.laws.waits_in_order(&job.uid)
+                || self.setup.stays_suspended && !job.deleting && (job.spec.suspend || job.spec.parallelism <= 0)
         };
         let unfinished = self.api.jobs.values().find(|stored| {
             let job = &stored.view;
@@ -81,6 +83,7 @@ impl<S: Mutation> World<S> {
             self.check_rests(job);
         }
         self.check_events();
+        self.oracle.check_order_at_rest();
         let side_by_side = self.setup.side_by_side;
         self.oracle.at_rest(&self.api, |job| job.spec.managed_by.is_none() || side_by_side);
         self.cluster_at_rest();

@@ -69,8 +69,15 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         | Bug::BackoffUncapped
         | Bug::BackoffFromCreation
         | Bug::IndexBackoffSkipped => "times",
-        Bug::BackoffMaxIgnored | Bug::JitterBelowBase | Bug::HaltGoesOn => "retries",
+        Bug::BackoffMaxIgnored | Bug::DisruptionsDelay | Bug::JitterBelowBase | Bug::HaltGoesOn => "retries",
         Bug::DeletedJobCreates | Bug::SuspendedJobRuns => "job-monkey",
+        Bug::PendingTimeoutEarly | Bug::NoPendingTimer | Bug::PendingCountsRunning => "pending",
+        Bug::AfterAnyEnd
+        | Bug::AfterMissingFails
+        | Bug::AfterNotWoken
+        | Bug::AfterNeverFails
+        | Bug::AfterIgnoresCycles => "after",
+        Bug::AfterResumesAgain | Bug::AfterUnconditional => "after-two-leaders",
         Bug::WantsOneMore => "calm",
         Bug::RemovesOneMore => "scale-down",
     }
@@ -155,6 +162,7 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::TtlFromCreation => "a TTL counts from the creation of the Job",
         Bug::BackoffHalved => "a back-off is half as long as it should be",
         Bug::BackoffUncapped => "a back-off grows without limit",
+        Bug::DisruptionsDelay => "a disruption that the policy ignores delays the next Pod",
         Bug::BackoffMaxIgnored => "the longest back-off that a Job asks for is ignored",
         Bug::JitterBelowBase => "jitter shortens a back-off",
         Bug::BackoffFromCreation => "a back-off counts from the creation of the failed Pod",
@@ -166,6 +174,16 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::WantsOneMore => "the wanted number of Pods is one too high",
         Bug::RemovesOneMore => "a scale-down removes one Pod too many",
         Bug::MisfitsCounted => "Pods with an index out of range are counted",
+        Bug::PendingTimeoutEarly => "a pending Pod fails its Job a second early",
+        Bug::NoPendingTimer => "no timer for a Pod that is pending for too long",
+        Bug::PendingCountsRunning => "a Pod that runs is taken for a pending one",
+        Bug::AfterAnyEnd => "O1 a Job begins after another that ended in the wrong way",
+        Bug::AfterNotWoken => "O3 the end of a Job does not wake those that wait for it",
+        Bug::AfterNeverFails => "O3 a Job waits for what can no longer happen",
+        Bug::AfterResumesAgain => "O4 a Job that a user suspends is resumed by its order",
+        Bug::AfterUnconditional => "O4 a waiting Job is changed without a precondition",
+        Bug::AfterMissingFails => "O2 a Job that does not exist yet is taken for one that was deleted",
+        Bug::AfterIgnoresCycles => "O3 Jobs that wait for each other wait for ever",
         Bug::FailureHasCompletionTime => "a failed Job has a completionTime",
     }
 }

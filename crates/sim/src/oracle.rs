@@ -1,5 +1,5 @@
 //! The ghost ledger: what really happened, kept outside the store, and the invariants checked for every write. I15 to
-//! I25 are in `laws`, G1 to G7 in `judge.rs`; `docs/scenarios.md` describes all of them in full.
+//! I25 and O1 to O4 are in `laws`, G1 to G7 in `judge.rs`; `docs/scenarios.md` describes all of them in full.
 //!
 //! - I1: no UID is tallied twice, nor with an outcome that it never had.
 //! - I2: at rest every Pod that carried the finalizer and ended is tallied, or need not be.
@@ -177,6 +177,12 @@ impl Oracle {
         closed: impl Fn(&str) -> bool,
     ) {
         self.laws.check_waits(now, wake_at, clocks_sane, closed);
+        self.ask_laws();
+    }
+
+    /// O3, when everything is at rest.
+    pub fn check_order_at_rest(&mut self) {
+        self.laws.check_order_at_rest();
         self.ask_laws();
     }
 

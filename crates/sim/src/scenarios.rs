@@ -64,6 +64,9 @@ fn plain(job: &mut JobSetup) {
         fail_percent: 10,
         hangs: false,
         held: false,
+        after: None,
+        pending_timeout: None,
+        after_later: None,
     };
 }
 
@@ -133,6 +136,32 @@ fn due(setup: &mut Setup) {
             _ => (job.ttl, job.deadline, job.fail_percent) = (Some(300), Some(600), 40),
         }
     }
+}
+
+/// Jobs that wait for each other: chains, alternatives, Jobs that are missing, cycles.
+fn order(setup: &mut Setup) {
+    calm(setup);
+    setup.order = true;
+    let at = setup.chaos_steps;
+    setup.jobs.truncate(1);
+    let Some(mut first) = setup.jobs.pop() else { return };
+    plain(&mut first);
+    first.manual_selector = None;
+    (first.completions, first.parallelism, first.backoff_limit) = (Some(1), 1, 0);
+    first.fail_percent = [0, 100, 50][at % 3];
+    let job = |after: Option<&'static str>| JobSetup { after, fail_percent: 0, ..first.clone() };
+    let after = |text: &'static str| job(Some(text));
+    setup.jobs = match at / 3 % 6 {
+        0 => vec![first.clone(), after("job-0"), after("job-1")],
+        1 => vec![first.clone(), after("job-0=Failed"), after("job-0=Finished"), after("job-1,job-2")],
+        2 => vec![first.clone(), after("job-0"), after("job-0=Finished"), after("job-1=Finished,job-2=Complete")],
+        3 => vec![first.clone(), after("job-9"), after("job-0,job-1")],
+        4 => {
+            let closes = JobSetup { after_later: Some("job-2=Finished"), ..after("job-9") };
+            vec![closes, after("job-0=Finished"), after("job-1=Finished"), after("job-2=Failed")]
+        }
+        _ => vec![JobSetup { ttl: Some(0), ..first.clone() }, after("job-0=Finished"), after("job-1=Finished,job-0")],
+    };
 }
 
 /// All controllers instead of models, and users who create work for them.
@@ -293,7 +322,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "retries",
-        about: "S34 BACKOFF-11 BLPI-6: Pods that keep failing, of Jobs that say how long to wait",
+        about: "S34 BACKOFF-11 BACKOFF-13 BLPI-6: Pods that keep failing, of Jobs that say how long to wait",
         tune: |setup| {
             let at = setup.chaos_steps;
             let jobs = u32::from(at.is_multiple_of(4));
@@ -312,6 +341,9 @@ pub const SCENARIOS: &[Scenario] = &[
                 job.completions = Some(3);
                 job.parallelism = 2;
                 (job.fail_percent, job.backoff_limit) = ([60, 100][at % 2], 12);
+                if at % 5 == 4 {
+                    job.failure_policy = FailurePolicyKind::Ignore;
+                }
                 if at % 3 == 1 {
                     (job.indexed, job.per_index) = (true, Some(5));
                     job.backoff_limit = i32::MAX;
@@ -589,6 +621,48 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.weights.clock = 3;
             setup.weights.node_monkey = 1;
             setup.weights.cron_monkey = 1;
+        },
+    },
+    Scenario {
+        name: "pending",
+        about: "PENDING: Pods that do not start in time, with clocks that agree",
+        tune: |setup| {
+            calm(setup);
+            setup.weights.crash = 1;
+            setup.weights.cut = 1;
+            setup.weights.conflict = 1;
+            setup.weights.node = 6;
+            setup.weights.time = 10;
+            setup.stays_pending = setup.chaos_steps % 2 == 0;
+            let limit = ["30s", "12s", "1s"][setup.chaos_steps / 2 % 3];
+            each_job(setup, |job| {
+                plain(job);
+                job.pending_timeout = Some(limit);
+            });
+        },
+    },
+    Scenario {
+        name: "after",
+        about: "O1-O4: Jobs that begin after others, while users delete, suspend and resume them",
+        tune: |setup| {
+            order(setup);
+            setup.weights.job_monkey = 1;
+            setup.weights.conflict = 1;
+            setup.weights.crash = 1;
+            setup.weights.cut = 1;
+        },
+    },
+    Scenario {
+        name: "after-two-leaders",
+        about: "O1-O4: the same with two leaders, one of which is behind, and requests that are lost",
+        tune: |setup| {
+            order(setup);
+            setup.instances = 2;
+            setup.weights.job_monkey = 2;
+            setup.weights.pause = 3;
+            setup.weights.drop_request = 1;
+            setup.weights.drop_reply = 2;
+            setup.weights.cut = 1;
         },
     },
     Scenario {

@@ -115,6 +115,12 @@ pub struct JobSetup {
     pub hangs: bool,
     /// The Job has a finalizer of another party.
     pub held: bool,
+    /// The Jobs that it waits for: `tally.dev/after`.
+    pub after: Option<&'static str>,
+    /// How long a Pod may be pending: `tally.dev/pending-timeout`, in seconds.
+    pub pending_timeout: Option<&'static str>,
+    /// A user changes that annotation to this one once all Jobs exist.
+    pub after_later: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -127,12 +133,16 @@ pub struct Setup {
     pub lease: bool,
     /// Instances record events.
     pub events: bool,
+    /// Instances also run the controller of the order between Jobs.
+    pub order: bool,
     /// The second instance serves the Jobs of another manager, and not these.
     pub side_by_side: bool,
     /// Users who delete a Job keep its Pods, and create the Job again.
     pub orphans: bool,
     /// Users edit statuses, as far as validation permits.
     pub meddles: bool,
+    /// No Pod starts by itself after the faults: the time limit of the Job ends it.
+    pub stays_pending: bool,
     /// Jobs that are suspended, or have no parallelism, when the faults stop stay so.
     pub stays_suspended: bool,
     pub chaos_steps: usize,
@@ -188,9 +198,11 @@ impl Setup {
             in_flight: if choices.one_in(4) { 1 + choices.below(3) } else { 64 },
             lease: choices.one_in(8),
             events: choices.one_in(4),
+            order: false,
             side_by_side: false,
             orphans: false,
             meddles: false,
+            stays_pending: false,
             stays_suspended: choices.one_in(4),
             chaos_steps: 60 + choices.below(240),
             heal_steps: 60_000,
@@ -246,6 +258,9 @@ impl JobSetup {
             fail_percent: *choices.pick(&[10, 0, 40, 100]),
             hangs,
             held: choices.one_in(12),
+            after: None,
+            pending_timeout: None,
+            after_later: None,
         }
     }
 
@@ -275,8 +290,10 @@ impl JobSetup {
         let names = ["tally.dev/backoff-base", "tally.dev/backoff-max", "tally.dev/backoff-jitter"];
         let annotated = names.into_iter().zip(self.backoff).filter_map(|(name, value)| Some((name, value?)));
         let halt = self.halts_soon.then_some(("tally.dev/halt", "soon"));
+        let order = [("tally.dev/after", self.after), ("tally.dev/pending-timeout", self.pending_timeout)];
+        let order = order.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let annotations: serde_json::Map<String, Value> =
-            annotated.chain(halt).map(|(name, value)| (name.to_owned(), value.into())).collect();
+            annotated.chain(halt).chain(order).map(|(name, value)| (name.to_owned(), value.into())).collect();
         json!({
             "apiVersion": "batch/v1",
             "kind": "Job",

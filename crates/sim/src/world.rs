@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use compact_str::CompactString;
+use tally_controllers::after::AfterController;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 use tally_core::ids::{JobUid, PodUid};
@@ -21,7 +22,7 @@ use crate::election::Candidate;
 use crate::host::{Brain, Host, SenderView, Sent};
 use crate::judge::Judge;
 use crate::oracle::{Context, Oracle, Violation};
-use crate::setup::{JobSetup, OTHER_MANAGER, Setup};
+use crate::setup::{JobSetup, NAMESPACE, OTHER_MANAGER, Setup};
 use crate::trace::{Trace, describe_job};
 
 /// When the world begins: a round date without special meaning.
@@ -96,8 +97,14 @@ impl<S: Mutation> World<S> {
             judge: Judge::default(),
             setup,
         };
-        let (lease, events) = (world.setup.lease, world.setup.events);
-        let roles = [(Role::Job, true), (Role::Ttl, true), (Role::Candidate, lease), (Role::Recorder, events)];
+        let Setup { lease, events, order, .. } = world.setup;
+        let roles = [
+            (Role::Job, true),
+            (Role::Ttl, true),
+            (Role::Candidate, lease),
+            (Role::Recorder, events),
+            (Role::After, order),
+        ];
         for (role, _) in roles.into_iter().filter(|(_, wanted)| *wanted) {
             for instance in 0..world.setup.instances {
                 let host = world.new_host(role, Some(instance));
@@ -110,6 +117,7 @@ impl<S: Mutation> World<S> {
         for number in 0..world.setup.jobs.len() {
             world.create_job(number);
         }
+        world.change_orders();
         world
     }
 
@@ -121,6 +129,10 @@ impl<S: Mutation> World<S> {
                 let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
                 let config = Config { limits: self.setup.limits, managed_by, ..Config::default() };
                 Brain::Job(Box::new(JobController::with_mutation(config, self.mutation)))
+            }
+            Role::After => {
+                let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
+                Brain::Other(Box::new(AfterController::with_mutation(managed_by, self.mutation)))
             }
             Role::Ttl => Brain::Other(Box::new(TtlController::with_mutation(self.mutation))),
             Role::Candidate => Brain::Candidate(Box::new(Candidate::new(format!("p{}", self.starts.hosts)))),
@@ -139,7 +151,8 @@ impl<S: Mutation> World<S> {
 
     /// The hosts of the processes that count Pods.
     fn counting(&self) -> Range<usize> {
-        let kinds = 2 + usize::from(self.setup.lease) + usize::from(self.setup.events);
+        let Setup { lease, events, order, .. } = self.setup;
+        let kinds = 2 + usize::from(lease) + usize::from(events) + usize::from(order);
         0..kinds * self.setup.instances
     }
 
@@ -162,6 +175,17 @@ impl<S: Mutation> World<S> {
             self.trace.say(|| format!("user creates Job {} {}", job.name, describe_job(&job)));
         }
         self.settle_changes(Context::default());
+    }
+
+    /// Users change which Jobs others wait for, once all of them exist: only so can Jobs wait for each other.
+    fn change_orders(&mut self) {
+        for number in 0..self.setup.jobs.len() {
+            let Some(after) = self.setup.jobs[number].after_later else { continue };
+            let key = (NAMESPACE.into(), format!("job-{number}").into());
+            self.trace.say(|| format!("user makes job-{number} wait for {after}"));
+            self.api.annotate_job(&key, Actor::User, "tally.dev/after", after);
+            self.settle_changes(Context::default());
+        }
     }
 
     /// Faults first, then healing, then rest.

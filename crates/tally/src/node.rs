@@ -36,7 +36,7 @@ const BEYOND_DRAIN: Duration = Duration::from_secs(10);
 /// How often to check whether the node is still running.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Maximum number of Pods at the same time. Each uses a few open files of the shim and any number of processes.
+/// Maximum number of Pods at the same time, unless a run asks for more.
 const MOST_PODS: u64 = 250;
 
 /// What a run wants of the node beyond the Pods themselves.
@@ -52,6 +52,8 @@ pub struct TaskOptions {
     pub tell_ends: bool,
     /// The file for a line about each attempt.
     pub job_log: Option<PathBuf>,
+    /// The number of Pods at the same time, if it is more than usual.
+    pub pods: u64,
 }
 
 /// A running node.
@@ -97,6 +99,7 @@ impl ThisNode {
         });
         let mut options = options(&root)?;
         options.shares_env = tasks.shares_env;
+        options.pods = options.pods.max(tasks.pods);
         options.tells_source = tasks.follow.is_some() || tasks.tell_ends || keeps || tasks.job_log.is_some();
         options.results = tasks.results;
         let node = NodeAgent::new(options, mailbox.clone());

@@ -224,7 +224,7 @@ fn data_is_kept_where_the_system_says() {
 fn bad_usage_exits_with_2_and_says_what_is_right() {
     for (arguments, hint) in [
         (&["--listen", "nowhere"][..], "127.0.0.1:6443"),
-        (&["--controllers", "job,bob"], "available controllers: cronjob, gc, job"),
+        (&["--controllers", "job,bob"], "available controllers: after, cronjob, gc, job"),
         (&["--ephemeral", "--data-dir", "x"], "cannot be used with"),
         (&["--frob"], "--help"),
     ] {

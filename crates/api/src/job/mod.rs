@@ -4,6 +4,7 @@
 //! validated by `spec` and `policies`, which CronJobs share for their templates; later changes of it by `changes`; and
 //! changes of its status by the rules of `tally-core` (`status`).
 
+mod annotations;
 mod changes;
 mod defaults;
 mod identity;
@@ -12,15 +13,14 @@ mod spec;
 mod status;
 
 use serde_json::{Map, Value};
-use tally_core::backoff::{self, BackoffPolicy};
-use tally_core::job::{HALT_ANNOTATION, HALT_NOW, HALT_SOON};
 use tally_core::time::Timestamp;
 
-use crate::field::{At, ErrorKind, FieldError};
-use crate::kinds::{Part, Rules};
+use crate::field::{At, FieldError};
+use crate::kinds::{Part, Rules, Siblings};
 use crate::meta::{dns_label_problems, validate_generate_name};
 use crate::pod;
 
+pub(crate) use annotations::validate as validate_annotations;
 pub(crate) use defaults::default_failure_policy;
 pub(crate) use identity::invalid_selector;
 pub(crate) use spec::{not_negative, validate_spec};
@@ -40,12 +40,17 @@ impl Rules for JobRules {
         if let Some(meta) = map_at(job, "metadata") {
             meta.insert("generation".to_owned(), 1.into());
         }
+        annotations::prepare_create(job);
     }
 
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = validate(object, true);
-        errors.extend(validate_retries(&At::root(object), None));
+        errors.extend(validate_annotations(&At::root(object).at("metadata"), None));
         errors
+    }
+
+    fn validate_among(&self, object: &Value, siblings: &dyn Siblings) -> Vec<FieldError> {
+        annotations::validate_among(object, siblings)
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
@@ -62,7 +67,7 @@ impl Rules for JobRules {
             }
             Part::Status => status::validate(new, old),
         };
-        errors.extend(validate_retries(&At::root(new), Some(&At::root(old))));
+        errors.extend(validate_annotations(&At::root(new).at("metadata"), Some(&At::root(old).at("metadata"))));
         errors
     }
 
@@ -91,35 +96,6 @@ fn validate(job: &Value, demand_prefixed: bool) -> Vec<FieldError> {
     errors.extend(validate_spec(&spec));
     errors.extend(identity::validate_selector(&spec));
     errors.extend(identity::validate_pod_names(&root));
-    errors
-}
-
-/// The annotations about retries, and about when there are no more.
-fn retry_annotations<'v>(job: &At<'_, 'v>) -> [Option<&'v str>; 4] {
-    let meta = job.at("metadata");
-    let annotations = meta.at("annotations");
-    let text = |name: &str| annotations.at(name).text();
-    [backoff::BASE_ANNOTATION, backoff::MAX_ANNOTATION, backoff::JITTER_ANNOTATION, HALT_ANNOTATION].map(text)
-}
-
-/// BACKOFF-12, BLPI-11, for a Job or the template of a CronJob. Annotations can be changed through `/status`, too; those that
-/// have not changed are accepted, so that a Job that has invalid ones can still be written.
-pub(crate) fn validate_retries(job: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
-    let given = retry_annotations(job);
-    if old.is_some_and(|old| retry_annotations(old) == given) {
-        return Vec::new();
-    }
-    let [base, max, jitter, halt] = given;
-    let mut errors = BackoffPolicy::read(base, max, jitter).err().unwrap_or_default();
-    if let Some(halt) = halt.filter(|halt| ![HALT_NOW, HALT_SOON].contains(halt)) {
-        let (path, value) = (format!("metadata.annotations[{HALT_ANNOTATION}]"), Some(format!("{halt:?}")));
-        let detail = "must be now, to stop Pods that run, or soon, to let them end";
-        errors.push(FieldError::new(ErrorKind::Invalid, path, value, detail));
-    }
-    let path = job.path();
-    if !path.is_empty() {
-        errors.iter_mut().for_each(|error| error.path = format!("{path}.{}", error.path));
-    }
     errors
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod annotations;
 mod changes;
 mod identity;
 mod spec;

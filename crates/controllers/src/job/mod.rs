@@ -55,11 +55,13 @@ pub struct Config {
     pub limits: Limits,
     /// How long a Job of another manager may wait for it before an Event says so.
     pub unserved_after: Span,
+    /// DEADLINE-7: deadlines are never early by the part of a second that a startTime does not have.
+    pub exact_deadlines: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { managed_by: None, limits: Limits::default(), unserved_after: UNSERVED_AFTER }
+        Self { managed_by: None, limits: Limits::default(), unserved_after: UNSERVED_AFTER, exact_deadlines: false }
     }
 }
 
@@ -355,6 +357,9 @@ impl<S: Mutation> JobController<S> {
             }
         } else if record.ledger.is_none() {
             let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.mutation));
+            if self.config.exact_deadlines {
+                ledger.count_deadlines_exactly();
+            }
             let (ours, others): (Vec<_>, Vec<_>) = self
                 .unclaimed
                 .take_with_via(&view.uid)

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::Ledger;
 use super::entry::{Busy, Classification, Entry, Slot, Standing};
 use crate::accounting::Outcome;
+use crate::backoff::Failure;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
 use crate::mutation::{Bug, Mutation};
@@ -132,6 +133,12 @@ impl<S: Mutation> Ledger<S> {
         if old.index != new.index {
             self.leave_index(slot, old.index);
             self.join_index(slot, new.index);
+        }
+        if old.pending_until != new.pending_until {
+            if let Some(at) = old.pending_until {
+                self.pending.remove(&(at, slot));
+            }
+            self.pending.extend(new.pending_until.map(|at| (at, slot)));
         }
         self.counts.restarts += i64::from(new.restarts) - i64::from(old.restarts);
         let mut changed = old.flags ^ new.flags;
@@ -357,11 +364,19 @@ impl<S: Mutation> Ledger<S> {
         if active && idle {
             classification.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
         }
+        let limits = self.job.spec.pending_timeouts.as_deref();
+        if let Some(limits) = limits.filter(|_| active && entry.tracked && self.is_pending(entry)) {
+            classification.pending_until = limits.due_at(entry.created_at, entry.pending.as_deref());
+        }
         if (active || terminating) && entry.phase != Phase::Unknown {
             classification.restarts = entry.restarts.sum;
         }
         classification.index = entry.index.filter(|_| mode.indexed && (!entry.phase.is_terminal() || entry.tracked));
         classification
+    }
+
+    fn is_pending(&self, entry: &Entry) -> bool {
+        entry.phase == Phase::Pending || self.mutation.injects(Bug::PendingCountsRunning)
     }
 
     /// Adds the end of a Pod to the history that determines the back-off.
@@ -379,8 +394,8 @@ impl<S: Mutation> Ledger<S> {
         if entry.phase == Phase::Succeeded {
             self.history.succeeded(at);
         } else if entry.is_failed(mode) {
-            let (uid, created_at) = (entry.uid.clone(), entry.created_at);
-            self.history.failed(&uid, created_at, at);
+            let (uid, created_at, disrupted) = (entry.uid.clone(), entry.created_at, entry.disrupted);
+            self.history.failed(Failure { at, uid, created_at, disrupted });
         }
     }
 

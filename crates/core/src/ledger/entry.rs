@@ -8,6 +8,7 @@ use crate::backoff::FailureCause;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::JobSpec;
 use crate::mutation::Mutation;
+use crate::pending::PendingReason;
 use crate::pod::{Phase, PodView, Restarts};
 use crate::policy::{FailureAction, Verdict};
 use crate::time::Timestamp;
@@ -30,8 +31,12 @@ pub(crate) struct Entry {
     pub restarts: Restarts,
     /// The failure policy's verdict, once the Pod has failed.
     pub verdict: Option<Box<Verdict>>,
+    /// It failed because of a disruption, and the failure policy ignores that.
+    pub disrupted: bool,
     /// How it failed, once it has: only for users.
     pub cause: Option<Box<FailureCause>>,
+    /// Why it is pending, if it is and there is a reason.
+    pub pending: Option<Box<PendingReason>>,
     pub epoch: u32,
     pub phase: Phase,
     pub deleting: bool,
@@ -127,7 +132,9 @@ impl Entry {
             ignored_failure_count: 0,
             restarts: Restarts::default(),
             verdict: None,
+            disrupted: false,
             cause: None,
+            pending: None,
             epoch: 0,
             phase: Phase::Pending,
             deleting: false,
@@ -171,6 +178,7 @@ impl Entry {
             let exit_code = pod.exits.first().map(|exit| exit.code);
             Box::new(FailureCause { exit_code, reason: pod.reason.clone() })
         });
+        self.pending = pod.pending.clone();
         self.verdict = match &spec.pod_failure_policy {
             // Evaluated in the final phase only (S31), or while the Pod is being deleted: the end of the Job may have
             // ended it.
@@ -179,6 +187,8 @@ impl Entry {
             }
             _ => None,
         };
+        let is_target = pod.conditions.iter().any(|(kind, status)| kind == "DisruptionTarget" && status == "True");
+        self.disrupted = is_target && self.is_ignored();
     }
 
     pub fn is_active(&self) -> bool {
@@ -257,6 +267,8 @@ pub(crate) const NOWHERE: u8 = u8::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Classification {
     pub index: Option<CompletionIndex>,
+    /// When it will have been pending for too long.
+    pub pending_until: Option<Timestamp>,
     pub restarts: u32,
     pub flags: u16,
     pub class: u8,
@@ -264,7 +276,7 @@ pub(crate) struct Classification {
 
 impl Default for Classification {
     fn default() -> Self {
-        Self { index: None, restarts: 0, flags: 0, class: NOWHERE }
+        Self { index: None, pending_until: None, restarts: 0, flags: 0, class: NOWHERE }
     }
 }
 

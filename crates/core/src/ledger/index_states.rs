@@ -124,6 +124,9 @@ impl<S: Mutation> Ledger<S> {
 
     /// BLPI-6: when an index may start again whose last failed Pod is this one.
     pub(super) fn index_retry_at(&self, index: CompletionIndex, kept: &Entry) -> Timestamp {
+        if kept.disrupted && self.job.backoff.skips_disruptions(self.mutation) {
+            return kept.finished_at;
+        }
         let seed = JitterSeed { job: &self.job.uid, index: Some(index) };
         kept.finished_at + self.job.backoff.delay_after(self.mutation, kept.failures_of_index(), seed)
     }

@@ -79,6 +79,8 @@ pub struct Ledger<S = NoMutation> {
     releasable: Queue,
     fail_job: BTreeSet<(u64, Slot)>,
     misfits: BTreeSet<Slot>,
+    /// Pods that must not be pending for longer than until this time.
+    pending: BTreeSet<(Timestamp, Slot)>,
     used_attempts: IndexSet,
     index: index_states::IndexStates,
 
@@ -90,6 +92,10 @@ pub struct Ledger<S = NoMutation> {
     /// Counts creations, for a put-back bug that does not name them by their purpose.
     creation_serial: u32,
     flight: Flight,
+    /// A deadline counts from the instant at which the Job started, not from its startTime, which has whole seconds.
+    exact_start: bool,
+    /// The startTime that this process wrote, and when it wrote it.
+    started: Option<(Timestamp, Timestamp)>,
 }
 
 /// How much work of one Job may be in flight at a time. Smaller only in simulations, where limits must be reached
@@ -177,6 +183,7 @@ impl<S: Mutation> Ledger<S> {
             releasable: Queue::default(),
             fail_job: BTreeSet::new(),
             misfits: BTreeSet::new(),
+            pending: BTreeSet::new(),
             used_attempts: IndexSet::new(),
             index: index_states::IndexStates::default(),
             history: FailureHistory::default(),
@@ -185,9 +192,16 @@ impl<S: Mutation> Ledger<S> {
             creations: Creations::default(),
             creation_serial: 0,
             flight: Flight::default(),
+            exact_start: false,
+            started: None,
         };
         ledger.rebuild();
         ledger
+    }
+
+    /// DEADLINE-7: no deadline of this Job is early, not even by the part of a second that a startTime does not have.
+    pub fn count_deadlines_exactly(&mut self) {
+        self.exact_start = true;
     }
 
     pub fn job(&self) -> &Arc<JobView> {
@@ -288,7 +302,8 @@ impl<S: Mutation> Ledger<S> {
         let mode = mode(&self.job);
         let rules_changed = mode != self.mode
             || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index
-            || old.backoff != self.job.backoff;
+            || old.backoff != self.job.backoff
+            || old.spec.pending_timeouts != self.job.spec.pending_timeouts;
         self.mode = mode;
         let lists_changed = old.status.completed_indexes != self.job.status.completed_indexes
             || old.status.failed_indexes != self.job.status.failed_indexes;

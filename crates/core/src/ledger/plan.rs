@@ -14,6 +14,7 @@ use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, condition};
 use crate::mutation::{Bug, Mutation};
 use crate::names::ATTEMPTS;
+use crate::pending::{self, PENDING_TIMED_OUT};
 use crate::pod::Phase;
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
@@ -256,6 +257,7 @@ impl<S: Mutation> Ledger<S> {
             // A Job that has not started starts now; with a deadline of 0 it ends now as well (DEADLINE-5).
             let from_creation = self.mutation.injects(Bug::DeadlineFromCreation);
             let start_at = if from_creation { Some(self.job.created_at) } else { status.start_time };
+            let start_at = if self.exact_start { start_at.map(|at| self.started_after(at)) } else { start_at };
             let ends_at = start_at.unwrap_or(now) + Span::from_seconds(deadline + self.bent_deadline());
             if now >= ends_at {
                 let reason = if self.mutation.injects(Bug::WrongReason) { "FailedIndexes" } else { "DeadlineExceeded" };
@@ -263,6 +265,18 @@ impl<S: Mutation> Ledger<S> {
             }
             if status.start_time.is_some() && !self.mutation.injects(Bug::NoDeadlineTimer) {
                 plan.wake(ends_at);
+            }
+        }
+        // PENDING-3: after the deadline, before the verdicts of the indexes.
+        if let Some((due_at, slot)) = self.pending.first().filter(|_| !spec.suspend) {
+            let due_at = *due_at - Span::from_seconds(i64::from(self.mutation.injects(Bug::PendingTimeoutEarly)));
+            if now >= due_at {
+                let Entry { name, created_at, pending, .. } = self.entry(*slot);
+                let message = pending::message(name, *created_at, pending.as_deref(), now);
+                return Some(Decision::failure(PENDING_TIMED_OUT, &message));
+            }
+            if !self.mutation.injects(Bug::NoPendingTimer) {
+                plan.wake(due_at);
             }
         }
         if self.mode.indexed {
@@ -303,6 +317,14 @@ impl<S: Mutation> Ledger<S> {
     /// BLPI-11: the Job starts no more Pods, and fails when those that run have ended.
     fn halts(&self) -> bool {
         self.job.halts_soon && self.failed_too_many() && !self.mutation.injects(Bug::HaltGoesOn)
+    }
+
+    /// When the Job really started. If another process wrote the startTime, its part of a second is unknown.
+    fn started_after(&self, start_at: Timestamp) -> Timestamp {
+        match self.started {
+            Some((stored, started_at)) if stored == start_at => started_at,
+            _ => start_at + Span::from_seconds(1),
+        }
     }
 
     /// FIN-1 case 8.

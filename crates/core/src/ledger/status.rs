@@ -81,6 +81,9 @@ impl<S: Mutation> Ledger<S> {
         if status == self.job.status {
             return;
         }
+        if let Some(start_at) = status.start_time.filter(|_| status.start_time != self.job.status.start_time) {
+            self.started = Some((start_at, now));
+        }
         self.flight.status = Some(flight);
         self.flight.last_batch = batch;
         plan.status = Some(Box::new(StatusWrite { base: self.job.revision, status, handled }));

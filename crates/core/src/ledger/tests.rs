@@ -1002,3 +1002,133 @@ fn other_annotations_change_the_wait_that_has_begun() {
         assert_eq!(bench.plan().creations.len(), 1, "{index:?}");
     }
 }
+
+/// BACKOFF-13: what the annotations are, whether the Pod has the condition, and when the next Pod is created.
+#[test]
+fn a_disruption_that_the_policy_ignores_delays_nothing_if_the_job_says_how_long_to_wait() {
+    let policy = json!({"rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [7]}},
+    ]});
+    let base = Some("3s");
+    for (base, disrupted, limited, expected) in [
+        (base, true, false, 0),
+        (base, true, true, 0),
+        (base, false, false, 3_000),
+        (base, false, true, 3_000),
+        (None, true, false, 10_000),
+        (None, true, true, 10_000),
+    ] {
+        let mut job = match limited {
+            true => indexed(json!({"backoffLimitPerIndex": 3, "podFailurePolicy": policy.clone()})),
+            false => job(json!({"podFailurePolicy": policy.clone()})),
+        };
+        job["metadata"]["annotations"] = json!({"tally.dev/backoff-base": base});
+        let mut bench = Bench::new(&job);
+        let mut failed = pod("p", 11, "Failed");
+        let status = failed["status"].as_object_mut().unwrap();
+        if disrupted {
+            status.insert("conditions".to_owned(), json!([{"type": "DisruptionTarget", "status": "True"}]));
+        } else {
+            let ended = json!([{"name": "c", "state": {"terminated": {"exitCode": 7}}}]);
+            status.insert("containerStatuses".to_owned(), ended);
+        }
+        bench.sees(if limited { at_index(failed, 0) } else { failed });
+        let plan = bench.plan();
+        let delay = bench.wakes_in(&plan).unwrap_or(0);
+        let case = format!("{base:?} {disrupted} {limited}: {plan:?}");
+        assert_eq!((delay, plan.creations.is_empty()), (expected, expected > 0), "{case}");
+    }
+}
+
+// ---- waiting ----
+
+/// PENDING-2, PENDING-3: the annotation, the Pod's status, after how many milliseconds, and what the Job fails with.
+#[test]
+fn a_pod_that_is_pending_for_too_long_fails_the_job() {
+    let unschedulable = json!({"phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room",
+        "lastTransitionTime": "2023-11-14T22:13:25Z",
+    }]});
+    let pulling = json!({"phase": "Pending", "containerStatuses": [
+        {"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}},
+    ]});
+    let running = json!({"phase": "Running"});
+    let told = |seconds: u32, why: &str| Some(format!("Pod p has been pending for {seconds}s: {why}"));
+    let check = |limits: &str, status: &Value, millis: i64, expected: Option<String>| {
+        let mut limited = job(json!({}));
+        limited["metadata"]["annotations"] = json!({"tally.dev/pending-timeout": limits});
+        let mut bench = Bench::new(&limited);
+        let mut waits = pod("p", 20, "Pending");
+        waits["status"] = status.clone();
+        bench.sees(waits);
+        let first = bench.plan();
+        let wakes = first.wake_at;
+        if first.status.is_some() {
+            bench.written(&first, 101);
+        }
+        bench.passes(millis);
+        let plan = bench.plan();
+        let failed =
+            plan.status.as_ref().and_then(|write| write.status.true_condition(condition::FAILURE_TARGET).cloned());
+        let message = failed.map(|failed| {
+            assert_eq!(failed.reason, "PendingTimeout");
+            failed.message
+        });
+        assert_eq!(message, expected, "{limits} {status} {millis}");
+        if expected.is_some() {
+            assert!(wakes.is_some_and(|at| at <= bench.now), "the plan wakes for it: {wakes:?}");
+        }
+    };
+    check("10s", &unschedulable, 9_999, None);
+    check("10s", &unschedulable, 10_000, told(5, "Unschedulable: no room"));
+    check("Unschedulable=10s", &unschedulable, 14_999, None);
+    check("Unschedulable=10s", &unschedulable, 15_000, told(10, "Unschedulable: no room"));
+    check("1h,ImagePullBackOff=10s", &pulling, 9_999, None);
+    check("1h,ImagePullBackOff=10s", &pulling, 10_000, told(10, "ImagePullBackOff: not found"));
+    check("Unschedulable=10s", &pulling, 900_000, None);
+    check("10s", &json!({"phase": "Pending"}), 10_000, told(10, "it has not started"));
+    check("10s", &running, 900_000, None);
+    check("soon", &unschedulable, 900_000, None);
+}
+
+/// A limit that is set later counts for the Pods that are there.
+#[test]
+fn a_limit_of_pending_pods_may_be_changed() {
+    let mut limited = job(json!({}));
+    let mut bench = Bench::new(&limited);
+    bench.sees(pod("p", 20, "Pending"));
+    assert!(bench.plan().wake_at.is_none());
+    limited["metadata"]["annotations"] = json!({"tally.dev/pending-timeout": "5s"});
+    bench.edited(&limited, 30);
+    let plan = bench.plan();
+    assert_eq!(bench.wakes_in(&plan), Some(5_000));
+    bench.sees(pod("p", 31, "Running"));
+    assert!(bench.plan().wake_at.is_none(), "it has started");
+}
+
+/// DEADLINE-7.
+#[test]
+fn a_deadline_that_counts_exactly_is_not_early() {
+    let check = |known: bool, millis: i64, exceeded: bool| {
+        let mut fresh = job(json!({"activeDeadlineSeconds": 10, "parallelism": 0}));
+        if known {
+            fresh["status"] = json!({});
+        }
+        let mut bench = Bench::new(&fresh);
+        bench.ledger.count_deadlines_exactly();
+        bench.passes(700);
+        let plan = bench.plan();
+        if known {
+            bench.written(&plan, 101);
+        }
+        bench.passes(millis - 700);
+        let failing = bench.plan().status.is_some_and(|write| write.status.is_true(condition::FAILURE_TARGET));
+        assert_eq!(failing, exceeded, "{known} {millis}");
+    };
+    check(true, 10_699, false);
+    check(true, 10_700, true);
+    // Another process wrote the startTime, in this second.
+    check(false, 10_999, false);
+    check(false, 11_000, true);
+}

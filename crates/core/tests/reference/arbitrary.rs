@@ -16,6 +16,7 @@ use tally_core::job::{
 };
 use tally_core::ledger::Limits;
 use tally_core::names::PodNames;
+use tally_core::pending::{PendingReason, parse};
 use tally_core::pod::{Exit, Phase, PodView, Restarts};
 use tally_core::policy::{FailurePolicy, FailureRule, OnExitCodes, OnPodCondition, SuccessPolicy, SuccessRule};
 use tally_core::selector::{Labels, Selector};
@@ -71,6 +72,7 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         managed_by: None,
         selector: Selector::default(),
         restart_policy_on_failure: false,
+        pending_timeouts: None,
         template: Template(Arc::from(RawValue::from_string("{}".into()).expect("is JSON"))),
     };
     let mut status = JobStatus::default();
@@ -179,6 +181,9 @@ prop_compose! {
     }
 }
 
+/// Limits of pending Pods; most Jobs have none.
+const TIMEOUTS: [&str; 4] = ["20m", "30m", "Unschedulable=10m", "1h,Unschedulable=15m"];
+
 pub fn spec() -> impl Strategy<Value = JobSpec> {
     let policies = (weighted(0.35, vec(failure_rule(), 0..4)), weighted(0.2, vec(success_rule(), 0..3)), rarely(0.35));
     (mode(), limits_of_spec(), policies, rarely(0.12), rarely(0.15)).prop_map(
@@ -201,6 +206,11 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
                 pod_failure_policy: failure.map(|rules| FailurePolicy { rules }),
                 success_policy: success.map(|rules| SuccessPolicy { rules }),
                 restart_policy_on_failure: on_failure,
+                // Drawn from what is drawn already, so that the cases of a seed stay what they were.
+                pending_timeouts: TIMEOUTS
+                    .get((parallelism.unsigned_abs() as usize + usize::from(suspend)) % 16)
+                    .and_then(|text| parse(text).ok())
+                    .map(Arc::new),
                 ..JobSpec::clone(&plain.spec)
             }
         },
@@ -465,6 +475,10 @@ pub fn pod(number: u128, seed: &PodSeed, indexed: bool) -> PodView {
             sidecar: seed.restarts % 2,
             sum: seed.restarts + seed.restarts % 2,
         },
+        pending: (seed.phase == Phase::Pending && seed.disrupted).then(|| {
+            let since = ago(700 + number as i64);
+            Box::new(PendingReason { reason: "Unschedulable".into(), message: "no room".to_owned(), since })
+        }),
         exits: exits.chain(seed.side_code.map(|code| exit("side", code))).collect(),
         reason: CompactString::default(),
         conditions,

@@ -113,7 +113,14 @@ impl<'a> Look<'a> {
 
     /// A Pod that lost its finalizer and is being deleted was removed on purpose.
     pub(super) fn tells_when_to_retry(&self, pod: &PodView) -> bool {
-        (pod.tracked || !pod.deleting()) && !self.misfit(pod)
+        let replaced_at_once = self.has_failed(pod) && self.at_once(pod);
+        (pod.tracked || !pod.deleting()) && !self.misfit(pod) && !replaced_at_once
+    }
+
+    /// BACKOFF-13.
+    fn at_once(&self, failed: &PodView) -> bool {
+        let disrupted = failed.conditions.iter().any(|found| *found == ("DisruptionTarget".into(), "True".into()));
+        self.facts.job.backoff.is_annotated && disrupted && self.ignored(failed)
     }
 
     /// IDX-4, but an index in back-off is skipped instead of delaying the others (DEFECT-4).
@@ -145,7 +152,7 @@ impl<'a> Look<'a> {
 
     /// BLPI-6.
     fn backs_off_until(&self, index: CompletionIndex) -> Option<Timestamp> {
-        let kept = self.kept(index)?;
+        let kept = self.kept(index).filter(|kept| !self.at_once(kept))?;
         let retry_at =
             self.finished_at(kept) + delay(&self.facts.job, Some(index), self.failures_of_index(kept) as usize);
         (retry_at > self.facts.now).then_some(retry_at)

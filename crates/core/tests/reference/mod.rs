@@ -524,6 +524,20 @@ impl<'a> Look<'a> {
                 earliest(&mut plan.wake_at, ends_at); // DEADLINE-2
             }
         }
+        // PENDING-2, PENDING-3: of several Pods the one that is due first.
+        let limits = spec.pending_timeouts.as_deref().filter(|_| !spec.suspend);
+        let pending = || self.pods().filter(|pod| pod.tracked && pod.phase == Phase::Pending && !pod.deleting());
+        let due = |pod: &PodView| limits?.due_at(pod.created_at, pod.pending.as_deref());
+        if let Some(due_at) = pending().filter_map(due).min() {
+            let mut late = pending().filter(|pod| due(pod) == Some(due_at));
+            if *now >= due_at
+                && let Some(pod) = late.next()
+            {
+                let message = tally_core::pending::message(&pod.name, pod.created_at, pod.pending.as_deref(), *now);
+                return failure("PendingTimeout", &message);
+            }
+            earliest(&mut plan.wake_at, due_at);
+        }
         let failed = (self.failed.len() + self.newly_failed.len()) as i64;
         if self.index_budget().is_some() && failed > 0 {
             // BLPI-11

@@ -6,7 +6,7 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
 
 use super::Laws;
-use super::history::{counts, fails, judged};
+use super::history::{counts, disrupted, fails, judged};
 use super::indexes::read;
 use super::policy::Action;
 use super::read::{Job, Phase, Pod};
@@ -136,15 +136,16 @@ impl Laws {
             judged(job, pod) == Action::FailIndex || (counts(job, pod) && pod.failures_before().0 as i64 >= allowed)
         });
         let doomed = doomed.map(|(_, _, pod)| pod.metadata.name.clone());
-        let kept = known().map(|(_, _, pod)| (sum(pod), pod.finished_at)).max();
+        let rank = |pod: &Pod| (sum(pod), pod.finished_at, disrupted(job, pod));
+        let kept = known().map(|(_, _, pod)| rank(pod)).max();
         let others = self.history.pods_of(&job.metadata.uid).flat_map(|(_, life)| life.since(context.pods_at));
-        let best = others.filter(|pod| failed(pod)).map(|pod| (sum(pod), pod.finished_at)).max();
+        let best = others.filter(|pod| failed(pod)).map(rank).max();
         self.require(doomed.is_none(), "I18", || format!("{name} was made though {doomed:?} has failed its index"));
-        let Some((failures, finished_at)) = kept else { return };
+        let Some((failures, finished_at, at_once)) = kept else { return };
         self.require(counted + ignored >= failures, "I18", || {
             format!("{name} is told of {counted} failures and {ignored} ignored ones, not {failures}")
         });
-        if best == kept && context.clocks_sane {
+        if best == kept && context.clocks_sane && !at_once {
             let retry_at = finished_at + index_delay(job, index, failures as usize);
             self.require(context.asked_at >= retry_at, "S34", || {
                 let early = (retry_at - context.asked_at).millis();
@@ -156,8 +157,10 @@ impl Laws {
     /// The latest time until which a controller may wait for a back-off: failures whose Pods are gone may be
     /// remembered, and successes whose Pods are gone need not be.
     pub(super) fn retry_at_last(&self, job: &Job) -> Option<Timestamp> {
-        let feeds =
-            |pod: &&Pod| (pod.tracked() || !pod.deleting()) && pod.job() == Some(&job.metadata.uid) && pod.failed(job);
+        let feeds = |pod: &&Pod| {
+            let counts = pod.tracked() || !pod.deleting();
+            counts && pod.job() == Some(&job.metadata.uid) && pod.failed(job) && !disrupted(job, pod)
+        };
         let pods = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
         let valid = |pod: &&Pod| !job.indexed() || pod.index.is_some_and(|index| index < job.index_limit());
         let successes = pods().filter_map(|life| life.now()).filter(|pod| pod.phase == Phase::Succeeded);
@@ -187,6 +190,7 @@ impl Laws {
             .filter(|life| life.removed_by.is_none() && life.now().is_some_and(feeds))
             .filter_map(|life| life.versions.iter().rfind(|version| version.at <= at))
             .filter(|version| !version.gone && version.pod.failed(job) && feeds(&version.pod))
+            .filter(|version| !disrupted(job, &version.pod))
             .map(|version| version.pod.finished_at)
             .filter(|at| success_at.is_none_or(|success_at| *at > success_at))
             .collect();

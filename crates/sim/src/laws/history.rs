@@ -70,6 +70,12 @@ pub(crate) struct JobLife {
     /// The most indexes it ever had.
     pub(crate) max_limit: u32,
     pub(crate) pods: BTreeSet<PodUid>,
+    /// The controller of the order between Jobs has resumed it.
+    pub(crate) resumed_in_order: bool,
+    /// A user has resumed it.
+    pub(crate) freed: bool,
+    /// It has waited for itself, by way of other Jobs.
+    pub(crate) cycled: bool,
 }
 
 impl JobLife {
@@ -103,6 +109,9 @@ impl History {
             max_parallelism: 0,
             max_limit: 0,
             pods: BTreeSet::new(),
+            resumed_in_order: false,
+            freed: false,
+            cycled: false,
         });
         let before = life.versions.last().map(|(_, job)| job.clone());
         life.gone |= gone;
@@ -154,6 +163,13 @@ impl History {
 /// The action of the failure policy for a failed Pod.
 pub(crate) fn judged(job: &Job, pod: &Pod) -> Action {
     job.spec.pod_failure_policy.as_ref().map_or(Action::Count, |policy| action(&policy.rules, pod))
+}
+
+/// BACKOFF-13: a failure that does not delay the next Pod.
+pub(crate) fn disrupted(job: &Job, pod: &Pod) -> bool {
+    let annotated = job.metadata.annotations.keys().any(|name| name.starts_with("tally.dev/backoff-"));
+    let target = pod.conditions().any(|found| found == ("DisruptionTarget", "True"));
+    annotated && target && judged(job, pod) == Action::Ignore
 }
 
 /// The Pod failed while it had to be counted.

@@ -16,11 +16,16 @@
 //! - I23: how many Pods live at once is bounded (`creations`).
 //! - I24: a running Pod is released only if the Job wanted it gone (`releases`).
 //! - I25: a Pod is created only if it is wanted (`creations`).
+//! - O1: a Job that waits for others begins once each of them has ended as it wants (`order`).
+//! - O2: a Job that ends because of its order could not begin any more, and has had no Pod (`order`).
+//! - O3: at rest no Job waits for what has happened, or can no longer happen (`order`).
+//! - O4: a Job is resumed once because of its order (`order`).
 
 mod creations;
 mod failures;
 mod history;
 pub(crate) mod indexes;
+mod order;
 mod policy;
 mod read;
 mod releases;
@@ -76,7 +81,10 @@ impl Laws {
         match change {
             Change::Job { at, json, gone, actor, .. } => {
                 let job = Arc::new(Job::read(json));
-                let Some(before) = self.history.add_job(*at, job.clone(), *gone) else { return };
+                let before = self.history.add_job(*at, job.clone(), *gone);
+                self.note_cycles();
+                let Some(before) = before else { return };
+                self.check_order(&before, &job, *actor);
                 if !matches!(actor, Actor::Controller { .. }) {
                     return;
                 }
@@ -97,6 +105,9 @@ impl Laws {
                 let uid = pod.metadata.uid.clone();
                 self.history.add_pod(*at, pod, *gone, *actor, context.step);
                 if controlled && before.is_none() {
+                    let job = self.history.pods.get(&uid).and_then(|life| life.now()?.job().cloned());
+                    let job = job.and_then(|job| self.history.jobs.get(&job)?.now().cloned());
+                    job.iter().for_each(|job| self.check_begins(job));
                     self.check_creation(&uid, *actor, context);
                 } else if controlled {
                     self.check_release(&uid, *actor, context);

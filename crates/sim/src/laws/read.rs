@@ -392,6 +392,11 @@ impl Pod {
         !self.ended() && !self.deleting()
     }
 
+    /// It has the finalizer, is to run, and does not run yet.
+    pub(crate) fn waits_to_start(&self) -> bool {
+        self.phase == Phase::Pending && !self.deleting() && self.tracked()
+    }
+
     /// COUNT-1.
     pub(crate) fn failed(&self, job: &Job) -> bool {
         self.phase == Phase::Failed || (self.deleting() && self.phase != Phase::Succeeded && !job.waits_for_the_end())

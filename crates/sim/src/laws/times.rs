@@ -55,6 +55,12 @@ pub(crate) fn deadline(job: &Job) -> Option<Timestamp> {
     Some(job.status.start_time? + Span::from_seconds(allowed))
 }
 
+/// PENDING-1: how long a Pod of this Job may be pending, whatever the reason. Worlds write it in seconds.
+pub(crate) fn pending_limit(job: &Job) -> Option<Span> {
+    let text = job.metadata.annotations.get("tally.dev/pending-timeout")?;
+    text.strip_suffix('s')?.parse().ok().map(Span::from_seconds)
+}
+
 /// TTL-3 to TTL-5: when a finished Job is to be deleted.
 pub(crate) fn expiry(job: &Job) -> Option<Timestamp> {
     let ttl = job.spec.ttl_seconds_after_finished.filter(|_| !job.deleting())?;

@@ -4,14 +4,15 @@ use super::history::{History, counts, fails, judged};
 use super::indexes::{Indexes, read};
 use super::policy::{Action, succeeds};
 use super::read::{Job, Phase, Verdict};
-use super::times::deadline;
+use super::times::{deadline, pending_limit};
 use super::{Laws, StatusWrite};
 
 /// FIN-1: what may end a Job, in the order in which it is evaluated.
-const CAUSES: [&str; 7] = [
+const CAUSES: [&str; 8] = [
     "PodFailurePolicy",
     "BackoffLimitExceeded",
     "DeadlineExceeded",
+    "PendingTimeout",
     "MaxFailedIndexesExceeded",
     "FailedIndexes",
     "SuccessPolicy",
@@ -56,7 +57,7 @@ impl Laws {
         let cause = CAUSES.iter().position(|cause| *cause == verdict.reason);
         let rank = cause.unwrap_or(CAUSES.len());
         self.require(cause.is_some(), law, || format!("{name} ended by {}", verdict.reason));
-        self.require(verdict.success == (rank >= 5), law, || format!("{name}: {verdict:?}"));
+        self.require(verdict.success == (rank >= 6), law, || format!("{name}: {verdict:?}"));
         self.require(called.is_none_or(|called| rank <= called), law, || {
             format!("{name} ended by {}, and {} comes first", verdict.reason, CAUSES[called.unwrap_or(0)])
         });
@@ -86,6 +87,12 @@ impl Laws {
                 deadline(job).is_some_and(|due_at| write.context.asked_at >= due_at)
                     || (at_once && job.spec.active_deadline_seconds == Some(0))
             }
+            "PendingTimeout" => {
+                let limit = pending_limit(job).filter(|_| !job.spec.suspend);
+                let due = |pod: &super::read::Pod| limit.map(|limit| pod.metadata.creation_timestamp + limit);
+                let mut waiting = self.history.known_to(job, known_at).filter(|(_, _, pod)| pod.waits_to_start());
+                waiting.any(|(_, _, pod)| due(pod).is_some_and(|due_at| write.context.asked_at >= due_at))
+            }
             _ => by_indexes(cause, write.after),
         }
     }
@@ -108,6 +115,15 @@ impl Laws {
                 let text =
                     || format!("{failures} failures and {restarts} restarts, {} allowed", job.spec.backoff_limit);
                 over_limit(job, failures, restarts).then_some(()).ok_or_else(text)
+            }
+            "PendingTimeout" => {
+                // What the writer knew: any state since then.
+                let limit = pending_limit(job).ok_or("there is no limit")?;
+                let late = |pod: &super::read::Pod| {
+                    pod.waits_to_start() && write.context.asked_at >= pod.metadata.creation_timestamp + limit
+                };
+                let found = pods().any(|life| life.since(known_at).any(late));
+                found.then_some(()).ok_or_else(|| "no Pod had been pending for so long".to_owned())
             }
             "CompletionsReached" => self.all_done(write),
             cause => self.calls(cause, write).then_some(()).ok_or_else(|| "it was not so".to_owned()),

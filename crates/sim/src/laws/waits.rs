@@ -3,8 +3,9 @@
 use tally_core::time::{Span, Timestamp};
 
 use super::Laws;
+use super::history::disrupted;
 use super::read::Job;
-use super::times::{deadline, expiry, index_delay};
+use super::times::{deadline, expiry, index_delay, pending_limit};
 
 /// What a refusal during the faults may still cost: the longest delay before the next attempt, and the attempt itself.
 const REFUSED: Span = Span::from_seconds(70);
@@ -35,10 +36,15 @@ impl Laws {
             let Some(job) = life.now().filter(|job| !job.deleting()) else { continue };
             let open = job.ours() && job.verdict().is_none();
             let end = deadline(job).filter(|_| open).map(|at| (at, "deadline"));
+            let pods = || self.history.pods_of(&job.metadata.uid).filter_map(|(_, life)| life.now());
+            let limit = pending_limit(job).filter(|_| open && clocks_sane && !job.spec.suspend);
+            let waiting = pods().filter(|pod| pod.waits_to_start() && job.claims(pod));
+            let starts = limit.and_then(|limit| waiting.map(|pod| pod.metadata.creation_timestamp + limit).min());
+            let starts = starts.map(|at| (at, "pending Pod"));
             let expires = expiry(job).filter(|_| clocks_sane).map(|at| (at, "expiry"));
             let may_create = open && clocks_sane && !job.spec.suspend && !closed(&job.metadata.namespace);
             let retry = self.next_try(job, now).filter(|_| may_create).map(|at| (at, "next Pod"));
-            let due = [end, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
+            let due = [end, starts, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
             found = found.or(due.map(|due| (job.metadata.name.clone(), due)));
         }
         self.require(found.is_none(), "I20", || {
@@ -78,9 +84,13 @@ impl Laws {
                 pod.index == Some(index) && pod.tracked() && pod.failed(job) && life.recorded.is_none()
             });
             let sum = |pod: &super::read::Pod| pod.failures_before().0 + pod.failures_before().1 + 1;
-            kept.map(|(_, pod)| (sum(pod), pod.finished_at))
-                .max()
-                .map_or(now, |(failures, at)| at + index_delay(job, index, failures as usize))
+            let last = kept.map(|(_, pod)| (sum(pod), pod.finished_at, !disrupted(job, pod))).max();
+            last.map_or(
+                now,
+                |(failures, at, waits)| {
+                    if waits { at + index_delay(job, index, failures as usize) } else { at }
+                },
+            )
         };
         idle.map(retry).min()
     }

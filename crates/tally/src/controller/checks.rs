@@ -43,8 +43,13 @@ pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Permission> {
     };
     let mut rights = Vec::new();
     for name in names {
-        rights.extend(["get", "list", "watch"].map(|verb| everywhere(verb, Kind::JOB, "jobs")));
+        let reads: &[&str] = if *name == Name::After { &["list", "watch"] } else { &["get", "list", "watch"] };
+        rights.extend(reads.iter().map(|verb| everywhere(verb, Kind::JOB, "jobs")));
         match name {
+            Name::After => {
+                rights.extend(["jobs", "jobs/status"].map(|resource| everywhere("patch", Kind::JOB, resource)));
+                rights.extend(["create", "patch"].map(|verb| everywhere(verb, Kind::EVENT, "events")));
+            }
             Name::Job => {
                 rights.push(everywhere("patch", Kind::JOB, "jobs/status"));
                 let verbs = ["get", "list", "watch", "create", "patch", "delete"];
@@ -217,8 +222,8 @@ async fn permissions(remote: &Remote, rights: &[Permission]) -> Result<()> {
     }
     let who = whoami(remote).await;
     bail!(
-        "{who} lacks permissions: {}; the roles in deploy/kustomize/base/role.yaml, and for ttl in \
-         deploy/kustomize/components/ttl/role.yaml, grant all that is needed",
+        "{who} lacks permissions: {}; the roles in deploy/kustomize/base/role.yaml, and in \
+         deploy/kustomize/components for after and ttl, grant all that is needed",
         named(&missing)
     )
 }

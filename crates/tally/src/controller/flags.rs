@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tally_controllers::after::AfterController;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 use tally_runtime::controller::Controller;
@@ -10,6 +11,7 @@ use tally_runtime::controller::Controller;
 /// The controllers that `tally controller` can run. All others are part of the cluster's own controller manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
+    After,
     Job,
     Ttl,
 }
@@ -27,27 +29,32 @@ pub fn controllers(text: &str) -> Result<Names, String> {
     let mut names = Vec::new();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match word {
-            "*" => names.extend([Name::Job, Name::Ttl]),
+            "*" => names.extend([Name::After, Name::Job, Name::Ttl]),
+            "after" => names.push(Name::After),
             "job" => names.push(Name::Job),
             "ttl" => names.push(Name::Ttl),
             _ if ELSEWHERE.contains(&word) => {
                 return Err(format!(
-                    "{word} runs in the cluster's own controller manager; available controllers: job, ttl (`tally up` \
-                     runs all of them)"
+                    "{word} runs in the cluster's own controller manager; available controllers: after, job, ttl (`tally \
+                     up` runs all of them)"
                 ));
             }
-            _ => return Err(format!("unknown controller {word:?}; available controllers: job, ttl")),
+            _ => return Err(format!("unknown controller {word:?}; available controllers: after, job, ttl")),
         }
     }
     names.sort();
     names.dedup();
-    if names.is_empty() { Err("at least one controller is required: job, ttl".to_owned()) } else { Ok(Names(names)) }
+    if names.is_empty() {
+        return Err("at least one controller is required: after, job, ttl".to_owned());
+    }
+    Ok(Names(names))
 }
 
 impl Names {
     pub fn make(&self, managed_by: Option<&str>) -> Vec<Box<dyn Controller>> {
         let make = |name: &Name| -> Box<dyn Controller> {
             match name {
+                Name::After => Box::new(AfterController::new(managed_by.map(Into::into))),
                 Name::Job => {
                     let config = Config { managed_by: managed_by.map(Into::into), ..Config::default() };
                     Box::new(JobController::new(config))
@@ -133,11 +140,12 @@ mod tests {
         for (text, expected) in [
             ("job,ttl", Ok(vec![Name::Job, Name::Ttl])),
             (" ttl , job,ttl", Ok(vec![Name::Job, Name::Ttl])),
-            ("*", Ok(vec![Name::Job, Name::Ttl])),
+            ("*", Ok(vec![Name::After, Name::Job, Name::Ttl])),
+            ("after", Ok(vec![Name::After])),
             ("job", Ok(vec![Name::Job])),
             ("", Err("at least one")),
             ("podgc", Err("cluster's own controller manager")),
-            ("jobs", Err("\"jobs\"; available controllers: job, ttl")),
+            ("jobs", Err("\"jobs\"; available controllers: after, job, ttl")),
         ] {
             match (controllers(text), expected) {
                 (Ok(Names(names)), Ok(expected)) => assert_eq!(names, expected, "{text}"),
@@ -145,8 +153,9 @@ mod tests {
                 (got, expected) => panic!("{text}: {got:?} instead of {expected:?}"),
             }
         }
-        let made: Vec<&str> = Names(vec![Name::Job, Name::Ttl]).make(None).iter().map(|made| made.name()).collect();
-        assert_eq!(made, ["job-controller", "ttl-after-finished-controller"]);
+        let made: Vec<&str> =
+            Names(vec![Name::After, Name::Job, Name::Ttl]).make(None).iter().map(|made| made.name()).collect();
+        assert_eq!(made, ["after-controller", "job-controller", "ttl-after-finished-controller"]);
     }
 
     #[test]

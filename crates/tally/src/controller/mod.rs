@@ -45,8 +45,8 @@ pub struct Args {
     /// Context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Controllers to run, separated by commas: job, ttl
-    #[arg(long, value_name = "LIST", default_value = "job,ttl", value_parser = flags::controllers)]
+    /// Controllers to run, separated by commas: after, job, ttl
+    #[arg(long, value_name = "LIST", default_value = "after,job,ttl", value_parser = flags::controllers)]
     controllers: Names,
     /// Serve only the Jobs whose spec.managedBy is NAME [default: Jobs without the field, or with
     /// kubernetes.io/job-controller]

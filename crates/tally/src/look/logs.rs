@@ -1,11 +1,12 @@
 //! `tally logs`: what the attempts of a Job have printed.
 //!
-//! Of a data directory the log files are read; what is followed comes from the server, as for a cluster.
+//! Of a data directory the log files are read; the logs of a cluster come from its server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -180,6 +181,10 @@ async fn print(
     }
 }
 
+fn attempt_of(row: &AttemptRow) -> Attempt {
+    Attempt { pod: PodUid::new(&row.pod_uid), container: row.container.as_str().into(), number: row.restarts }
+}
+
 fn print_files(
     root: &Path,
     row: &AttemptRow,
@@ -187,9 +192,8 @@ fn print_files(
     prefix: &str,
     printer: &mut Printer,
 ) -> Result<bool, LookError> {
-    let pod = PodUid::new(&row.pod_uid);
-    let attempt = Attempt { pod: pod.clone(), container: row.container.as_str().into(), number: row.restarts };
-    if !logs::attempts(root, &pod).contains(&attempt) {
+    let attempt = attempt_of(row);
+    if !logs::attempts(root, &attempt.pod).contains(&attempt) {
         return Ok(false);
     }
     let unreadable = |error| LookError::Unreadable(format!("cannot read the log of Pod {}: {error}", row.pod));
@@ -298,7 +302,7 @@ async fn print_remote(
 async fn follow(args: &LogsArgs, place: &Place, name: &str, remote: &Remote) -> Result<(), LookError> {
     let (sender, mut pieces) = mpsc::channel::<Vec<u8>>(MOST_PIECES);
     let room = Arc::new(Semaphore::new(MOST_FOLLOWED));
-    let mut followed: BTreeSet<(String, String, u32)> = BTreeSet::new();
+    let mut followed: BTreeMap<(String, String, u32), Arc<AtomicBool>> = BTreeMap::new();
     let looking = async move {
         loop {
             let wanted = JobParts::find(place, name).await?;
@@ -310,30 +314,49 @@ async fn follow(args: &LogsArgs, place: &Place, name: &str, remote: &Remote) -> 
                     && row.state != AttemptState::Waiting
             };
             let single = args.index.is_some() || wanted.row.total == Some(1);
+            let key = |row: &AttemptRow| (row.pod_uid.clone(), row.container.clone(), row.restarts);
+            let runs = |row: &&AttemptRow| !over && row.state == AttemptState::Running;
+            let running: BTreeSet<_> = wanted.attempts.iter().filter(runs).map(key).collect();
+            for (_, ended) in followed.iter().filter(|(key, _)| !running.contains(*key)) {
+                ended.store(true, Ordering::Release);
+            }
             for row in wanted.attempts.iter().filter(meant) {
-                if !followed.insert((row.pod_uid.clone(), row.container.clone(), row.restarts)) {
+                let key = key(row);
+                if followed.contains_key(&key) {
                     continue;
                 }
-                let Ok(place) = room.clone().acquire_owned().await else { break };
-                let prefix = if single { String::new() } else { prefix(&wanted.row.name, row) };
-                let namespace = wanted.row.namespace.clone();
-                let source = LogSource { namespace, row: row.clone(), tail: args.tail, follow: true };
-                let (remote, sender) = (remote.clone(), sender.clone());
-                tokio::spawn(async move {
-                    let mut line = PrefixedLines::new(&prefix);
-                    let mut ready = Vec::new();
-                    // A Pod may be removed before its log is asked for.
-                    if let Ok(mut log) = open_remote(&remote, &source).await {
-                        while let Some(piece) = next_piece(&mut log).await {
-                            line.add(&piece, |text| ready.extend_from_slice(text));
-                            if sender.send(std::mem::take(&mut ready)).await.is_err() {
-                                break;
-                            }
-                        }
+                // If too many are followed, the others wait for the next look, at which some may have ended.
+                let permit = match room.clone().try_acquire_owned() {
+                    Ok(permit) => permit,
+                    Err(_) if !over => break,
+                    Err(_) => match room.clone().acquire_owned().await {
+                        Ok(permit) => permit,
+                        Err(_) => break,
+                    },
+                };
+                let ended = Arc::new(AtomicBool::new(!running.contains(&key)));
+                let log = match place.node() {
+                    // The process that runs the Job ends with it, and its streams break off. Its files do not.
+                    Some(root) => match logs::open(
+                        &root,
+                        &attempt_of(row),
+                        LogReadOptions { follow: true, tail_lines: args.tail, ..LogReadOptions::default() },
+                    ) {
+                        Ok(reader) => FollowedLog::File(reader, ended.clone()),
+                        Err(_) => continue,
+                    },
+                    None => {
+                        let (namespace, tail) = (wanted.row.namespace.clone(), args.tail);
+                        let source = LogSource { namespace, row: row.clone(), tail, follow: true };
+                        FollowedLog::Remote(remote.clone(), source)
                     }
-                    line.end(|text| ready.extend_from_slice(text));
-                    let _ = sender.send(ready).await;
-                    drop(place);
+                };
+                followed.insert(key, ended);
+                let prefix = if single { String::new() } else { prefix(&wanted.row.name, row) };
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    log.send(&prefix, &sender).await;
+                    drop(permit);
                 });
             }
             if over {
@@ -350,6 +373,43 @@ async fn follow(args: &LogsArgs, place: &Place, name: &str, remote: &Remote) -> 
     };
     let (looked, ()) = tokio::join!(looking, printing);
     looked
+}
+
+/// The log of an attempt that may still run.
+enum FollowedLog {
+    /// And whether the attempt has ended.
+    File(logs::Reader, Arc<AtomicBool>),
+    Remote(Remote, LogSource),
+}
+
+impl FollowedLog {
+    /// Sends whole lines until the log ends, or no one reads them.
+    async fn send(self, prefix: &str, sender: &mpsc::Sender<Vec<u8>>) {
+        let mut line = PrefixedLines::new(prefix);
+        let mut ready = Vec::new();
+        match self {
+            Self::File(mut reader, ended) => {
+                while let Ok(Some(piece)) = reader.next(|| ended.load(Ordering::Acquire)).await {
+                    line.add(&piece, |text| ready.extend_from_slice(text));
+                    if sender.send(std::mem::take(&mut ready)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Self::Remote(remote, source) => {
+                // A Pod may be removed before its log is asked for.
+                let Ok(mut log) = open_remote(&remote, &source).await else { return };
+                while let Some(piece) = next_piece(&mut log).await {
+                    line.add(&piece, |text| ready.extend_from_slice(text));
+                    if sender.send(std::mem::take(&mut ready)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        line.end(|text| ready.extend_from_slice(text));
+        let _ = sender.send(ready).await;
+    }
 }
 
 /// Whole lines with something in front of each.

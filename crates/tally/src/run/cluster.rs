@@ -26,9 +26,9 @@ use crate::node::{TaskOptions, ThisNode};
 use crate::up::controllers::{self, RunningControllers};
 
 /// The controllers that a Job needs to finish.
-const NEEDED: &str = "job,podgc,scheduler";
+const NEEDED: &str = "after,job,podgc,scheduler";
 /// The same, and the controllers that clean up state that is kept longer than the run.
-const KEEPING: &str = "gc,job,podgc,scheduler,ttl";
+const KEEPING: &str = "after,gc,job,podgc,scheduler,ttl";
 
 /// Pods that have ended are removed earlier than in a cluster, because the state of a run is in the memory of one process:
 /// 5,000 need about 50 MB. The Job's counts do not need them.
@@ -73,7 +73,8 @@ impl Cluster {
     pub async fn start(&self, hollow: u32, stdin: Option<OwnedFd>, tasks: TaskOptions) -> Result<RunningCluster> {
         let node = PodRunner::start(self, hollow, stdin, tasks).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
-        let told = controllers::Cluster { pod_gc: ENDED_PODS, ..controllers::Cluster::default() };
+        let told =
+            controllers::Cluster { pod_gc: ENDED_PODS, exact_deadlines: true, ..controllers::Cluster::default() };
         let backoffs = Arc::new(BackoffNotices::default());
         let controllers =
             RunningControllers::start(&chosen, &told, self.registry.clone(), backoffs.clone(), self.driven());

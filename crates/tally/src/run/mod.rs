@@ -4,6 +4,7 @@
 //! (`cluster`), then followed (`follow`). What the user sees is a model of the Jobs and its display (`progress`). How the
 //! run ended, and the exit code for it, is in `outcome`.
 
+mod capacity;
 mod cluster;
 mod follow;
 mod input;
@@ -60,6 +61,7 @@ use crate::signals::{self, Stop};
   tally run --each list.txt --dry-run --image busybox -- echo {} | kubectl create -f -
                                                           the same Job on a cluster
   tally run --deadline 10m -- ./build.sh                  stop it after ten minutes
+  tally run --cpu 4 --pending-timeout 1h -- ./build.sh    give up if there is no room for it within an hour
   tally run -n 8 -i -k --logs=raw -- ./part.sh > all      the output of all parts, in the order of their indexes
   tally run -n 8 -i --group -- ./part.sh                  the output of each part in one piece, when it has ended
   tally run -n 8 -i --results r --logs=none -- ./part.sh  the output of part 3 in r/3/stdout, and how it ended
@@ -85,7 +87,7 @@ The command has the environment of the shell. In the command and in --env values
 if --env or the Job sets it; $$ is not changed.
 
 Exit code 0: all Jobs are Complete; 1: a Job has Failed; 2: bad usage or bad input, nothing was run; 3: environment
-error: the data directory cannot be used or the disk is full; 130: interrupted."
+error: the data directory cannot be used, the disk is full, or a Pod can never start here; 130: interrupted."
 )]
 pub struct Args {
     /// Run the Jobs in a YAML or JSON file, which may have several documents; - is standard input; may be repeated
@@ -285,7 +287,9 @@ async fn to_the_end(
         }
         None => everything,
     };
+    input::order::check(&everything, &cluster.registry).map_err(RunError::Input)?;
     let placed = place(args, of_flags, &cluster, &everything).await?;
+    let parallelism = capacity::asked_for(&everything);
     // A list may be long.
     drop(everything);
     cluster.keep();
@@ -309,7 +313,14 @@ async fn to_the_end(
     let stdin = input::standard_input(args)?;
     let style = display.style(is_single(&placed));
     output.show_tasks(style);
-    let tasks = args.tasks(style, model.jobs().len() > 1)?;
+    let mut tasks = args.tasks(style, model.jobs().len() > 1)?;
+    if args.hollow == 0 {
+        let bearable = capacity::bearable();
+        tasks.pods = parallelism.min(bearable.pods);
+        if parallelism > bearable.pods {
+            output.note(&bearable.note(parallelism));
+        }
+    }
     let working = {
         let mut starting = std::pin::pin!(cluster.start(args.hollow, stdin, tasks));
         match tokio::time::timeout(TOLD_AFTER, &mut starting).await {
@@ -338,6 +349,8 @@ async fn to_the_end(
         tails: !style.is_shown() || display.order.waits() || args.form() == Form::Json,
         restarts: placed.iter().any(|job| job.restarts),
         began,
+        here: args.hollow == 0,
+        never: None,
     };
     let ended = follow.run(working, stop).await;
     let removed = follow.outputs.as_ref().and_then(|outputs| outputs.told_removed());
@@ -381,7 +394,7 @@ impl Args {
         let unusable = |error: std::io::Error| RunError::Environment(format!("cannot use --joblog: {error}"));
         let job_log = self.job_log.as_ref().map(std::path::absolute).transpose().map_err(unusable)?;
         let tell_ends = self.form() == Form::Json;
-        Ok(TaskOptions { follow, results, shares_env: true, tell_ends, job_log })
+        Ok(TaskOptions { follow, results, shares_env: true, tell_ends, job_log, pods: 0 })
     }
 }
 

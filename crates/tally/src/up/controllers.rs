@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use tally_controllers::after::AfterController;
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::hollow::Hollow;
@@ -20,8 +21,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The names that `--controllers` accepts.
-const NAMES: [&str; 9] =
-    ["cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
+const NAMES: [&str; 10] =
+    ["after", "cronjob", "gc", "job", "namespace", "podgc", "root-ca", "scheduler", "serviceaccount", "ttl"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
@@ -69,17 +70,23 @@ pub struct Cluster {
     /// This machine is a node.
     pub runs_pods: bool,
     pub pod_gc: PodGcOptions,
+    /// Deadlines are never early by a part of a second.
+    pub exact_deadlines: bool,
 }
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
     Some(match name {
+        "after" => Box::new(AfterController::new(None)),
         "cronjob" => Box::new(CronJobs::default()),
         // Events have no owners and expire by themselves, so they are not garbage-collected.
         "gc" => {
             let kinds = tally_embedded::kinds().into_iter().filter(|kind| kind.plural != "events").collect();
             Box::new(GarbageCollector::new(kinds))
         }
-        "job" => Box::new(JobController::new(Config::default())),
+        "job" => {
+            let config = Config { exact_deadlines: cluster.exact_deadlines, ..Config::default() };
+            Box::new(JobController::new(config))
+        }
         "namespace" => Box::new(Namespaces::new(tally_embedded::kinds())),
         "podgc" => Box::new(PodGc::new(cluster.pod_gc)),
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
@@ -147,7 +154,7 @@ mod tests {
         assert_eq!(names(""), Ok(vec![]));
         assert_eq!(names("job, ttl"), Ok(vec!["job", "ttl"]));
         assert_eq!(names("*").unwrap().len(), NAMES.len());
-        assert!(names("job,bob").unwrap_err().contains("\"bob\"; available controllers: cronjob, gc, job"));
+        assert!(names("job,bob").unwrap_err().contains("\"bob\"; available controllers: after, cronjob, gc"));
     }
 
     #[test]

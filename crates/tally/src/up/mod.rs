@@ -255,6 +255,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
         hollow: args.hollow,
         runs_pods: node.is_some(),
         pod_gc: PodGcOptions::default(),
+        exact_deadlines: false,
     };
     Ok(Ready { registry, server, cluster, metrics, node })
 }

@@ -35,7 +35,7 @@ fn check(arguments: &[&str], environment: &[(&str, &str)], code: i32, hints: &[&
 fn bad_usage_says_what_to_do() {
     for (arguments, hint) in [
         (&["--controllers", "podgc"][..], "cluster's own controller manager"),
-        (&["--controllers", "jbo"], "available controllers: job, ttl"),
+        (&["--controllers", "jbo"], "available controllers: after, job, ttl"),
         (&["--controllers", ""], "at least one"),
         (&["--managed-by", "tally"], "example.com/tally"),
         (&["--managed-by", "kubernetes.io/job-controller"], "without --managed-by"),

@@ -153,6 +153,26 @@ async fn finished_jobs_are_deleted_in_time() {
     until(&server.api, &controller, "short", gone).await;
 }
 
+/// ORDER-3, ORDER-4: also where the controller is not part of the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_begin_after_those_that_they_name() {
+    let directory = directory();
+    let server = Server::start(directory.path()).await;
+    let controller = Controller::start(&server.kubeconfig(), "controller", &[]);
+    for (name, after) in [("last", "middle"), ("middle", "first"), ("never", "first=Failed"), ("first", "")] {
+        let mut job = job(name, json!({"suspend": !after.is_empty()}));
+        if !after.is_empty() {
+            job["metadata"]["annotations"] = json!({"tally.dev/after": after});
+        }
+        make(&server.api, JOBS, &job).await;
+    }
+    until(&server.api, &controller, "last", |job| has_condition(job, "Complete")).await;
+    until(&server.api, &controller, "never", |job| has_condition(job, "Failed")).await;
+    let never = get(&server.api, &format!("{JOBS}/never")).await;
+    let failed = never["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(failed["reason"], "DependencyFailed", "{failed}");
+}
+
 /// The server stops and comes back: both are logged once and are visible at /readyz, and Jobs continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_gone_is_waited_for() {

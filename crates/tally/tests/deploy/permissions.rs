@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tally_controllers::after::AfterController;
 use tally_controllers::wire::{self, Action, PodChange};
 use tally_core::ids::{JobUid, Revision};
 use tally_core::time::Timestamp;
-use tally_runtime::controller::{Call, Event, Kind, Reference, Refusal, Reply, Verb};
+use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Refusal, Reply, Verb};
 use tally_runtime::driver::Correlator;
 use tally_runtime::lease::{self, Elector, Step};
 
@@ -98,7 +99,7 @@ fn asked_by(controller: &str) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     let streams: &[Kind] = match controller {
         "job" => &[Kind::JOB, Kind::POD],
-        "ttl" => &[Kind::JOB],
+        "after" | "ttl" => &[Kind::JOB],
         other => panic!("what does {other} follow?"),
     };
     for kind in streams {
@@ -108,8 +109,11 @@ fn asked_by(controller: &str) -> BTreeSet<Right> {
     for action in actions.filter(|action| askers(action).contains(&controller)) {
         rights.extend(needed(&wire::call(&action)));
     }
+    if controller == "after" {
+        rights.extend(asked_for_order().iter().flat_map(needed));
+    }
     // The TTL controller records no Events.
-    if controller == "job" {
+    if controller != "ttl" {
         let about = Reference { kind: Kind::JOB, namespace: "ns".into(), name: "j".into(), uid: "u".into() };
         let event = Event { about, warning: false, reason: "Completed".into(), message: "Job completed".to_owned() };
         let mut correlator = Correlator::new(1);
@@ -120,6 +124,27 @@ fn asked_by(controller: &str) -> BTreeSet<Right> {
         rights.extend(calls.iter().flat_map(needed));
     }
     rights
+}
+
+/// The requests of the controller of `tally.dev/after`: a Job that begins, one that fails, and one that waits.
+fn asked_for_order() -> Vec<Call> {
+    let job = |name: &str, after: Option<&str>, end: Option<&str>| {
+        let annotations = after.map(|after| json!({"tally.dev/after": after}));
+        let conditions = end.map(|end| json!([{"type": end, "status": "True"}]));
+        let meta =
+            json!({"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "annotations": annotations});
+        json!({"metadata": meta, "spec": {"suspend": after.is_some()}, "status": {"conditions": conditions}})
+            .to_string()
+    };
+    let mut out = Outbox::default();
+    let mut controller = AfterController::new(None);
+    let jobs = [job("a", None, Some("Complete")), job("b", Some("a"), None), job("c", Some("a=Failed"), None)];
+    let inputs = jobs.into_iter().map(|job| Input::Apply(Kind::JOB, job.into()));
+    let inputs = [Input::Init(Kind::JOB)].into_iter().chain(inputs).chain([Input::InitDone(Kind::JOB, Revision(1))]);
+    inputs.for_each(|input| controller.handle(input, Timestamp::from_millis(0), &mut out));
+    let calls: Vec<Call> = out.requests.into_iter().map(|request| request.call).collect();
+    assert_eq!(calls.iter().map(|call| call.subresource).collect::<Vec<_>>(), ["", "status"]);
+    calls
 }
 
 /// The requests of a leader: the lease is read, created, renewed and released.

@@ -40,8 +40,8 @@ impl Rendering {
 }
 
 const TALLY: Option<&str> = Some("tally.dev/job-controller");
-const BESIDE: &[&str] = &["job"];
-const IN_PLACE: &[&str] = &["job", "ttl"];
+const BESIDE: &[&str] = &["after", "job"];
+const IN_PLACE: &[&str] = &["after", "job", "ttl"];
 
 pub fn all() -> impl Iterator<Item = &'static Rendering> {
     kustomized().iter().chain(charts())

@@ -40,6 +40,7 @@ mod garbage;
 mod indexed;
 mod managed_by;
 mod namespace;
+mod order;
 mod ownership;
 mod per_index;
 mod replacement;
@@ -84,6 +85,7 @@ fn cases() -> impl Iterator<Item = Case> {
             counted_failures_reach_the_limit;
         success_policy: an_index_decides, a_count_decides;
         suspend: directives_change_while_suspended, a_running_job_is_suspended_and_resumed;
+        order: jobs_begin_after_those_that_they_name;
         deadline: running_pods_are_ended, it_stands_still_while_suspended;
         replacement: terminating_pods_are_replaced, failed_pods_are_replaced, a_deleted_pod_may_still_succeed,
             a_job_ends_after_its_pods;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod after;
 mod bad_input;
 mod each;
 mod kept;
@@ -11,6 +12,7 @@ mod real;
 mod retries;
 mod terminal;
 mod tool;
+mod waits;
 
 use std::process::{Command, Stdio};
 

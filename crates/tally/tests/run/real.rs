@@ -173,8 +173,12 @@ fn until(here: &Path, arguments: &[&str], word: &str) -> String {
 #[test]
 fn a_pod_that_this_machine_has_no_room_for_is_told_as_json() {
     let directory = directory();
-    let said = until(directory.path(), &["--cpu", "64k", "--name", "sum", "--", "true"], "\"stuck\"");
-    let events = events(&said);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    command.args(["run", "--output", "json", "--cpu", "64k", "--name", "sum", "--", "true"]);
+    let said = crate::tool::said(command.env("TMPDIR", directory.path()).stdin(Stdio::null()).output().unwrap());
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    assert!(said.err.contains("can never start here: it requests 64k of cpu, and this machine has "), "{}", said.err);
+    let events = events(&said.out);
     let stuck = events.iter().find(|event| event["event"] == "stuck").unwrap();
     assert_eq!((&stuck["job"], &stuck["reason"]), (&"sum".into(), &"Unschedulable".into()));
     assert!(stuck["message"].as_str().unwrap().contains("Insufficient cpu"), "{stuck}");

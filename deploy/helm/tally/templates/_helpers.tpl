@@ -18,7 +18,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Which controllers run, separated by commas. */}}
 {{- define "tally.controllers" -}}
-{{- if .Values.controllers }}{{ join "," (sortAlpha .Values.controllers) }}{{ else if .Values.managedBy }}job{{ else }}job,ttl{{ end }}
+{{- if .Values.controllers }}{{ join "," (sortAlpha .Values.controllers) }}{{ else if .Values.managedBy }}after,job{{ else }}after,job,ttl{{ end }}
 {{- end }}
 
 {{- define "tally.subject" -}}

@@ -6,6 +6,7 @@ pub mod backoffs;
 pub mod display;
 pub mod lines;
 pub mod logs;
+mod never;
 pub mod outputs;
 pub mod turns;
 
@@ -68,6 +69,18 @@ pub struct Follow<'a> {
     /// Some Pods restart failed containers in place, so running Pods must be watched, too.
     pub restarts: bool,
     pub began: Instant,
+    /// The Pods run on this machine.
+    pub here: bool,
+    /// Why a Pod can never start: the Job, the Pod and the reason.
+    pub never: Option<Never>,
+}
+
+/// A Pod that can never start.
+#[derive(Debug)]
+pub struct Never {
+    job: String,
+    pod: String,
+    reason: String,
 }
 
 impl Follow<'_> {
@@ -224,6 +237,7 @@ impl Follow<'_> {
                     crash.record = self.failed_attempt(&crash);
                     self.tell_failure(&pod, &crash);
                 }
+                self.look_whether_it_can_start(&pod);
                 let Some(failure) = self.model.saw_pod(&pod) else { return };
                 if self.tails {
                     look_at_log(self.logs.as_ref(), failure);
@@ -261,6 +275,24 @@ impl Follow<'_> {
             record.container == failure.container && failure.crash.is_none_or(|number| record.restarts == number)
         };
         attempts.iter().rev().find(is_it).cloned().map(Box::new)
+    }
+
+    /// The machine is looked at only for a Pod that waits: most never do.
+    fn look_whether_it_can_start(&mut self, pod: &PodText) {
+        let waits = pod.status.unscheduled().is_some() || pod.status.stuck().is_some();
+        if !self.here || !waits || self.never.is_some() || pod.status.has_ended() {
+            return;
+        }
+        let Some(job) = pod.metadata.job().and_then(|uid| self.model.job(uid)) else { return };
+        let nodes = resource("", "nodes")
+            .ok()
+            .and_then(|nodes| self.registry.list(Target::new(nodes, "", ""), &ListOptions::default()).ok());
+        let node = nodes.and_then(|nodes| read::<serde_json::Value>(nodes.items.first()?));
+        let found = node.as_ref().and_then(never::Machine::of).and_then(|machine| machine.never(pod));
+        if let Some((reason, stuck)) = found {
+            self.output.never_starts(job, &stuck);
+            self.never = Some(Never { job: job.name.clone(), pod: stuck.pod, reason });
+        }
     }
 
     fn tell_failure(&mut self, pod: &PodText, failure: &PodFailure) {
@@ -380,6 +412,9 @@ impl Follow<'_> {
         }
         if let Some(reason) = self.outputs.as_ref().and_then(|outputs| outputs.no_result.clone()) {
             return Some(reason);
+        }
+        if let Some(Never { job, pod, reason }) = &self.never {
+            return Some(format!("Job {job}: Pod {pod} can never start here: {reason}"));
         }
         working.has_ended().then(|| "the controllers or the node stopped unexpectedly".to_owned())
     }

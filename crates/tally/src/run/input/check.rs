@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::options::{FieldValidation, Format, WriteOptions};
 use tally_api::status_error::StatusError;
+use tally_core::after::AFTER;
 use tally_registry::{Registry, Target};
 use tally_store::{Store, StoreOptions};
 
@@ -117,7 +118,8 @@ fn runnable(document: &Document) -> Vec<(String, String)> {
         return wrong;
     }
     let spec = &document.object["spec"];
-    if spec["suspend"] == true {
+    // A Job that waits for others is resumed when they have ended.
+    if spec["suspend"] == true && document.object["metadata"]["annotations"][AFTER].is_null() {
         wrong.push(("spec.suspend".to_owned(), "a suspended Job never finishes; remove the field".to_owned()));
     }
     if let Some(manager) = spec["managedBy"].as_str().filter(|manager| *manager != JOB_CONTROLLER) {

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use tally_core::backoff::{BASE_ANNOTATION, BackoffPolicy, MAX_ANNOTATION};
 use tally_core::job::{DEFAULT_BACKOFF_LIMIT, HALT_ANNOTATION, HALT_SOON};
+use tally_core::pending::{self, PENDING_TIMEOUT};
 use tally_core::quantity::Quantity;
 use tally_core::schedule;
 use tally_node::env::ENVIRONMENT_ANNOTATION;
@@ -68,6 +69,9 @@ pub struct Flags {
     /// Time limit for the whole Job, such as 90s, 10m or 1h30m; after that all Pods are stopped and the Job fails
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = seconds)]
     pub deadline: Option<i64>,
+    /// Fail the Job if one of its runs has not started after this time, such as 10m; by reason: Unschedulable=10m
+    #[arg(long, value_name = "DURATION", value_parser = pending_timeout)]
+    pub pending_timeout: Option<String>,
     /// Do not give the command the environment of the shell, only HOME, LANG, LC_ALL, LC_CTYPE, LOGNAME, PATH, SHELL,
     /// TMPDIR, TZ, USER and --env
     #[arg(long)]
@@ -172,6 +176,11 @@ fn delay(text: &str) -> Result<String, String> {
     }
 }
 
+/// The value of the annotation, as it is written.
+fn pending_timeout(text: &str) -> Result<String, String> {
+    pending::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
 /// A quantity, as it is written.
 fn quantity(text: &str) -> Result<String, String> {
     Quantity::parse(text).map(|_| text.to_owned()).map_err(|_| no_quantity(text))
@@ -194,6 +203,7 @@ impl Flags {
             ("--halt", self.halt.is_some()),
             ("--timeout", self.timeout.is_some()),
             ("--deadline", self.deadline.is_some()),
+            ("--pending-timeout", self.pending_timeout.is_some()),
             ("--clean-env", self.clean_env),
             ("--env", !self.env.is_empty()),
             ("--workdir", self.workdir.is_some()),
@@ -283,6 +293,9 @@ impl Flags {
         let mut annotations = self.waits()?;
         if self.halt.is_some_and(|halt| halt.soon) {
             annotations[HALT_ANNOTATION] = HALT_SOON.into();
+        }
+        if let Some(limits) = &self.pending_timeout {
+            annotations[PENDING_TIMEOUT] = limits.as_str().into();
         }
         let metadata = json!({"name": name, "annotations": annotations});
         Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}))
@@ -427,6 +440,7 @@ mod tests {
             halt: None,
             timeout: None,
             deadline: Some(90),
+            pending_timeout: Some("10m".to_owned()),
             clean_env: true,
             env: vec!["A=b=c".to_owned(), "FOO".to_owned(), "PATH=/mine".to_owned()],
             workdir: Some("sub".to_owned()),
@@ -445,7 +459,9 @@ mod tests {
             ("/spec/backoffLimitPerIndex", json!(2)),
             ("/spec/maxFailedIndexes", json!(4)),
             ("/spec/activeDeadlineSeconds", json!(90)),
-            ("/metadata/annotations", json!({"tally.dev/backoff-base": "3s", "tally.dev/backoff-max": "2m"})),
+            ("/metadata/annotations/tally.dev~1backoff-base", json!("3s")),
+            ("/metadata/annotations/tally.dev~1backoff-max", json!("2m")),
+            ("/metadata/annotations/tally.dev~1pending-timeout", json!("10m")),
             ("/spec/ttlSecondsAfterFinished", json!(60)),
             ("/spec/template/spec/restartPolicy", json!("OnFailure")),
             ("/spec/template/spec/containers/0/workingDir", json!("/here/sub")),

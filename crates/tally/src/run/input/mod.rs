@@ -8,6 +8,7 @@ pub mod documents;
 pub mod each;
 pub mod flags;
 pub mod manifest;
+pub mod order;
 mod programs;
 mod types;
 

@@ -167,7 +167,7 @@ impl Output {
             told.wait = Some(wait.notice.clone());
         }
         // The rate and the time left change with the clock alone: they are no reason to print a line.
-        let counts = format!("{:?}", (job.active, job.succeeded, job.failed, &job.state));
+        let counts = format!("{:?}", (job.active, job.waiting, job.succeeded, job.failed, &job.state));
         // A single task that is passed through is left alone with its streams unless something is wrong.
         if counts != told.progress && !passes_through {
             told.progress = counts;
@@ -190,6 +190,13 @@ impl Output {
     pub fn succeeded(&mut self, job: &Job, record: &AttemptRecord) {
         if self.form == Form::Json && !self.quiet {
             self.print(&report::success_json(job, record, &now_text()).to_string());
+        }
+    }
+
+    /// Reports a Pod that can never start, at once. People read it in the error that ends the run.
+    pub fn never_starts(&mut self, job: &Job, stuck: &Stuck) {
+        if self.form == Form::Json && !self.quiet {
+            self.print(&report::stuck_json(job, Some(stuck), &now_text()).to_string());
         }
     }
 

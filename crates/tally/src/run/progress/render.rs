@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::model::{Job, Model, PodFailure, State};
-use super::report::{stuck_text, wait_text};
+use super::report::{stuck_text, wait_text, waiting_for};
 use super::words::{broken, cut, duration, harmless, rate, width};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,8 @@ pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<Stri
     } else {
         // Running Jobs first.
         let mut order: Vec<&Job> = jobs.iter().collect();
-        order.sort_by_key(|job| (job.state.is_finished(), job.state == State::Waiting));
+        let waits = |job: &Job| matches!(job.state, State::Waiting | State::WaitingFor { .. });
+        order.sort_by_key(|job| (job.state.is_finished(), waits(job)));
         let hidden = jobs.len() - (room - 1);
         shown.extend(order.iter().take(room - 1).map(|job| job_line(job, names, size.columns, style, now)));
         let finished = jobs.iter().filter(|job| job.state.is_finished()).count();
@@ -119,9 +120,15 @@ fn job_line(job: &Job, names: usize, columns: usize, style: Style, now: Duration
     }
     match &job.state {
         State::Waiting => counts = vec![(Paint::Faint, "waiting".to_owned())],
+        State::WaitingFor { jobs } => counts = vec![(Paint::Faint, waiting_for(jobs))],
         State::Suspended => counts.push((Paint::Bad, "  suspended".to_owned())),
         State::Ending { reason, .. } => counts.push((Paint::Plain, format!("  ending: {reason}"))),
-        _ => counts.push((Paint::Plain, format!("  {} active", job.active))),
+        _ => {
+            counts.push((Paint::Plain, format!("  {} active", job.running())));
+            if job.waiting > 0 {
+                counts.push((Paint::Faint, format!("  {} waiting", job.waiting)));
+            }
+        }
     }
     let fast = job.rate().map(|per_second| (Paint::Plain, format!("  {}", rate(per_second))));
     let left = match job.time_left() {

@@ -20,6 +20,7 @@ pub fn progress(job: &Job) -> String {
     let mut parts = vec![counts(job)];
     match &job.state {
         State::Waiting => parts = vec!["waiting".to_owned()],
+        State::WaitingFor { jobs } => parts = vec![waiting_for(jobs)],
         State::Suspended => parts.push("suspended".to_owned()),
         State::Ending { failed, reason } => {
             parts.push(format!("{}: {reason}", if *failed { "failing" } else { "completing" }));
@@ -28,12 +29,19 @@ pub fn progress(job: &Job) -> String {
         State::Failed { reason, .. } => parts.push(format!("Failed: {reason}")),
         State::Deleted => parts.push("deleted before it finished".to_owned()),
         State::Running => {
-            parts.push(format!("{} active", job.active));
+            parts.push(format!("{} active", job.running()));
+            parts.extend((job.waiting > 0).then(|| format!("{} waiting", job.waiting)));
             parts.extend(job.rate().map(rate));
             parts.extend(job.time_left().map(|left| format!("{} left", duration(left))));
         }
     }
     format!("{}: {}", job.name, parts.join(", "))
+}
+
+/// `waiting for a, b`
+pub fn waiting_for(jobs: &[String]) -> String {
+    // The Jobs have ended, and this one is about to be resumed or marked as failed.
+    if jobs.is_empty() { "waiting".to_owned() } else { format!("waiting for {}", jobs.join(", ")) }
 }
 
 fn counts(job: &Job) -> String {
@@ -144,13 +152,13 @@ fn with(mut event: Value, more: Value) -> Value {
 
 fn counts_json(job: &Job) -> Value {
     json!({
-        "completions": job.completions, "active": job.active, "succeeded": job.succeeded, "failed": job.failed,
+        "completions": job.completions, "active": job.running(), "waiting": job.waiting, "succeeded": job.succeeded, "failed": job.failed,
     })
 }
 
 pub fn progress_json(job: &Job, at: &str) -> Value {
     let state = match &job.state {
-        State::Waiting => "Waiting",
+        State::Waiting | State::WaitingFor { .. } => "Waiting",
         State::Running => "Running",
         State::Suspended => "Suspended",
         State::Ending { .. } => "Ending",
@@ -158,7 +166,11 @@ pub fn progress_json(job: &Job, at: &str) -> Value {
     };
     let seconds = job.time_left().map(|left| rounded(left.as_secs_f64()));
     let more = json!({"state": state, "ratePerSecond": job.rate().map(rounded), "secondsLeft": seconds});
-    with(with(event("progress", job, at), counts_json(job)), more)
+    let told = with(with(event("progress", job, at), counts_json(job)), more);
+    match &job.state {
+        State::WaitingFor { jobs } => with(told, json!({"waitingFor": jobs})),
+        _ => told,
+    }
 }
 
 pub fn failure_json(job: &Job, failure: &PodFailure, at: &str) -> Value {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use tally_core::after::{self, AfterState};
 use tally_core::indexes::{IndexSet, task_index};
 use tally_core::pod::RETRY_INDEXES_ANNOTATION;
 
@@ -68,7 +69,39 @@ pub struct Condition {
 #[serde(default)]
 pub struct PodText {
     pub metadata: Metadata,
+    pub spec: PodSpec,
     pub status: PodStatus,
+}
+
+/// What a Pod requests.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    containers: Vec<Requesting>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Requesting {
+    resources: Option<Resources>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    requests: Option<BTreeMap<String, String>>,
+}
+
+impl PodSpec {
+    /// The amounts of each resource that its containers request: all of them must be free at the same time.
+    pub fn requests(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let requests = self.containers.iter().filter_map(|one| one.resources.as_ref()?.requests.as_ref());
+        for (name, amount) in requests.flatten() {
+            all.entry(name).or_default().push(amount);
+        }
+        all
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -136,6 +169,14 @@ impl Metadata {
         let indexes = IndexSet::read_tolerant(indexes, u32::MAX);
         let originals: IndexSet = indexes.iter().filter_map(|index| all.get(index as usize).copied()).collect();
         Some(originals.text())
+    }
+
+    /// The Jobs that this one waits for. None: it waits for none, or no longer.
+    pub fn awaits(&self) -> Option<Vec<String>> {
+        let annotations = self.annotations.as_ref()?;
+        let after = after::parse(annotations.get(after::AFTER)?).ok()?;
+        let state = AfterState::read(annotations.get(after::AFTER_STATE).map(String::as_str), &self.uid);
+        (!state.resumed).then(|| state.awaited(&after).into_iter().map(str::to_owned).collect())
     }
 
     /// The UID of the Job that controls this Pod.

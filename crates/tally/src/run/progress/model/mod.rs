@@ -62,6 +62,8 @@ pub struct Job {
     /// `None`: the Job completes when one of its Pods has succeeded and the others have ended.
     pub completions: Option<u32>,
     pub active: u32,
+    /// Active Pods that have no node: they wait for room.
+    pub waiting: u32,
     pub terminating: u32,
     pub succeeded: u32,
     pub failed: u32,
@@ -90,6 +92,10 @@ pub enum State {
     Waiting,
     Running,
     Suspended,
+    /// It begins when these Jobs have ended.
+    WaitingFor {
+        jobs: Vec<String>,
+    },
     /// The verdict is decided; the last Pods still exist.
     Ending {
         failed: bool,
@@ -190,7 +196,7 @@ impl State {
         }
         let status = &text.status;
         if text.spec.suspend == Some(true) {
-            Self::Suspended
+            text.metadata.awaits().map_or(Self::Suspended, |jobs| Self::WaitingFor { jobs })
         } else if status.active + status.succeeded + status.failed > 0 {
             Self::Running
         } else {
@@ -209,6 +215,11 @@ impl Job {
     pub fn retry_wait(&self) -> Option<(&RetryWait, usize)> {
         let first = self.waits.values().min_by_key(|wait| wait.until)?;
         Some((first, self.waits.len()))
+    }
+
+    /// Active Pods that have a node.
+    pub fn running(&self) -> u32 {
+        self.active.saturating_sub(self.waiting)
     }
 
     /// Finished runs per second.
@@ -279,6 +290,7 @@ impl Model {
             uid: uid.to_owned(),
             completions: None,
             active: 0,
+            waiting: 0,
             terminating: 0,
             succeeded: 0,
             failed: 0,
@@ -484,6 +496,12 @@ impl Model {
     /// resources.
     pub fn tick(&mut self, now: Duration) {
         self.jobs.iter_mut().for_each(|job| job.waits.retain(|_, wait| wait.until > now));
+        self.jobs.iter_mut().for_each(|job| job.waiting = 0);
+        for waits in self.unscheduled.values() {
+            if let Some(job) = self.jobs.get_mut(waits.job) {
+                job.waiting = (job.waiting + 1).min(job.active);
+            }
+        }
         let active: u32 = self.jobs.iter().map(|job| job.active.saturating_add(job.terminating)).sum();
         let idle = !self.unscheduled.is_empty() && active as usize <= self.unscheduled.len();
         self.idle_since = if idle { Some(self.idle_since.unwrap_or(now)) } else { None };
