@@ -229,7 +229,7 @@ impl fmt::Display for BackoffNotice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureHistory {
     last_success_at: Option<Timestamp>,
-    /// At most `SATURATED` of them, the latest one last.
+    /// At most `SATURATED` by disruptions, and as many others; the latest one last.
     failures: SmallVec<[Failure; 1]>,
 }
 
@@ -256,13 +256,12 @@ impl FailureHistory {
             }
             self.failures.remove(known);
         }
-        if self.failures.len() == SATURATED && failure.at <= self.failures[0].at {
-            return;
-        }
+        let disrupted = failure.disrupted;
         let place = self.failures.partition_point(|earlier| (earlier.at, &earlier.uid) < (failure.at, &failure.uid));
         self.failures.insert(place, failure);
-        if self.failures.len() > SATURATED {
-            self.failures.remove(0);
+        let mut same = self.failures.iter().enumerate().filter(|(_, known)| known.disrupted == disrupted);
+        if let (Some((oldest, _)), true) = (same.next(), same.count() >= SATURATED) {
+            self.failures.remove(oldest);
         }
     }
 

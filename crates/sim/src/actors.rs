@@ -156,7 +156,11 @@ impl<S: Mutation> World<S> {
             self.start_pod(&key);
         } else {
             let fails = self.fate(&pod).is_some_and(|fate| fate.fail_percent == 100);
-            self.end_pod(&key, !fails, 1);
+            if fails && self.setup.loses_nodes && self.choices.one_in(2) {
+                self.lose_node(&key);
+            } else {
+                self.end_pod(&key, !fails, 1);
+            }
         }
         self.settle_changes(Context::default());
         true

@@ -55,6 +55,9 @@ struct PodGhost {
     job: Option<JobUid>,
     name: String,
     created_by: Actor,
+    /// The Job from which a third party has taken it.
+    taken_from: Option<JobUid>,
+    gone: bool,
     /// By a request that its sender had given up: it can land after any list that looks for it.
     created_late: bool,
     ever_tracked: bool,
@@ -482,6 +485,8 @@ impl Oracle {
             job: None,
             name: after.name.to_string(),
             created_by: actor,
+            taken_from: None,
+            gone: false,
             created_late: context.given_up,
             ever_tracked: false,
             succeeded_at: None,
@@ -506,8 +511,10 @@ impl Oracle {
         // meanwhile.
         if before.is_some_and(|before| before.job().is_some()) && after.job().is_none() && actor != Actor::Node {
             ghost.created_by = Actor::User;
+            ghost.taken_from = before.and_then(|before| before.job().cloned());
         }
         ghost.ever_failed |= after.phase == Phase::Failed || (after.deleting() && after.phase != Phase::Succeeded);
+        ghost.gone |= gone;
         ghost.ended |= gone || after.phase.is_terminal();
         let controlled = matches!(actor, Actor::Controller { .. });
         let is_other = |before: &PodView| before.job() != after.job() || before.labels != after.labels;
@@ -531,7 +538,8 @@ impl Oracle {
     /// I14: work is done once. As long as no Pod of a Job has failed, been deleted or been changed by others, and the
     /// Job wants as much as at first, controllers never create more Pods than completions, however many lead and
     /// whatever they know. Pods that others created and a Job adopts are additional, each at most once: one leader may
-    /// create a Pod while another adopts one.
+    /// create a Pod while another adopts one. So is one Pod for each that a third party has taken from the Job and that
+    /// is gone since: its name is free again for a creation that was requested before.
     fn check_work(&mut self, job: &JobView) {
         let Some(completions) = job.spec.completions else { return };
         let Some(ghost) = self.jobs.get(&job.uid) else { return };
@@ -542,7 +550,9 @@ impl Oracle {
         let made = |pod: &&PodGhost| matches!(pod.created_by, Actor::Controller { .. });
         let plain = pods().all(|pod| !pod.ever_failed && pod.forgiven.is_none() && !(made(&pod) && pod.meddled));
         let made = pods().filter(made).count();
-        let enough = i64::try_from(made).is_ok_and(|made| made <= i64::from(completions));
+        let taken = |pod: &&PodGhost| pod.taken_from.as_ref() == Some(&job.uid) && pod.gone;
+        let most = i64::from(completions).saturating_add_unsigned(self.pods.values().filter(taken).count() as u64);
+        let enough = i64::try_from(made).is_ok_and(|made| made <= most);
         require!(self, !plain || enough, "I14", "{}: {made} Pods were made for {completions} completions", job.name);
     }
 

@@ -331,6 +331,7 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.weights.time = 12;
             setup.weights.job_monkey = jobs;
             setup.events = at.is_multiple_of(3);
+            setup.loses_nodes = at.is_multiple_of(2);
             let bases = [None, Some("1s"), Some("500ms"), Some("30s"), Some("0s")];
             let longest = [Some("1m"), None, Some("30s"), Some("20m")];
             let jitters = [None, Some("0.5"), Some("1"), Some("0")];
@@ -341,7 +342,7 @@ pub const SCENARIOS: &[Scenario] = &[
                 job.completions = Some(3);
                 job.parallelism = 2;
                 (job.fail_percent, job.backoff_limit) = ([60, 100][at % 2], 12);
-                if at % 5 == 4 {
+                if at / 3 % 2 == 1 {
                     job.failure_policy = FailurePolicyKind::Ignore;
                 }
                 if at % 3 == 1 {

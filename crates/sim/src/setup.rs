@@ -137,6 +137,8 @@ pub struct Setup {
     pub order: bool,
     /// The second instance serves the Jobs of another manager, and not these.
     pub side_by_side: bool,
+    /// Nodes are lost as long as the world runs.
+    pub loses_nodes: bool,
     /// Users who delete a Job keep its Pods, and create the Job again.
     pub orphans: bool,
     /// Users edit statuses, as far as validation permits.
@@ -200,6 +202,7 @@ impl Setup {
             events: choices.one_in(4),
             order: false,
             side_by_side: false,
+            loses_nodes: false,
             orphans: false,
             meddles: false,
             stays_pending: false,

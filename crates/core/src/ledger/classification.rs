@@ -359,7 +359,8 @@ impl<S: Mutation> Ledger<S> {
         classification.set(Flag::Misfit, active && misfit);
         classification.set(Flag::FailsJob, fails_job);
         // A Pod that has ended and has no finalizer was counted, unless its failure is ignored.
-        let released = !entry.tracked && (entry.phase.is_terminal() || entry.deleting) && !entry.is_ignored();
+        let released =
+            !entry.tracked && (entry.phase.is_terminal() || entry.deleting) && !(failed && entry.is_ignored());
         classification.set(Flag::Counted, entry.recorded.is_some() || released);
         if active && idle {
             classification.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
