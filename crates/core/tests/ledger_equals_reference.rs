@@ -115,11 +115,11 @@ fn check_fresh<S: Mutation>(facts: &Facts, mutation: S, met: &Met) -> Result<(),
     let plan = compare::plan(&mut ledger, facts);
     met.plan(&plan, facts);
     compare::check(&plan, &expected, facts, Memory::default())?;
-    if let Some(write) = plan.status.filter(|_| may_be_written(facts)) {
+    if let Some(write) = plan.status.as_ref().filter(|_| may_be_written(facts)) {
         check_rules(&facts.job.spec, &facts.job.status, &write.status)?;
     }
     let again = compare::plan(&mut ledger, facts);
-    if again.is_empty() { Ok(()) } else { Err(format!("planned twice: {again:?}")) }
+    if again.is_empty() { Ok(()) } else { Err(format!("planned twice: {plan:?}, then {again:?}")) }
 }
 
 #[test]
