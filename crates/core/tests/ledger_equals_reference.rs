@@ -37,6 +37,7 @@ const LIVES: u32 = 1_200;
 
 /// All runs are identical. Another seed gives another run: `TALLY_SEED=7 cargo test -p tally-core --test
 /// ledger_equals_reference`.
+#[expect(clippy::disallowed_methods, reason = "a person who looks for differences chooses the seed")]
 fn seed() -> RngSeed {
     RngSeed::Fixed(std::env::var("TALLY_SEED").ok().map_or(1, |seed| seed.parse().unwrap()))
 }
