@@ -226,6 +226,45 @@ fn kills_spend_no_tries() {
     assert_eq!(summary["failed"], 0, "{summary}");
 }
 
+/// Every line of a list is done once in the record, and no result is half written.
+#[test]
+fn a_list_with_results_is_done_once_whatever_is_killed() {
+    let directory = server::directory();
+    let here = directory.path();
+    let indexes = indexes_for(kills());
+    let list: String = (0..indexes).map(|line| format!("line {line} of the list\n")).collect();
+    fs::write(here.join("list"), list).unwrap();
+    let [list, results, log] = ["list", "results", "log"].map(|name| here.join(name).display().to_string());
+    let mark = format!("HERE={}", here.display());
+    let script = format!("{SCRIPT}; echo \"$0\"; echo \"$0\" >&2");
+    let flags = ["--name", "work", "-p", "8", "--each", &list, "--results", &results, "--joblog", &log];
+    let command = ["--env", &mark, "--", "sh", "-c", &script, "{}"];
+    killed_runs(here, indexes, &flags.into_iter().chain(command).map(str::to_owned).collect::<Vec<_>>());
+    let data = here.join("data");
+    let mut show = Command::new(env!("CARGO_BIN_EXE_tally"));
+    let shown = show.args(["show", "work", "-o", "json", "--data-dir"]).arg(data).output().unwrap();
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let mut recorded: Vec<u64> = Vec::new();
+    for attempt in shown["attempts"].as_array().unwrap().iter().filter(|attempt| attempt["exitCode"] == 0) {
+        recorded.push(attempt["index"].as_u64().unwrap());
+    }
+    recorded.sort_unstable();
+    assert_eq!(recorded, (0..indexes as u64).collect::<Vec<_>>(), "{shown}");
+    for index in 0..indexes {
+        let result = here.join("results").join(index.to_string());
+        let told: Value = serde_json::from_slice(&fs::read(result.join("result.json")).unwrap()).unwrap();
+        assert_eq!(told["exitCode"], 0, "{told}");
+        for stream in ["stdout", "stderr"] {
+            let text = fs::read_to_string(result.join(stream)).unwrap();
+            assert_eq!(text, format!("line {index} of the list\n"), "{stream} of {index}");
+        }
+    }
+    let strays: Vec<_> = fs::read_dir(here.join("results")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(strays.len(), indexes, "{strays:?}");
+    let succeeded = lines(&here.join("log")).iter().filter(|line| line.split('\t').nth(6) == Some("0")).count();
+    assert_eq!(succeeded, indexes, "in the job log");
+}
+
 /// A lost Pod is not a failure at first, because another process may have killed Tally. The third loss is a failure.
 #[tokio::test]
 async fn a_pod_that_kills_the_cluster_has_failed_after_three_times() {
