@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::process::Pid;
 use serde_json::json;
 use tally_core::time::Timestamp;
 
@@ -38,8 +39,10 @@ impl PartialResults {
         let own = format!("{PREFIX}{boot}-");
         for entry in fs::read_dir(directory)?.flatten() {
             let name = entry.file_name();
-            let pid = name.to_str().and_then(|name| name.strip_prefix(&own)?.parse::<u32>().ok());
-            if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let pid =
+                name.to_str().and_then(|name| name.strip_prefix(&own)?.parse::<i32>().ok()).and_then(Pid::from_raw);
+            // A process that was killed and not reaped writes nothing more.
+            if pid.is_some_and(|pid| processes::look(pid).is_none_or(|process| process.zombie)) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -188,11 +191,18 @@ mod tests {
     fn what_killed_processes_left_is_removed_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let alive = format!(".partial-01234567-{}", std::os::unix::process::parent_id());
-        let names = [".partial-01234567-4294967295", alive.as_str(), ".partial-ffffffff-1", "7"];
+        let mut killed = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&killed);
+        while !processes::look(pid).unwrap().zombie {
+            std::thread::yield_now();
+        }
+        let killed_name = format!(".partial-01234567-{}", killed.id());
+        let names = [".partial-01234567-2147483647", alive.as_str(), ".partial-ffffffff-1", "7", killed_name.as_str()];
         for name in names {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let _results = PartialResults::new(dir.path(), "01234567-89ab").unwrap();
-        assert_eq!(names.map(|name| dir.path().join(name).exists()), [false, true, true, true]);
+        assert_eq!(names.map(|name| dir.path().join(name).exists()), [false, true, true, true, false]);
+        killed.wait().unwrap();
     }
 }
