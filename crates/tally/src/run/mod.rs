@@ -43,6 +43,7 @@ use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
 #[command(
+    group = clap::ArgGroup::new("lasting").args(["data_dir", "dry_run"]).multiple(true),
     override_usage = "tally run [OPTIONS] -- COMMAND [ARG]...\n       tally run [OPTIONS] -f FILE [-f FILE]...\n       \
                       tally run [OPTIONS] -",
     after_help = "Examples:

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod dry_runs;
 mod kills;
 mod life;
 mod logs;

@@ -92,7 +92,7 @@ pub struct Flags {
     #[arg(long, value_name = "POLICY", value_enum, ignore_case = true)]
     pub restart: Option<Restart>,
     /// How long a finished Job is kept in the data directory, such as 1h
-    #[arg(long, value_name = "DURATION", value_parser = seconds, requires = "data_dir")]
+    #[arg(long, value_name = "DURATION", value_parser = seconds, requires = "lasting")]
     pub ttl: Option<i64>,
 }
 
