@@ -47,7 +47,7 @@ const COMMANDS: [&str; 16] = [
     "--each list -- test {}",
     "--each zeros --null -- test {}",
     "--each points.csv --columns -- test {x} -lt {y}",
-    "--each-glob '*.txt' --each list --zip -- test -e {1} -o -e {2}",
+    "--each-glob \"$PWD/*.txt\" --each list --zip -- test -e {1} -o -e {2}",
 ];
 
 fn tally(here: &Path, flags: &str, command: &str) -> Output {
@@ -91,8 +91,8 @@ async fn what_a_dry_run_prints_runs_to_the_same_counts() {
         let _ = remove();
         let run = tally(&here, &format!("--output json --data-dir kept-{number}"), command);
         let said = text(&run.stdout);
-        let summary = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let summary = summary.filter(|event| event["event"] == "summary").last();
+        let mut summary = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let summary = summary.rfind(|event| event["event"] == "summary");
         let summary = summary.unwrap_or_else(|| panic!("{command}: {said}{}", text(&run.stderr)));
 
         let _ = remove();
