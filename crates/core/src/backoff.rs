@@ -200,7 +200,7 @@ impl BackoffNotice {
             }
             let what = if self.one_task { "attempt" } else { "failure" };
             match self.failures {
-                0 => write!(f, "no {what} of {} counted", self.allowed),
+                0 => write!(f, "0 of {} {what}s used", self.allowed),
                 failures => write!(f, "{what} {failures} of {}", self.allowed),
             }
         })
@@ -473,7 +473,7 @@ mod tests {
         let told = "attempt 3 of 7, next in 40 s at 1970-01-01T00:00:40Z (last failure: exit code 1)";
         assert_eq!(notice.to_string(), told);
         notice = BackoffNotice { index: Some(4), one_task: false, failures: 0, cause: None, ..notice };
-        assert_eq!(notice.to_string(), "index 4: no failure of 7 counted, next in 40 s at 1970-01-01T00:00:40Z");
+        assert_eq!(notice.to_string(), "index 4: 0 of 7 failures used, next in 40 s at 1970-01-01T00:00:40Z");
         for (exit_code, reason, told) in [
             (Some(137), "OOMKilled", "exit code 137 (OOMKilled)"),
             (None, "Evicted", "Evicted"),

@@ -98,7 +98,7 @@ fn what_is_held_holds_the_namespace() {
 }
 
 #[test]
-fn a_finalizer_of_the_namespace_is_somebody_elses() {
+fn a_finalizer_of_the_namespace_is_left_to_its_controller() {
     let mut cluster = started();
     make(&cluster, "a", &["x.io/f"]);
     end(&mut cluster, "a");

@@ -84,7 +84,7 @@ fn a_pod_waits_knows_why_and_goes_when_there_is_room() {
 }
 
 #[test]
-fn a_place_that_somebody_else_took_is_seen_and_counted() {
+fn a_place_that_another_scheduler_took_is_seen_and_counted() {
     let mut cluster = Cluster::new(vec![scheduler()]);
     make_node(&cluster, "n1", "1");
     make_node(&cluster, "n2", "1");

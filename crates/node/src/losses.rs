@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_nobody_goes_on_from_is_forgotten_and_it_never_grows_too_long() {
+    fn a_record_without_a_pod_is_removed_and_the_annotation_stays_short() {
         let mut losses = known(r#"[{"pod":"a","job":"j","restarts":1},{"pod":"b","job":"k","restarts":1}]"#);
         losses.before(&uid("c"), &slot("k", ""), nowhere);
         let (early, late) = (NOW + Span::from_seconds(3599), NOW + FORGOTTEN_AFTER);

@@ -439,7 +439,7 @@ fn a_counted_pod_that_loses_its_owner_is_not_counted_again() {
 
 /// Its Job has recorded it, and will tally it: another Job must not count it as well.
 #[test]
-fn a_recorded_pod_that_loses_its_owner_is_nobody_elses_to_count() {
+fn a_recorded_pod_that_loses_its_owner_is_counted_by_no_other_job() {
     let mut cluster = selecting("P1 C3 label=x", &["a"]);
     cluster.hook = fate(is_release, Fate::Held);
     cluster.end(&key("a"), Phase::Succeeded, 0);

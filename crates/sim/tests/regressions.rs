@@ -1260,7 +1260,7 @@ fn a_job_whose_manager_is_missing_says_so_after_a_minute_and_every_hour() {
 }
 
 #[test]
-fn a_job_that_somebody_serves_is_never_told_that_nobody_does() {
+fn a_job_that_has_a_controller_is_never_told_that_it_has_none() {
     let manager = "managedBy=example.com/x";
     for (job, status, pods) in [
         ("P1 C1", "{}", ""),

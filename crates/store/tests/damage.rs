@@ -197,7 +197,7 @@ fn with_a_head_that_lags_there_are_whole_groups_and_no_holes() {
 }
 
 #[test]
-fn torn_write_of_which_nobody_was_told_is_cut_off() {
+fn torn_write_that_was_not_acknowledged_is_cut_off() {
     // The head records all groups but the last.
     let Picture { mut files, states } = picture(1 << 20, 5, 300);
     files.insert("head".into(), head(true, FIRST + 4));

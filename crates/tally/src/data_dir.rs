@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_holds_is_swept_away() {
+    fn only_directories_without_a_process_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let make = |name: &str| {
             let path = parent.path().join(name);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_put_there_stays() {
+    fn files_of_others_stay() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new/deep");
         let mut made = CreatedPaths::default();

@@ -169,7 +169,7 @@ fn a_kubeconfig_that_cannot_be_written_takes_back_what_was_made() {
 }
 
 #[test]
-fn the_kubeconfig_of_somebody_else_stays() {
+fn the_kubeconfig_of_another_cluster_stays() {
     let directory = directory();
     let (data, kubeconfig) = (directory.path().join("data"), directory.path().join("config"));
     fs::write(&kubeconfig, "apiVersion: v1\n").unwrap();

@@ -176,7 +176,7 @@ fn a_scheduled_time_makes_one_job() {
 
 /// A controller that observes a Job of a later time adds it to the status: after a crash, or beside another controller.
 #[test]
-fn a_job_nobody_recorded_is_taken_up_instead_of_created_again() {
+fn a_job_that_was_not_recorded_is_recorded_instead_of_created_again() {
     let slot = "2026-01-31T11:59:00Z";
     for (condition, active_then, successful) in [
         (None, json!([active(slot)]), Value::Null),

@@ -145,7 +145,7 @@ mod tests {
 
     /// METRIC-9 is correct whether the response to a release or its event arrives first, or the Pod is gone by then.
     #[test]
-    fn a_finished_pod_stops_being_tracked_once_whoever_says_so_first() {
+    fn a_finished_pod_stops_being_tracked_once_by_a_response_or_by_the_watch() {
         let held = [TRACKING_FINALIZER];
         for how in ["answer, event", "event, answer", "gone, event"] {
             let mut probe = Probe::new(JobController::new(Config::default()));

@@ -260,7 +260,7 @@ fn priority_comes_first_then_age_then_revision() {
 }
 
 #[test]
-fn who_does_not_fit_blocks_nobody_and_is_tried_when_something_ends() {
+fn a_pod_that_does_not_fit_blocks_no_other_and_is_tried_when_something_ends() {
     let x = on(asking_for("x", 1, "1500m"), "n", "Running");
     let pods = [x.clone(), asking_for("large", 2, "1"), asking_for("small", 3, "500m"), asking_for("other", 4, "500m")];
     let mut probe = started(&[node("n", json!({}))], &pods);

@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_take_nobodys_room() {
+    fn long_messages_take_no_room_from_others() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = open(&dir);
         for pod in 0..20 {

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_what_does_not_end() {
+    fn the_reaper_does_not_wait_for_a_process_that_does_not_end() {
         let reaper = Reaper::default();
         let process = |pid: i32, ticks| {
             let pid = Pid::from_raw(pid).unwrap();

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descendants_go_with_whoever_started_them() {
+    fn descendants_end_with_the_process_that_started_them() {
         let process = |pid: i32, parent| {
             let pid = Pid::from_raw(pid).unwrap();
             Process { pid, parent, group: pid.as_raw_nonzero().get(), ticks: 0, zombie: false }

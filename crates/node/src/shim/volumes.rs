@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_nobody_may_write_to_are_opened_up() {
+    fn directories_without_write_permission_are_made_writable() {
         let place = tempfile::tempdir().unwrap();
         let deep = place.path().join("a/b/c");
         fs::create_dir_all(&deep).unwrap();

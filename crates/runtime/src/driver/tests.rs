@@ -369,7 +369,7 @@ impl Controller for Crier {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_written_where_somebody_can_read_them() {
+async fn events_are_recorded_unless_the_driver_says_otherwise() {
     for events in [true, false] {
         let script = script(vec![Ok(vec![complete(1)])]);
         let options = DriverOptions { events, ..DriverOptions::default() };

@@ -78,7 +78,7 @@ fn only_what_the_node_itself_has_ended_is_a_disruption() {
 }
 
 #[test]
-fn what_nobody_saw_end_can_be_taken_out_of_its_jobs_account() {
+fn a_pod_whose_end_was_not_seen_can_be_released_uncounted() {
     let count = "batch.kubernetes.io/job-index-failure-count";
     let failed = "Failed[c=137NodeRestarted]";
     for (job, finalizers, annotations, exit, expected) in [
@@ -166,7 +166,7 @@ fn nothing_is_released_before_it_is_on_record_what_it_did_not_survive() {
 }
 
 #[test]
-fn a_deadline_that_passed_while_nobody_looked_is_told() {
+fn a_deadline_that_passed_while_the_node_was_down_is_reported() {
     let mut pod = pod(with(one("OnFailure"), json!({"activeDeadlineSeconds": 5})));
     pod["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
     pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "j"});

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_stuck_is_told_what_to_do() {
+    fn a_stuck_pod_is_reported_with_advice() {
         for (reason, told) in [("Unschedulable", "; this machine cannot satisfy"), ("StartError", ": m")] {
             let stuck = Stuck { pod: "p".to_owned(), reason: reason.to_owned(), message: "m".to_owned() };
             assert!(stuck_text(&stuck).contains(told), "{}", stuck_text(&stuck));

@@ -319,7 +319,7 @@ mod tests {
     use crate::data_dir;
 
     #[tokio::test]
-    async fn jobs_that_somebody_else_works_on_are_told_apart() {
+    async fn jobs_of_other_controllers_are_told_apart() {
         let registry = data_dir::begin(Store::memory(StoreOptions::default())).await.unwrap();
         for (name, more) in [
             ("a", json!({})),
