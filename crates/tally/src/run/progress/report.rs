@@ -190,11 +190,14 @@ pub fn failure_json(job: &Job, failure: &PodFailure, at: &str) -> Value {
 
 /// When an attempt started and ended, and what it used.
 pub fn attempt_json(record: &AttemptRecord) -> Value {
+    // Every process uses some memory. On a cluster it is not known how much.
+    let is_known = record.peak_kib > 0;
     json!({
         "attempt": record.attempt, "startedAt": precise_time(record.started_at),
         "finishedAt": precise_time(record.finished_at), "seconds": record.millis() as f64 / 1e3,
-        "cpuSeconds": record.cpu_micros as f64 / 1e6, "peakMemoryBytes": record.peak_kib << 10,
-        "peakMemoryIsBound": record.peak_is_bound,
+        "cpuSeconds": is_known.then_some(record.cpu_micros as f64 / 1e6),
+        "peakMemoryBytes": is_known.then_some(record.peak_kib << 10),
+        "peakMemoryIsBound": is_known.then_some(record.peak_is_bound),
     })
 }
 

@@ -143,8 +143,23 @@ pub struct Waiting {
 #[serde(default, rename_all = "camelCase")]
 pub struct Terminated {
     pub exit_code: i32,
+    pub signal: Option<i32>,
     pub reason: String,
     pub message: String,
+    pub started_at: Option<String>,
+    pub finished_at: Option<String>,
+}
+
+/// A run of a container, as the status of its Pod shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerRun<'a> {
+    pub container: &'a str,
+    /// How often the container was restarted before.
+    pub number: u32,
+    /// How it ended. None: it runs.
+    pub ended: Option<&'a Terminated>,
+    /// The container has been started again since.
+    pub is_previous: bool,
 }
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -187,6 +202,13 @@ impl Metadata {
     }
 }
 
+impl PodText {
+    /// Only what identifies the Pod.
+    pub fn identity(&self) -> Self {
+        Self { metadata: self.metadata.clone(), ..Self::default() }
+    }
+}
+
 impl PodStatus {
     pub fn has_ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
@@ -218,6 +240,20 @@ impl PodStatus {
                 None => status.state.waiting.as_ref().map(|_| status.restart_count)?,
             };
             Some((status.name.as_str(), number, how))
+        })
+    }
+
+    /// The runs that have begun: the last two of each container.
+    pub fn runs(&self) -> impl Iterator<Item = ContainerRun<'_>> {
+        self.containers().flat_map(|status| {
+            let ContainerStatus { name, restart_count, state, last_state } = status;
+            let run = |number: u32, ended, is_previous| ContainerRun { container: name, number, ended, is_previous };
+            // While a container waits for its restart, the count is still that of the run that ended.
+            let goes_on = state.waiting.is_none();
+            let last = last_state.terminated.as_ref();
+            let last = last.map(|how| run(restart_count.saturating_sub(goes_on.into()), Some(how), goes_on));
+            let has_begun = state.running.is_some() || state.terminated.is_some();
+            last.into_iter().chain(has_begun.then(|| run(*restart_count, state.terminated.as_ref(), false)))
         })
     }
 

@@ -36,6 +36,8 @@ pub struct Model {
     lists: BTreeMap<usize, FollowedList>,
     /// Pods whose failure has been reported. A deleted Pod is forgotten, so there are never more than existing Pods.
     failed_pods: BTreeSet<String>,
+    /// Those that had ended before this run began.
+    over: BTreeSet<String>,
     /// The number of crashed runs that have been reported, by Pod UID and container. Forgotten when the Pod is deleted.
     crashes: BTreeMap<String, BTreeMap<String, u32>>,
     /// Pods that fit on no node, by UID. Forgotten when the Pod is deleted.
@@ -217,6 +219,11 @@ impl Job {
         Some((first, self.waits.len()))
     }
 
+    /// Nothing of it has been observed yet.
+    pub fn is_new(&self) -> bool {
+        self.samples.is_empty()
+    }
+
     /// Active Pods that have a node.
     pub fn running(&self) -> u32 {
         self.active.saturating_sub(self.waiting)
@@ -393,6 +400,20 @@ impl Model {
     /// Marks the failures of these Pods as already reported.
     pub fn knows_of(&mut self, pods: &[String]) {
         self.failed_pods.extend(pods.iter().cloned());
+        self.over.extend(pods.iter().cloned());
+    }
+
+    /// Whether this Pod had ended before this run began.
+    pub fn was_over(&self, pod: &str) -> bool {
+        self.over.contains(pod)
+    }
+
+    /// The end of the log of a failure was read.
+    pub fn read_log(&mut self, read: &PodFailure) {
+        let failures = self.jobs.iter_mut().flat_map(|job| &mut job.failures);
+        for failure in failures.filter(|it| (&it.uid, it.crash) == (&read.uid, read.crash)) {
+            failure.log.clone_from(&read.log);
+        }
     }
 
     /// Marks a Job that was finished when this run began.
@@ -525,6 +546,7 @@ impl Model {
 
     pub fn lost_pod(&mut self, text: &PodText) {
         self.failed_pods.remove(&text.metadata.uid);
+        self.over.remove(&text.metadata.uid);
         self.unscheduled.remove(&text.metadata.uid);
         self.crashes.remove(&text.metadata.uid);
         let job = text.metadata.job().and_then(|uid| self.by_uid.get(uid)).and_then(|index| self.jobs.get_mut(*index));
