@@ -102,6 +102,7 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     let follower = Follower {
         place: &place,
         jobs: submitted,
+        seen: found.into_iter().filter_map(|job| serde_json::from_value(job).ok()).collect(),
         display,
         runs_parts: place.is_cluster(),
         attach: args.place.words(),

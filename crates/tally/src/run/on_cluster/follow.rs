@@ -13,6 +13,7 @@ use tally_node::port::Attempt;
 use tally_remote::Remote;
 use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_runtime::driver::api::Api;
+use tally_runtime::driver::wall_clock;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 use tokio::task::{JoinHandle, JoinSet};
@@ -34,6 +35,8 @@ use crate::signals::Stop;
 const BEAT: Duration = Duration::from_millis(100);
 /// A connection that is back sooner is not mentioned.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
+/// A server that refuses to show Jobs or Pods is tried again for this time: credentials may be renewed.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// The stream of Pods is behind that of Jobs by less than this, as a rule.
 const PODS_WITHIN: Duration = Duration::from_millis(500);
 /// The ends of logs that are read at the same time.
@@ -94,7 +97,10 @@ impl RemoteFollow<'_> {
                     return Ok((End::Interrupted, told.unwrap_or_default()));
                 }
                 _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => self.model.stopping = true,
-                () = inbox.changed.notified() => self.take(&inbox),
+                () = inbox.changed.notified() => {
+                    self.take(&inbox);
+                    self.wait(&inbox);
+                }
                 () = arrived.notified() => more = true,
                 () = std::future::ready(()), if more => more = self.show_tasks(),
                 Some(read) = self.state.tails.join_next() => self.read_tail(read.ok()),
@@ -145,6 +151,16 @@ impl RemoteFollow<'_> {
             if news.is_deleted && !self.model.stopping {
                 self.model.lost_job(&uid, now);
                 self.order_tasks(&news.state.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Shows what Jobs wait for before they retry.
+    fn wait(&mut self, inbox: &Inbox) {
+        for (job, notice) in inbox.take_waits() {
+            let left = (notice.retry_at - wall_clock()).millis();
+            if let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) {
+                self.model.waits(&job, notice, self.began.elapsed() + Duration::from_millis(left));
             }
         }
     }
@@ -310,7 +326,8 @@ impl RemoteFollow<'_> {
         }
         let title = self.place.title();
         let again = &self.again;
-        if broken.is_refused && self.model.jobs().iter().all(|job| job.is_new()) {
+        let is_new = self.model.jobs().iter().all(|job| job.is_new());
+        if broken.is_refused && (is_new || broken.since.elapsed() > REFUSED_FOR) {
             return Err(RunError::Environment(format!("cannot follow the Job in {title}: {}", broken.why)));
         }
         if broken.since.elapsed() > LOST_FOR {

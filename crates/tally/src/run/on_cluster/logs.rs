@@ -40,6 +40,8 @@ const STATUS_WITHIN: Duration = Duration::from_secs(5);
 /// How long to wait before a log is requested again: the first time, and at most.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How often a log is requested that the server does not send: about a quarter of a minute.
+const MOST_REFUSALS: u32 = 6;
 /// At the end of the run, how long to wait for a log of which nothing comes.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 /// The last lines of a failure are given up after this time.
@@ -116,6 +118,8 @@ pub struct TaskLogs {
     line_of: Option<(Attempt, Instant)>,
     /// Notified when there is something to show.
     arrived: Arc<Notify>,
+    /// How many logs could not be read, and why the first of them.
+    lost: Option<(usize, String)>,
 }
 
 struct TaskLog {
@@ -147,6 +151,7 @@ impl TaskLogs {
             reading: 0,
             line_of: None,
             arrived: Arc::default(),
+            lost: None,
         }
     }
 
@@ -274,7 +279,7 @@ impl TaskLogs {
                     shown += 1;
                     show_text(self.style, &task.name, &mut task.lines, &text, output);
                 }
-                Ok(LogPiece::Lost(why)) => output.note(&why),
+                Ok(LogPiece::Lost(why)) => self.lost.get_or_insert((0, why)).0 += 1,
                 Err(mpsc::error::TryRecvError::Empty) => break,
                 Err(mpsc::error::TryRecvError::Disconnected) => over = true,
             }
@@ -326,12 +331,14 @@ impl TaskLogs {
             let left = SILENT_FOR.saturating_sub(silent_since.elapsed());
             if left.is_zero() {
                 let left = self.tasks.values().filter(|task| !task.is_over).count();
-                return Some(format!("the server does not send the rest of the output of {left} tasks"));
+                return Some(format!("the rest of the output of {left} tasks does not come, and is not shown"));
             }
             // A notification that came while nothing waited for it is kept.
             let _ = timeout(left, self.arrived.notified()).await;
         }
-        None
+        let (count, why) = self.lost.take()?;
+        let more = if count > 1 { format!("; nor that of {} more tasks", count - 1) } else { String::new() };
+        Some(format!("{why}{more}"))
     }
 }
 
@@ -362,8 +369,10 @@ struct LogReader {
 enum LogEnd {
     /// It was read to its end, as far as the server knows.
     Complete,
-    /// The connection broke, or the container has not started yet.
+    /// There was no answer, or the connection broke.
     Broken(String),
+    /// The server answers, but not with the log: its node does not, or the container is said to be starting.
+    Refused(String),
     /// There is no log, and there will be none.
     Gone(String),
     /// No one reads it.
@@ -397,7 +406,7 @@ impl LogReader {
 
     /// Returns why a part of the log is lost.
     async fn read_server(&mut self, remote: &Remote, arrived: &Notify) -> Option<String> {
-        let (mut wait, mut worked_at) = (FIRST_WAIT, Instant::now());
+        let (mut wait, mut worked_at, mut refusals) = (FIRST_WAIT, Instant::now(), 0);
         loop {
             let (before, has_ended) = (self.count, *self.ended.borrow());
             match self.read_once(remote, arrived).await {
@@ -409,9 +418,11 @@ impl LogReader {
                 LogEnd::Complete => {}
                 LogEnd::Broken(why) if worked_at.elapsed() > LOST_FOR => return Some(why),
                 LogEnd::Broken(_) => {}
+                LogEnd::Refused(why) if refusals == MOST_REFUSALS => return Some(why),
+                LogEnd::Refused(_) => refusals += 1,
             }
             if self.count > before {
-                (wait, worked_at) = (FIRST_WAIT, Instant::now());
+                (wait, worked_at, refusals) = (FIRST_WAIT, Instant::now(), 0);
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);
@@ -430,12 +441,10 @@ impl LogReader {
             Ok(log) => log,
             Err(error) => {
                 let why = error.to_string();
-                let has_ended = *self.ended.borrow();
                 return match error.code {
+                    None => LogEnd::Broken(why),
                     Some(404) => LogEnd::Gone(why),
-                    // The container is said to be waiting, for example.
-                    Some(400) if has_ended => LogEnd::Gone(why),
-                    _ => LogEnd::Broken(why),
+                    Some(_) => LogEnd::Refused(why),
                 };
             }
         };

@@ -30,6 +30,7 @@ use super::outcome::{INTERRUPTED, RunError, exit_code};
 use super::progress::model::Model;
 use super::progress::output::Output;
 use super::progress::screen;
+use super::progress::view::JobText;
 use super::submit::SubmittedJob;
 use super::{Args, Form, View, has_an_order, is_single};
 use crate::place::Place;
@@ -131,6 +132,7 @@ async fn to_the_end(
     let follower = Follower {
         place: &place,
         jobs: submitted.jobs,
+        seen: Vec::new(),
         display,
         runs_parts: true,
         attach: args.cluster.words(place.namespace()),
@@ -185,6 +187,8 @@ fn tell_created(jobs: &[SubmittedJob], place: &Place, output: &mut Output) {
 struct Follower<'a> {
     place: &'a Place,
     jobs: Vec<SubmittedJob>,
+    /// What is known of them.
+    seen: Vec<JobText>,
     display: DisplayFlags,
     /// The parts of a list begin and stop as this process says.
     runs_parts: bool,
@@ -208,6 +212,10 @@ impl Follower<'_> {
                 None => model.follow(&job.namespace, &job.name, &job.uid),
             }
         }
+        for job in &self.seen {
+            model.saw_job(job, began.elapsed());
+        }
+        model.elsewhere = self.place.is_cluster();
         let style = self.display.style(is_single(&self.jobs));
         output.show_tasks(style);
         let log_place = match self.place.node() {
@@ -240,6 +248,7 @@ impl Follower<'_> {
         let ended = follow.run(remote, stop, ending).await;
         match ended {
             Ok((ended, told)) => {
+                model.detached = ended == End::Interrupted && self.on_interrupt == OnInterrupt::Detach;
                 output.end(model, began.elapsed(), None);
                 told.iter().for_each(|told| output.note(told));
                 Ok((ended, self.jobs))

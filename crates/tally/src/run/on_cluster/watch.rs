@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tally_core::backoff::BackoffNotice;
 use tally_core::time::Timestamp;
 use tally_remote::{Remote, Watch, WatchScope};
 use tally_runtime::cache::Meta;
@@ -22,6 +24,9 @@ use crate::run::progress::view::{JobText, PodText};
 
 /// More Jobs than this in a namespace are not named in the request for their Pods: its address would be too long.
 const MOST_NAMED: usize = 50;
+
+/// Waits for retries that were not read yet. Older ones are dropped: they are for a display.
+const MOST_WAITS: usize = 64;
 
 /// The newest state of an object that was not read yet.
 #[derive(Debug, Default)]
@@ -52,6 +57,8 @@ struct News {
     /// By UID.
     jobs: BTreeMap<String, ObjectNews<JobText>>,
     pods: BTreeMap<String, ObjectNews<PodText>>,
+    /// What Jobs wait for before they retry, with their UIDs.
+    waits: Vec<(String, BackoffNotice)>,
     /// By namespace and kind.
     broken: BTreeMap<(String, &'static str), BrokenStream>,
 }
@@ -75,6 +82,10 @@ impl Inbox {
         std::mem::take(&mut self.news().pods)
     }
 
+    pub fn take_waits(&self) -> Vec<(String, BackoffNotice)> {
+        std::mem::take(&mut self.news().waits)
+    }
+
     /// The stream that has been broken for the longest time.
     pub fn broken(&self) -> Option<BrokenStream> {
         self.news().broken.values().min_by_key(|broken| broken.since).cloned()
@@ -92,6 +103,20 @@ fn delete<T: Default>(from: &mut BTreeMap<String, ObjectNews<T>>, uid: &str) {
     from.entry(uid.to_owned()).or_default().is_deleted = true;
 }
 
+/// An Event of Tally's Job controller (EVENT-12).
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EventText {
+    involved_object: EventObject,
+    message: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EventObject {
+    uid: String,
+}
+
 /// Puts what the streams of a namespace show into the inbox. It requests nothing.
 struct Watcher {
     inbox: Arc<Inbox>,
@@ -102,6 +127,17 @@ struct Watcher {
 }
 
 impl Watcher {
+    fn recorded(&self, event: &[u8]) {
+        let Ok(EventText { involved_object, message }) = serde_json::from_slice(event) else { return };
+        let Some(notice) = BackoffNotice::parse(&message) else { return };
+        self.inbox.change(|news| {
+            if news.waits.len() == MOST_WAITS {
+                news.waits.remove(0);
+            }
+            news.waits.push((involved_object.uid, notice));
+        });
+    }
+
     fn applied(&mut self, kind: Kind, object: &Bytes) {
         let Some(uid) = Meta::of(object).map(|meta| meta.uid.to_string()) else { return };
         if let Some(listed) = self.listed.get_mut(kind.plural) {
@@ -137,11 +173,13 @@ impl Controller for Watcher {
     }
 
     fn streams(&self) -> Vec<Stream> {
-        vec![Stream::of(Kind::JOB), Stream::of(Kind::POD)]
+        vec![Stream::of(Kind::JOB), Stream::of(Kind::POD), Stream::of(Kind::EVENT)]
     }
 
     fn handle(&mut self, input: Input, _: Timestamp, _: &mut Outbox) {
         match input {
+            Input::Apply(Kind::EVENT, event) => self.recorded(&event),
+            Input::Init(Kind::EVENT) | Input::InitDone(Kind::EVENT, _) | Input::Delete(Kind::EVENT, _) => {}
             Input::Init(kind) => drop(self.listed.insert(kind.plural, BTreeSet::new())),
             Input::Apply(kind, object) => self.applied(kind, &object),
             Input::Delete(kind, object) => {
@@ -180,6 +218,10 @@ impl Observer for StreamHealth {
             WatchError::Refused(refusal) => (refusal.message.clone(), matches!(refusal.code, 401 | 403)),
             WatchError::Broken(why) => (why.clone(), false),
         };
+        // Events are not needed, and a user may have no right to read them.
+        if stream.kind == Kind::EVENT {
+            return;
+        }
         let key = (self.namespace.clone(), stream.kind.plural);
         self.inbox.change(|news| {
             let since = news.broken.get(&key).map_or_else(Instant::now, |known| known.since);
@@ -193,6 +235,7 @@ struct ScopedApi {
     remote: Remote,
     jobs: WatchScope,
     pods: WatchScope,
+    events: WatchScope,
     health: Arc<StreamHealth>,
 }
 
@@ -204,7 +247,11 @@ impl Api for ScopedApi {
     }
 
     async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, WatchError> {
-        let scope = if stream.kind == Kind::JOB { &self.jobs } else { &self.pods };
+        let scope = match stream.kind {
+            Kind::JOB => &self.jobs,
+            Kind::EVENT => &self.events,
+            _ => &self.pods,
+        };
         let opened = self.remote.follow_in(stream, scope, from).await;
         if opened.is_ok() {
             self.health.is_open(stream);
@@ -236,6 +283,7 @@ pub fn start(remote: &Remote, jobs: &[FollowedJob], inbox: &Arc<Inbox>) -> Strea
             remote: remote.clone(),
             jobs: scope_of_jobs(namespace, &jobs),
             pods: scope_of_pods(namespace, &jobs),
+            events: scope_of_events(namespace, &jobs),
             health: health.clone(),
         };
         let watcher = Watcher { inbox: inbox.clone(), known: BTreeMap::new(), listed: BTreeMap::new() };
@@ -254,6 +302,14 @@ fn scope_of_jobs(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
         // A field selector cannot name several.
         _ => String::new(),
     };
+    WatchScope { namespace: namespace.to_owned(), field_selector, ..WatchScope::default() }
+}
+
+fn scope_of_events(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
+    let mut field_selector = "reason=BackOff,involvedObject.kind=Job".to_owned();
+    if let [only] = jobs {
+        field_selector.push_str(&format!(",involvedObject.uid={}", only.uid));
+    }
     WatchScope { namespace: namespace.to_owned(), field_selector, ..WatchScope::default() }
 }
 

@@ -44,10 +44,14 @@ pub struct Model {
     unscheduled: BTreeMap<String, Unscheduled>,
     /// Since when all active Pods are such Pods.
     idle_since: Option<Duration>,
+    /// The Pods run on a cluster, not on this machine.
+    pub elsewhere: bool,
     /// The user requested a stop.
     pub stopping: bool,
     /// The user requested an immediate stop: everything is killed.
     pub killed: bool,
+    /// The user requested a stop that leaves the Jobs running.
+    pub detached: bool,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +150,8 @@ pub struct Stuck {
     pub pod: String,
     pub reason: String,
     pub message: String,
+    /// It is a Pod of a cluster, not of this machine.
+    pub elsewhere: bool,
 }
 
 #[derive(Debug)]
@@ -282,6 +288,15 @@ impl Job {
 impl Model {
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
+    }
+
+    /// What a stop does to unfinished Jobs.
+    pub fn stop_word(&self) -> &'static str {
+        match (self.killed, self.detached) {
+            (true, _) => "killed",
+            (_, true) => "left running",
+            _ => "interrupted",
+        }
     }
 
     pub fn is_finished(&self) -> bool {
@@ -451,7 +466,8 @@ impl Model {
         match stuck {
             Some(why) if !job.state.is_finished() => {
                 let (reason, message) = (why.reason.clone(), why.message.clone());
-                job.stuck = Some(Stuck { pod: text.metadata.name.clone(), reason, message });
+                let (pod, elsewhere) = (text.metadata.name.clone(), self.elsewhere);
+                job.stuck = Some(Stuck { pod, reason, message, elsewhere });
             }
             _ if self.unscheduled.contains_key(uid) => {}
             _ if job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name) => job.stuck = None,
@@ -536,6 +552,7 @@ impl Model {
                         pod: waits.pod.clone(),
                         reason: "Unschedulable".to_owned(),
                         message: waits.message.clone(),
+                        elsewhere: self.elsewhere,
                     });
                 }
                 false if told => job.stuck = None,
