@@ -56,11 +56,10 @@ pub fn words(
     kubeconfig: Option<&Path>,
     namespace: Option<&str>,
 ) -> String {
-    let path = |path: &Path| path.display().to_string();
     let given = [
-        ("--data-dir", data_dir.map(path)),
+        ("--data-dir", data_dir.map(quoted)),
         ("--context", context.map(str::to_owned)),
-        ("--kubeconfig", kubeconfig.map(path)),
+        ("--kubeconfig", kubeconfig.map(quoted)),
         ("--namespace", namespace.map(str::to_owned)),
     ];
     let word = |(flag, value): (&str, Option<String>)| Some(format!(" {flag} {}", value?));

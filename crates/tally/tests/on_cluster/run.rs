@@ -251,3 +251,14 @@ fn what_a_job_waits_for_before_a_retry_is_said() {
     assert!(ran.err.contains("flaky: attempt 1 of 7, next in "), "{}", ran.err);
     assert!(ran.err.contains("(last failure: exit code 3)"), "{}", ran.err);
 }
+
+#[test]
+fn a_container_that_is_started_again_is_shown_from_its_first_run() {
+    let server = Server::start();
+    let tried = server.path("tried");
+    let script = format!("echo try; mkdir {} && exit 3; echo fine", text(&tried));
+    let flags = ["run", "--image", "i", "--name", "flaky", "--restart", "OnFailure", "--", "sh", "-c", &script];
+    let ran = server.tally(&flags);
+    assert_eq!((ran.code, ran.out.lines().filter(|line| *line == "try").count()), (Some(0), 2), "{}", ran.err);
+    assert!(ran.out.starts_with("try\n") && ran.out.ends_with("fine\n"), "{}", ran.out);
+}

@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::LOST_FOR;
-use super::logs::{LogPlace, LoggedRun, TaskLogs};
+use super::logs::{LogPlace, LogTail, LoggedRun, TaskLogs};
 use super::watch::{self, FollowedJob, Inbox};
 use crate::place::{Place, PlaceError};
 use crate::run::follow::End;
@@ -65,7 +65,7 @@ pub struct RemoteFollow<'a> {
 pub struct FollowState {
     /// Failures whose ends of logs are being read.
     tails: JoinSet<(PodText, PodFailure)>,
-    waiting_tails: Vec<(PodText, PodFailure, LoggedRun)>,
+    waiting_tails: Vec<(PodText, PodFailure, LoggedRun, LogTail)>,
     /// The number of attempts that failed, by Job and index.
     failed: BTreeMap<(String, Option<u32>), u32>,
     /// Pods whose success was reported. Forgotten when the Pod is deleted.
@@ -81,7 +81,7 @@ impl RemoteFollow<'_> {
     pub async fn run(
         &mut self,
         remote: &Remote,
-        mut stop: Receiver<Stop>,
+        stop: Receiver<Stop>,
         mut ending: JoinHandle<Vec<String>>,
     ) -> Result<(End, Vec<String>), RunError> {
         let inbox = Arc::new(Inbox::default());
@@ -90,14 +90,17 @@ impl RemoteFollow<'_> {
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let arrived = self.logs.as_ref().map_or_else(|| Arc::new(Notify::new()), TaskLogs::arrived);
         let mut more = false;
+        let mut stopping = stop.clone();
         loop {
             tokio::select! {
                 told = &mut ending => {
                     self.model.stopping = true;
                     return Ok((End::Interrupted, told.unwrap_or_default()));
                 }
-                _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => self.model.stopping = true,
+                _ = stopping.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => self.model.stopping = true,
                 () = inbox.changed.notified() => {
+                    // What a stop deletes has not been deleted by others.
+                    self.model.stopping |= *stop.borrow() != Stop::No;
                     self.take(&inbox);
                     self.wait(&inbox);
                 }
@@ -231,26 +234,25 @@ impl RemoteFollow<'_> {
                 container: failure.container.as_str().into(),
                 number: failure.crash.unwrap_or(0),
             },
-            is_previous: pod
-                .status
-                .runs()
-                .any(|run| run.container == failure.container && Some(run.number) == failure.crash && run.is_previous),
         };
+        let is_it = |run: &ContainerRun<'_>| run.container == failure.container && Some(run.number) == failure.crash;
+        let is_previous = pod.status.runs().any(|run| is_it(&run) && run.is_previous);
+        let end = LogTail { lines: LOG_LINES, number: failure.crash, is_previous };
         if self.tails.is_none() {
             return self.tell_failure(pod, &failure);
         }
-        self.state.waiting_tails.push((pod.identity(), failure, run));
+        self.state.waiting_tails.push((pod.identity(), failure, run, end));
         self.read_tails();
     }
 
     fn read_tails(&mut self) {
         let Some(place) = &self.tails else { return };
         while self.state.tails.len() < MOST_TAILS
-            && let Some((pod, mut failure, run)) = self.state.waiting_tails.pop()
+            && let Some((pod, mut failure, run, end)) = self.state.waiting_tails.pop()
         {
             let place = place.clone();
             self.state.tails.spawn(async move {
-                failure.log = Some(place.tail(run, failure.crash, LOG_LINES).await);
+                failure.log = Some(place.tail(run, end).await);
                 (pod, failure)
             });
         }

@@ -3,7 +3,7 @@
 //! A log stays on its node until the Pod is deleted, so it is read only when its turn has come: nothing has to be kept
 //! here, whatever the order. A connection that breaks is opened again, and what was read before is skipped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,29 +63,44 @@ pub struct LoggedRun {
     pub namespace: String,
     pub pod: String,
     pub attempt: Attempt,
+}
+
+/// What the status of the Pod says about a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RunState {
+    has_ended: bool,
     /// The container has been started again since.
-    pub is_previous: bool,
+    is_previous: bool,
 }
 
 impl LoggedRun {
-    fn request(&self) -> PodLogRequest {
-        let request = PodLogRequest { previous: self.is_previous, ..PodLogRequest::default() };
+    fn request(&self, previous: bool) -> PodLogRequest {
+        let request = PodLogRequest { previous, ..PodLogRequest::default() };
         request.of(&self.namespace, &self.pod, &self.attempt.container)
     }
 }
 
+/// Which end of a log is read.
+#[derive(Clone, Copy, Debug)]
+pub struct LogTail {
+    pub lines: usize,
+    /// The run of the container. None: the last one.
+    pub number: Option<u32>,
+    /// The container has been started again since.
+    pub is_previous: bool,
+}
+
 impl LogPlace {
-    /// The last lines of a container, or of all if the name is empty; of the run with this number, or of the last one. Empty
-    /// if there is no log any more.
-    pub async fn tail(&self, run: LoggedRun, number: Option<u32>, most: usize) -> Vec<String> {
+    /// The last lines of a container, or of all if the name is empty. Empty if there is no log any more.
+    pub async fn tail(&self, run: LoggedRun, end: LogTail) -> Vec<String> {
         match self {
             Self::Files(root) => {
-                let LoggedRun { namespace, pod, attempt, .. } = run;
+                let LoggedRun { namespace, pod, attempt } = run;
                 let id = PodId { namespace, name: pod, uid: attempt.pod.to_string() };
-                ProcessLogs::new(root.clone()).tail(&id, &attempt.container, number, most)
+                ProcessLogs::new(root.clone()).tail(&id, &attempt.container, end.number, end.lines)
             }
             Self::Server(remote) => {
-                let request = PodLogRequest { tail_lines: Some(most as u64), ..run.request() };
+                let request = PodLogRequest { tail_lines: Some(end.lines as u64), ..run.request(end.is_previous) };
                 let read = timeout(TAIL_WITHIN, read_end(remote, &request)).await;
                 let text = read.unwrap_or_default();
                 String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
@@ -111,7 +126,10 @@ pub struct TaskLogs {
     turns: Turns,
     jobs: JobOrder,
     by_index: bool,
+    /// Those that are not shown to their end.
     tasks: BTreeMap<Attempt, TaskLog>,
+    /// Those that are. Forgotten when the Pod is deleted.
+    shown: BTreeSet<Attempt>,
     /// Logs that are being read.
     reading: usize,
     /// The task that is in the middle of a long line, and since when nothing more of it has come.
@@ -126,11 +144,9 @@ struct TaskLog {
     run: LoggedRun,
     name: TaskName,
     lines: Lines,
-    /// Whether the status of the Pod says that the container has ended.
-    ended: watch::Sender<bool>,
+    state: watch::Sender<RunState>,
     /// None: its turn has not come.
     pieces: Option<mpsc::Receiver<LogPiece>>,
-    is_over: bool,
 }
 
 enum LogPiece {
@@ -148,6 +164,7 @@ impl TaskLogs {
             jobs,
             by_index: order.by_index,
             tasks: BTreeMap::new(),
+            shown: BTreeSet::new(),
             reading: 0,
             line_of: None,
             arrived: Arc::default(),
@@ -175,7 +192,10 @@ impl TaskLogs {
         let uid = PodUid::new(&pod.metadata.uid);
         for run in pod.status.runs() {
             let attempt = Attempt { pod: uid.clone(), container: run.container.into(), number: run.number };
-            if !self.tasks.contains_key(&attempt) && !self.was_shown(&attempt) {
+            if self.shown.contains(&attempt) {
+                continue;
+            }
+            if !self.tasks.contains_key(&attempt) {
                 let source = OutputSource {
                     namespace: pod.metadata.namespace.as_str().into(),
                     job: job.into(),
@@ -186,17 +206,9 @@ impl TaskLogs {
                 };
                 self.begin(source, attempt.clone());
             }
-            let Some(task) = self.tasks.get_mut(&attempt) else { continue };
-            task.run.is_previous = run.is_previous;
-            if run.ended.is_some() || pod.status.has_ended() {
-                self.end(&attempt);
-            }
+            let has_ended = run.ended.is_some() || pod.status.has_ended();
+            self.change(&attempt, RunState { has_ended, is_previous: run.is_previous });
         }
-    }
-
-    /// A task of which everything was shown is forgotten only with its Pod.
-    fn was_shown(&self, attempt: &Attempt) -> bool {
-        self.tasks.get(attempt).is_some_and(|task| task.is_over)
     }
 
     fn begin(&mut self, source: OutputSource, attempt: Attempt) {
@@ -205,31 +217,36 @@ impl TaskLogs {
             namespace: source.namespace.to_string(),
             pod: source.pod.to_string(),
             attempt: attempt.clone(),
-            is_previous: false,
         };
         let name = TaskName::new(source, &attempt.container);
-        let (lines, ended) = (Lines::default(), watch::Sender::new(false));
-        self.tasks.insert(attempt, TaskLog { run, name, lines, ended, pieces: None, is_over: false });
+        let (lines, state) = (Lines::default(), watch::Sender::default());
+        self.tasks.insert(attempt, TaskLog { run, name, lines, state, pieces: None });
         self.arrived.notify_one();
     }
 
-    fn end(&mut self, attempt: &Attempt) {
-        let Some(task) = self.tasks.get(attempt).filter(|task| !task.is_over) else { return };
-        if !task.ended.send_replace(true) {
+    fn change(&mut self, attempt: &Attempt, state: RunState) {
+        let Some(task) = self.tasks.get(attempt) else { return };
+        let before = task.state.send_replace(state);
+        if state.has_ended && !before.has_ended {
             self.turns.ended(attempt);
             self.arrived.notify_one();
+        }
+    }
+
+    fn end(&mut self, attempt: &Attempt) {
+        if let Some(task) = self.tasks.get(attempt) {
+            let state = RunState { has_ended: true, ..*task.state.borrow() };
+            self.change(attempt, state);
         }
     }
 
     /// A Pod was deleted: its logs end, and are gone soon.
     pub fn lost_pod(&mut self, uid: &str) {
         let uid = PodUid::new(uid);
+        self.shown.retain(|attempt| attempt.pod != uid);
         let of_pod = |attempt: &&Attempt| attempt.pod == uid;
         for attempt in self.tasks.keys().filter(of_pod).cloned().collect::<Vec<_>>() {
             self.end(&attempt);
-            if self.tasks.get(&attempt).is_some_and(|task| task.is_over) {
-                self.tasks.remove(&attempt);
-            }
         }
     }
 
@@ -242,6 +259,9 @@ impl TaskLogs {
         };
         let mut more = false;
         for attempt in current {
+            if self.has_earlier(&attempt) {
+                continue;
+            }
             self.read(&attempt);
             more |= self.show_task(&attempt, output, now);
             if self.line_of.is_some() {
@@ -250,6 +270,12 @@ impl TaskLogs {
         }
         output.flush_tasks();
         more
+    }
+
+    /// Whether an earlier run of the same container is not shown to its end.
+    fn has_earlier(&self, attempt: &Attempt) -> bool {
+        let before = self.tasks.range(..attempt).next_back();
+        before.is_some_and(|(other, _)| (&other.pod, &other.container) == (&attempt.pod, &attempt.container))
     }
 
     /// Begins to read a log, unless too many are read already.
@@ -261,7 +287,7 @@ impl TaskLogs {
         self.reading += 1;
         let (sender, pieces) = mpsc::channel(MOST_PIECES);
         task.pieces = Some(pieces);
-        let reader = LogReader { run: task.run.clone(), ended: task.ended.subscribe(), sender, count: 0 };
+        let reader = LogReader { run: task.run.clone(), state: task.state.subscribe(), sender, count: 0 };
         let (place, arrived) = (self.place.clone(), self.arrived.clone());
         tokio::spawn(async move {
             reader.run(place, &arrived).await;
@@ -295,9 +321,10 @@ impl TaskLogs {
             _ => None,
         };
         if over {
-            (task.is_over, task.pieces) = (true, None);
             self.reading -= 1;
             self.turns.shown(attempt);
+            self.tasks.remove(attempt);
+            self.shown.insert(attempt.clone());
         }
         shown > 0 || over
     }
@@ -330,7 +357,7 @@ impl TaskLogs {
             }
             let left = SILENT_FOR.saturating_sub(silent_since.elapsed());
             if left.is_zero() {
-                let left = self.tasks.values().filter(|task| !task.is_over).count();
+                let left = self.tasks.len();
                 return Some(format!("the rest of the output of {left} tasks does not come, and is not shown"));
             }
             // A notification that came while nothing waited for it is kept.
@@ -359,7 +386,7 @@ fn show_text(style: LogStyle, name: &TaskName, lines: &mut Lines, text: &[u8], o
 /// Reads the log of one run of a container.
 struct LogReader {
     run: LoggedRun,
-    ended: watch::Receiver<bool>,
+    state: watch::Receiver<RunState>,
     sender: mpsc::Sender<LogPiece>,
     /// The bytes that were sent.
     count: usize,
@@ -396,8 +423,8 @@ impl LogReader {
     async fn read_files(&mut self, root: PathBuf, arrived: &Notify) {
         let options = LogReadOptions { follow: true, ..LogReadOptions::default() };
         let Ok(mut reader) = logs::open(&root, &self.run.attempt, options) else { return };
-        let ended = self.ended.clone();
-        while let Ok(Some(piece)) = reader.next(|| *ended.borrow()).await {
+        let state = self.state.clone();
+        while let Ok(Some(piece)) = reader.next(|| state.borrow().has_ended).await {
             if !self.send(piece, arrived).await {
                 return;
             }
@@ -408,7 +435,7 @@ impl LogReader {
     async fn read_server(&mut self, remote: &Remote, arrived: &Notify) -> Option<String> {
         let (mut wait, mut worked_at, mut refusals) = (FIRST_WAIT, Instant::now(), 0);
         loop {
-            let (before, has_ended) = (self.count, *self.ended.borrow());
+            let (before, has_ended) = (self.count, self.state.borrow().has_ended);
             match self.read_once(remote, arrived).await {
                 LogEnd::Unread => return None,
                 LogEnd::Complete if has_ended || self.ends_soon().await => return None,
@@ -431,12 +458,12 @@ impl LogReader {
 
     /// Whether the status of the Pod says in time that the container has ended.
     async fn ends_soon(&mut self) -> bool {
-        let mut ended = self.ended.clone();
-        timeout(STATUS_WITHIN, ended.wait_for(|ended| *ended)).await.is_ok()
+        let mut state = self.state.clone();
+        timeout(STATUS_WITHIN, state.wait_for(|state| state.has_ended)).await.is_ok()
     }
 
     async fn read_once(&mut self, remote: &Remote, arrived: &Notify) -> LogEnd {
-        let request = PodLogRequest { follow: true, ..self.run.request() };
+        let request = PodLogRequest { follow: true, ..self.run.request(self.state.borrow().is_previous) };
         let mut log = match request.open(remote).await {
             Ok(log) => log,
             Err(error) => {

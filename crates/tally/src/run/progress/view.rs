@@ -278,3 +278,29 @@ impl PodStatus {
         self.conditions.iter().flatten().find(refused).map(|condition| condition.message.as_str())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_runs_of_a_container_are_those_that_have_begun() {
+        let ended = |code: i32| json!({"terminated": {"exitCode": code}});
+        let check = |state: Value, last: Value, count: u32, expected: &[(u32, Option<i32>, bool)]| {
+            let container = json!({"name": "main", "restartCount": count, "state": state, "lastState": last});
+            let status: PodStatus = serde_json::from_value(json!({"containerStatuses": [container]})).unwrap();
+            let runs: Vec<_> =
+                status.runs().map(|run| (run.number, run.ended.map(|how| how.exit_code), run.is_previous)).collect();
+            assert_eq!(runs, expected, "{container}");
+        };
+        check(json!({"waiting": {"reason": "ContainerCreating"}}), json!({}), 0, &[]);
+        check(json!({"running": {}}), json!({}), 0, &[(0, None, false)]);
+        check(ended(3), json!({}), 0, &[(0, Some(3), false)]);
+        check(json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended(3), 0, &[(0, Some(3), false)]);
+        check(json!({"running": {}}), ended(3), 1, &[(0, Some(3), true), (1, None, false)]);
+        check(ended(0), ended(3), 2, &[(1, Some(3), true), (2, Some(0), false)]);
+    }
+}
