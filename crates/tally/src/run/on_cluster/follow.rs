@@ -110,6 +110,7 @@ impl RemoteFollow<'_> {
                 _ = beat.tick() => {
                     self.beat();
                     self.give_turns();
+                    more |= self.logs.as_ref().is_some_and(TaskLogs::holds_line);
                     self.look_at_streams(&inbox).await?;
                 }
             }

@@ -329,6 +329,11 @@ impl TaskLogs {
         shown > 0 || over
     }
 
+    /// Whether other tasks wait for the end of a long line.
+    pub fn holds_line(&self) -> bool {
+        self.line_of.is_some()
+    }
+
     /// Breaks a long line that does not go on while other tasks wait.
     fn release_line(&mut self, output: &mut Output, now: Instant) {
         let Some((attempt, since)) = &self.line_of else { return };

@@ -121,8 +121,14 @@ pub fn kind(resource: &Resource) -> Kind {
     Kind::new(resource.group, resource.version, resource.kind, resource.plural, resource.namespaced)
 }
 
-/// An object that was created.
-struct Created {
+/// An object that was created, and what a user should know about it.
+struct CreatedObject {
+    identity: ObjectIdentity,
+    job: Option<SubmittedJob>,
+    note: Option<String>,
+}
+
+struct ObjectIdentity {
     kind: Kind,
     namespace: String,
     name: String,
@@ -143,12 +149,13 @@ pub async fn submit(requests: &Requests, wanted: &CheckedObjects, attach: &str) 
             plan.push(checked);
         }
     }
-    let (mut created, mut jobs) = (Vec::new(), Vec::new());
+    let (mut created, mut jobs, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     for checked in plan {
         match create(requests, checked).await {
-            Ok((object, job)) => {
-                created.push(object);
+            Ok(CreatedObject { identity, job, note }) => {
+                created.push(identity);
                 jobs.extend(job);
+                notes.extend(note);
             }
             Err(error) => {
                 // All of them or none.
@@ -159,7 +166,6 @@ pub async fn submit(requests: &Requests, wanted: &CheckedObjects, attach: &str) 
             }
         }
     }
-    let mut notes = Vec::new();
     for job in &jobs {
         notes.extend(own_lists(requests, wanted, job).await);
     }
@@ -194,7 +200,7 @@ async fn is_needed(requests: &Requests, checked: &Checked, attach: &str) -> Resu
     )))
 }
 
-async fn create(requests: &Requests, checked: &Checked) -> Result<(Created, Option<SubmittedJob>), RunError> {
+async fn create(requests: &Requests, checked: &Checked) -> Result<CreatedObject, RunError> {
     let document = &checked.document;
     let mut body = document.object.clone();
     // A part gets its parallelism when the parts before it leave some.
@@ -203,10 +209,19 @@ async fn create(requests: &Requests, checked: &Checked) -> Result<(Created, Opti
     }
     let object = requests.create(document, &body).await?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let created =
-        Created { kind: kind(document.resource), namespace: text("namespace"), name: text("name"), uid: text("uid") };
+    let identity = ObjectIdentity {
+        kind: kind(document.resource),
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+    };
     let job = document.is_job().then(|| SubmittedJob::of(&object, Submission::Created));
-    Ok((created, job))
+    // A server that does not know the field leaves it out.
+    let manager = body["spec"]["managedBy"].as_str().filter(|_| object["spec"]["managedBy"].is_null());
+    let note = manager.filter(|_| document.is_job()).map(|manager| {
+        format!("{} does not know spec.managedBy: its own controller runs the Job, not {manager:?}", requests.title)
+    });
+    Ok(CreatedObject { identity, job, note })
 }
 
 /// Returns what to tell if the lists of a Job will not be deleted with it.
