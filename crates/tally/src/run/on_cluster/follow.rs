@@ -319,9 +319,7 @@ impl RemoteFollow<'_> {
     /// Tells that the server cannot be reached, and gives up when that lasts too long.
     async fn look_at_streams(&mut self, inbox: &Inbox) -> Result<(), RunError> {
         let Some(broken) = inbox.broken() else {
-            if std::mem::take(&mut self.state.told_broken) {
-                self.output.note(&format!("{} answers again", self.place.title()));
-            }
+            self.tell_answers();
             return Ok(());
         };
         if !self.place.is_cluster() {
@@ -344,6 +342,12 @@ impl RemoteFollow<'_> {
             self.output.note(&format!("{title} cannot be reached, and is tried again: {}", broken.why));
         }
         Ok(())
+    }
+
+    fn tell_answers(&mut self) {
+        if std::mem::take(&mut self.state.told_broken) {
+            self.output.note(&format!("{} answers again", self.place.title()));
+        }
     }
 
     /// The process that has the data directory does not answer: it may have ended with the Job.
@@ -389,6 +393,8 @@ impl RemoteFollow<'_> {
 
     /// All Jobs have finished: shows what is left.
     async fn finish(&mut self) {
+        // One of the streams has shown the end.
+        self.tell_answers();
         // The stream of Pods may be behind that of Jobs.
         for job in self.jobs.clone() {
             let Ok(pods) = self.place.pods(&job.namespace, &job.uid).await else { break };
