@@ -39,6 +39,8 @@ const TOLD_AFTER: Duration = Duration::from_secs(1);
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// The stream of Pods is behind that of Jobs by less than this, as a rule.
 const PODS_WITHIN: Duration = Duration::from_millis(500);
+/// At the end it may be behind for this time.
+const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(2);
 /// The ends of logs that are read at the same time.
 const MOST_TAILS: usize = 16;
 
@@ -70,6 +72,8 @@ pub struct FollowState {
     failed: BTreeMap<(String, Option<u32>), u32>,
     /// Pods whose success was reported. Forgotten when the Pod is deleted.
     succeeded: BTreeSet<String>,
+    /// Pods that were seen to have ended.
+    ended: BTreeSet<PodUid>,
     told_broken: bool,
     /// How far Jobs have come, and when that was seen: the position of the Job, whether it has finished, and the first index
     /// that is not done.
@@ -120,7 +124,7 @@ impl RemoteFollow<'_> {
             }
             self.change_parts(remote).await?;
             if self.model.is_finished() {
-                self.finish().await;
+                self.finish(&inbox).await;
                 ending.abort();
                 return Ok((End::Finished, Vec::new()));
             }
@@ -207,7 +211,13 @@ impl RemoteFollow<'_> {
     }
 
     fn saw_pod(&mut self, pod: &PodText) {
-        if pod.metadata.job().and_then(|uid| self.model.job(uid)).is_none() || self.model.was_over(&pod.metadata.uid) {
+        if pod.metadata.job().and_then(|uid| self.model.job(uid)).is_none() {
+            return;
+        }
+        if pod.status.has_ended() {
+            self.state.ended.insert(PodUid::new(&pod.metadata.uid));
+        }
+        if self.model.was_over(&pod.metadata.uid) {
             return;
         }
         if let Some(logs) = &mut self.logs {
@@ -391,16 +401,36 @@ impl RemoteFollow<'_> {
         Ok(())
     }
 
-    /// All Jobs have finished: shows what is left.
-    async fn finish(&mut self) {
-        // One of the streams has shown the end.
-        self.tell_answers();
-        // The stream of Pods may be behind that of Jobs.
+    /// Whether as many Pods were seen to have ended as the Jobs have counted.
+    fn has_all_pods(&self) -> bool {
+        let counted: u64 = self.model.jobs().iter().map(|job| u64::from(job.succeeded) + u64::from(job.failed)).sum();
+        self.state.ended.len() as u64 >= counted
+    }
+
+    /// The stream of Pods may be behind that of Jobs. If it stays behind, the Pods are listed: some may be gone.
+    async fn see_all_pods(&mut self, inbox: &Inbox) {
+        let until = tokio::time::Instant::now() + CAUGHT_UP_WITHIN;
+        while !self.has_all_pods()
+            && inbox.broken().is_none()
+            && tokio::time::timeout_at(until, inbox.changed.notified()).await.is_ok()
+        {
+            self.take(inbox);
+        }
+        if self.has_all_pods() {
+            return;
+        }
         for job in self.jobs.clone() {
             let Ok(pods) = self.place.pods(&job.namespace, &job.uid).await else { break };
             let read = |pod: Value| serde_json::from_value::<PodText>(pod).ok();
             pods.into_iter().filter_map(read).filter(|pod| pod.status.has_ended()).for_each(|pod| self.saw_pod(&pod));
         }
+    }
+
+    /// All Jobs have finished: shows what is left.
+    async fn finish(&mut self, inbox: &Inbox) {
+        // One of the streams has shown the end.
+        self.tell_answers();
+        self.see_all_pods(inbox).await;
         while let Some(read) = self.state.tails.join_next().await {
             self.read_tail(read.ok());
         }
