@@ -215,6 +215,53 @@ impl BackoffNotice {
     }
 }
 
+impl FailureCause {
+    fn parse(text: &str) -> Option<Self> {
+        let Some(code) = text.strip_prefix("exit code ") else {
+            let reason = if text == "no exit code" { "" } else { text };
+            return Some(Self { exit_code: None, reason: reason.into() });
+        };
+        let (code, reason) = code.split_once(' ').unwrap_or((code, ""));
+        let reason = reason.trim_start_matches('(').trim_end_matches(')');
+        Some(Self { exit_code: Some(code.parse().ok()?), reason: reason.into() })
+    }
+}
+
+impl BackoffNotice {
+    /// Reads the message of an Event (EVENT-12).
+    pub fn parse(message: &str) -> Option<Self> {
+        let (index, rest) = match message.strip_prefix("index ") {
+            Some(rest) => {
+                let (index, rest) = rest.split_once(": ")?;
+                (Some(index.parse().ok()?), rest)
+            }
+            None => (None, message),
+        };
+        let (attempt, rest) = rest.split_once(", next in ")?;
+        let words: Vec<&str> = attempt.split(' ').collect();
+        let (what, failures, allowed) = match words.as_slice() {
+            ["no", what, "of", allowed, "counted"] => (*what, 0, allowed.parse().ok()?),
+            [what, failures, "of", allowed] => (*what, failures.parse().ok()?, allowed.parse().ok()?),
+            _ => return None,
+        };
+        let (seconds, rest) = rest.split_once(" s at ")?;
+        let (at, cause) = rest.split_once(" (last failure: ").unwrap_or((rest, ""));
+        let cause = cause.strip_suffix(')').map(FailureCause::parse);
+        Some(Self {
+            index,
+            failures,
+            allowed,
+            one_task: what == "attempt",
+            waits_for: Span::from_seconds(seconds.parse().ok()?),
+            retry_at: Timestamp::parse(at).ok()?,
+            cause: match cause {
+                Some(cause) => Some(cause?),
+                None => None,
+            },
+        })
+    }
+}
+
 /// The message of the Event (EVENT-12).
 impl fmt::Display for BackoffNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -480,6 +527,22 @@ mod tests {
             (None, "", "no exit code"),
         ] {
             assert_eq!(FailureCause { exit_code, reason: reason.into() }.to_string(), told);
+        }
+    }
+
+    #[test]
+    fn the_message_of_an_event_can_be_read() {
+        for message in [
+            "attempt 3 of 7, next in 40 s at 2026-01-31T12:00:40Z (last failure: exit code 1)",
+            "index 4: attempt 1 of 3, next in 1 s at 2026-01-31T12:00:40Z (last failure: exit code 137 (OOMKilled))",
+            "no attempt of 7 counted, next in 2 s at 2026-01-31T12:00:40Z",
+            "failure 2 of 7, next in 2 s at 2026-01-31T12:00:40Z (last failure: DeadlineExceeded)",
+            "failure 2 of 7, next in 2 s at 2026-01-31T12:00:40Z (last failure: no exit code)",
+        ] {
+            assert_eq!(BackoffNotice::parse(message).map(|notice| notice.to_string()).as_deref(), Some(message));
+        }
+        for message in ["", "Back-off restarting failed container", "attempt 3 of 7, next in x s at y"] {
+            assert_eq!(BackoffNotice::parse(message), None, "{message}");
         }
     }
 }

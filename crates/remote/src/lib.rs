@@ -30,6 +30,7 @@ use tower::ServiceExt;
 pub use answer::ListError;
 use answer::Page;
 use request::Outgoing;
+pub use request::WatchScope;
 pub use watch::Watch;
 
 /// How long one request may take. After that its outcome is unknown.
@@ -147,9 +148,14 @@ impl Remote {
         }
     }
 
-    async fn page(&self, call: &Call, metadata_only: bool, token: &str) -> Result<Page, PageError> {
+    /// As `Api::follow`, for a part of the objects of a kind.
+    pub async fn follow_in(&self, stream: Stream, scope: &WatchScope, from: Start) -> Result<Watch, WatchError> {
+        watch::follow(self, stream, scope.clone(), from).await
+    }
+
+    async fn page(&self, call: &Call, fields: &str, metadata_only: bool, token: &str) -> Result<Page, PageError> {
         let broken = |why: String| PageError::Failed(RequestError { unsent: false, why });
-        let request = request::page(call, metadata_only, token).map_err(|error| broken(error.to_string()))?;
+        let request = request::page(call, fields, metadata_only, token).map_err(|error| broken(error.to_string()))?;
         let answer = self.ask(request).await.map_err(PageError::Failed)?;
         if answer.code != 200 {
             let (response, disbelieved) = answer::refused(call, answer.code, &answer.headers, &answer.body);
@@ -165,7 +171,7 @@ impl Remote {
         let mut token = String::new();
         let (mut items, mut at) = (Vec::new(), Revision(0));
         loop {
-            match self.page(call, false, &token).await {
+            match self.page(call, "", false, &token).await {
                 Ok(page) => {
                     if token.is_empty() {
                         at = page.at;
@@ -212,7 +218,7 @@ impl Api for Remote {
     }
 
     async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, WatchError> {
-        watch::follow(self, stream, from).await
+        watch::follow(self, stream, WatchScope::default(), from).await
     }
 }
 

@@ -20,7 +20,7 @@ const PAGE: &str = "500";
 /// The HTTP request for a call; for a list, its first page.
 pub fn of_call(call: &Call) -> Result<Outgoing, hyper::http::Error> {
     let (method, content) = match call.verb {
-        Verb::List => return page(call, false, ""),
+        Verb::List => return page(call, "", false, ""),
         Verb::Create => (Method::POST, JSON),
         Verb::Get => (Method::GET, ""),
         Verb::Update => (Method::PUT, JSON),
@@ -31,18 +31,19 @@ pub fn of_call(call: &Call) -> Result<Outgoing, hyper::http::Error> {
     // The name of a created object is in its body, except for a subresource of an existing object.
     let name = if call.verb == Verb::Create && call.subresource.is_empty() { "" } else { call.name.as_str() };
     let mut target = Target::new(call.kind, &call.namespace, name, call.subresource);
-    if !call.label_selector.is_empty() {
-        target.query("labelSelector", &call.label_selector);
-    }
+    target.select(&call.label_selector, "");
     build(method, &target.0, content, JSON, call.body.clone())
 }
 
 /// A page of a list: the first one, or the one that `token` names.
-pub fn page(call: &Call, metadata_only: bool, token: &str) -> Result<Outgoing, hyper::http::Error> {
+pub fn page(
+    call: &Call,
+    field_selector: &str,
+    metadata_only: bool,
+    token: &str,
+) -> Result<Outgoing, hyper::http::Error> {
     let mut target = Target::new(call.kind, &call.namespace, "", "");
-    if !call.label_selector.is_empty() {
-        target.query("labelSelector", &call.label_selector);
-    }
+    target.select(&call.label_selector, field_selector);
     target.query("limit", PAGE);
     if !token.is_empty() {
         target.query("continue", token);
@@ -65,8 +66,22 @@ pub enum WatchStart {
     After(Revision),
 }
 
-pub fn watch(stream: Stream, from: WatchStart, seconds: u32) -> Result<Outgoing, hyper::http::Error> {
-    let mut target = Target::new(stream.kind, "", "", "");
+/// The objects of a kind that a stream is about. Empty fields select everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchScope {
+    pub namespace: String,
+    pub label_selector: String,
+    pub field_selector: String,
+}
+
+pub fn watch(
+    stream: Stream,
+    scope: &WatchScope,
+    from: WatchStart,
+    seconds: u32,
+) -> Result<Outgoing, hyper::http::Error> {
+    let mut target = Target::new(stream.kind, &scope.namespace, "", "");
+    target.select(&scope.label_selector, &scope.field_selector);
     target.query("watch", "true");
     target.query("allowWatchBookmarks", "true");
     target.query("timeoutSeconds", &seconds.to_string());
@@ -135,6 +150,15 @@ impl Target {
         Self(path)
     }
 
+    /// Empty selectors are left out.
+    fn select(&mut self, labels: &str, fields: &str) {
+        for (name, selector) in [("labelSelector", labels), ("fieldSelector", fields)] {
+            if !selector.is_empty() {
+                self.query(name, selector);
+            }
+        }
+    }
+
     fn query(&mut self, name: &str, value: &str) {
         self.0.push(if self.0.contains('?') { '&' } else { '?' });
         self.0.push_str(name);
@@ -197,11 +221,20 @@ mod tests {
 
     #[test]
     fn watches_begin_where_they_are_told() {
-        let watch = |from| line(&watch(Stream::of(Kind::JOB), from, 300).unwrap());
+        let watch = |from| line(&watch(Stream::of(Kind::JOB), &WatchScope::default(), from, 300).unwrap());
         let common = "GET /apis/batch/v1/jobs?watch=true&allowWatchBookmarks=true&timeoutSeconds=300";
         let state = format!("{common}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
         assert_eq!(watch(WatchStart::State(Revision(0))), state);
         assert_eq!(watch(WatchStart::State(Revision(7))), format!("{state}&resourceVersion=7"));
         assert_eq!(watch(WatchStart::After(Revision(7))), format!("{common}&resourceVersion=7"));
+        let scope = WatchScope {
+            namespace: "ns".to_owned(),
+            label_selector: "a=b".to_owned(),
+            field_selector: "metadata.name=j".to_owned(),
+        };
+        let narrow = line(&super::watch(Stream::of(Kind::JOB), &scope, WatchStart::After(Revision(7)), 300).unwrap());
+        let begin =
+            "GET /apis/batch/v1/namespaces/ns/jobs?labelSelector=a%3Db&fieldSelector=metadata.name%3Dj&watch=true";
+        assert!(narrow.starts_with(begin), "{narrow}");
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::answer::{self, Page};
 use crate::lines::Lines;
-use crate::{Remote, request};
+use crate::{Remote, WatchScope, request};
 
 /// Servers end watches after a while; ours end after five to ten minutes, so that a server that was restarted receives
 /// its share of streams again, and not all of them at once.
@@ -30,6 +30,7 @@ type PendingStream<T> = Pin<Box<dyn Future<Output = Result<T, WatchError>> + Sen
 pub struct Watch {
     remote: Remote,
     stream: Stream,
+    scope: WatchScope,
     state: State,
     /// Received, and not yet delivered.
     ready: VecDeque<StreamEvent>,
@@ -47,23 +48,23 @@ enum State {
     Over,
 }
 
-pub async fn follow(remote: &Remote, stream: Stream, from: Start) -> Result<Watch, WatchError> {
-    let watch = |state| Watch { remote: remote.clone(), stream, state, ready: VecDeque::new() };
+pub async fn follow(remote: &Remote, stream: Stream, scope: WatchScope, from: Start) -> Result<Watch, WatchError> {
+    let watch = |state| Watch { remote: remote.clone(), stream, scope: scope.clone(), state, ready: VecDeque::new() };
     let not_older_than = match from {
         Start::Changes { after } => {
-            let body = open(remote.clone(), stream, request::WatchStart::After(after)).await?;
+            let body = open(remote.clone(), stream, scope.clone(), request::WatchStart::After(after)).await?;
             return Ok(watch(reading(body)));
         }
         Start::State { not_older_than } => not_older_than,
     };
     if remote.streams_lists() {
-        match open(remote.clone(), stream, request::WatchStart::State(not_older_than)).await {
+        match open(remote.clone(), stream, scope.clone(), request::WatchStart::State(not_older_than)).await {
             Ok(body) => return Ok(watch(reading(body))),
             Err(WatchError::Refused(refusal)) if answer::no_streaming_lists(&refusal) => remote.list_by_pages(),
             Err(trouble) => return Err(trouble),
         }
     }
-    let first = page(remote.clone(), stream, String::new()).await?;
+    let first = page(remote.clone(), stream, scope.clone(), String::new()).await?;
     if first.at < not_older_than {
         let (at, seen) = (first.at, not_older_than);
         return Err(WatchError::Broken(format!("the server's list is of revision {at}, but {seen} was seen before")));
@@ -81,12 +82,12 @@ impl Watch {
     /// Delivers a page, and continues with what follows it.
     fn take(&mut self, page: Page) {
         self.ready.extend(page.items.into_iter().map(StreamEvent::Object));
-        let (remote, stream) = (self.remote.clone(), self.stream);
+        let (remote, stream, scope) = (self.remote.clone(), self.stream, self.scope.clone());
         self.state = if page.token.is_empty() {
             self.ready.push_back(StreamEvent::Reached { at: page.at, complete: true });
-            State::Opening(Box::pin(open(remote, stream, request::WatchStart::After(page.at))))
+            State::Opening(Box::pin(open(remote, stream, scope, request::WatchStart::After(page.at))))
         } else {
-            State::Listing(Box::pin(self::page(remote, stream, page.token)))
+            State::Listing(Box::pin(self::page(remote, stream, scope, page.token)))
         };
     }
 
@@ -151,9 +152,15 @@ impl Events for Watch {
     }
 }
 
-async fn open(remote: Remote, stream: Stream, from: request::WatchStart) -> Result<Incoming, WatchError> {
+async fn open(
+    remote: Remote,
+    stream: Stream,
+    scope: WatchScope,
+    from: request::WatchStart,
+) -> Result<Incoming, WatchError> {
     let seconds = fastrand::u32(SECONDS);
-    let request = request::watch(stream, from, seconds).map_err(|error| WatchError::Broken(error.to_string()))?;
+    let request =
+        request::watch(stream, &scope, from, seconds).map_err(|error| WatchError::Broken(error.to_string()))?;
     let response = tokio::time::timeout(OPEN_WITHIN, remote.open(request)).await;
     let response = response.map_err(|_| no_answer())?.map_err(|failure| WatchError::Broken(failure.why))?;
     let code = response.status().as_u16();
@@ -165,9 +172,10 @@ async fn open(remote: Remote, stream: Stream, from: request::WatchStart) -> Resu
     Err(answer::trouble(Some(code), &body))
 }
 
-async fn page(remote: Remote, stream: Stream, token: String) -> Result<Page, WatchError> {
-    let call = Call::new(Verb::List, stream.kind, "", "");
-    remote.page(&call, stream.metadata_only, &token).await.map_err(|failed| match failed {
+async fn page(remote: Remote, stream: Stream, scope: WatchScope, token: String) -> Result<Page, WatchError> {
+    let WatchScope { namespace, label_selector, field_selector } = scope;
+    let call = Call { label_selector, ..Call::new(Verb::List, stream.kind, &namespace, "") };
+    remote.page(&call, &field_selector, stream.metadata_only, &token).await.map_err(|failed| match failed {
         failed if failed.is_expired() => WatchError::TooOld,
         super::PageError::Refused(Response { reply: Reply::Refused(refusal), .. }) => WatchError::Refused(refusal),
         super::PageError::Refused(_) => WatchError::Broken("a page of the list was not sent".to_owned()),

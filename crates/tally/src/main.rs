@@ -8,6 +8,8 @@ mod local_api;
 mod look;
 mod metrics;
 mod node;
+mod place;
+mod pod_log;
 mod run;
 mod signals;
 mod up;
@@ -25,6 +27,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
   tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
                                       run a command 20 times, 4 at a time, on this machine
   tally run -f jobs.yaml --logs       run the Jobs in a file and print their output
+  tally run --context test --image busybox -- date
+                                      run a command on a cluster and follow it from here
+  tally attach sum --context test     follow a Job that runs on a cluster
   tally ps --data-dir ./d             list the Jobs that a data directory has
   tally show sum --data-dir ./d       how every attempt of a Job ended, and what it used
   tally logs sum --data-dir ./d       what its tasks have printed
@@ -41,8 +46,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a command or the Jobs in a file to completion on this machine
+    /// Run a command or the Jobs in a file to completion, on this machine or on a cluster
     Run(Box<run::Args>),
+    /// Follow a Job that exists, in a data directory that is in use or on a cluster
+    Attach(run::on_cluster::AttachArgs),
     /// List the Jobs in a data directory or a cluster
     Ps(look::PsArgs),
     /// Show a Job and its attempts: exit codes, times, processor time and peak memory
@@ -76,6 +83,7 @@ fn main() -> std::process::ExitCode {
     }
     let outcome = match Cli::parse().command {
         Command::Run(args) => return run::run(&args),
+        Command::Attach(args) => return run::on_cluster::attach(&args),
         Command::Ps(args) => return look::ps(&args),
         Command::Show(args) => return look::show(&args),
         Command::Logs(args) => return look::logs(&args),

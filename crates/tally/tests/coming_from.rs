@@ -1,11 +1,13 @@
-//! Runs every command of ours in `docs/coming-from.md`, in a directory with the files that they name.
+//! Runs every command of ours in `docs/coming-from.md`, in a directory with the files that they name, and with a cluster for
+//! those that need one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The cells of a row of a table. `\|` in code is a pipe.
 fn cells(row: &str) -> Vec<String> {
@@ -27,7 +29,8 @@ fn commands(document: &str) -> Vec<(usize, String)> {
             code => {
                 let command = code.strip_prefix('`').and_then(|code| code.strip_suffix('`'));
                 assert!(
-                    ours && command.is_some_and(|command| command.contains("tally run")),
+                    ours && command
+                        .is_some_and(|command| command.contains("tally run") || command.contains("tally attach")),
                     "line {}: {line}",
                     at + 1
                 );
@@ -53,6 +56,35 @@ spec:
       containers: [{name: main, image: busybox, command: [echo, job of a file]}]
 ";
 
+/// `tally up`, as the cluster of the context `test`. Killed when dropped.
+struct Cluster(Child);
+
+impl Cluster {
+    /// Writes a kubeconfig.
+    fn start(data: &Path, kubeconfig: &Path) -> Self {
+        let mut up = Command::new(env!("CARGO_BIN_EXE_tally"));
+        up.args(["up", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data).stdin(Stdio::null());
+        let cluster = Self(up.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let until = Instant::now() + Duration::from_secs(60);
+        let config = loop {
+            match fs::read_to_string(data.join("kubeconfig")) {
+                Ok(config) => break config,
+                Err(_) => assert!(Instant::now() < until, "it never serves"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        fs::write(kubeconfig, config.replace(": tally", ": test").replace(": \"tally\"", ": \"test\"")).unwrap();
+        cluster
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn every_command_of_ours_works() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -73,12 +105,15 @@ fn every_command_of_ours_works() {
     ] {
         fs::write(here.join(name), content).unwrap();
     }
+    let kubeconfig = here.join("kubeconfig");
+    let _cluster = Cluster::start(&here.join("up"), &kubeconfig);
     let path = format!("{}:{}", here.join("bin").display(), std::env::var("PATH").unwrap());
     let commands = commands(&document);
     assert!(commands.len() > 35, "{} commands", commands.len());
     for (line, command) in commands {
         let mut shell = Command::new("sh");
         shell.args(["-e", "-c", &command]).current_dir(here).env("PATH", &path).stdin(Stdio::null());
+        shell.env("KUBECONFIG", &kubeconfig);
         let output = shell.output().unwrap();
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
         assert_eq!(output.status.code(), Some(0), "docs/coming-from.md:{line}: {command}\n{said}");

@@ -9,20 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::BodyExt;
-use hyper::Method;
 use hyper::body::Incoming;
 use serde_json::Value;
 use tally_core::ids::PodUid;
 use tally_node::logs::{self, LogReadOptions};
 use tally_node::port::Attempt;
-use tally_remote::{Remote, request};
+use tally_remote::Remote;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::attempts::{self, AttemptRow, AttemptState};
-use super::place::{Place, PlaceFlags};
 use super::{JobParts, LookError, job_name};
+use crate::place::{Place, PlaceFlags};
+use crate::pod_log::{PodLogRequest, next_piece};
 
 /// How often to look for new Pods.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -256,29 +254,9 @@ struct LogSource {
 /// Begins to read a log.
 async fn open_remote(remote: &Remote, source: &LogSource) -> Result<Incoming, LookError> {
     let LogSource { namespace, row, tail, follow } = source;
-    let mut path = format!("/api/v1/namespaces/{namespace}/pods/{}/log?container={}", row.pod, row.container);
-    path.extend(tail.map(|tail| format!("&tailLines={tail}")));
-    path.push_str(if *follow { "&follow=true" } else { "" });
-    let unreadable = |why: String| LookError::Unreadable(format!("cannot read the log of Pod {}: {why}", row.pod));
-    let request = request::plain(Method::GET, &path, Bytes::new()).map_err(|error| unreadable(error.to_string()))?;
-    let response = remote.open(request).await.map_err(|error| unreadable(error.why))?;
-    let (head, body) = response.into_parts();
-    if !head.status.is_success() {
-        let text = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let status: Value = serde_json::from_slice(&text).unwrap_or_default();
-        let why = status["message"].as_str().unwrap_or_default();
-        return Err(unreadable(if why.is_empty() { head.status.to_string() } else { why.to_owned() }));
-    }
-    Ok(body)
-}
-
-/// The next piece of a log. One that breaks off ends: what has been printed cannot be taken back.
-async fn next_piece(log: &mut Incoming) -> Option<Bytes> {
-    loop {
-        if let Ok(data) = log.frame().await?.ok()?.into_data() {
-            return Some(data);
-        }
-    }
+    let request = PodLogRequest { tail_lines: *tail, follow: *follow, ..PodLogRequest::default() };
+    let opened = request.of(namespace, &row.pod, &row.container).open(remote).await;
+    opened.map_err(|error| LookError::Unreadable(error.to_string()))
 }
 
 async fn print_remote(

@@ -1,12 +1,11 @@
 //! `tally ps`, `tally show` and `tally logs`: what a data directory or a cluster has.
 //!
-//! Where the objects are read from is in `place`; what is shown about Jobs and attempts in `jobs` and `attempts`, which are
+//! Where the objects are read from is in `crate::place`; what is shown about Jobs and attempts in `jobs` and `attempts`, which are
 //! pure; the logs in `logs`.
 
 mod attempts;
-mod jobs;
+pub mod jobs;
 mod logs;
-mod place;
 mod table;
 
 use std::collections::BTreeSet;
@@ -19,9 +18,9 @@ use tally_runtime::driver::wall_clock;
 
 use attempts::AttemptRow;
 use jobs::JobRow;
-pub use place::PlaceFlags;
-use place::{Place, PlaceError};
 use table::Table;
+
+use crate::place::{Place, PlaceError, PlaceFlags};
 
 /// The value of `-o`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -223,7 +222,7 @@ fn print_job(job: &JobRow, rows: &[AttemptRow], dropped: u64, place: &Place) {
 }
 
 /// `sum` or `job/sum`.
-fn job_name(text: &str) -> Result<&str, LookError> {
+pub fn job_name(text: &str) -> Result<&str, LookError> {
     match text.split_once('/') {
         None => Ok(text),
         Some(("job" | "jobs" | "job.batch" | "jobs.batch", name)) => Ok(name),

@@ -1,5 +1,7 @@
 //! `tally run`: Jobs from flags or files, run to completion on this machine.
 //!
+//! With `--context` they run on a cluster, and are followed from here (`on_cluster`).
+//!
 //! All input is read and checked first (`input`), then created or resumed (`submit`) in a cluster of one process
 //! (`cluster`), then followed (`follow`). What the user sees is a model of the Jobs and its display (`progress`). How the
 //! run ended, and the exit code for it, is in `outcome`.
@@ -8,6 +10,7 @@ mod capacity;
 mod cluster;
 mod follow;
 mod input;
+pub mod on_cluster;
 mod outcome;
 pub mod parts;
 pub mod progress;
@@ -26,11 +29,12 @@ use cluster::Cluster;
 use follow::display::{DisplayFlags, LogStyle, LogsFlag};
 use follow::turns::OutputOrder;
 use follow::{End, Follow};
-use input::check::{self, Checked, CheckedObjects};
+use input::check::{self, Checked, CheckedObjects, RunsOn};
 use input::documents::{Document, Origin};
 use input::each::{self, EachFlags};
 use input::flags::{self, Flags};
 use input::manifest;
+use on_cluster::flags::ClusterFlags;
 use outcome::{INTERRUPTED, RunError, exit_code};
 use progress::model::Model;
 use progress::output::Output;
@@ -43,9 +47,12 @@ use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
 #[command(
-    group = clap::ArgGroup::new("lasting").args(["data_dir", "dry_run"]).multiple(true),
+    group = clap::ArgGroup::new("lasting").args(["data_dir", "dry_run", "context", "kubeconfig"]).multiple(true),
     override_usage = "tally run [OPTIONS] -- COMMAND [ARG]...\n       tally run [OPTIONS] -f FILE [-f FILE]...\n       \
                       tally run [OPTIONS] -",
+    group = clap::ArgGroup::new("cluster").args(["context", "kubeconfig"]).multiple(true),
+    group = clap::ArgGroup::new("with_image").args(["dry_run", "context", "kubeconfig"]).multiple(true),
+    group = clap::ArgGroup::new("kept").args(["data_dir", "context", "kubeconfig"]).multiple(true),
     after_help = "Examples:
   tally run -- make test                                  one run, retried if it fails; prints what make prints
   tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
@@ -60,7 +67,11 @@ use crate::signals::{self, Stop};
                                                           once for every record, by the names in the header
   tally run --stdin -- sort < names.txt                   one run that reads standard input
   tally run --each list.txt --dry-run --image busybox -- echo {} | kubectl create -f -
-                                                          the same Job on a cluster
+                                                          the objects for a cluster
+  tally run --context test --image busybox -n 20 -i -- sh -c 'echo index $JOB_COMPLETION_INDEX'
+                                                          the same on a cluster, followed from here
+  tally run --context test --image busybox --rm --on-interrupt=detach --each list.txt -- ./work.sh {}
+                                                          the Job is deleted at its end; Ctrl-C leaves it running
   tally run --deadline 10m -- ./build.sh                  stop it after ten minutes
   tally run --cpu 4 --pending-timeout 1h -- ./build.sh    give up if there is no room for it within an hour
   tally run -n 8 -i -k --logs=raw -- ./part.sh > all      the output of all parts, in the order of their indexes
@@ -88,7 +99,7 @@ The command has the environment of the shell. In the command and in --env values
 if --env or the Job sets it; $$ is not changed.
 
 Exit code 0: all Jobs are Complete; 1: a Job has Failed; 2: bad usage or bad input, nothing was run; 3: environment
-error: the data directory cannot be used, the disk is full, or a Pod can never start here; 130: interrupted."
+error: the data directory or the cluster cannot be used, the disk is full, or a Pod can never start here; 130: interrupted."
 )]
 pub struct Args {
     /// Run the Jobs in a YAML or JSON file, which may have several documents; - is standard input; may be repeated
@@ -104,8 +115,8 @@ pub struct Args {
     /// Print the objects as a manifest and run nothing; with -o yaml (the default) or -o json
     #[arg(long)]
     dry_run: bool,
-    /// Image for the containers in the manifest of --dry-run; commands on this machine use no image
-    #[arg(long, value_name = "IMAGE", requires = "dry_run")]
+    /// Image for the containers on a cluster, or in the manifest of --dry-run; commands on this machine use no image
+    #[arg(long, value_name = "IMAGE", requires = "with_image")]
     image: Option<String>,
     /// Keep all state in this directory: a second run resumes where the first one stopped [default: nothing is kept]
     #[arg(long, value_name = "DIR")]
@@ -113,9 +124,9 @@ pub struct Args {
     /// Delete a Job of the same name in the data directory and run it again
     #[arg(long, requires = "data_dir")]
     again: bool,
-    /// Run the failed indexes of a finished Job in the data directory again, as a new Job; NAME may be left out if only one Job
-    /// has failed indexes. Each task is told its index in the first Job
-    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", requires = "data_dir", conflicts_with_all = ["again", "dry_run"])]
+    /// Run the failed indexes of a finished Job in the data directory or on the cluster again, as a new Job; NAME may be left
+    /// out if only one Job has failed indexes. Each task is told its index in the first Job
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", requires = "kept", conflicts_with_all = ["again", "dry_run"])]
     retry_failed: Option<String>,
     /// How to show what tasks print, on the stream that they print it to: prefix, raw or none [default: a single task is
     /// passed through unchanged, many have the Job and the index in front of each line]
@@ -145,6 +156,8 @@ pub struct Args {
     /// tests
     #[arg(long, value_name = "N", default_value_t = 0, hide = true, value_parser = clap::value_parser!(u32).range(0..=1000))]
     hollow: u32,
+    #[command(flatten)]
+    cluster: ClusterFlags,
     /// - to read Jobs from standard input
     #[arg(value_name = "-", hide = true)]
     stdin: Option<String>,
@@ -188,6 +201,9 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn start(args: &Args) -> Result<u8, RunError> {
     let documents = input::wanted(args)?;
+    if args.cluster.is_given() {
+        return on_cluster::start(args, documents);
+    }
     let machine = |error: std::io::Error| RunError::Environment(format!("cannot start threads: {error}"));
     // Few threads: the CPUs are for the processes of the Jobs.
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
@@ -254,7 +270,7 @@ async fn to_the_end(
     if args.each.is_given(&args.command) && !each::is_used(&documents) {
         output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
     }
-    let everything = check::check(documents, args.hollow == 0).await.map_err(RunError::Input)?;
+    let everything = check::check(documents, args.runs_on()).await.map_err(RunError::Input)?;
     for warning in &everything.warnings {
         output.note(&format!("warning: {warning}"));
     }
@@ -284,7 +300,7 @@ async fn to_the_end(
                 .iter()
                 .filter_map(|retried| submit::retry::told(&retried.object))
                 .for_each(|told| output.note(&told));
-            check::check(retried.into_iter().collect(), args.hollow == 0).await.map_err(RunError::Input)?
+            check::check(retried.into_iter().collect(), args.runs_on()).await.map_err(RunError::Input)?
         }
         None => everything,
     };
@@ -375,6 +391,10 @@ impl Args {
     /// The form of progress and results.
     fn form(&self) -> Form {
         if self.output == OutputForm::Json { Form::Json } else { Form::Text }
+    }
+
+    fn runs_on(&self) -> RunsOn {
+        if self.hollow == 0 { RunsOn::ThisMachine } else { RunsOn::HollowNodes }
     }
 
     fn display(&self) -> DisplayFlags {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::kubectl::with_node;
 
 /// Flags that do not change the Job.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 23] = [
     "--file",
     "--stdin",
     "--dry-run",
@@ -28,6 +28,12 @@ const OTHERS: [&str; 17] = [
     "--help",
     "--name",
     "--hollow",
+    "--context",
+    "--kubeconfig",
+    "--namespace",
+    "--set-managed-by",
+    "--rm",
+    "--on-interrupt",
 ];
 
 /// Every flag that changes the Job, alone or with those that belong to it.

@@ -30,6 +30,7 @@ impl Machine {
             pod: pod.metadata.name.clone(),
             reason: reason.to_owned(),
             message: message.to_owned(),
+            elsewhere: false,
         };
         if let Some(why) = pod.status.unscheduled() {
             return Some((self.never_fits(pod, why)?, stuck("Unschedulable", why)));

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use tally_node::attempts::AttemptRecord;
 use tally_node::logs::{self, Follower, Progress};
 use tally_node::mailbox::Mailbox;
-use tally_node::output::{OutputEvent, OutputQueue, OutputSource};
+use tally_node::output::{OutputEvent, OutputQueue};
 use tally_node::port::Attempt;
 
 use super::display::LogStyle;
 use super::lines::Lines;
-use super::turns::{OutputOrder, Place, Turns};
+use super::turns::{JobOrder, LAST, OutputOrder, Turns};
 use crate::run::progress::output::{Output, TaskName};
 
 /// Blocks of a log that are read in one turn: a task that prints without end does not delay the others.
@@ -39,10 +39,7 @@ pub struct Outputs {
     style: LogStyle,
     turns: Turns,
     tasks: BTreeMap<Attempt, TaskOutput>,
-    /// The positions and the shown names of the Jobs, by UID.
-    jobs: BTreeMap<String, (usize, String)>,
-    /// Those that have not finished.
-    open_jobs: BTreeSet<usize>,
+    jobs: JobOrder,
     by_index: bool,
     /// The task that is in the middle of a long line, and since when nothing more of it has come.
     line_of: Option<(Attempt, Option<Instant>)>,
@@ -84,8 +81,7 @@ impl Outputs {
             style,
             turns: Turns::new(order),
             tasks: BTreeMap::new(),
-            jobs: BTreeMap::new(),
-            open_jobs: BTreeSet::new(),
+            jobs: JobOrder::default(),
             by_index: order.by_index,
             line_of: None,
             releasing: BTreeSet::new(),
@@ -97,8 +93,7 @@ impl Outputs {
 
     /// The Jobs of the run: the UID, the position and the shown name of each.
     pub fn follow_jobs<'a>(&mut self, jobs: impl Iterator<Item = (&'a str, usize, &'a str)>) {
-        self.jobs.extend(jobs.map(|(uid, at, name)| (uid.to_owned(), (at, name.to_owned()))));
-        self.open_jobs = self.jobs.values().map(|(at, _)| *at).collect();
+        self.jobs = JobOrder::new(jobs);
     }
 
     /// Whether tasks are shown in the order of their indexes.
@@ -114,11 +109,10 @@ impl Outputs {
         match event {
             OutputEvent::Began { attempt, source } => match logs::follow(&self.root, &attempt) {
                 Ok(log) => {
-                    self.turns.began(&attempt, self.place(&source));
+                    self.turns.began(&attempt, self.jobs.place(&source.job, source.index));
                     let mut source = *source;
-                    if let Some((_, name)) = self.jobs.get(source.job.as_str()) {
-                        // A part of a list is shown under the name of the list.
-                        source.job_name = name.as_str().into();
+                    if let Some(name) = self.jobs.name(&source.job) {
+                        source.job_name = name.into();
                     }
                     let name = TaskName::new(source, &attempt.container);
                     let task = TaskOutput { name, log, lines: Lines::default(), has_ended: false };
@@ -165,22 +159,9 @@ impl Outputs {
         }
     }
 
-    fn place(&self, source: &OutputSource) -> Place {
-        let job = self.jobs.get(source.job.as_str()).map_or(usize::MAX, |(at, _)| *at);
-        (job, source.index.unwrap_or(u32::MAX))
-    }
-
     /// A Job has finished, or its tasks before this index.
     pub fn finished_before(&mut self, job: usize, finished: bool, first_open: u32) {
-        if finished {
-            self.open_jobs.remove(&job);
-        }
-        // A Job has its turn when those before it have finished.
-        match self.open_jobs.first() {
-            None => self.turns.reach((usize::MAX, u32::MAX)),
-            Some(first) if *first == job => self.turns.reach((job, first_open)),
-            Some(first) => self.turns.reach((*first, 0)),
-        }
+        self.turns.reach(self.jobs.finished_before(job, finished, first_open));
     }
 
     /// Whether there are tasks whose output may grow or may be shown.
@@ -283,7 +264,7 @@ impl Outputs {
     pub fn finish(&mut self, output: &mut Output) {
         self.hear_all();
         self.end_all();
-        self.turns.reach((usize::MAX, u32::MAX));
+        self.turns.reach(LAST);
         while self.has_tasks() {
             self.show(output, Instant::now());
         }

@@ -23,6 +23,50 @@ impl OutputOrder {
 /// The position of a task: the position of its Job, and its index. Without an index, tasks come after those with one.
 pub type Place = (usize, u32);
 
+/// The Jobs of a run, in their order.
+#[derive(Debug, Default)]
+pub struct JobOrder {
+    /// Their positions and shown names, by UID.
+    jobs: BTreeMap<String, (usize, String)>,
+    /// Those that have not finished.
+    open: BTreeSet<usize>,
+}
+
+impl JobOrder {
+    /// The UID, the position and the shown name of each Job.
+    pub fn new<'a>(jobs: impl Iterator<Item = (&'a str, usize, &'a str)>) -> Self {
+        let jobs: BTreeMap<_, _> = jobs.map(|(uid, at, name)| (uid.to_owned(), (at, name.to_owned()))).collect();
+        let open = jobs.values().map(|(at, _)| *at).collect();
+        Self { jobs, open }
+    }
+
+    /// The name under which a Job is shown: a part of a list has the name of the list.
+    pub fn name(&self, uid: &str) -> Option<&str> {
+        self.jobs.get(uid).map(|(_, name)| name.as_str())
+    }
+
+    pub fn place(&self, uid: &str, index: Option<u32>) -> Place {
+        let job = self.jobs.get(uid).map_or(usize::MAX, |(at, _)| *at);
+        (job, index.unwrap_or(u32::MAX))
+    }
+
+    /// A Job has finished, or its tasks before this index. Returns the place before which everything has finished.
+    pub fn finished_before(&mut self, job: usize, finished: bool, first_open: u32) -> Place {
+        if finished {
+            self.open.remove(&job);
+        }
+        // A Job has its turn when those before it have finished.
+        match self.open.first() {
+            None => LAST,
+            Some(first) if *first == job => (job, first_open),
+            Some(first) => (*first, 0),
+        }
+    }
+}
+
+/// Behind all tasks.
+pub const LAST: Place = (usize::MAX, u32::MAX);
+
 /// The tasks that have output to show.
 #[derive(Debug, Default)]
 pub struct Turns {

@@ -37,8 +37,18 @@ pub fn write_options() -> WriteOptions {
     WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() }
 }
 
-/// Returns all objects, or all errors. `here`: the programs run on this machine, so they must exist on it.
-pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<CheckedObjects, String> {
+/// Where the Jobs are to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunsOn {
+    /// The programs must exist on this machine.
+    ThisMachine,
+    HollowNodes,
+    /// Images, controllers and people of the cluster may do what this process cannot.
+    Cluster,
+}
+
+/// Returns all objects, or all errors.
+pub async fn check(mut documents: Vec<Document>, runs_on: RunsOn) -> Result<CheckedObjects, String> {
     // The sort is stable: objects of the same rank stay in file order.
     documents.sort_by_key(|document| (document.is_job(), document.resource.kind != "Namespace"));
     let mut complaints = twice(&documents);
@@ -49,9 +59,11 @@ pub async fn check(mut documents: Vec<Document>, here: bool) -> Result<CheckedOb
     for document in documents {
         let mut wanted = misfits(document.resource, &document.object);
         let typed: Vec<String> = wanted.iter().map(|(field, _)| field.clone()).collect();
-        wanted.extend(runnable(&document).into_iter().filter(|(field, _)| !typed.contains(field)));
+        if runs_on != RunsOn::Cluster {
+            wanted.extend(runnable(&document).into_iter().filter(|(field, _)| !typed.contains(field)));
+        }
         // Commands given by flags have been checked already, with messages that name the flag.
-        if here && document.is_job() && matches!(document.origin, Origin::File { .. }) {
+        if runs_on == RunsOn::ThisMachine && document.is_job() && matches!(document.origin, Origin::File { .. }) {
             wanted.extend(absent_programs(&document.object));
         }
         if !wanted.is_empty() {
@@ -223,7 +235,7 @@ mod tests {
 
     fn checked(text: &str) -> Result<Vec<String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let everything = runtime.block_on(check(parse("f.yaml", text)?, false))?;
+        let everything = runtime.block_on(check(parse("f.yaml", text)?, RunsOn::HollowNodes))?;
         Ok(everything.objects.iter().map(|checked| checked.document.title()).collect())
     }
 

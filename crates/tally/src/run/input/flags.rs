@@ -91,7 +91,7 @@ pub struct Flags {
     /// Whether a failed run is replaced by a new Pod (Never) or restarted in the same Pod (OnFailure)
     #[arg(long, value_name = "POLICY", value_enum, ignore_case = true)]
     pub restart: Option<Restart>,
-    /// How long a finished Job is kept in the data directory, such as 1h
+    /// How long a finished Job is kept in the data directory or on the cluster, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = seconds, requires = "lasting")]
     pub ttl: Option<i64>,
 }
@@ -355,6 +355,11 @@ impl Flags {
 /// Doubles `$$`, because Kubernetes replaces it by one dollar. In a shell it means something else.
 pub fn literal(word: &str) -> String {
     word.replace("$$", "$$$$")
+}
+
+/// A name that no other Job has.
+pub fn unique_name(command: &[String]) -> String {
+    name(command, &fastrand::u64(..).to_le_bytes())
 }
 
 /// The name of the program, converted to a valid object and host name, with a suffix that identifies this Job.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
+use tally_node::env::ENVIRONMENT_ANNOTATION;
 
 use super::documents::Document;
 use super::flags::{Flags, TAKEN_OVER};
@@ -11,6 +12,15 @@ use crate::run::Form;
 /// What a Job of flags takes from this machine does not exist in an image: the working directory and the variables of
 /// the shell, unless they were given explicitly.
 pub fn use_image(job: &mut Value, image: &str, flags: &Flags) {
+    let template = &mut job["spec"]["template"];
+    if let Some(annotations) = template["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(ENVIRONMENT_ANNOTATION);
+        if annotations.is_empty()
+            && let Some(template) = template.as_object_mut()
+        {
+            template.remove("metadata");
+        }
+    }
     let container = &mut job["spec"]["template"]["spec"]["containers"][0];
     container["image"] = image.into();
     let given = |name: &str| flags.env.iter().any(|given| given.split('=').next() == Some(name));

@@ -19,7 +19,7 @@ use documents::{Document, Origin};
 use flags::Caller;
 
 use super::outcome::RunError;
-use super::{Args, OutputForm};
+use super::{Args, OutputForm, on_cluster};
 
 /// The objects to create. Empty: resume what is in the data directory.
 pub fn wanted(args: &Args) -> Result<Vec<Document>, RunError> {
@@ -27,6 +27,7 @@ pub fn wanted(args: &Args) -> Result<Vec<Document>, RunError> {
 }
 
 fn requested(args: &Args) -> Result<Vec<Document>, String> {
+    on_cluster::flags::check(args)?;
     let mut files = args.files.clone();
     match args.stdin.as_deref() {
         None => {}
@@ -61,6 +62,7 @@ fn requested(args: &Args) -> Result<Vec<Document>, String> {
         (true, true) => match (&args.data_dir, flag) {
             (_, Some(flag)) => Err(format!("{flag} applies only to a command; put the command after --")),
             (Some(_), None) => Ok(Vec::new()),
+            (None, None) if args.retry_failed.is_some() => Ok(Vec::new()),
             (None, None) => {
                 Err("nothing to run: put a command after --, or specify a file with -f; see --help".to_owned())
             }
@@ -88,6 +90,11 @@ fn of_flags(args: &Args) -> Result<Vec<Document>, String> {
         processors: i32::try_from(processors).unwrap_or(i32::MAX),
     };
     let words = each::words(&args.command);
+    let mut flags = args.flags.clone();
+    if args.cluster.is_given() && flags.name.is_none() {
+        // On a cluster the same command is another Job: those of other people are there, too.
+        flags.name = Some(flags::unique_name(words));
+    }
     let Some(program) = words.first() else { return Err("there is no command before :::".to_owned()) };
     let each = args.each.is_given(&args.command);
     if args.flags.backoff_limit_per_index.is_some() && !each && !args.flags.indexed {
@@ -96,13 +103,13 @@ fn of_flags(args: &Args) -> Result<Vec<Document>, String> {
         );
     }
     let mut documents = if each {
-        each::documents(&args.each, &args.flags, &args.command, &caller)?
+        each::documents(&args.each, &flags, &args.command, &caller)?
     } else {
         if let Some(flag) = args.each.first() {
             return Err(format!("{flag} applies to a list; give one with --each FILE, --each-glob PATTERN or :::"));
         }
         let resource = tally_api::catalog::find("batch", "v1", "jobs").ok_or("no Jobs are served")?;
-        let object = args.flags.job(words, &caller, if args.pass_stdin { "stdin" } else { "" })?;
+        let object = flags.job(words, &caller, if args.pass_stdin { "stdin" } else { "" })?;
         vec![Document { origin: Origin::Flags, resource, object }]
     };
     if args.pass_stdin {

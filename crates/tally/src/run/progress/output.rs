@@ -367,7 +367,7 @@ impl Output {
                 Form::Json => self.print(&report::summary_json(job, now, data_dir, &now_text()).to_string()),
                 Form::Text if self.quiet => {}
                 Form::Text => {
-                    for line in report::summary(job, now, model.killed) {
+                    for line in report::summary(job, now, model.stop_word()) {
                         if self.style.is_shown() { say(&format!("{line}\n")) } else { self.print(&line) }
                     }
                 }

@@ -89,15 +89,18 @@ pub fn stuck(job: &Job, stuck: &Stuck) -> String {
 /// Why a Pod cannot start, and what to do about it.
 pub fn stuck_text(stuck: &Stuck) -> String {
     let told = format!("{} cannot start: {}: {}", stuck.pod, stuck.reason, harmless(&stuck.message));
-    match advice(&stuck.reason) {
+    match advice(stuck) {
         "" => told,
         advice => format!("{}; {advice}", told.trim_end_matches('.')),
     }
 }
 
 /// Empty if the message already says what to do.
-fn advice(reason: &str) -> &'static str {
-    match reason {
+fn advice(stuck: &Stuck) -> &'static str {
+    match stuck.reason.as_str() {
+        "Unschedulable" if stuck.elsewhere => {
+            "request less (--cpu, --memory, resources.requests, nodeSelector), or wait until a node has room"
+        }
         "Unschedulable" => {
             "this machine cannot satisfy its requests: request less (--cpu, --memory, resources.requests, nodeSelector)"
         }
@@ -118,8 +121,8 @@ pub fn result(job: &Job) -> &'static str {
     }
 }
 
-/// The final summary of a Job.
-pub fn summary(job: &Job, now: Duration, killed: bool) -> Vec<String> {
+/// The final summary of a Job. `stopped`: what a stop has done to a Job that is not finished.
+pub fn summary(job: &Job, now: Duration, stopped: &str) -> Vec<String> {
     let took = duration(job.finished_after.unwrap_or(now));
     let how = match (&job.state, job.was_finished) {
         (State::Complete { .. }, true) => "was Complete before this run".to_owned(),
@@ -128,8 +131,7 @@ pub fn summary(job: &Job, now: Duration, killed: bool) -> Vec<String> {
         (State::Failed { reason, message }, false) if message.is_empty() => format!("Failed in {took}: {reason}"),
         (State::Failed { reason, message }, false) => format!("Failed in {took}: {reason}: {}", harmless(message)),
         (State::Deleted, _) => format!("deleted after {took}, before it finished"),
-        _ if killed => format!("killed after {took}"),
-        _ => format!("interrupted after {took}"),
+        _ => format!("{stopped} after {took}"),
     };
     let mut lines = vec![format!("{}: {how}; {}", job.name, counts(job).replace(" ok", " succeeded"))];
     if !job.failed_indexes.is_empty() {
@@ -190,11 +192,14 @@ pub fn failure_json(job: &Job, failure: &PodFailure, at: &str) -> Value {
 
 /// When an attempt started and ended, and what it used.
 pub fn attempt_json(record: &AttemptRecord) -> Value {
+    // Every process uses some memory. On a cluster it is not known how much.
+    let is_known = record.peak_kib > 0;
     json!({
         "attempt": record.attempt, "startedAt": precise_time(record.started_at),
         "finishedAt": precise_time(record.finished_at), "seconds": record.millis() as f64 / 1e3,
-        "cpuSeconds": record.cpu_micros as f64 / 1e6, "peakMemoryBytes": record.peak_kib << 10,
-        "peakMemoryIsBound": record.peak_is_bound,
+        "cpuSeconds": is_known.then_some(record.cpu_micros as f64 / 1e6),
+        "peakMemoryBytes": is_known.then_some(record.peak_kib << 10),
+        "peakMemoryIsBound": is_known.then_some(record.peak_is_bound),
     })
 }
 
@@ -214,7 +219,7 @@ pub fn success_json(job: &Job, record: &AttemptRecord, at: &str) -> Value {
 pub fn stuck_json(job: &Job, stuck: Option<&Stuck>, at: &str) -> Value {
     let (pod, reason, message) =
         stuck.map_or((None, None, None), |it| (Some(&it.pod), Some(&it.reason), Some(&it.message)));
-    let advice = stuck.map(|stuck| advice(&stuck.reason)).filter(|advice| !advice.is_empty());
+    let advice = stuck.map(advice).filter(|advice| !advice.is_empty());
     with(event("stuck", job, at), json!({"pod": pod, "reason": reason, "message": message, "advice": advice}))
 }
 
@@ -299,15 +304,15 @@ mod tests {
             let job = ended(status.clone());
             assert_eq!(progress(&job), line, "{status}");
             assert!(
-                summary(&job, Duration::from_secs(5), false)[0].starts_with(told),
+                summary(&job, Duration::from_secs(5), "interrupted")[0].starts_with(told),
                 "{:?}",
-                summary(&job, Duration::from_secs(5), false)
+                summary(&job, Duration::from_secs(5), "interrupted")
             );
         }
         let job = ended(json!({"active": 1, "succeeded": 4}));
-        assert_eq!(summary(&job, Duration::from_secs(5), true), ["sum: killed after 5.0s; 4/9 succeeded"]);
+        assert_eq!(summary(&job, Duration::from_secs(5), "killed"), ["sum: killed after 5.0s; 4/9 succeeded"]);
         let job = ended(json!({"failed": 3, "failedIndexes": "1,3-4", "conditions": condition("Failed")}));
-        assert_eq!(summary(&job, Duration::ZERO, false)[1], "sum: failed indexes 1,3-4");
+        assert_eq!(summary(&job, Duration::ZERO, "interrupted")[1], "sum: failed indexes 1,3-4");
     }
 
     #[test]
@@ -378,7 +383,8 @@ mod tests {
     #[test]
     fn a_stuck_pod_is_reported_with_advice() {
         for (reason, told) in [("Unschedulable", "; this machine cannot satisfy"), ("StartError", ": m")] {
-            let stuck = Stuck { pod: "p".to_owned(), reason: reason.to_owned(), message: "m".to_owned() };
+            let stuck =
+                Stuck { pod: "p".to_owned(), reason: reason.to_owned(), message: "m".to_owned(), elsewhere: false };
             assert!(stuck_text(&stuck).contains(told), "{}", stuck_text(&stuck));
         }
     }

@@ -143,8 +143,23 @@ pub struct Waiting {
 #[serde(default, rename_all = "camelCase")]
 pub struct Terminated {
     pub exit_code: i32,
+    pub signal: Option<i32>,
     pub reason: String,
     pub message: String,
+    pub started_at: Option<String>,
+    pub finished_at: Option<String>,
+}
+
+/// A run of a container, as the status of its Pod shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerRun<'a> {
+    pub container: &'a str,
+    /// How often the container was restarted before.
+    pub number: u32,
+    /// How it ended. None: it runs.
+    pub ended: Option<&'a Terminated>,
+    /// The container has been started again since.
+    pub is_previous: bool,
 }
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -187,6 +202,13 @@ impl Metadata {
     }
 }
 
+impl PodText {
+    /// Only what identifies the Pod.
+    pub fn identity(&self) -> Self {
+        Self { metadata: self.metadata.clone(), ..Self::default() }
+    }
+}
+
 impl PodStatus {
     pub fn has_ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
@@ -221,6 +243,20 @@ impl PodStatus {
         })
     }
 
+    /// The runs that have begun: the last two of each container.
+    pub fn runs(&self) -> impl Iterator<Item = ContainerRun<'_>> {
+        self.containers().flat_map(|status| {
+            let ContainerStatus { name, restart_count, state, last_state } = status;
+            let run = |number: u32, ended, is_previous| ContainerRun { container: name, number, ended, is_previous };
+            // While a container waits for its restart, the count is still that of the run that ended.
+            let goes_on = state.waiting.is_none();
+            let last = last_state.terminated.as_ref();
+            let last = last.map(|how| run(restart_count.saturating_sub(goes_on.into()), Some(how), goes_on));
+            let has_begun = state.running.is_some() || state.terminated.is_some();
+            last.into_iter().chain(has_begun.then(|| run(*restart_count, state.terminated.as_ref(), false)))
+        })
+    }
+
     /// Why a container cannot start, if this does not change by itself.
     pub fn stuck(&self) -> Option<&Waiting> {
         let mut waiting = self.containers().filter_map(|status| status.state.waiting.as_ref());
@@ -240,5 +276,31 @@ impl PodStatus {
                 == ("PodScheduled", "False", "Unschedulable")
         };
         self.conditions.iter().flatten().find(refused).map(|condition| condition.message.as_str())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_runs_of_a_container_are_those_that_have_begun() {
+        let ended = |code: i32| json!({"terminated": {"exitCode": code}});
+        let check = |state: Value, last: Value, count: u32, expected: &[(u32, Option<i32>, bool)]| {
+            let container = json!({"name": "main", "restartCount": count, "state": state, "lastState": last});
+            let status: PodStatus = serde_json::from_value(json!({"containerStatuses": [container]})).unwrap();
+            let runs: Vec<_> =
+                status.runs().map(|run| (run.number, run.ended.map(|how| how.exit_code), run.is_previous)).collect();
+            assert_eq!(runs, expected, "{container}");
+        };
+        check(json!({"waiting": {"reason": "ContainerCreating"}}), json!({}), 0, &[]);
+        check(json!({"running": {}}), json!({}), 0, &[(0, None, false)]);
+        check(ended(3), json!({}), 0, &[(0, Some(3), false)]);
+        check(json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended(3), 0, &[(0, Some(3), false)]);
+        check(json!({"running": {}}), ended(3), 1, &[(0, Some(3), true), (1, None, false)]);
+        check(ended(0), ended(3), 2, &[(1, Some(3), true), (2, Some(0), false)]);
     }
 }

@@ -1,6 +1,6 @@
 //! Submits the requested objects: each is created, resumed or refused - all of them or none.
 
-mod resume;
+pub mod resume;
 pub mod retry;
 mod sources;
 
@@ -229,7 +229,7 @@ async fn carry_out(
                 registry.patch(target(checked), body.as_bytes(), PatchKind::Merge, &write_options()).await?;
             }
             let how = if decision == Decision::Finished { Submission::Finished } else { Submission::Resumed };
-            Ok(Some(SubmittedJob { part, ..placed(&there, how) }))
+            Ok(Some(SubmittedJob { part, ..SubmittedJob::of(&there, how) }))
         }
     }
 }
@@ -248,22 +248,24 @@ async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Submitted
     let collection = Target { name: "", ..target(checked) };
     let written = registry.create(collection, body.as_bytes(), Format::Json, &write_options()).await?;
     let job = checked.document.is_job();
-    Ok(job.then(|| SubmittedJob { part, ..placed(&written.object.parse(), Submission::Created) }))
+    Ok(job.then(|| SubmittedJob { part, ..SubmittedJob::of(&written.object.parse(), Submission::Created) }))
 }
 
-fn placed(job: &Value, how: Submission) -> SubmittedJob {
-    let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let restarts = job.pointer("/spec/template/spec/restartPolicy").is_some_and(|policy| policy == "OnFailure");
-    let count = |pointer: &str| job.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
-    let containers = count("/spec/template/spec/containers") + count("/spec/template/spec/initContainers");
-    SubmittedJob {
-        single: job["spec"]["completions"] == 1 && containers == 1,
-        namespace: text("/metadata/namespace"),
-        name: text("/metadata/name"),
-        uid: text("/metadata/uid"),
-        restarts,
-        part: ListPart::of(job),
-        how,
+impl SubmittedJob {
+    pub fn of(job: &Value, how: Submission) -> Self {
+        let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let restarts = job.pointer("/spec/template/spec/restartPolicy").is_some_and(|policy| policy == "OnFailure");
+        let count = |pointer: &str| job.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
+        let containers = count("/spec/template/spec/containers") + count("/spec/template/spec/initContainers");
+        Self {
+            single: job["spec"]["completions"] == 1 && containers == 1,
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            uid: text("/metadata/uid"),
+            restarts,
+            part: ListPart::of(job),
+            how,
+        }
     }
 }
 
@@ -306,7 +308,7 @@ pub fn unfinished(registry: &Registry, known: &[SubmittedJob]) -> Result<Vec<Sub
     };
     // The finished parts of an unfinished list are shown with the others.
     let wanted = |job: &&Value| is_open(job) || is_finished(job) && list(job).is_some_and(|list| lists.contains(&list));
-    let found = all.iter().filter(wanted).map(|job| placed(job, how(job)));
+    let found = all.iter().filter(wanted).map(|job| SubmittedJob::of(job, how(job)));
     Ok(found.filter(|job| known.iter().all(|known| known.uid != job.uid)).collect())
 }
 

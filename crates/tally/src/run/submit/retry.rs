@@ -24,7 +24,7 @@ pub fn document(registry: &Registry, name: &str) -> Result<Option<Document>, Run
     let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
     let listing = listing.map_err(|failure| RunError::Environment(failure.message))?;
     let all: Vec<Value> = listing.items.iter().map(Object::parse).collect();
-    let object = job(&all, name).map_err(RunError::Input)?;
+    let object = job(&all, name, "the data directory").map_err(RunError::Input)?;
     Ok(match object {
         Some(object) => Some(Document { origin: Origin::Flags, resource: jobs()?, object }),
         None => None,
@@ -49,8 +49,9 @@ fn successor<'a>(all: &'a [Value], job: &Value) -> Option<&'a Value> {
     all.iter().find(|other| other["metadata"]["annotations"][RETRY_OF_ANNOTATION] == of)
 }
 
-/// The new Job, from all that are there. `name` may be empty if one Job alone has failed indexes.
-fn job(all: &[Value], name: &str) -> Result<Option<Value>, String> {
+/// The new Job, from all that are there. `name` may be empty if one Job alone has failed indexes. `place`: where they are, for
+/// messages. None: it is there, and is not finished.
+pub fn job(all: &[Value], name: &str, place: &str) -> Result<Option<Value>, String> {
     let failed = if name.is_empty() {
         let left: Vec<&Value> = all
             .iter()
@@ -60,7 +61,7 @@ fn job(all: &[Value], name: &str) -> Result<Option<Value>, String> {
         match left.as_slice() {
             [job] => *job,
             [] if all.iter().any(|job| !is_finished(job) && told(job).is_some()) => return Ok(None),
-            [] => return Err("--retry-failed: no finished Job in the data directory has failed indexes".to_owned()),
+            [] => return Err(format!("--retry-failed: no finished Job in {place} has failed indexes")),
             several => {
                 let names: Vec<&str> = several.iter().map(|job| name_of(job)).collect();
                 return Err(format!(
@@ -76,7 +77,7 @@ fn job(all: &[Value], name: &str) -> Result<Option<Value>, String> {
                 Some(part) => {
                     format!("--retry-failed: {name:?} is a list of several Jobs; name one, such as {:?}", name_of(part))
                 }
-                None => format!("--retry-failed: there is no Job {name:?} in the data directory"),
+                None => format!("--retry-failed: there is no Job {name:?} in {place}"),
             }
         })?
     };
@@ -177,6 +178,10 @@ fn made(all: &[Value], failed: &Value, count: u64, list: &str) -> Value {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    fn job(all: &[Value], name: &str) -> Result<Option<Value>, String> {
+        super::job(all, name, "the data directory")
+    }
 
     fn stored(name: &str, failed: &str, completed: &str, end: &str) -> Value {
         let labels = json!({"controller-uid": "u", "mine": "1"});

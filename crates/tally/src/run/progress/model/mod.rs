@@ -36,16 +36,22 @@ pub struct Model {
     lists: BTreeMap<usize, FollowedList>,
     /// Pods whose failure has been reported. A deleted Pod is forgotten, so there are never more than existing Pods.
     failed_pods: BTreeSet<String>,
+    /// Those that had ended before this run began.
+    over: BTreeSet<String>,
     /// The number of crashed runs that have been reported, by Pod UID and container. Forgotten when the Pod is deleted.
     crashes: BTreeMap<String, BTreeMap<String, u32>>,
     /// Pods that fit on no node, by UID. Forgotten when the Pod is deleted.
     unscheduled: BTreeMap<String, Unscheduled>,
     /// Since when all active Pods are such Pods.
     idle_since: Option<Duration>,
+    /// The Pods run on a cluster, not on this machine.
+    pub elsewhere: bool,
     /// The user requested a stop.
     pub stopping: bool,
     /// The user requested an immediate stop: everything is killed.
     pub killed: bool,
+    /// The user requested a stop that leaves the Jobs running.
+    pub detached: bool,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +150,8 @@ pub struct Stuck {
     pub pod: String,
     pub reason: String,
     pub message: String,
+    /// It is a Pod of a cluster, not of this machine.
+    pub elsewhere: bool,
 }
 
 #[derive(Debug)]
@@ -217,6 +225,11 @@ impl Job {
         Some((first, self.waits.len()))
     }
 
+    /// Nothing of it has been observed yet.
+    pub fn is_new(&self) -> bool {
+        self.samples.is_empty()
+    }
+
     /// Active Pods that have a node.
     pub fn running(&self) -> u32 {
         self.active.saturating_sub(self.waiting)
@@ -275,6 +288,15 @@ impl Job {
 impl Model {
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
+    }
+
+    /// What a stop does to unfinished Jobs.
+    pub fn stop_word(&self) -> &'static str {
+        match (self.killed, self.detached) {
+            (true, _) => "killed",
+            (_, true) => "left running",
+            _ => "interrupted",
+        }
     }
 
     pub fn is_finished(&self) -> bool {
@@ -393,6 +415,20 @@ impl Model {
     /// Marks the failures of these Pods as already reported.
     pub fn knows_of(&mut self, pods: &[String]) {
         self.failed_pods.extend(pods.iter().cloned());
+        self.over.extend(pods.iter().cloned());
+    }
+
+    /// Whether this Pod had ended before this run began.
+    pub fn was_over(&self, pod: &str) -> bool {
+        self.over.contains(pod)
+    }
+
+    /// The end of the log of a failure was read.
+    pub fn read_log(&mut self, read: &PodFailure) {
+        let failures = self.jobs.iter_mut().flat_map(|job| &mut job.failures);
+        for failure in failures.filter(|it| (&it.uid, it.crash) == (&read.uid, read.crash)) {
+            failure.log.clone_from(&read.log);
+        }
     }
 
     /// Marks a Job that was finished when this run began.
@@ -430,7 +466,8 @@ impl Model {
         match stuck {
             Some(why) if !job.state.is_finished() => {
                 let (reason, message) = (why.reason.clone(), why.message.clone());
-                job.stuck = Some(Stuck { pod: text.metadata.name.clone(), reason, message });
+                let (pod, elsewhere) = (text.metadata.name.clone(), self.elsewhere);
+                job.stuck = Some(Stuck { pod, reason, message, elsewhere });
             }
             _ if self.unscheduled.contains_key(uid) => {}
             _ if job.stuck.as_ref().is_some_and(|stuck| stuck.pod == text.metadata.name) => job.stuck = None,
@@ -515,6 +552,7 @@ impl Model {
                         pod: waits.pod.clone(),
                         reason: "Unschedulable".to_owned(),
                         message: waits.message.clone(),
+                        elsewhere: self.elsewhere,
                     });
                 }
                 false if told => job.stuck = None,
@@ -525,6 +563,7 @@ impl Model {
 
     pub fn lost_pod(&mut self, text: &PodText) {
         self.failed_pods.remove(&text.metadata.uid);
+        self.over.remove(&text.metadata.uid);
         self.unscheduled.remove(&text.metadata.uid);
         self.crashes.remove(&text.metadata.uid);
         let job = text.metadata.job().and_then(|uid| self.by_uid.get(uid)).and_then(|index| self.jobs.get_mut(*index));

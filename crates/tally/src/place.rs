@@ -1,4 +1,4 @@
-//! Where Jobs are looked at: in a data directory, or in a cluster.
+//! Where Jobs are: in a data directory, or in a cluster.
 //!
 //! A data directory that another process uses is read through that process, on the socket in it; otherwise its store is
 //! opened, read into memory and closed again. Records of attempts and logs are files, which are read directly.
@@ -42,6 +42,30 @@ pub struct PlaceFlags {
     namespace: Option<String>,
 }
 
+impl PlaceFlags {
+    /// The same place, as the flags of a command that a message proposes.
+    pub fn words(&self) -> String {
+        words(self.data_dir.as_deref(), self.context.as_deref(), self.kubeconfig.as_deref(), self.namespace.as_deref())
+    }
+}
+
+/// Flags that name a place, each after a space.
+pub fn words(
+    data_dir: Option<&Path>,
+    context: Option<&str>,
+    kubeconfig: Option<&Path>,
+    namespace: Option<&str>,
+) -> String {
+    let given = [
+        ("--data-dir", data_dir.map(quoted)),
+        ("--context", context.map(str::to_owned)),
+        ("--kubeconfig", kubeconfig.map(quoted)),
+        ("--namespace", namespace.map(str::to_owned)),
+    ];
+    let word = |(flag, value): (&str, Option<String>)| Some(format!(" {flag} {}", value?));
+    given.into_iter().filter_map(word).collect()
+}
+
 #[derive(Debug)]
 pub enum PlaceError {
     Usage(String),
@@ -69,18 +93,7 @@ impl Place {
     pub async fn open(flags: &PlaceFlags) -> Result<Self, PlaceError> {
         let namespace = flags.namespace.clone();
         if flags.context.is_some() || flags.kubeconfig.is_some() {
-            let source =
-                connect::KubeconfigSource { kubeconfig: flags.kubeconfig.clone(), context: flags.context.clone() };
-            let unusable = |error: anyhow::Error| PlaceError::Unreadable(format!("{error:#}"));
-            let access = connect::access(&source).map_err(unusable)?;
-            let remote = Remote::new(connect::service(&access).map_err(unusable)?);
-            let namespace = namespace.or_else(|| access.namespace().map(str::to_owned));
-            return Ok(Self {
-                objects: Mutex::new(Objects::Served(remote)),
-                data: None,
-                namespace: namespace.unwrap_or_else(|| "default".to_owned()),
-                title: access.server().to_string(),
-            });
+            return Self::cluster(flags.context.clone(), flags.kubeconfig.clone(), namespace);
         }
         let data = match &flags.data_dir {
             Some(data) => data.clone(),
@@ -98,6 +111,25 @@ impl Place {
             namespace: namespace.unwrap_or_default(),
             title: quoted(&data),
             data: Some(data),
+        })
+    }
+
+    /// A cluster that a kubeconfig describes. Nothing is sent yet.
+    pub fn cluster(
+        context: Option<String>,
+        kubeconfig: Option<PathBuf>,
+        namespace: Option<String>,
+    ) -> Result<Self, PlaceError> {
+        let source = connect::KubeconfigSource { kubeconfig, context };
+        let unusable = |error: anyhow::Error| PlaceError::Unreadable(format!("{error:#}"));
+        let access = connect::access(&source).map_err(unusable)?;
+        let remote = Remote::new(connect::service(&access).map_err(unusable)?);
+        let namespace = namespace.or_else(|| access.namespace().map(str::to_owned));
+        Ok(Self {
+            objects: Mutex::new(Objects::Served(remote)),
+            data: None,
+            namespace: namespace.unwrap_or_else(|| "default".to_owned()),
+            title: access.server().to_string(),
         })
     }
 

@@ -1,0 +1,194 @@
+//! `tally attach`: follows a Job that exists, in a data directory that is in use or on a cluster.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tally_core::time::Timestamp;
+use tally_runtime::driver::wall_clock;
+use tokio::sync::watch::Receiver;
+
+use super::flags::OnInterrupt;
+use super::follow::unreadable;
+use super::submit::Requests;
+use super::{Follower, text};
+use crate::look::{self, LookError, LookForm, jobs};
+use crate::place::{Place, PlaceFlags};
+use crate::run::follow::display::{DisplayFlags, LogsFlag};
+use crate::run::follow::turns::OutputOrder;
+use crate::run::outcome::{RunError, exit_code};
+use crate::run::progress::view::JobText;
+use crate::run::submit::resume::is_finished;
+use crate::run::submit::{Submission, SubmittedJob};
+use crate::run::{Form, View};
+use crate::signals::Stop;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  tally attach job/sum --context test      follow a Job of a cluster: progress, what its tasks print, the result
+  tally attach sum --data-dir ./d          a Job that a tally run or tally up with this data directory runs
+  tally attach sum --context test -o json  the same for programs
+
+What tasks have printed that have ended is not repeated: see tally logs. Ctrl-C detaches and leaves the Job running. A Job that
+has finished is summed up at once.
+
+Exit code 0: the Job is Complete; 1: it has Failed; 2: bad usage, or there is no such Job; 3: the data directory or the
+cluster cannot be read; 130: detached.")]
+pub struct AttachArgs {
+    /// The Job, as NAME or job/NAME
+    name: String,
+    #[command(flatten)]
+    place: PlaceFlags,
+    /// How to show what tasks print: prefix, raw or none [default: a single task is passed through unchanged, many have the
+    /// Job and the index in front of each line]
+    #[arg(long, short = 'l', value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "prefix", hide_possible_values = true)]
+    logs: Option<LogsFlag>,
+    /// Show what tasks print in the order of their indexes
+    #[arg(long, short = 'k')]
+    keep_order: bool,
+    /// Show what a task prints in one piece, when it has ended
+    #[arg(long)]
+    group: bool,
+    /// Output format: human-readable text, or one JSON object per line
+    #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t)]
+    output: LookForm,
+    /// Print no progress and no results: only the exit code reports the result
+    #[arg(long, short = 'q')]
+    quiet: bool,
+}
+
+impl AttachArgs {
+    fn form(&self) -> Form {
+        if self.output == LookForm::Json { Form::Json } else { Form::Text }
+    }
+}
+
+pub fn attach(args: &AttachArgs) -> ExitCode {
+    let ended = super::block_on(async {
+        let stop = super::stop()?;
+        let view = super::new_view(args.form(), args.quiet);
+        super::until_killed(stop, view, async |stop, view| to_the_end(args, stop, view).await).await
+    });
+    ExitCode::from(ended.unwrap_or_else(|error| {
+        eprintln!("tally: {error}");
+        error.exit_code()
+    }))
+}
+
+async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) -> Result<u8, RunError> {
+    let order = OutputOrder { by_index: args.keep_order, grouped: args.group };
+    let display = DisplayFlags::new(args.logs, order, args.form(), false);
+    display.check().map_err(RunError::Input)?;
+    let place = Place::open(&args.place).await.map_err(unreadable)?;
+    let found = find(&place, &args.name).await?;
+    if args.keep_order && found.iter().any(|job| job["spec"]["completionMode"] != "Indexed") {
+        return Err(RunError::Input("the Job has no indexes, which --keep-order needs".to_owned()));
+    }
+    let submitted: Vec<SubmittedJob> = found.iter().map(|job| SubmittedJob::of(job, Submission::Resumed)).collect();
+    if found.iter().all(is_finished) {
+        sum_up(&found, &submitted, view);
+        return Ok(exit_code(&view.model, &super::End::Finished));
+    }
+    let (Some(remote), title) = (place.remote(), place.title()) else {
+        return Err(RunError::Environment(format!(
+            "the Job is unfinished, and no tally uses {}: `tally run --data-dir` resumes it",
+            place.title()
+        )));
+    };
+    view.output.note(&format!("following Job {:?} in {title}; Ctrl-C leaves it running", shown_name(&submitted)));
+    view.began = began(&found);
+    view.model.knows_of(&over(&place, &submitted).await?);
+    let requests = Requests::new(remote.clone(), &place);
+    let follower = Follower {
+        place: &place,
+        jobs: submitted,
+        seen: found.into_iter().filter_map(|job| serde_json::from_value(job).ok()).collect(),
+        display,
+        runs_parts: place.is_cluster(),
+        attach: args.place.words(),
+        on_interrupt: OnInterrupt::Detach,
+        requests,
+    };
+    let (ended, _) = follower.run(&remote, stop, view).await?;
+    Ok(exit_code(&view.model, &ended))
+}
+
+/// The Job of this name, or the parts of the list of this name.
+async fn find(place: &Place, name: &str) -> Result<Vec<Value>, RunError> {
+    let name = look::job_name(name).map_err(|error| match error {
+        LookError::Missing(why) | LookError::Usage(why) | LookError::Unreadable(why) => RunError::Input(why),
+    })?;
+    let all = place.jobs(place.namespace()).await.map_err(unreadable)?;
+    let found: Vec<Value> = all.into_iter().filter(|job| jobs::is_named(job, name)).collect();
+    let Some(first) = found.first() else {
+        let title = place.title();
+        return Err(RunError::Input(format!("there is no Job {name:?} in {title}; `tally ps` lists those there are")));
+    };
+    let namespace = text(first, "/metadata/namespace");
+    match found.iter().map(|job| text(job, "/metadata/namespace")).find(|other| *other != namespace) {
+        Some(other) => {
+            Err(RunError::Input(format!("Job {name:?} is in the namespaces {namespace} and {other}: choose with -n")))
+        }
+        None => Ok(found),
+    }
+}
+
+fn shown_name(jobs: &[SubmittedJob]) -> String {
+    let shown = crate::run::submit::as_shown(jobs);
+    shown.into_iter().next().map(|job| job.name).unwrap_or_default()
+}
+
+fn time(job: &Value, pointer: &str) -> Option<Timestamp> {
+    Timestamp::parse(job.pointer(pointer)?.as_str()?).ok()
+}
+
+fn started_at(jobs: &[Value]) -> Option<Timestamp> {
+    let started = |job: &Value| time(job, "/status/startTime").or_else(|| time(job, "/metadata/creationTimestamp"));
+    jobs.iter().filter_map(started).min()
+}
+
+fn between(start: Option<Timestamp>, end: Option<Timestamp>) -> Duration {
+    let millis = start.zip(end).map_or(0, |(start, end)| (end - start).millis());
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// Times are shown since the start of the Job.
+fn began(jobs: &[Value]) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(between(started_at(jobs), Some(wall_clock()))).unwrap_or(now)
+}
+
+fn finished_at(job: &Value) -> Option<Timestamp> {
+    let conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+    let mut ended = conditions.into_iter().filter(|condition| {
+        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    });
+    ended.find_map(|condition| time(condition, "/lastTransitionTime"))
+}
+
+/// A Job that has finished: the result, and how long it took.
+fn sum_up(jobs: &[Value], submitted: &[SubmittedJob], view: &mut View) {
+    let View { output, model, .. } = view;
+    for job in submitted {
+        match &job.part {
+            Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
+            None => model.follow(&job.namespace, &job.name, &job.uid),
+        }
+    }
+    let took = between(started_at(jobs), jobs.iter().filter_map(finished_at).max());
+    for job in jobs.iter().filter_map(|job| serde_json::from_value::<JobText>(job.clone()).ok()) {
+        model.saw_job(&job, took);
+    }
+    output.end(model, took, None);
+}
+
+/// The UIDs of Pods that have ended: what they printed and how they failed was reported before, or elsewhere.
+async fn over(place: &Place, jobs: &[SubmittedJob]) -> Result<Vec<String>, RunError> {
+    let mut over = Vec::new();
+    for job in jobs {
+        let pods = place.pods(&job.namespace, &job.uid).await.map_err(unreadable)?;
+        let ended = pods.iter().filter(|pod| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed"));
+        over.extend(ended.map(|pod| text(pod, "/metadata/uid").to_owned()));
+    }
+    Ok(over)
+}

@@ -1,0 +1,512 @@
+//! What the tasks of a cluster print: one request for each run of a container, which ends when the container has ended.
+//!
+//! A log stays on its node until the Pod is deleted, so it is read only when its turn has come: nothing has to be kept
+//! here, whatever the order. A connection that breaks is opened again, and what was read before is skipped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tally_core::ids::PodUid;
+use tally_node::logs::{self, LogReadOptions};
+use tally_node::output::OutputSource;
+use tally_node::port::Attempt;
+use tally_node::shim::log::Stream;
+use tally_remote::Remote;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::timeout;
+
+use super::LOST_FOR;
+use crate::pod_log::{PodLogRequest, try_next_piece};
+use crate::run::follow::display::LogStyle;
+use crate::run::follow::lines::Lines;
+use crate::run::follow::logs::{Logs, PodId, ProcessLogs};
+use crate::run::follow::turns::{JobOrder, LAST, OutputOrder, Turns};
+use crate::run::progress::output::{Output, TaskName};
+use crate::run::progress::view::PodText;
+
+/// Logs that are read at the same time. Others wait until one of them has ended.
+const MOST_READ: usize = 48;
+/// Pieces of a log that wait to be shown. After that its server waits.
+const MOST_PIECES: usize = 16;
+/// Pieces that are shown in one turn: a task that prints without end does not delay the others.
+const PIECES_AT_ONCE: usize = 8;
+/// A long line whose task has paused in the middle of it is broken after this time if other tasks have output to show.
+const LINE_HELD_FOR: Duration = Duration::from_secs(1);
+/// The status of a Pod says that a container has ended some time after its log has ended.
+const STATUS_WITHIN: Duration = Duration::from_secs(5);
+/// How long to wait before a log is requested again: the first time, and at most.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How often a log is requested that the server does not send: about a quarter of a minute.
+const MOST_REFUSALS: u32 = 6;
+/// At the end of the run, how long to wait for a log of which nothing comes.
+const SILENT_FOR: Duration = Duration::from_secs(30);
+/// The last lines of a failure are given up after this time.
+const TAIL_WITHIN: Duration = Duration::from_secs(10);
+/// The most bytes that are kept of the last lines: a line may have any length.
+const LONGEST_TAIL: usize = 64 * 1024;
+
+/// Where logs are read.
+#[derive(Clone)]
+pub enum LogPlace {
+    Server(Remote),
+    /// The files of the node on this machine: the process that runs the Job ends with it, and its streams break off.
+    Files(PathBuf),
+}
+
+/// A run of a container whose log is read.
+#[derive(Clone, Debug)]
+pub struct LoggedRun {
+    pub namespace: String,
+    pub pod: String,
+    pub attempt: Attempt,
+}
+
+/// What the status of the Pod says about a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RunState {
+    has_ended: bool,
+    /// The container has been started again since.
+    is_previous: bool,
+}
+
+impl LoggedRun {
+    fn request(&self, previous: bool) -> PodLogRequest {
+        let request = PodLogRequest { previous, ..PodLogRequest::default() };
+        request.of(&self.namespace, &self.pod, &self.attempt.container)
+    }
+}
+
+/// Which end of a log is read.
+#[derive(Clone, Copy, Debug)]
+pub struct LogTail {
+    pub lines: usize,
+    /// The run of the container. None: the last one.
+    pub number: Option<u32>,
+    /// The container has been started again since.
+    pub is_previous: bool,
+}
+
+impl LogPlace {
+    /// The last lines of a container, or of all if the name is empty. Empty if there is no log any more.
+    pub async fn tail(&self, run: LoggedRun, end: LogTail) -> Vec<String> {
+        match self {
+            Self::Files(root) => {
+                let LoggedRun { namespace, pod, attempt } = run;
+                let id = PodId { namespace, name: pod, uid: attempt.pod.to_string() };
+                ProcessLogs::new(root.clone()).tail(&id, &attempt.container, end.number, end.lines)
+            }
+            Self::Server(remote) => {
+                let request = PodLogRequest { tail_lines: Some(end.lines as u64), ..run.request(end.is_previous) };
+                let read = timeout(TAIL_WITHIN, read_end(remote, &request)).await;
+                let text = read.unwrap_or_default();
+                String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
+            }
+        }
+    }
+}
+
+async fn read_end(remote: &Remote, request: &PodLogRequest) -> Vec<u8> {
+    let mut text = Vec::new();
+    let Ok(mut log) = request.open(remote).await else { return text };
+    while let Ok(Some(piece)) = try_next_piece(&mut log).await {
+        text.extend_from_slice(&piece);
+        text.drain(..text.len().saturating_sub(LONGEST_TAIL));
+    }
+    text
+}
+
+/// What the tasks print, in the order in which it is shown.
+pub struct TaskLogs {
+    place: LogPlace,
+    style: LogStyle,
+    turns: Turns,
+    jobs: JobOrder,
+    by_index: bool,
+    /// Those that are not shown to their end.
+    tasks: BTreeMap<Attempt, TaskLog>,
+    /// Those that are. Forgotten when the Pod is deleted.
+    shown: BTreeSet<Attempt>,
+    /// Logs that are being read.
+    reading: usize,
+    /// The task that is in the middle of a long line, and since when nothing more of it has come.
+    line_of: Option<(Attempt, Instant)>,
+    /// Notified when there is something to show.
+    arrived: Arc<Notify>,
+    /// How many logs could not be read, and why the first of them.
+    lost: Option<(usize, String)>,
+}
+
+struct TaskLog {
+    run: LoggedRun,
+    name: TaskName,
+    lines: Lines,
+    state: watch::Sender<RunState>,
+    /// None: its turn has not come.
+    pieces: Option<mpsc::Receiver<LogPiece>>,
+}
+
+enum LogPiece {
+    Text(Bytes),
+    /// The rest cannot be read, and why.
+    Lost(String),
+}
+
+impl TaskLogs {
+    pub fn new(place: LogPlace, style: LogStyle, order: OutputOrder, jobs: JobOrder) -> Self {
+        Self {
+            place,
+            style,
+            turns: Turns::new(order),
+            jobs,
+            by_index: order.by_index,
+            tasks: BTreeMap::new(),
+            shown: BTreeSet::new(),
+            reading: 0,
+            line_of: None,
+            arrived: Arc::default(),
+            lost: None,
+        }
+    }
+
+    pub fn arrived(&self) -> Arc<Notify> {
+        self.arrived.clone()
+    }
+
+    /// Whether tasks are shown in the order of their indexes.
+    pub fn has_order(&self) -> bool {
+        self.by_index
+    }
+
+    pub fn finished_before(&mut self, job: usize, finished: bool, first_open: u32) {
+        self.turns.reach(self.jobs.finished_before(job, finished, first_open));
+    }
+
+    /// The Pod of a followed Job, as it is now.
+    pub fn saw_pod(&mut self, pod: &PodText) {
+        let Some(job) = pod.metadata.job() else { return };
+        let Some(job_name) = self.jobs.name(job).map(str::to_owned) else { return };
+        let uid = PodUid::new(&pod.metadata.uid);
+        for run in pod.status.runs() {
+            let attempt = Attempt { pod: uid.clone(), container: run.container.into(), number: run.number };
+            if self.shown.contains(&attempt) {
+                continue;
+            }
+            if !self.tasks.contains_key(&attempt) {
+                let source = OutputSource {
+                    namespace: pod.metadata.namespace.as_str().into(),
+                    job: job.into(),
+                    job_name: job_name.as_str().into(),
+                    pod: pod.metadata.name.as_str().into(),
+                    index: pod.metadata.index(),
+                    several: pod.status.has_several(),
+                };
+                self.begin(source, attempt.clone());
+            }
+            let has_ended = run.ended.is_some() || pod.status.has_ended();
+            self.change(&attempt, RunState { has_ended, is_previous: run.is_previous });
+        }
+    }
+
+    fn begin(&mut self, source: OutputSource, attempt: Attempt) {
+        self.turns.began(&attempt, self.jobs.place(&source.job, source.index));
+        let run = LoggedRun {
+            namespace: source.namespace.to_string(),
+            pod: source.pod.to_string(),
+            attempt: attempt.clone(),
+        };
+        let name = TaskName::new(source, &attempt.container);
+        let (lines, state) = (Lines::default(), watch::Sender::default());
+        self.tasks.insert(attempt, TaskLog { run, name, lines, state, pieces: None });
+        self.arrived.notify_one();
+    }
+
+    fn change(&mut self, attempt: &Attempt, state: RunState) {
+        let Some(task) = self.tasks.get(attempt) else { return };
+        let before = task.state.send_replace(state);
+        if state.has_ended && !before.has_ended {
+            self.turns.ended(attempt);
+            self.arrived.notify_one();
+        }
+    }
+
+    fn end(&mut self, attempt: &Attempt) {
+        if let Some(task) = self.tasks.get(attempt) {
+            let state = RunState { has_ended: true, ..*task.state.borrow() };
+            self.change(attempt, state);
+        }
+    }
+
+    /// A Pod was deleted: its logs end, and are gone soon.
+    pub fn lost_pod(&mut self, uid: &str) {
+        let uid = PodUid::new(uid);
+        self.shown.retain(|attempt| attempt.pod != uid);
+        let of_pod = |attempt: &&Attempt| attempt.pod == uid;
+        for attempt in self.tasks.keys().filter(of_pod).cloned().collect::<Vec<_>>() {
+            self.end(&attempt);
+        }
+    }
+
+    /// Shows a part of what there is. Returns whether there may be more right now.
+    pub fn show(&mut self, output: &mut Output, now: Instant) -> bool {
+        self.release_line(output, now);
+        let current = match &self.line_of {
+            Some((attempt, _)) => vec![attempt.clone()],
+            None => self.turns.current(),
+        };
+        let mut more = false;
+        for attempt in current {
+            if self.has_earlier(&attempt) {
+                continue;
+            }
+            self.read(&attempt);
+            more |= self.show_task(&attempt, output, now);
+            if self.line_of.is_some() {
+                break;
+            }
+        }
+        output.flush_tasks();
+        more
+    }
+
+    /// Whether an earlier run of the same container is not shown to its end.
+    fn has_earlier(&self, attempt: &Attempt) -> bool {
+        let before = self.tasks.range(..attempt).next_back();
+        before.is_some_and(|(other, _)| (&other.pod, &other.container) == (&attempt.pod, &attempt.container))
+    }
+
+    /// Begins to read a log, unless too many are read already.
+    fn read(&mut self, attempt: &Attempt) {
+        let Some(task) = self.tasks.get_mut(attempt).filter(|task| task.pieces.is_none()) else { return };
+        if self.reading == MOST_READ {
+            return;
+        }
+        self.reading += 1;
+        let (sender, pieces) = mpsc::channel(MOST_PIECES);
+        task.pieces = Some(pieces);
+        let reader = LogReader { run: task.run.clone(), state: task.state.subscribe(), sender, count: 0 };
+        let (place, arrived) = (self.place.clone(), self.arrived.clone());
+        tokio::spawn(async move {
+            reader.run(place, &arrived).await;
+            arrived.notify_one();
+        });
+    }
+
+    fn show_task(&mut self, attempt: &Attempt, output: &mut Output, now: Instant) -> bool {
+        let Some(task) = self.tasks.get_mut(attempt) else { return false };
+        let Some(pieces) = &mut task.pieces else { return false };
+        let (mut shown, mut over) = (0, false);
+        while shown < PIECES_AT_ONCE && !over {
+            match pieces.try_recv() {
+                Ok(LogPiece::Text(text)) => {
+                    shown += 1;
+                    show_text(self.style, &task.name, &mut task.lines, &text, output);
+                }
+                Ok(LogPiece::Lost(why)) => self.lost.get_or_insert((0, why)).0 += 1,
+                Err(mpsc::error::TryRecvError::Empty) => break,
+                Err(mpsc::error::TryRecvError::Disconnected) => over = true,
+            }
+        }
+        if over {
+            let name = &task.name;
+            task.lines.end(|piece| output.task_line(name, piece, true));
+        }
+        let open_line = task.lines.open_line().is_some() && !output.is_json() && !over;
+        self.line_of = match (&self.line_of, open_line) {
+            (Some((_, since)), true) if shown == 0 => Some((attempt.clone(), *since)),
+            (_, true) => Some((attempt.clone(), now)),
+            _ => None,
+        };
+        if over {
+            self.reading -= 1;
+            self.turns.shown(attempt);
+            self.tasks.remove(attempt);
+            self.shown.insert(attempt.clone());
+        }
+        shown > 0 || over
+    }
+
+    /// Whether other tasks wait for the end of a long line.
+    pub fn holds_line(&self) -> bool {
+        self.line_of.is_some()
+    }
+
+    /// Breaks a long line that does not go on while other tasks wait.
+    fn release_line(&mut self, output: &mut Output, now: Instant) {
+        let Some((attempt, since)) = &self.line_of else { return };
+        if self.turns.current().len() < 2 || now.saturating_duration_since(*since) < LINE_HELD_FOR {
+            return;
+        }
+        if let Some(task) = self.tasks.get_mut(attempt)
+            && let Some(stream) = task.lines.open_line()
+        {
+            task.lines.break_line(stream);
+            output.break_line(stream);
+        }
+        self.line_of = None;
+    }
+
+    /// No Job runs any more: shows all that is left. Returns what to tell about logs that cannot be read to their end.
+    pub async fn finish(&mut self, output: &mut Output) -> Option<String> {
+        let attempts: Vec<Attempt> = self.tasks.keys().cloned().collect();
+        attempts.iter().for_each(|attempt| self.end(attempt));
+        self.turns.reach(LAST);
+        let mut silent_since = Instant::now();
+        while !self.turns.is_empty() {
+            if self.show(output, Instant::now()) {
+                silent_since = Instant::now();
+                continue;
+            }
+            let left = SILENT_FOR.saturating_sub(silent_since.elapsed());
+            if left.is_zero() {
+                let left = self.tasks.len();
+                return Some(format!("the rest of the output of {left} tasks does not come, and is not shown"));
+            }
+            // A notification that came while nothing waited for it is kept.
+            let _ = timeout(left, self.arrived.notified()).await;
+        }
+        let (count, why) = self.lost.take()?;
+        let more = if count > 1 { format!("; nor that of {} more tasks", count - 1) } else { String::new() };
+        Some(format!("{why}{more}"))
+    }
+}
+
+/// The streams of a container cannot be told apart on a cluster: everything is shown as standard output.
+fn show_text(style: LogStyle, name: &TaskName, lines: &mut Lines, text: &[u8], output: &mut Output) {
+    match style {
+        LogStyle::Hidden => {}
+        LogStyle::PassThrough => output.pass_through(Stream::Stdout, text, false),
+        LogStyle::Raw | LogStyle::Prefix => {
+            for line in text.split_inclusive(|byte| *byte == b'\n') {
+                let (line, complete) = line.strip_suffix(b"\n").map_or((line, false), |line| (line, true));
+                lines.record(Stream::Stdout, complete, line, |piece| output.task_line(name, piece, false));
+            }
+        }
+    }
+}
+
+/// Reads the log of one run of a container.
+struct LogReader {
+    run: LoggedRun,
+    state: watch::Receiver<RunState>,
+    sender: mpsc::Sender<LogPiece>,
+    /// The bytes that were sent.
+    count: usize,
+}
+
+/// How a request for a log ended.
+enum LogEnd {
+    /// It was read to its end, as far as the server knows.
+    Complete,
+    /// There was no answer, or the connection broke.
+    Broken(String),
+    /// The server answers, but not with the log: its node does not, or the container is said to be starting.
+    Refused(String),
+    /// There is no log, and there will be none.
+    Gone(String),
+    /// No one reads it.
+    Unread,
+}
+
+impl LogReader {
+    async fn run(mut self, place: LogPlace, arrived: &Notify) {
+        let lost = match place {
+            LogPlace::Files(root) => {
+                self.read_files(root, arrived).await;
+                None
+            }
+            LogPlace::Server(remote) => self.read_server(&remote, arrived).await,
+        };
+        if let Some(why) = lost {
+            let _ = self.sender.send(LogPiece::Lost(why)).await;
+        }
+    }
+
+    async fn read_files(&mut self, root: PathBuf, arrived: &Notify) {
+        let options = LogReadOptions { follow: true, ..LogReadOptions::default() };
+        let Ok(mut reader) = logs::open(&root, &self.run.attempt, options) else { return };
+        let state = self.state.clone();
+        while let Ok(Some(piece)) = reader.next(|| state.borrow().has_ended).await {
+            if !self.send(piece, arrived).await {
+                return;
+            }
+        }
+    }
+
+    /// Returns why a part of the log is lost.
+    async fn read_server(&mut self, remote: &Remote, arrived: &Notify) -> Option<String> {
+        let (mut wait, mut worked_at, mut refusals) = (FIRST_WAIT, Instant::now(), 0);
+        loop {
+            let (before, has_ended) = (self.count, self.state.borrow().has_ended);
+            match self.read_once(remote, arrived).await {
+                LogEnd::Unread => return None,
+                LogEnd::Complete if has_ended || self.ends_soon().await => return None,
+                LogEnd::Gone(_) if self.count > 0 => return None,
+                LogEnd::Gone(why) => return Some(why),
+                // The server may be about to stop.
+                LogEnd::Complete => {}
+                LogEnd::Broken(why) if worked_at.elapsed() > LOST_FOR => return Some(why),
+                LogEnd::Broken(_) => {}
+                LogEnd::Refused(why) if refusals == MOST_REFUSALS => return Some(why),
+                LogEnd::Refused(_) => refusals += 1,
+            }
+            if self.count > before {
+                (wait, worked_at, refusals) = (FIRST_WAIT, Instant::now(), 0);
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// Whether the status of the Pod says in time that the container has ended.
+    async fn ends_soon(&mut self) -> bool {
+        let mut state = self.state.clone();
+        timeout(STATUS_WITHIN, state.wait_for(|state| state.has_ended)).await.is_ok()
+    }
+
+    async fn read_once(&mut self, remote: &Remote, arrived: &Notify) -> LogEnd {
+        let request = PodLogRequest { follow: true, ..self.run.request(self.state.borrow().is_previous) };
+        let mut log = match request.open(remote).await {
+            Ok(log) => log,
+            Err(error) => {
+                let why = error.to_string();
+                return match error.code {
+                    None => LogEnd::Broken(why),
+                    Some(404) => LogEnd::Gone(why),
+                    Some(_) => LogEnd::Refused(why),
+                };
+            }
+        };
+        let mut skipped = 0;
+        loop {
+            let mut piece = match try_next_piece(&mut log).await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => return LogEnd::Complete,
+                Err(error) => return LogEnd::Broken(error.to_string()),
+            };
+            // What was read before the connection broke.
+            let known = (self.count - skipped).min(piece.len());
+            if skipped < self.count {
+                let _ = piece.split_to(known);
+                skipped += known;
+            }
+            if piece.is_empty() {
+                continue;
+            }
+            skipped += piece.len();
+            if !self.send(piece, arrived).await {
+                return LogEnd::Unread;
+            }
+        }
+    }
+
+    async fn send(&mut self, piece: Bytes, arrived: &Notify) -> bool {
+        self.count += piece.len();
+        let sent = self.sender.send(LogPiece::Text(piece)).await.is_ok();
+        arrived.notify_one();
+        sent
+    }
+}

@@ -1,0 +1,306 @@
+//! `tally run --context` and `tally attach`: Jobs that run elsewhere, shown as if they ran here.
+//!
+//! `flags` chooses the cluster, `submit` creates the objects, `watch` follows Jobs and Pods, `logs` reads what tasks print,
+//! `follow` shows everything until the end, `retry` makes the Job that runs failed indexes again. The model, its display,
+//! the checks of the input and the exit codes are those of a run on this machine.
+
+mod attach;
+pub mod flags;
+mod follow;
+mod logs;
+mod retry;
+mod submit;
+mod watch;
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tally_remote::Remote;
+use tally_runtime::controller::Kind;
+use tokio::signal::unix::SignalKind;
+use tokio::sync::watch::Receiver;
+
+use super::follow::display::{DisplayFlags, LogStyle};
+use super::follow::turns::JobOrder;
+use super::follow::{End, display};
+use super::input::check::{self, CheckedObjects, RunsOn};
+use super::input::documents::{Document, Origin};
+use super::input::{each, manifest};
+use super::outcome::{INTERRUPTED, RunError, exit_code};
+use super::progress::model::Model;
+use super::progress::output::Output;
+use super::progress::screen;
+use super::progress::view::JobText;
+use super::submit::SubmittedJob;
+use super::{Args, Form, View, has_an_order, is_single};
+use crate::place::Place;
+use crate::signals::{self, Stop};
+pub use attach::{AttachArgs, attach};
+use flags::OnInterrupt;
+use follow::{FollowState, RemoteFollow};
+use logs::{LogPlace, TaskLogs};
+use submit::Requests;
+use watch::FollowedJob;
+
+/// How long a server that cannot be reached is tried again.
+const LOST_FOR: Duration = Duration::from_secs(600);
+
+/// Runs Jobs on a cluster to their end. The result is the exit code.
+pub fn start(args: &Args, documents: Vec<Document>) -> Result<u8, RunError> {
+    block_on(async {
+        let stop = stop()?;
+        let view = new_view(args.form(), args.quiet);
+        until_killed(stop, view, async |stop, view| to_the_end(args, documents, stop, view).await).await
+    })
+}
+
+fn block_on(work: impl Future<Output = Result<u8, RunError>>) -> Result<u8, RunError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| RunError::Environment(format!("cannot start threads: {error}")))?;
+    let ended = runtime.block_on(work);
+    runtime.shutdown_background();
+    ended
+}
+
+fn stop() -> Result<Receiver<Stop>, RunError> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let stop = signals::stop(&kinds, INTERRUPTED.into());
+    stop.map_err(|error| RunError::Environment(format!("cannot install signal handlers: {error}")))
+}
+
+fn new_view(form: Form, quiet: bool) -> View {
+    let output = Output::new(form, quiet, screen::this_terminal());
+    View { began: Instant::now(), output, model: Model::default() }
+}
+
+/// The second signal ends this process at any point; what it has created stays.
+async fn until_killed(
+    stop: Receiver<Stop>,
+    mut view: View,
+    work: impl AsyncFnOnce(Receiver<Stop>, &mut View) -> Result<u8, RunError>,
+) -> Result<u8, RunError> {
+    let mut at_once = stop.clone();
+    tokio::select! {
+        biased;
+        Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {
+            view.output.leave();
+            view.output.note("ended at once; the Job may still be there: see `tally ps` and `tally attach`");
+            Ok(INTERRUPTED)
+        }
+        ended = work(stop, &mut view) => ended,
+    }
+}
+
+async fn to_the_end(
+    args: &Args,
+    documents: Vec<Document>,
+    stop: Receiver<Stop>,
+    view: &mut View,
+) -> Result<u8, RunError> {
+    let display = args.display();
+    display.check().map_err(RunError::Input)?;
+    let place = args.cluster.open()?;
+    let Some(remote) = place.remote() else { return Err(RunError::Environment("there is no cluster".to_owned())) };
+    if args.each.is_given(&args.command) && !each::is_used(&documents) {
+        view.output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
+    }
+    let documents = match &args.retry_failed {
+        Some(name) => {
+            let retried = retry::document(&place, &remote, name, &args.cluster).await?;
+            super::submit::retry::told(&retried.object).iter().for_each(|told| view.output.note(told));
+            vec![retried]
+        }
+        None => documents,
+    };
+    let wanted = prepared(args, documents, &place).await?;
+    wanted.warnings.iter().for_each(|warning| view.output.note(&format!("warning: {warning}")));
+    if args.dry_run {
+        let objects: Vec<&Document> = wanted.objects.iter().map(|checked| &checked.document).collect();
+        // The reader may have closed the pipe; that is not an error.
+        let _ = manifest::print(objects.into_iter(), args.form());
+        return Ok(0);
+    }
+    if args.keep_order {
+        wanted.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
+    }
+    let requests = Requests::new(remote.clone(), &place);
+    let submitted = submit::submit(&requests, &wanted, &args.cluster.words(place.namespace())).await?;
+    // A list may be long.
+    drop(wanted);
+    submitted.notes.iter().for_each(|note| view.output.note(note));
+    tell_created(&submitted.jobs, &place, &mut view.output);
+    let follower = Follower {
+        place: &place,
+        jobs: submitted.jobs,
+        seen: Vec::new(),
+        display,
+        runs_parts: true,
+        attach: args.cluster.words(place.namespace()),
+        on_interrupt: args.cluster.on_interrupt.unwrap_or_default(),
+        requests: requests.clone(),
+    };
+    let (ended, jobs) = follower.run(&remote, stop, view).await?;
+    if args.cluster.rm && ended == End::Finished {
+        for job in &jobs {
+            let deleted = requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await;
+            deleted.unwrap_or_else(|error| view.output.note(&error.to_string()));
+        }
+    }
+    Ok(exit_code(&view.model, &ended))
+}
+
+/// The objects as they are to be created: in their namespaces, with the controller that was asked for.
+async fn prepared(args: &Args, mut documents: Vec<Document>, place: &Place) -> Result<CheckedObjects, RunError> {
+    for document in documents.iter_mut().filter(|document| document.resource.namespaced) {
+        let given = document.object["metadata"]["namespace"].as_str().unwrap_or_default();
+        match (&args.cluster.namespace, given) {
+            (_, "") => document.object["metadata"]["namespace"] = place.namespace().into(),
+            (Some(namespace), given) if namespace != given && matches!(document.origin, Origin::File { .. }) => {
+                return Err(RunError::Input(format!(
+                    "{}{} is in namespace {given:?}, and --namespace is {namespace:?}; remove one of them",
+                    document.origin.at("metadata.namespace"),
+                    document.title()
+                )));
+            }
+            _ => {}
+        }
+    }
+    if let Some(manager) = &args.cluster.set_managed_by {
+        let jobs = documents.iter_mut().filter(|document| document.is_job());
+        jobs.for_each(|document| document.object["spec"]["managedBy"] = manager.as_str().into());
+    }
+    check::check(documents, RunsOn::Cluster).await.map_err(RunError::Input)
+}
+
+fn tell_created(jobs: &[SubmittedJob], place: &Place, output: &mut Output) {
+    let title = place.title();
+    match super::submit::as_shown(jobs).as_slice() {
+        [] => {}
+        [job] => {
+            output.note(&format!("Job {:?} was created in namespace {} of {title}", job.name, job.namespace));
+        }
+        several => output.note(&format!("{} Jobs were created in {title}", several.len())),
+    }
+}
+
+/// Follows Jobs that are there to their end.
+struct Follower<'a> {
+    place: &'a Place,
+    jobs: Vec<SubmittedJob>,
+    /// What is known of them.
+    seen: Vec<JobText>,
+    display: DisplayFlags,
+    /// The parts of a list begin and stop as this process says.
+    runs_parts: bool,
+    /// The flags of `tally attach` for the same place.
+    attach: String,
+    on_interrupt: OnInterrupt,
+    requests: Requests,
+}
+
+impl Follower<'_> {
+    async fn run(
+        self,
+        remote: &Remote,
+        stop: Receiver<Stop>,
+        view: &mut View,
+    ) -> Result<(End, Vec<SubmittedJob>), RunError> {
+        let View { began, output, model } = view;
+        for job in &self.jobs {
+            match &job.part {
+                Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
+                None => model.follow(&job.namespace, &job.name, &job.uid),
+            }
+        }
+        for job in &self.seen {
+            model.saw_job(job, began.elapsed());
+        }
+        model.elsewhere = self.place.is_cluster();
+        let style = self.display.style(is_single(&self.jobs));
+        output.show_tasks(style);
+        let log_place = match self.place.node() {
+            Some(root) => LogPlace::Files(root),
+            None => LogPlace::Server(remote.clone()),
+        };
+        let order = JobOrder::new(model.followed());
+        let logs = style.is_shown().then(|| TaskLogs::new(log_place.clone(), style, self.display.order, order));
+        let followed = |job: &SubmittedJob| FollowedJob {
+            namespace: job.namespace.clone(),
+            name: job.name.clone(),
+            uid: job.uid.clone(),
+        };
+        let again = again(&self.jobs, &self.attach);
+        let mut follow = RemoteFollow {
+            place: self.place,
+            jobs: self.jobs.iter().map(followed).collect(),
+            model: &mut *model,
+            output: &mut *output,
+            logs,
+            tails: shows_tails(style, &self.display).then_some(log_place),
+            began: *began,
+            runs_parts: self.runs_parts,
+            again: again.clone(),
+            state: FollowState::default(),
+        };
+        // Not in the loop of `follow`: it may block on a reader that does not read its output, and then nothing would be
+        // deleted.
+        let ending = tokio::spawn(interrupt(stop.clone(), self.requests, self.jobs.clone(), self.on_interrupt, again));
+        let ended = follow.run(remote, stop, ending).await;
+        match ended {
+            Ok((ended, told)) => {
+                model.detached = ended == End::Interrupted && self.on_interrupt == OnInterrupt::Detach;
+                output.end(model, began.elapsed(), None);
+                told.iter().for_each(|told| output.note(told));
+                Ok((ended, self.jobs))
+            }
+            Err(error) => {
+                output.leave();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Lines that have just been shown need not be repeated.
+fn shows_tails(style: LogStyle, display: &display::DisplayFlags) -> bool {
+    !style.is_shown() || display.order.waits() || display.json
+}
+
+/// The command that follows these Jobs again.
+fn again(jobs: &[SubmittedJob], attach: &str) -> String {
+    let shown = super::submit::as_shown(jobs);
+    let name = shown.first().map_or("NAME", |job| job.name.as_str());
+    format!("tally attach job/{name}{attach}")
+}
+
+/// What Ctrl-C does to the Jobs. Returns what to tell about it.
+async fn interrupt(
+    mut stop: Receiver<Stop>,
+    requests: Requests,
+    jobs: Vec<SubmittedJob>,
+    how: OnInterrupt,
+    again: String,
+) -> Vec<String> {
+    if stop.wait_for(|stop| *stop != Stop::No).await.is_err() {
+        // The sender is gone: no stop can be requested any more.
+        return std::future::pending().await;
+    }
+    if how == OnInterrupt::Detach {
+        let several = jobs.iter().any(|job| job.part.is_some());
+        let parts = if several { ", which also lets the parts begin that wait" } else { "" };
+        return vec![format!("the Job goes on; follow it again with `{again}`{parts}")];
+    }
+    let mut told = Vec::new();
+    for job in &jobs {
+        told.push(match requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await {
+            Ok(()) => format!("Job {:?} was deleted, and its Pods are being deleted", job.name),
+            Err(error) => format!("{error}; delete it with `kubectl delete job {}`", job.name),
+        });
+    }
+    told
+}
+
+/// A field of an object as text, or nothing.
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,393 @@
+//! What the server of a cluster shows of the Jobs that are followed, and of their Pods.
+//!
+//! The streams are those of the driver, which opens them again when they break, and lists again when the server no longer
+//! has their revision. What they show waits in the [`Inbox`], for every object only the newest state: a reader that is slow,
+//! because its standard output is, costs no more memory than the objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tally_core::backoff::BackoffNotice;
+use tally_core::time::Timestamp;
+use tally_remote::{Remote, Watch, WatchScope};
+use tally_runtime::cache::Meta;
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Stream};
+use tally_runtime::driver::api::{Api, Response, Start, WatchError};
+use tally_runtime::driver::{self, DriverOptions, Observer};
+use tokio::sync::{Notify, oneshot};
+
+use crate::run::progress::view::{JobText, PodText};
+
+/// More Jobs than this in a namespace are not named in the request for their Pods: its address would be too long.
+const MOST_NAMED: usize = 50;
+
+/// Waits for retries that were not read yet. Older ones are dropped: they are for a display.
+const MOST_WAITS: usize = 64;
+
+/// The newest state of an object that was not read yet.
+#[derive(Debug, Default)]
+pub struct ObjectNews<T> {
+    /// None: only its deletion is new.
+    pub state: Option<T>,
+    pub is_deleted: bool,
+}
+
+/// Why the server cannot be reached, and since when.
+#[derive(Clone, Debug)]
+pub struct BrokenStream {
+    pub since: Instant,
+    pub why: String,
+    /// The server refuses the request, and will do so again.
+    pub is_refused: bool,
+}
+
+/// What the streams have shown and was not read yet.
+#[derive(Default)]
+pub struct Inbox {
+    news: Mutex<News>,
+    pub changed: Notify,
+}
+
+#[derive(Default)]
+struct News {
+    /// By UID.
+    jobs: BTreeMap<String, ObjectNews<JobText>>,
+    pods: BTreeMap<String, ObjectNews<PodText>>,
+    /// What Jobs wait for before they retry, with their UIDs.
+    waits: Vec<(String, BackoffNotice)>,
+    /// By namespace and kind.
+    broken: BTreeMap<(String, &'static str), BrokenStream>,
+}
+
+impl Inbox {
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut News)) {
+        change(&mut self.news());
+        self.changed.notify_one();
+    }
+
+    /// Jobs first: the order of tasks is known from them.
+    pub fn take_jobs(&self) -> BTreeMap<String, ObjectNews<JobText>> {
+        std::mem::take(&mut self.news().jobs)
+    }
+
+    pub fn take_pods(&self) -> BTreeMap<String, ObjectNews<PodText>> {
+        std::mem::take(&mut self.news().pods)
+    }
+
+    pub fn take_waits(&self) -> Vec<(String, BackoffNotice)> {
+        std::mem::take(&mut self.news().waits)
+    }
+
+    /// The stream that has been broken for the longest time.
+    pub fn broken(&self) -> Option<BrokenStream> {
+        self.news().broken.values().min_by_key(|broken| broken.since).cloned()
+    }
+}
+
+fn add<T: DeserializeOwned + Default>(to: &mut BTreeMap<String, ObjectNews<T>>, uid: String, object: &[u8]) {
+    // An object that cannot be decoded is treated as present and unchanged.
+    if let Ok(state) = serde_json::from_slice(object) {
+        to.insert(uid, ObjectNews { state: Some(state), is_deleted: false });
+    }
+}
+
+fn delete<T: Default>(from: &mut BTreeMap<String, ObjectNews<T>>, uid: &str) {
+    from.entry(uid.to_owned()).or_default().is_deleted = true;
+}
+
+/// An Event of Tally's Job controller (EVENT-12).
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EventText {
+    involved_object: EventObject,
+    message: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EventObject {
+    uid: String,
+}
+
+/// Puts what the streams of a namespace show into the inbox. It requests nothing.
+struct Watcher {
+    inbox: Arc<Inbox>,
+    /// The UIDs of the objects that are there.
+    known: BTreeMap<&'static str, BTreeSet<String>>,
+    /// Those of a list that is not complete.
+    listed: BTreeMap<&'static str, BTreeSet<String>>,
+}
+
+impl Watcher {
+    fn recorded(&self, event: &[u8]) {
+        let Ok(EventText { involved_object, message }) = serde_json::from_slice(event) else { return };
+        let Some(notice) = BackoffNotice::parse(&message) else { return };
+        self.inbox.change(|news| {
+            if news.waits.len() == MOST_WAITS {
+                news.waits.remove(0);
+            }
+            news.waits.push((involved_object.uid, notice));
+        });
+    }
+
+    fn applied(&mut self, kind: Kind, object: &Bytes) {
+        let Some(uid) = Meta::of(object).map(|meta| meta.uid.to_string()) else { return };
+        if let Some(listed) = self.listed.get_mut(kind.plural) {
+            listed.insert(uid.clone());
+        }
+        self.known.entry(kind.plural).or_default().insert(uid.clone());
+        self.inbox.change(|news| match kind {
+            Kind::JOB => add(&mut news.jobs, uid, object),
+            _ => add(&mut news.pods, uid, object),
+        });
+    }
+
+    fn deleted(&mut self, kind: Kind, uid: &str) {
+        self.known.entry(kind.plural).or_default().remove(uid);
+        self.inbox.change(|news| match kind {
+            Kind::JOB => delete(&mut news.jobs, uid),
+            _ => delete(&mut news.pods, uid),
+        });
+    }
+
+    /// What is not in a complete list was deleted.
+    fn is_complete(&mut self, kind: Kind) {
+        let Some(listed) = self.listed.remove(kind.plural) else { return };
+        let known = self.known.entry(kind.plural).or_default();
+        let gone: Vec<String> = known.difference(&listed).cloned().collect();
+        gone.iter().for_each(|uid| self.deleted(kind, uid));
+    }
+}
+
+impl Controller for Watcher {
+    fn name(&self) -> &'static str {
+        "follow"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(Kind::JOB), Stream::of(Kind::POD), Stream::of(Kind::EVENT)]
+    }
+
+    fn handle(&mut self, input: Input, _: Timestamp, _: &mut Outbox) {
+        match input {
+            Input::Apply(Kind::EVENT, event) => self.recorded(&event),
+            Input::Init(Kind::EVENT) | Input::InitDone(Kind::EVENT, _) | Input::Delete(Kind::EVENT, _) => {}
+            Input::Init(kind) => drop(self.listed.insert(kind.plural, BTreeSet::new())),
+            Input::Apply(kind, object) => self.applied(kind, &object),
+            Input::Delete(kind, object) => {
+                if let Some(meta) = Meta::of(&object) {
+                    // Its last state may be news: a Pod that failed and was deleted at once.
+                    self.applied(kind, &object);
+                    self.deleted(kind, &meta.uid);
+                }
+            }
+            Input::InitDone(kind, _) => self.is_complete(kind),
+            Input::Bookmark(..) | Input::Response { .. } | Input::Tick => {}
+        }
+    }
+}
+
+/// Tells the inbox whether the streams of a namespace can be followed.
+struct StreamHealth {
+    inbox: Arc<Inbox>,
+    namespace: String,
+}
+
+impl StreamHealth {
+    fn is_open(&self, stream: Stream) {
+        let key = (self.namespace.clone(), stream.kind.plural);
+        if self.inbox.news().broken.contains_key(&key) {
+            self.inbox.change(|news| drop(news.broken.remove(&key)));
+        }
+    }
+}
+
+impl Observer for StreamHealth {
+    fn stream_broken(&self, _: &'static str, stream: Stream, trouble: &WatchError) {
+        let (why, is_refused) = match trouble {
+            // The state is listed again at once.
+            WatchError::TooOld => return,
+            WatchError::Refused(refusal) => (refusal.message.clone(), matches!(refusal.code, 401 | 403)),
+            WatchError::Broken(why) => (why.clone(), false),
+        };
+        // Events are not needed, and a user may have no right to read them.
+        if stream.kind == Kind::EVENT {
+            return;
+        }
+        let key = (self.namespace.clone(), stream.kind.plural);
+        self.inbox.change(|news| {
+            let since = news.broken.get(&key).map_or_else(Instant::now, |known| known.since);
+            news.broken.insert(key, BrokenStream { since, why, is_refused });
+        });
+    }
+}
+
+/// The API, as far as it is about the followed Jobs of a namespace.
+struct ScopedApi {
+    remote: Remote,
+    jobs: WatchScope,
+    pods: WatchScope,
+    events: WatchScope,
+    health: Arc<StreamHealth>,
+}
+
+impl Api for ScopedApi {
+    type Events = Watch;
+
+    async fn call(&self, call: &Call) -> Response {
+        self.remote.call(call).await
+    }
+
+    async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, WatchError> {
+        let scope = match stream.kind {
+            Kind::JOB => &self.jobs,
+            Kind::EVENT => &self.events,
+            _ => &self.pods,
+        };
+        let opened = self.remote.follow_in(stream, scope, from).await;
+        if opened.is_ok() {
+            self.health.is_open(stream);
+        }
+        opened
+    }
+}
+
+/// A Job that is followed.
+#[derive(Clone, Debug)]
+pub struct FollowedJob {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// The streams end when this is dropped.
+pub struct Streams {
+    _stop: Vec<oneshot::Sender<()>>,
+}
+
+/// Starts to follow these Jobs and their Pods.
+pub fn start(remote: &Remote, jobs: &[FollowedJob], inbox: &Arc<Inbox>) -> Streams {
+    let mut namespaces: BTreeMap<&str, Vec<&FollowedJob>> = BTreeMap::new();
+    jobs.iter().for_each(|job| namespaces.entry(&job.namespace).or_default().push(job));
+    let start = |(namespace, jobs): (&str, Vec<&FollowedJob>)| {
+        let health = Arc::new(StreamHealth { inbox: inbox.clone(), namespace: namespace.to_owned() });
+        let api = ScopedApi {
+            remote: remote.clone(),
+            jobs: scope_of_jobs(namespace, &jobs),
+            pods: scope_of_pods(namespace, &jobs),
+            events: scope_of_events(namespace, &jobs),
+            health: health.clone(),
+        };
+        let watcher = Watcher { inbox: inbox.clone(), known: BTreeMap::new(), listed: BTreeMap::new() };
+        let options = DriverOptions { events: false, ..DriverOptions::default() };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async move { drop(stopped.await) };
+        tokio::spawn(driver::run(Arc::new(api), vec![Box::new(watcher)], options, health, stopped));
+        stop
+    };
+    Streams { _stop: namespaces.into_iter().map(start).collect() }
+}
+
+fn scope_of_jobs(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
+    let field_selector = match jobs {
+        [only] => format!("metadata.name={}", only.name),
+        // A field selector cannot name several.
+        _ => String::new(),
+    };
+    WatchScope { namespace: namespace.to_owned(), field_selector, ..WatchScope::default() }
+}
+
+fn scope_of_events(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
+    let mut field_selector = "reason=BackOff,involvedObject.kind=Job".to_owned();
+    if let [only] = jobs {
+        field_selector.push_str(&format!(",involvedObject.uid={}", only.uid));
+    }
+    WatchScope { namespace: namespace.to_owned(), field_selector, ..WatchScope::default() }
+}
+
+fn scope_of_pods(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
+    let uids: Vec<&str> = jobs.iter().map(|job| job.uid.as_str()).collect();
+    let label_selector = match uids.as_slice() {
+        [only] => format!("batch.kubernetes.io/controller-uid={only}"),
+        uids if uids.len() <= MOST_NAMED => format!("batch.kubernetes.io/controller-uid in ({})", uids.join(",")),
+        _ => "batch.kubernetes.io/controller-uid".to_owned(),
+    };
+    WatchScope { namespace: namespace.to_owned(), label_selector, ..WatchScope::default() }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+    use tally_core::ids::Revision;
+
+    use super::*;
+
+    fn pod(uid: &str, phase: &str) -> Bytes {
+        json!({"metadata": {"name": uid, "uid": uid}, "status": {"phase": phase}}).to_string().into()
+    }
+
+    fn watcher() -> (Watcher, Arc<Inbox>) {
+        let inbox = Arc::new(Inbox::default());
+        (Watcher { inbox: inbox.clone(), known: BTreeMap::new(), listed: BTreeMap::new() }, inbox)
+    }
+
+    fn tell(watcher: &mut Watcher, input: Input) {
+        watcher.handle(input, Timestamp::from_millis(0), &mut Outbox::default());
+    }
+
+    /// `uid phase`, with a minus sign if it was deleted.
+    fn taken(inbox: &Inbox) -> Vec<String> {
+        let text = |(uid, news): (String, ObjectNews<PodText>)| {
+            let phase = news.state.map(|pod| pod.status.phase).unwrap_or_default();
+            format!("{}{uid} {phase}", if news.is_deleted { "-" } else { "" })
+        };
+        inbox.take_pods().into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn only_the_newest_state_of_an_object_waits() {
+        let (mut watcher, inbox) = watcher();
+        tell(&mut watcher, Input::Apply(Kind::POD, pod("a", "Pending")));
+        tell(&mut watcher, Input::Apply(Kind::POD, pod("a", "Running")));
+        tell(&mut watcher, Input::Apply(Kind::POD, pod("b", "Running")));
+        assert_eq!(taken(&inbox), ["a Running", "b Running"]);
+        tell(&mut watcher, Input::Delete(Kind::POD, pod("a", "Failed")));
+        assert_eq!(taken(&inbox), ["-a Failed"], "its failure is not lost");
+        assert_eq!(taken(&inbox), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_have_was_deleted() {
+        let (mut watcher, inbox) = watcher();
+        let list = |watcher: &mut Watcher, uids: &[&str]| {
+            tell(watcher, Input::Init(Kind::POD));
+            uids.iter().for_each(|uid| tell(watcher, Input::Apply(Kind::POD, pod(uid, "Running"))));
+            tell(watcher, Input::InitDone(Kind::POD, Revision(5)));
+        };
+        list(&mut watcher, &["a", "b"]);
+        assert_eq!(taken(&inbox), ["a Running", "b Running"]);
+        list(&mut watcher, &["b"]);
+        assert_eq!(taken(&inbox), ["-a ", "b Running"]);
+    }
+
+    #[test]
+    fn one_job_is_followed_by_its_name_and_its_pods_by_its_uid() {
+        let job = |name: &str| FollowedJob { namespace: "ns".into(), name: name.into(), uid: format!("u-{name}") };
+        let (one, other) = (job("a"), job("b"));
+        assert_eq!(scope_of_jobs("ns", &[&one]).field_selector, "metadata.name=a");
+        assert_eq!(scope_of_jobs("ns", &[&one, &other]).field_selector, "");
+        let pods = |jobs: &[&FollowedJob]| scope_of_pods("ns", jobs).label_selector;
+        assert_eq!(pods(&[&one]), "batch.kubernetes.io/controller-uid=u-a");
+        assert_eq!(pods(&[&one, &other]), "batch.kubernetes.io/controller-uid in (u-a,u-b)");
+        assert_eq!(pods(&[&one; MOST_NAMED + 1]), "batch.kubernetes.io/controller-uid");
+    }
+}
