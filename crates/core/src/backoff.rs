@@ -240,7 +240,7 @@ impl BackoffNotice {
         let (attempt, rest) = rest.split_once(", next in ")?;
         let words: Vec<&str> = attempt.split(' ').collect();
         let (what, failures, allowed) = match words.as_slice() {
-            ["no", what, "of", allowed, "counted"] => (*what, 0, allowed.parse().ok()?),
+            ["0", "of", allowed, what, "used"] => (what.trim_end_matches('s'), 0, allowed.parse().ok()?),
             [what, failures, "of", allowed] => (*what, failures.parse().ok()?, allowed.parse().ok()?),
             _ => return None,
         };
@@ -535,7 +535,7 @@ mod tests {
         for message in [
             "attempt 3 of 7, next in 40 s at 2026-01-31T12:00:40Z (last failure: exit code 1)",
             "index 4: attempt 1 of 3, next in 1 s at 2026-01-31T12:00:40Z (last failure: exit code 137 (OOMKilled))",
-            "no attempt of 7 counted, next in 2 s at 2026-01-31T12:00:40Z",
+            "0 of 7 attempts used, next in 2 s at 2026-01-31T12:00:40Z",
             "failure 2 of 7, next in 2 s at 2026-01-31T12:00:40Z (last failure: DeadlineExceeded)",
             "failure 2 of 7, next in 2 s at 2026-01-31T12:00:40Z (last failure: no exit code)",
         ] {
