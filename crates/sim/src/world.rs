@@ -23,7 +23,7 @@ use crate::host::{Brain, Host, SenderView, Sent};
 use crate::judge::Judge;
 use crate::oracle::{Context, Oracle, Violation};
 use crate::setup::{JobSetup, NAMESPACE, OTHER_MANAGER, Setup};
-use crate::trace::{Trace, describe_job};
+use crate::trace::{Trace, describe_call, describe_job};
 
 /// When the world begins: a round date without special meaning.
 pub(crate) const BEGINNING: Timestamp = Timestamp::from_seconds(1_700_000_000);
@@ -317,9 +317,10 @@ impl<S: Mutation> World<S> {
     /// I10: planning again on the state that a plan produced yields nothing.
     fn check_replan(&mut self) {
         for at in 0..self.setup.instances {
-            let more = self.hosts[at].job_controller().map_or(0, |controller| controller.replan());
-            if more > 0 {
-                self.oracle.fail("I10", format!("c{at} planned {more} more requests from an unchanged state"));
+            let more = self.hosts[at].job_controller().map(|controller| controller.replan()).unwrap_or_default();
+            if !more.is_empty() {
+                let calls: Vec<String> = more.iter().map(|request| describe_call(&request.call)).collect();
+                self.oracle.fail("I10", format!("c{at} plans more from an unchanged state: {}", calls.join(", ")));
             }
         }
     }

@@ -242,7 +242,7 @@ impl<S: Mutation> JobController<S> {
             self.believe(job, stored, now, out);
         }
         let Some((slot, ledger)) = self.ledger_mut(job) else {
-            self.leftover_answered(pod, &answer);
+            self.leftover_answered(pod, &answer, now, out);
             return;
         };
         match answer {
@@ -267,9 +267,9 @@ impl<S: Mutation> JobController<S> {
 
     /// A response about a Pod whose Job has lost its ledger meanwhile. Releases of orphans are retried by their own
     /// path.
-    fn leftover_answered(&mut self, pod: &PodUid, answer: &Answer) {
+    fn leftover_answered(&mut self, pod: &PodUid, answer: &Answer, now: Timestamp, out: &mut Outbox) {
         if matches!(answer, Answer::Gone) {
-            self.unclaimed.gone_by_response(pod);
+            self.unclaimed_gone(pod, now, out);
         }
     }
 

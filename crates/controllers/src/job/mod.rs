@@ -220,16 +220,15 @@ impl<S: Mutation> JobController<S> {
         self.progress.pods_at
     }
 
-    /// Plans every Job again at once, and returns the number of resulting requests: none, if plans mark what they
-    /// request.
-    pub fn replan(&mut self) -> usize {
+    /// Plans every Job again at once, and returns the resulting requests: none, if plans mark what they request.
+    pub fn replan(&mut self) -> Vec<Request> {
         let mut out = Outbox::default();
         for slot in self.jobs.slots() {
             if let Some(planned_at) = self.jobs.get(slot).and_then(|record| record.planned_at) {
                 self.plan(slot, planned_at, &mut out);
             }
         }
-        out.requests.len()
+        out.requests
     }
 
     /// Unfinished Jobs with a ledger, Pods in ledgers, unclaimed Pods, requests in flight: to monitor memory.

@@ -194,20 +194,24 @@ impl<S: Mutation> JobController<S> {
         if self.holds_ended(uid) {
             out.metrics.push(Metric::TerminatedPodTracked { added: false });
         }
-        if let Some(pod) = self.unclaimed.gone_by_response(uid) {
-            let mut released = (*pod).clone();
-            released.tracked = false;
-            self.unclaimed_changed(&released, now, out);
+        // A list may have shown before that it is gone, and only its release was left.
+        let orphan = self.unclaimed.get_orphan(uid).map(|orphan| orphan.namespace.clone());
+        let pod = self.unclaimed.gone_by_response(uid).map(|pod| pod.namespace.clone());
+        if let Some(namespace) = pod.or(orphan) {
+            self.plan_waiting(&namespace, now, out);
         }
     }
 
-    /// A Pod in no ledger lost its finalizer: a Job that has recorded it may wait for that.
     fn unclaimed_changed(&mut self, pod: &PodView, now: Timestamp, out: &mut Outbox) {
-        if pod.tracked {
-            return;
+        if !pod.tracked {
+            self.plan_waiting(&pod.namespace, now, out);
         }
+    }
+
+    /// A Pod in no ledger lost its finalizer, or is gone: a Job that has recorded it may wait for that.
+    fn plan_waiting(&mut self, namespace: &str, now: Timestamp, out: &mut Outbox) {
         let waits = |record: &JobRecord<S>| record.ledger.as_ref().is_some_and(|ledger| ledger.has_uncounted());
-        let jobs = self.jobs.in_namespace(&pod.namespace);
+        let jobs = self.jobs.in_namespace(namespace);
         let waiting: Vec<JobSlot> = jobs.filter(|(_, record)| waits(record)).map(|(slot, _)| slot).collect();
         for slot in waiting {
             self.plan(slot, now, out);
@@ -221,9 +225,7 @@ impl<S: Mutation> JobController<S> {
         let stray = self.unclaimed.is_tracked(&pod.uid);
         self.unclaimed.gone_by_stream(&pod.uid);
         if stray {
-            let mut released = pod.clone();
-            released.tracked = false;
-            self.unclaimed_changed(&released, now, out);
+            self.plan_waiting(&pod.namespace, now, out);
         }
         let owner = self.pod_owner.remove(&pod_key(&pod.uid));
         if let Some(slot) = owner.or_else(|| pod.job().and_then(|uid| self.jobs.slot_of(uid))) {

@@ -1307,6 +1307,20 @@ fn a_recorded_pod_is_tallied_once_another_manager_has_released_it() {
     }
 }
 
+/// A Job has recorded a Pod that lost its owner and is released as an orphan. A list shows that it is gone before the
+/// response to the release does.
+#[test]
+fn a_recorded_orphan_is_tallied_once_its_release_finds_it_gone() {
+    let recorded = with(small_job("j"), "status/uncountedTerminatedPods", json!({"failed": ["a"]}));
+    let mut probe = started(&[recorded], &[loose(pod_in("Failed", "a", "j", 2))]);
+    let release = probe.out.requests.iter().find(|request| request.call.kind == Kind::POD).unwrap().id;
+    assert!(probe.asks().contains(&"patch pods ns/a".to_owned()));
+    probe.lists(Kind::POD, &[], 12);
+    probe.asks();
+    late(&mut probe, release, refused(404, "NotFound"));
+    assert!(probe.asks().contains(&"merge jobs ns/j/status".to_owned()));
+}
+
 /// A response has shown that the Pod lost its owner before the stream shows that it had one.
 #[test]
 fn a_pod_that_was_read_without_its_owner_does_not_come_back_as_it_was() {
