@@ -91,6 +91,9 @@ impl Registry {
             if !errors.is_empty() {
                 return Err(StatusError { warnings: told, ..view::invalid(resource, &name, &errors) });
             }
+            if let Err(failure) = options.check(&candidate, || None) {
+                return Err(StatusError { warnings: told, ..failure });
+            }
             told.extend(resource.rules.create_warnings(&candidate));
             if let Err(failure) = limits.check(resource, &candidate, &name) {
                 return Err(StatusError { warnings: told, ..failure });

@@ -17,6 +17,7 @@ mod objects;
 
 pub use auth::kubeconfig;
 pub use auth::pki::{self, Pki};
+pub use auth::roles::install_roles;
 pub use encode::yaml::write as yaml;
 pub use env::SystemEnv;
 pub use http::listen::Server;

@@ -10,7 +10,7 @@ use tally_api::status_error::{Details, StatusError};
 use tally_registry::Target;
 
 use crate::auth::tokens::{ISSUER, TokenGrant};
-use crate::auth::{Authenticator, User};
+use crate::auth::{Authenticator, User, access_reviews};
 use crate::http::route::ResourcePath;
 use crate::objects::RequestContext;
 
@@ -28,8 +28,12 @@ pub enum ReviewKind {
     SelfSubject,
     /// Whether the caller may do something.
     SelfAccess,
+    /// Everything the caller may do in a namespace.
+    SelfRules,
     /// Whether another user may do something.
     Access,
+    /// Whether another user may do something in the namespace of the review.
+    LocalAccess,
     /// The user of a token.
     TokenReview,
     /// A new token for a service account.
@@ -43,15 +47,12 @@ impl ReviewKind {
             (AUTHENTICATION, "selfsubjectreviews", "") => Some(Self::SelfSubject),
             (AUTHENTICATION, "tokenreviews", "") => Some(Self::TokenReview),
             (AUTHORIZATION, "selfsubjectaccessreviews", "") => Some(Self::SelfAccess),
+            (AUTHORIZATION, "selfsubjectrulesreviews", "") => Some(Self::SelfRules),
             (AUTHORIZATION, "subjectaccessreviews", "") => Some(Self::Access),
+            (AUTHORIZATION, "localsubjectaccessreviews", "") => Some(Self::LocalAccess),
             ("", "serviceaccounts", "token") => Some(Self::TokenRequest),
             _ => None,
         }
-    }
-
-    /// Whether every authenticated user may send it.
-    pub const fn is_about_oneself(self) -> bool {
-        matches!(self, Self::SelfSubject | Self::SelfAccess)
     }
 
     pub fn answer(self, context: &RequestContext<'_>, body: &[u8], format: Format) -> Result<Value, StatusError> {
@@ -63,18 +64,13 @@ impl ReviewKind {
         if self == Self::TokenRequest {
             return token(context, question);
         }
+        let authorizer = &context.handler.authorizer;
         question["status"] = match self {
             Self::SelfSubject => json!({"userInfo": user_info(context.user)}),
-            Self::SelfAccess => {
-                check_access(&question)?;
-                json!({"allowed": context.user.is_master()})
-            }
-            Self::Access => {
-                check_access(&question)?;
-                let groups = question.pointer("/spec/groups").and_then(Value::as_array);
-                let groups = groups.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-                json!({"allowed": User::new(String::new(), String::new(), groups).is_master()})
-            }
+            Self::SelfAccess => access_reviews::own_access(authorizer, context.user, &question)?,
+            Self::SelfRules => access_reviews::own_rules(authorizer, context.user, &question)?,
+            Self::Access => access_reviews::access(authorizer, &question)?,
+            Self::LocalAccess => access_reviews::local_access(authorizer, &context.place.namespace, &question)?,
             _ => {
                 let token = question.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
                 let audiences = audiences(&At::root(&question).at("spec"));
@@ -101,25 +97,6 @@ fn user_info(user: &User) -> Value {
         info["uid"] = user.uid.as_str().into();
     }
     info
-}
-
-/// A review names a resource or a path: exactly one of them.
-fn check_access(question: &Value) -> Result<(), StatusError> {
-    let root = At::root(question);
-    let spec = root.at("spec");
-    let (resource, path) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
-    let error = match (resource.is_set(), path.is_set()) {
-        (false, false) => {
-            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            resource.invalid_value(Value::Null, why)
-        }
-        (true, true) => {
-            let shown = json!({"Path": path.at("path").text_or_empty(), "Verb": path.at("verb").text_or_empty()});
-            path.invalid_value(shown, "cannot be specified in combination with resourceAttributes")
-        }
-        _ => return Ok(()),
-    };
-    Err(StatusError::invalid(AUTHORIZATION, "", "", &[error]))
 }
 
 fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, StatusError> {

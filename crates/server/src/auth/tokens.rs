@@ -12,7 +12,7 @@ use tally_api::kinds::Resource;
 use tally_api::options::ReadAt;
 use tally_registry::{Registry, Target};
 
-use crate::auth::User;
+use crate::auth::{SERVICE_ACCOUNTS, User};
 use crate::env;
 
 /// The issuer of service account tokens, and their audience unless the request names others.
@@ -100,7 +100,7 @@ impl Tokens {
                 }
             }
         }
-        let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        let groups = vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")];
         Some((User::new(format!("system:serviceaccount:{namespace}:{name}"), uid.to_owned(), groups), meant))
     }
 

@@ -26,6 +26,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Pki;
+use crate::auth::authorizer::Authorizer;
 use crate::auth::{Authenticator, AuthenticatorError, Peer};
 use crate::encode::{self, HttpResponse};
 use crate::http::handler::{ApiHandler, MOST_AT_WORK};
@@ -89,6 +90,7 @@ impl Server {
         register_store(&metric_registry, &registry);
         let (turns, logs) = (Semaphore::new(MOST_AT_WORK), OnceLock::new());
         let handler = Arc::new(ApiHandler {
+            authorizer: Authorizer::new(registry.clone()),
             registry,
             authenticator: Some(authenticator),
             metrics,
