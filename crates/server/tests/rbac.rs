@@ -600,6 +600,22 @@ async fn a_labelled_role_becomes_part_of_a_built_in_one() {
     part["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
     created(&world.server.create(&rbac_path("clusterroles", ""), &part).await);
     assert_eq!(world.call("alice", "GET", "/api/v1/namespaces/ci/secrets", &Value::Null).await.code, 200);
+    // Clients see the rules in the roles a moment later.
+    let shown = async |name: &str| {
+        world
+            .server
+            .call(&world.server.admin(), get(&format!("{}/{name}", rbac_path("clusterroles", ""))))
+            .await
+            .value()
+    };
+    for role in ["view", "edit", "admin"] {
+        let mut waited = 0;
+        while !shown(role).await["rules"].as_array().unwrap().contains(&rule("", &["secrets"], &["list"])) {
+            waited += 1;
+            assert!(waited < 200, "{role} never shows what it aggregates");
+            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+        }
+    }
     let path = format!("{}/secrets-in-view", rbac_path("clusterroles", ""));
     assert_eq!(world.call("kubernetes-admin", "DELETE", &path, &Value::Null).await.code, 200);
     assert_eq!(world.call("alice", "GET", "/api/v1/namespaces/ci/secrets", &Value::Null).await.code, 403);

@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod access_reviews;
+pub mod aggregation;
 pub mod authorizer;
 pub mod escalation;
 pub mod files;
@@ -15,6 +16,7 @@ pub mod kubeconfig;
 pub mod pki;
 pub mod reviews;
 pub mod roles;
+pub mod token_requests;
 pub mod tokens;
 
 use std::fmt;
@@ -103,7 +105,7 @@ pub struct Authenticator {
     /// The tag of the administrator's token. Comparing tags takes the same time whatever the client sends.
     tag: hmac::Tag,
     admin: Arc<User>,
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +129,7 @@ impl Authenticator {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| AuthenticatorError::NoRandomness)?;
         let tag = hmac::sign(&key, pki.token.as_bytes());
         let admin = User::new("kubernetes-admin".to_owned(), String::new(), vec![MASTERS.to_owned()]);
-        let tokens = Tokens::new(&pki.token_key)?;
+        let tokens = Arc::new(Tokens::new(&pki.token_key)?);
         Ok(Self { verifier, key, tag, admin: Arc::new(admin), tokens })
     }
 

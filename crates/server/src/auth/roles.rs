@@ -1,6 +1,8 @@
 //! The roles and bindings that every cluster has: created at the start if they are missing, and completed if they lack
 //! something (RBAC-12, RBAC-13).
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
@@ -9,8 +11,11 @@ use tally_api::rbac::{self, builtin};
 use tally_api::status_error::StatusError;
 use tally_registry::{Registry, Target};
 
+use crate::auth::aggregation;
+use crate::auth::authorizer::Authorizer;
+
 /// Brings the built-in roles and bindings to what they should be. The history starts after them.
-pub async fn install_roles(registry: &Registry) -> Result<(), StatusError> {
+pub async fn install_roles(registry: &Arc<Registry>) -> Result<(), StatusError> {
     let wanted =
         [("clusterroles", builtin::cluster_roles()), ("clusterrolebindings", builtin::cluster_role_bindings())];
     for (plural, objects) in wanted {
@@ -19,6 +24,7 @@ pub async fn install_roles(registry: &Registry) -> Result<(), StatusError> {
         let installs = objects.iter().map(|object| install(registry, resource, object));
         futures_util::future::try_join_all(installs).await?;
     }
+    aggregation::write_aggregated(registry, &Authorizer::new(registry.clone())).await;
     registry.start_history();
     Ok(())
 }

@@ -54,7 +54,7 @@ impl Tokens {
         Ok(Self { key, random })
     }
 
-    pub fn issue(&self, grant: &TokenGrant<'_>) -> Result<String, TokenError> {
+    pub fn sign(&self, grant: &TokenGrant<'_>) -> Result<String, TokenError> {
         let (namespace, name) = (grant.namespace, grant.name);
         let mut claims = json!({
             "aud": grant.audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}"),
@@ -153,7 +153,7 @@ mod tests {
             expires_at: 2,
             bound_to: Some(("pod", "p", "v")),
         };
-        let token = ours.issue(&grant).unwrap();
+        let token = ours.sign(&grant).unwrap();
         let claims = ours.claims(&token).unwrap();
         assert_eq!(claims["sub"], "system:serviceaccount:n:s");
         assert_eq!(claims["kubernetes.io"]["pod"], json!({"name": "p", "uid": "v"}));

@@ -59,6 +59,47 @@ async fn whoever_holds_the_kubeconfig_may_do_everything() {
     .await;
 }
 
+/// RBAC-14, with the questions that people ask.
+#[tokio::test]
+async fn can_i_says_what_requests_get() {
+    with_each_kubectl(async |kubectl| {
+        kubectl.ok("create namespace ci");
+        kubectl.ok("create serviceaccount runner -n ci");
+        kubectl.ok("create rolebinding runner -n ci --clusterrole=edit --serviceaccount=ci:runner");
+        kubectl.ok("create role reader -n ci --verb=get --resource=configmaps --resource-name=one");
+        kubectl.ok("create rolebinding reader -n ci --role=reader --user=rita");
+        let runner = "--as=system:serviceaccount:ci:runner";
+        for (question, who, answer) in [
+            ("create jobs -n ci", runner, "yes"),
+            ("get pods --subresource=log -n ci", runner, "yes"),
+            ("create jobs", runner, "no"),
+            ("list jobs -A", runner, "no"),
+            ("create rolebindings -n ci", runner, "no"),
+            ("get configmaps/one -n ci", "--as=rita", "yes"),
+            ("get configmaps/two -n ci", "--as=rita", "no"),
+            ("list configmaps -n ci", "--as=rita", "no"),
+            ("get /api", "--as=rita", "yes"),
+            ("get /metrics", "--as=rita", "no"),
+            ("delete nodes", "--as=rita --as-group=system:masters", "yes"),
+        ] {
+            let said = kubectl.say(&format!("auth can-i {question} {who}"));
+            assert_eq!(said.out.trim(), answer, "{question} {who}: {}", said.err);
+        }
+        assert_eq!(kubectl.say(&format!("get jobs -n ci {runner}")).code, Some(0));
+        let said = kubectl.say(&format!("get jobs {runner}"));
+        let expected = "Error from server (Forbidden): jobs.batch is forbidden: User \"system:serviceaccount:ci:runner\" cannot \
+                        list resource \"jobs\" in API group \"batch\" in the namespace \"default\"";
+        assert_eq!((said.code, said.err.trim()), (Some(1), expected));
+
+        let list = kubectl.ok(&format!("auth can-i --list -n ci {runner}"));
+        assert!(list.lines().any(|line| line.starts_with("jobs.batch ") && line.contains("create")), "{list}");
+        assert!(!list.contains("rolebindings"), "{list}");
+        let whoami = kubectl.ok("auth whoami --as=rita --as-group=readers");
+        assert!(whoami.contains("rita") && whoami.contains("[readers system:authenticated]"), "{whoami}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn explain_says_that_it_cannot() {
     with_each_kubectl(async |kubectl| {
