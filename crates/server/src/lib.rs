@@ -15,6 +15,7 @@ mod fuzz_corpus;
 mod http;
 mod objects;
 
+pub use auth::clients::{ClientError, NewClient};
 pub use auth::kubeconfig;
 pub use auth::pki::{self, Pki};
 pub use auth::roles::install_roles;

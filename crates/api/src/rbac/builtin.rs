@@ -13,6 +13,8 @@ const DEFAULTS: &str = "rbac-defaults";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
+const SELECTORS: &str = "clusterRoleSelectors";
+
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
 const READ_AND_WRITE: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -223,8 +225,10 @@ pub fn restored(stored: &Value, wanted: &Value) -> Option<Value> {
     for map in ["labels", "annotations"] {
         restore_map(&mut object["metadata"], map, &wanted["metadata"][map]);
     }
-    match wanted.get("aggregationRule") {
-        Some(aggregation) => object["aggregationRule"] = aggregation.clone(),
+    match wanted.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array) {
+        Some(selectors) => {
+            selectors.iter().for_each(|selector| restore_item(&mut object["aggregationRule"], SELECTORS, selector));
+        }
         None => restore_rules(&mut object, wanted),
     }
     if let Some(role) = wanted.get("roleRef") {
@@ -307,6 +311,14 @@ mod tests {
 
         changed["metadata"]["annotations"] = json!({AUTO_UPDATE: "false"});
         assert_eq!(restored(&changed, &wanted), None);
+
+        let wanted = aggregate("a", "view", None);
+        assert_eq!(restored(&wanted, &wanted), None);
+        let mut changed = wanted.clone();
+        changed["aggregationRule"] = json!({SELECTORS: [{"matchLabels": {"mine": "yes"}}]});
+        let back = restored(&changed, &wanted).unwrap();
+        assert_eq!(back["aggregationRule"][SELECTORS].as_array().unwrap().len(), 2, "{back}");
+        assert_eq!(restored(&role("a", Vec::new()), &wanted).unwrap()["aggregationRule"], wanted["aggregationRule"]);
 
         let wanted = binding("b", &["g", "h"]);
         let mut changed = wanted.clone();

@@ -9,6 +9,7 @@ pub mod access;
 pub mod access_reviews;
 pub mod aggregation;
 pub mod authorizer;
+pub mod clients;
 pub mod escalation;
 pub mod files;
 pub mod impersonation;

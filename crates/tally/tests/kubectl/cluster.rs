@@ -100,6 +100,44 @@ async fn can_i_says_what_requests_get() {
     .await;
 }
 
+/// `tally user add`: a kubeconfig for a user, whose rights are in roles.
+#[tokio::test]
+async fn a_user_is_added_and_gets_rights_by_a_binding() {
+    with_each_kubectl(async |kubectl| {
+        let directory = kubectl.directory.path();
+        let add = |arguments: &[&str]| {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tally"));
+            let url = kubectl.ok("config view -o jsonpath={.clusters[0].cluster.server}");
+            command.args(["user", "add", "--server", &url, "--data-dir"]).arg(directory.join("data"));
+            command.args(arguments).current_dir(directory).output().unwrap()
+        };
+        let done = add(&["alice", "--group", "dev"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let file = directory.join("alice.kubeconfig");
+        let alice = format!("--kubeconfig={}", file.display());
+        let whoami = kubectl.ok(&format!("{alice} auth whoami"));
+        assert!(whoami.contains("alice") && whoami.contains("[dev system:authenticated]"), "{whoami}");
+        assert_eq!(kubectl.say(&format!("{alice} get jobs")).code, Some(1));
+        kubectl.ok("create rolebinding dev --clusterrole=view --group=dev");
+        kubectl.ok(&format!("{alice} get jobs"));
+        assert_eq!(kubectl.say(&format!("{alice} get jobs -A")).code, Some(1));
+
+        for (arguments, code, expected) in [
+            (&["alice"][..], 1, "alice.kubeconfig is there already"),
+            (&["system:node:x"], 1, "names that begin with \"system:\" are reserved"),
+            (&["bob", "--days", "0"], 1, "a certificate is valid for 1 to 3650 days"),
+            (&["bob", "--days", "x"], 2, "invalid value 'x' for '--days <DAYS>'"),
+        ] {
+            let refused = add(arguments);
+            let said = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(code), "{said}");
+            assert!(said.contains(expected), "{said}");
+        }
+        assert!(!directory.join("bob.kubeconfig").exists());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn explain_says_that_it_cannot() {
     with_each_kubectl(async |kubectl| {
