@@ -8,7 +8,7 @@ use crate::job::JobRules;
 use crate::kinds::{Resource, Rules, Subresource};
 use crate::others::{
     ConfigMapRules, EventRules, LeaseRules, LimitRangeRules, NamespaceRules, NewEventRules, NodeRules, OrdinaryRules,
-    PersistentVolumeClaimRules, PodDisruptionBudgetRules, PriorityClassRules, RbacRules, SecretRules,
+    PersistentVolumeClaimRules, PodDisruptionBudgetRules, PriorityClassRules, RoleBindingRules, RoleRules, SecretRules,
     ServiceAccountRules, ServiceRules,
 };
 use crate::pod::PodRules;
@@ -107,6 +107,11 @@ const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static s
 const fn status(kind: &'static str) -> Subresource {
     sub("status", kind, &["get", "patch", "update"])
 }
+
+static ROLES: RoleRules = RoleRules { namespaced: true };
+static CLUSTER_ROLES: RoleRules = RoleRules { namespaced: false };
+static ROLE_BINDINGS: RoleBindingRules = RoleBindingRules { namespaced: true };
+static CLUSTER_ROLE_BINDINGS: RoleBindingRules = RoleBindingRules { namespaced: false };
 
 static RESOURCES: &[&Resource] = &[
     &Resource { namespaced: true, ..question(CORE, "Binding", ["bindings", "binding"]) },
@@ -229,7 +234,12 @@ static RESOURCES: &[&Resource] = &[
     },
     &question(AUTHENTICATION, "SelfSubjectReview", ["selfsubjectreviews", "selfsubjectreview"]),
     &question(AUTHENTICATION, "TokenReview", ["tokenreviews", "tokenreview"]),
+    &Resource {
+        namespaced: true,
+        ..question(AUTHORIZATION, "LocalSubjectAccessReview", ["localsubjectaccessreviews", "localsubjectaccessreview"])
+    },
     &question(AUTHORIZATION, "SelfSubjectAccessReview", ["selfsubjectaccessreviews", "selfsubjectaccessreview"]),
+    &question(AUTHORIZATION, "SelfSubjectRulesReview", ["selfsubjectrulesreviews", "selfsubjectrulesreview"]),
     &question(AUTHORIZATION, "SubjectAccessReview", ["subjectaccessreviews", "subjectaccessreview"]),
     &Resource {
         short_names: &["cj"],
@@ -256,15 +266,18 @@ static RESOURCES: &[&Resource] = &[
     &Resource {
         namespaced: false,
         create_on_update: true,
-        ..resource(RBAC, "ClusterRoleBinding", ["clusterrolebindings", "clusterrolebinding"], &RbacRules)
+        ..resource(RBAC, "ClusterRoleBinding", ["clusterrolebindings", "clusterrolebinding"], &CLUSTER_ROLE_BINDINGS)
     },
     &Resource {
         namespaced: false,
         create_on_update: true,
-        ..resource(RBAC, "ClusterRole", ["clusterroles", "clusterrole"], &RbacRules)
+        ..resource(RBAC, "ClusterRole", ["clusterroles", "clusterrole"], &CLUSTER_ROLES)
     },
-    &Resource { create_on_update: true, ..resource(RBAC, "RoleBinding", ["rolebindings", "rolebinding"], &RbacRules) },
-    &Resource { create_on_update: true, ..resource(RBAC, "Role", ["roles", "role"], &RbacRules) },
+    &Resource {
+        create_on_update: true,
+        ..resource(RBAC, "RoleBinding", ["rolebindings", "rolebinding"], &ROLE_BINDINGS)
+    },
+    &Resource { create_on_update: true, ..resource(RBAC, "Role", ["roles", "role"], &ROLES) },
     &Resource {
         short_names: &["pc"],
         namespaced: false,

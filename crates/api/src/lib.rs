@@ -17,6 +17,7 @@ pub mod others;
 pub mod patch;
 pub mod pod;
 pub mod quantity;
+pub mod rbac;
 pub mod schedule;
 pub mod schema;
 pub mod selector;

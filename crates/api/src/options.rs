@@ -4,6 +4,8 @@
 //! kube-apiserver. This is only parsing; the registry implements the options.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 use tally_core::time::Timestamp;
@@ -69,6 +71,30 @@ pub struct WriteOptions {
     pub field_manager: String,
     /// Server-side apply: take over fields of other managers.
     pub force: bool,
+    /// Whether the writer may write this, for what the verb and the name do not tell.
+    pub check: Option<WriteCheck>,
+}
+
+/// Decides from an object as it would be stored, and from the stored one if there is one, whether its writer may write
+/// it. The registry asks before every write, in the same round in which it decides from the stored object.
+#[derive(Clone)]
+pub struct WriteCheck(pub Arc<CheckWrite>);
+
+pub type CheckWrite = dyn Fn(&Value, Option<&Value>) -> Result<(), StatusError> + Send + Sync;
+
+impl WriteOptions {
+    pub fn check(&self, new: &Value, old: impl FnOnce() -> Option<Value>) -> Result<(), StatusError> {
+        match &self.check {
+            Some(WriteCheck(check)) => check(new, old().as_ref()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for WriteCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WriteCheck")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,7 +431,7 @@ impl WriteOptions {
         };
         check(kind, errors)?;
         let force = force.unwrap_or(false);
-        Ok(Self { dry_run: !dry_run.is_empty(), field_validation, field_manager: manager, force })
+        Ok(Self { dry_run: !dry_run.is_empty(), field_validation, field_manager: manager, force, check: None })
     }
 
     /// The writer's name for managedFields if the request gives none: the product name of the user agent.

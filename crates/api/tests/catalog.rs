@@ -58,7 +58,15 @@ fn what_a_put_creates_and_a_delete_leaves_alone() {
     assert_eq!(named(|row| row.orphans_by_default), ["replicationcontrollers", "jobs"]);
     assert_eq!(
         named(catalog::is_virtual),
-        ["bindings", "selfsubjectreviews", "tokenreviews", "selfsubjectaccessreviews", "subjectaccessreviews"]
+        [
+            "bindings",
+            "selfsubjectreviews",
+            "tokenreviews",
+            "localsubjectaccessreviews",
+            "selfsubjectaccessreviews",
+            "selfsubjectrulesreviews",
+            "subjectaccessreviews",
+        ]
     );
 }
 

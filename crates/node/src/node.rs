@@ -394,6 +394,8 @@ impl NodeAgent {
                 let object = match reply {
                     Reply::Done(bytes) => serde_json::from_slice(bytes).map(Some).map_err(|_| ()),
                     reply if reply.is_not_found() => Ok(None),
+                    // The Pod waits, and says for what.
+                    Reply::Refused(_) if matches!(source, Source::Token(_)) => Ok(None),
                     _ => Err(()),
                 };
                 worker.read(source.clone(), object, now);

@@ -452,8 +452,19 @@ pub struct Projection {
     pub secret: Option<SecretVolume>,
     #[serde(rename = "downwardAPI")]
     pub downward_api: Option<DownwardVolume>,
+    pub service_account_token: Option<TokenProjection>,
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
+}
+
+/// A token of the Pod's service account, as a file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TokenProjection {
+    /// "" for the API server.
+    pub audience: CompactString,
+    pub expiration_seconds: i64,
+    pub path: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

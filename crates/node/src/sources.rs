@@ -1,4 +1,4 @@
-//! The ConfigMaps and Secrets that a Pod refers to, and their content.
+//! The ConfigMaps and Secrets that a Pod refers to, the tokens that its volumes contain, and their content.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,15 +6,57 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use compact_str::CompactString;
-use serde_json::Value;
-use tally_runtime::controller::Kind;
+use serde_json::{Value, json};
+use tally_core::time::Timestamp;
+use tally_runtime::controller::{Call, Kind, Verb};
 
-use crate::pod::Pod;
+use crate::pod::{Pod, TokenProjection};
+
+/// A token of longer validity is replaced after this many seconds.
+const DAY: i64 = 24 * 3600;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     ConfigMap(CompactString),
     Secret(CompactString),
+    Token(TokenSource),
+}
+
+/// A token of a service account. It is requested, not read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenSource {
+    pub account: CompactString,
+    /// "" for the API server.
+    pub audience: CompactString,
+    pub seconds: i64,
+}
+
+impl TokenSource {
+    pub fn of(pod: &Pod, projection: &TokenProjection) -> Self {
+        let account = match pod.spec.service_account_name.as_str() {
+            "" => "default".into(),
+            named => named.into(),
+        };
+        Self { account, audience: projection.audience.clone(), seconds: projection.expiration_seconds }
+    }
+
+    /// A new token that is valid while the Pod exists.
+    fn request(&self, pod: &Pod) -> Call {
+        let metadata = &pod.metadata;
+        let audiences: Vec<&str> = [self.audience.as_str()].into_iter().filter(|name| !name.is_empty()).collect();
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid.to_string()});
+        let spec = json!({"audiences": audiences, "expirationSeconds": self.seconds, "boundObjectRef": bound});
+        let call = Call::new(Verb::Create, Kind::SERVICE_ACCOUNT, &metadata.namespace, &self.account);
+        call.subresource("token").body(&json!({"spec": spec}))
+    }
+
+    /// Whether less than a fifth of the token's time is left, or it is a day old.
+    fn is_due(&self, issued: &Value, now: Timestamp) -> bool {
+        let expires = issued.pointer("/status/expirationTimestamp").and_then(Value::as_str);
+        let Some(expires) = expires.and_then(|text| Timestamp::parse(text).ok()) else { return true };
+        let left = expires.seconds().saturating_sub(now.seconds());
+        left < self.seconds / 5 || self.seconds.saturating_sub(left) > DAY
+    }
 }
 
 impl Source {
@@ -22,12 +64,29 @@ impl Source {
         match self {
             Self::ConfigMap(_) => Kind::CONFIG_MAP,
             Self::Secret(_) => Kind::SECRET,
+            Self::Token(_) => Kind::SERVICE_ACCOUNT,
         }
     }
 
     pub fn name(&self) -> &CompactString {
-        let (Self::ConfigMap(name) | Self::Secret(name)) = self;
+        let (Self::ConfigMap(name) | Self::Secret(name) | Self::Token(TokenSource { account: name, .. })) = self;
         name
+    }
+
+    /// The request with which it is read.
+    pub fn request(&self, pod: &Pod) -> Call {
+        match self {
+            Self::Token(token) => token.request(pod),
+            _ => Call::new(Verb::Get, self.kind(), &pod.metadata.namespace, self.name()),
+        }
+    }
+
+    /// Whether it must be read again. What is only read may have changed; a token is valid for its time.
+    pub fn is_due(&self, known: Option<&Value>, now: Timestamp) -> bool {
+        match (self, known) {
+            (Self::Token(token), Some(issued)) => token.is_due(issued, now),
+            _ => true,
+        }
     }
 
     /// As in `configmap "settings" not found`.
@@ -35,6 +94,9 @@ impl Source {
         let kind = match self {
             Self::ConfigMap(_) => "configmap",
             Self::Secret(_) => "secret",
+            Self::Token(token) => {
+                return format!("the API server issues no token for serviceaccount {:?}", token.account);
+            }
         };
         format!("{kind} {:?} not found", self.name().as_str())
     }
@@ -58,6 +120,8 @@ impl Source {
             for from in volume.projected.iter().flat_map(|projected| &projected.sources) {
                 named.extend(from.config_map.iter().map(|it| Self::ConfigMap(it.name.clone())));
                 named.extend(from.secret.iter().map(|it| Self::Secret(it.secret_name.clone())));
+                let token = from.service_account_token.iter();
+                named.extend(token.map(|it| Self::Token(TokenSource::of(pod, it))));
             }
         }
         named
@@ -73,6 +137,11 @@ impl Sources {
     pub fn get(&self, source: Source) -> Option<SourceObject<'_>> {
         let object = self.0.get(&source)?.as_ref()?;
         Some(SourceObject { object, secret: matches!(source, Source::Secret(_)) })
+    }
+
+    /// None: it was not issued.
+    pub fn token(&self, token: TokenSource) -> Option<&str> {
+        self.0.get(&Source::Token(token))?.as_ref()?.pointer("/status/token")?.as_str()
     }
 }
 
@@ -114,5 +183,41 @@ impl<'a> SourceObject<'a> {
             files.extend(bytes.map(|bytes| (key.as_str(), bytes)));
         }
         files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_requested_for_its_pod_and_again_before_it_expires() {
+        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"serviceAccountName": "sa", "containers": [], "volumes": [{"name": "v", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "t", "audience": "a", "expirationSeconds": 1000}}]}}]}});
+        let pod = Pod::read(pod.to_string().as_bytes()).unwrap();
+        let wanted = Source::of(&pod, None);
+        let source = wanted.first().unwrap();
+        let call = source.request(&pod);
+        assert_eq!((call.verb, call.name.as_str(), call.subresource), (Verb::Create, "sa", "token"));
+        let body: Value = serde_json::from_slice(&call.body).unwrap();
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+        assert_eq!(body["spec"], json!({"audiences": ["a"], "expirationSeconds": 1000, "boundObjectRef": bound}));
+
+        let at = Timestamp::from_seconds;
+        let until = |seconds: i64| json!({"status": {"expirationTimestamp": at(seconds).to_string()}});
+        for (known, now, due) in [
+            (None, 0, true),
+            (Some(until(1000)), 0, false),
+            (Some(until(1000)), 800, false),
+            (Some(until(1000)), 801, true),
+            (Some(until(1000)), 2000, true),
+            (Some(json!({})), 0, true),
+        ] {
+            assert_eq!(source.is_due(known.as_ref(), at(now)), due, "{known:?} {now}");
+        }
+        let long = Source::Token(TokenSource { account: "sa".into(), audience: "".into(), seconds: 30 * DAY });
+        assert!(!long.is_due(Some(&until(30 * DAY)), at(DAY)));
+        assert!(long.is_due(Some(&until(30 * DAY)), at(DAY + 1)));
     }
 }

@@ -6,9 +6,11 @@ use crate::config_error::ContainerConfigError;
 use crate::env::{Environment, UnsetVariable};
 use crate::facts;
 use crate::options::NodeOptions;
-use crate::pod::{ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVolume, Volume, quantity};
+use crate::pod::{
+    ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVolume, TokenProjection, Volume, quantity,
+};
 use crate::port::{self, Content, File, Mount};
-use crate::sources::{Source, Sources};
+use crate::sources::{Source, Sources, TokenSource};
 
 /// Readable by all users, as in the API's default.
 const DEFAULT_MODE: u32 = 0o644;
@@ -58,10 +60,12 @@ fn content(pod: &Pod, node: &NodeOptions, sources: &Sources, volume: &Volume) ->
                 files.secret(sources, secret, mode)?;
             } else if let Some(downward) = &source.downward_api {
                 files.downward(pod, node, downward, mode)?;
+            } else if let Some(token) = &source.service_account_token {
+                files.token(pod, sources, token, mode)?;
             } else {
                 let kind = source.other.keys().next().map_or("an unknown source", String::as_str);
                 return Err(VolumeError::Unsupported(format!(
-                    "projected volumes of this node have configMap, secret and downwardAPI sources, not {kind}"
+                    "projected volumes of this node have configMap, secret, downwardAPI and serviceAccountToken sources, not {kind}"
                 )));
             }
         }
@@ -89,6 +93,21 @@ impl Files {
 
     fn secret(&mut self, sources: &Sources, secret: &SecretVolume, mode: Option<u32>) -> Result<(), VolumeError> {
         self.held(sources, Source::Secret(secret.secret_name.clone()), &secret.items, secret.optional, mode)
+    }
+
+    fn token(
+        &mut self,
+        pod: &Pod,
+        sources: &Sources,
+        token: &TokenProjection,
+        mode: Option<u32>,
+    ) -> Result<(), VolumeError> {
+        let wanted = TokenSource::of(pod, token);
+        let Some(issued) = sources.token(wanted.clone()) else {
+            return Err(VolumeError::Missing(Source::Token(wanted).not_found()));
+        };
+        self.0.insert(token.path.clone(), (issued.into(), mode.unwrap_or(DEFAULT_MODE)));
+        Ok(())
     }
 
     fn held(

@@ -6,7 +6,7 @@ use tally_node::env::environment;
 use tally_node::options::NodeOptions;
 use tally_node::pod::Pod;
 use tally_node::port::Content;
-use tally_node::sources::{Source, Sources};
+use tally_node::sources::{Source, Sources, TokenSource};
 use tally_node::volumes::{VolumeError, mounts, volumes};
 
 fn pod(container: &Value, volumes: &Value) -> Pod {
@@ -38,6 +38,10 @@ fn sources() -> Sources {
     sources.0.insert(Source::Secret("password".into()), Some(password));
     sources.0.insert(Source::ConfigMap("absent".into()), None);
     sources.0.insert(Source::Secret("absent".into()), None);
+    let token =
+        |audience: &str| Source::Token(TokenSource { account: "sa".into(), audience: audience.into(), seconds: 3600 });
+    sources.0.insert(token(""), Some(json!({"status": {"token": "signed"}})));
+    sources.0.insert(token("x"), None);
     sources
 }
 
@@ -203,9 +207,20 @@ fn what_volumes_hold() {
             "P=secret 400, a=1 400, name=p 400",
         ),
         (
-            json!({"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}),
-            "!! v: projected volumes of this node have configMap, secret and downwardAPI sources, not \
-             serviceAccountToken",
+            json!({"projected": {"defaultMode": 0o400, "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
+                {"configMap": {"name": "settings", "items": [{"key": "A", "path": "a"}]}},
+            ]}}),
+            "a=1 400, token=signed 400",
+        ),
+        (
+            json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "x", "expirationSeconds": 3600}}]}}),
+            "! v: the API server issues no token for serviceaccount \"sa\"",
+        ),
+        (
+            json!({"projected": {"sources": [{"clusterTrustBundle": {"path": "token"}}]}}),
+            "!! v: projected volumes of this node have configMap, secret, downwardAPI and serviceAccountToken sources, not \
+             clusterTrustBundle",
         ),
         (
             json!({"csi": {"driver": "x"}}),

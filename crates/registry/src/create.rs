@@ -1,10 +1,10 @@
 //! Create: default, validate, and store under a name that is not taken.
 
 use serde_json::Value;
-use tally_api::decode::{Decoded, decode, settle};
+use tally_api::decode::{Decoded, decode, decode_as, settle};
 use tally_api::kinds::{AdmissionError, Resource, Siblings};
 use tally_api::meta;
-use tally_api::options::{Format, WriteOptions};
+use tally_api::options::{FieldValidation, Format, WriteOptions};
 use tally_api::status_error::{Cause, StatusError};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
@@ -42,6 +42,7 @@ impl Registry {
         match target.subresource.map_or(target.resource.kind, |subresource| subresource.kind) {
             "Binding" => return self.bind(target, body, format, options).await,
             "Eviction" => return self.evict(target, body, format, options).await,
+            "TokenRequest" => return self.issue_token(target, body, format),
             _ if target.subresource.is_some() => {
                 return Err(StatusError::method_not_allowed(target.resource, "create"));
             }
@@ -49,6 +50,17 @@ impl Registry {
         }
         let decoded = decode(target.resource, body, format, options.field_validation)?;
         self.create_object(target, decoded, options).await
+    }
+
+    /// A token is the response, and nothing is stored.
+    fn issue_token(&self, target: Target<'_>, body: &[u8], format: Format) -> Result<Written> {
+        let missing = || StatusError::new(503, "ServiceUnavailable", "this server has no tokens");
+        let issuer = self.tokens.get().ok_or_else(missing)?;
+        let kind = ("authentication.k8s.io/v1", "TokenRequest");
+        let request = decode_as("authentication.k8s.io", "v1", kind.1, body, format, FieldValidation::Ignore)?.object;
+        let issued = issuer.issue(self, target.namespace, target.name, request)?;
+        let object = Object { bytes: text::unstored(&issued) };
+        Ok(Written { object, kind: Some(kind), created: true, warnings: Vec::new() })
     }
 
     pub(crate) async fn create_object(
@@ -90,6 +102,9 @@ impl Registry {
             }
             if !errors.is_empty() {
                 return Err(StatusError { warnings: told, ..view::invalid(resource, &name, &errors) });
+            }
+            if let Err(failure) = options.check(&candidate, || None) {
+                return Err(StatusError { warnings: told, ..failure });
             }
             told.extend(resource.rules.create_warnings(&candidate));
             if let Err(failure) = limits.check(resource, &candidate, &name) {

@@ -18,7 +18,7 @@ mod update;
 mod view;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -88,9 +88,16 @@ pub trait Env: Send + Sync {
     fn random(&self, limit: u32) -> u32;
 }
 
+/// The source of service account tokens.
+pub trait TokenIssuer: Send + Sync {
+    /// Answers a TokenRequest for the service account of this namespace and name: the request with its status.
+    fn issue(&self, registry: &Registry, namespace: &str, name: &str, request: Value) -> Result<Value>;
+}
+
 pub struct Registry {
     store: Store,
     env: Box<dyn Env>,
+    tokens: OnceLock<Arc<dyn TokenIssuer>>,
 }
 
 /// What is known about the store, for metrics.
@@ -107,7 +114,12 @@ type Result<T> = std::result::Result<T, StatusError>;
 
 impl Registry {
     pub fn new(store: Store, env: Box<dyn Env>) -> Self {
-        Self { store, env }
+        Self { store, env, tokens: OnceLock::new() }
+    }
+
+    /// Sets the source of service account tokens. Only the first call has an effect.
+    pub fn add_tokens(&self, issuer: Arc<dyn TokenIssuer>) {
+        let _ = self.tokens.set(issuer);
     }
 
     /// The time of the registry's environment. Everything that answers for it uses this clock.

@@ -21,8 +21,13 @@ impl Registry {
             "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
         });
         self.ensure("services", "default", &service).await?;
-        self.store.compact(self.store.revision());
+        self.start_history();
         Ok(())
+    }
+
+    /// Forgets the changes so far: watches start after them. For objects that the server creates at its start.
+    pub fn start_history(&self) {
+        self.store.compact(self.store.revision());
     }
 
     async fn ensure(&self, plural: &str, namespace: &str, object: &Value) -> Result<()> {

@@ -90,7 +90,9 @@ impl Registry {
             };
             let decision = decide(&target, &requested, &entry, options)?;
             if let Outcome::Put(new) = &decision.outcome
-                && let Err(failure) = self.admit_update(&target, new)
+                && let Err(failure) = options
+                    .check(new, || Some(text::parse(&entry.value)))
+                    .and_then(|()| self.admit_update(&target, new))
             {
                 return Err(StatusError { warnings: decision.warnings, ..failure });
             }

@@ -15,8 +15,10 @@ mod fuzz_corpus;
 mod http;
 mod objects;
 
+pub use auth::clients::{ClientError, NewClient};
 pub use auth::kubeconfig;
 pub use auth::pki::{self, Pki};
+pub use auth::roles::install_roles;
 pub use encode::yaml::write as yaml;
 pub use env::SystemEnv;
 pub use http::listen::Server;

@@ -135,7 +135,7 @@ async fn others_may_look_around_and_ask_about_themselves() {
     {
         for (method, path, code) in DOORS {
             let answer = server.call(&credentials, request(method, path, "")).await;
-            let is_open = matches!(path, "/" | "/api" | "/apis" | "/api/v1" | "/apis/batch" | "/openapi/v3")
+            let is_open = matches!(path, "/api" | "/apis" | "/api/v1" | "/apis/batch" | "/openapi/v3")
                 || path.contains("selfsubject");
             assert_eq!(answer.code, if is_open { code } else { 403 }, "{name}: {method} {path}");
         }

@@ -1,6 +1,7 @@
 //! Tally: runs Kubernetes Jobs and counts every Pod exactly once.
 
 mod bench;
+mod certs;
 mod controller;
 mod data_dir;
 mod hollow;
@@ -13,6 +14,7 @@ mod pod_log;
 mod run;
 mod signals;
 mod up;
+mod user;
 
 use std::io::Write;
 
@@ -58,6 +60,10 @@ enum Command {
     Logs(look::LogsArgs),
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
+    /// Give other users access to the API of tally up
+    User(user::Args),
+    /// Show or replace the keys and certificates of tally up
+    Certs(certs::Args),
     /// Run the Job controllers against a Kubernetes API server
     Controller(controller::Args),
     /// Run hollow nodes for a cluster: they start no process and report what the annotations of the Pods request; for
@@ -88,6 +94,8 @@ fn main() -> std::process::ExitCode {
         Command::Show(args) => return look::show(&args),
         Command::Logs(args) => return look::logs(&args),
         Command::Up(args) => up::run(&args),
+        Command::User(args) => user::run(&args),
+        Command::Certs(args) => certs::run(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Hollow(args) => hollow::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -237,3 +237,45 @@ fn bad_usage_exits_with_2_and_says_what_is_right() {
         assert!(code == Some(0) && said.contains(told), "{told}: {said}");
     }
 }
+
+fn certs(arguments: &[&str], data: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    command.arg("certs").args(arguments).arg("--data-dir").arg(data).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn certificates_are_shown_and_replaced_when_the_server_is_stopped() {
+    let directory = directory();
+    let data = directory.path().join("data");
+    let shown = |output: Output| {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let missing = certs(&["show"], &data);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("has no certificate authority"));
+
+    let server = Running::start(&mut up(&["--no-node", "--data-dir", text(&data), "--listen", "127.0.0.1:0"]));
+    let told = shown(certs(&["show"], &data));
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("authority: CN=tally authority, valid "), "{told}");
+    assert!(lines[1].contains("CN=kubernetes-admin, O=system:masters") && lines[1].ends_with("days left"), "{told}");
+    assert_eq!(lines.len(), 2, "{told}");
+
+    let key = data.join("pki/ca.key");
+    let before = fs::read(&key).unwrap();
+    let refused = certs(&["rotate"], &data);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("tally up must be stopped first") && said.contains("in use by another process"), "{said}");
+    assert_eq!(fs::read(&key).unwrap(), before);
+    server.signal("TERM");
+    server.end();
+
+    shown(certs(&["rotate"], &data));
+    assert!(!key.exists());
+    let server = Running::start(&mut up(&["--no-node", "--data-dir", text(&data), "--listen", "127.0.0.1:0"]));
+    assert_ne!(fs::read(&key).unwrap(), before);
+    server.signal("TERM");
+    assert_eq!(server.end().code(), Some(0));
+}

@@ -1,13 +1,14 @@
 //! Kinds with few rules of their own.
 //!
 //! Each has one reason to be more than text in a store: a Namespace contains others, a Secret is typed, a Lease is a
-//! lock, an Event is two kinds at once. Kinds that nothing here acts upon (such as Deployments and Roles) are stored as
+//! lock, an Event is two kinds at once. Kinds that nothing here acts upon (such as Deployments) are stored as
 //! the client sent them, so that tools which only store and read them work.
 
 mod cluster;
 mod data;
 pub mod event;
 mod policy;
+mod rbac;
 mod service;
 
 use serde_json::{Map, Value};
@@ -19,7 +20,8 @@ use crate::schema::schema;
 pub use cluster::{LeaseRules, NamespaceRules, NodeRules, ServiceAccountRules, validate_finalize};
 pub use data::{ConfigMapRules, PersistentVolumeClaimRules, SecretRules};
 pub use event::{EventRules, NewEventRules};
-pub use policy::{LimitRangeRules, PodDisruptionBudgetRules, PriorityClassRules, RbacRules};
+pub use policy::{LimitRangeRules, PodDisruptionBudgetRules, PriorityClassRules};
+pub use rbac::{RoleBindingRules, RoleRules};
 pub use service::ServiceRules;
 
 /// All other kinds: a client cannot create a status, if there is one, and can change it only through its subresource.

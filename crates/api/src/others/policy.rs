@@ -1,4 +1,4 @@
-//! RBAC, PriorityClasses, LimitRanges and PodDisruptionBudgets.
+//! PriorityClasses, LimitRanges and PodDisruptionBudgets.
 
 use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
@@ -6,14 +6,11 @@ use tally_core::time::Timestamp;
 use super::{count_in, empty_status, fill, keep_apart, raise_generation, set_generation, text_in};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
-use crate::meta;
 use crate::selector::validate_label_selector;
 
 pub struct PodDisruptionBudgetRules;
 pub struct PriorityClassRules;
 pub struct LimitRangeRules;
-/// Roles, RoleBindings, ClusterRoles and ClusterRoleBindings.
-pub struct RbacRules;
 
 impl Rules for PodDisruptionBudgetRules {
     fn prepare_create(&self, budget: &mut Value, _: Timestamp) {
@@ -169,12 +166,5 @@ impl Rules for LimitRangeRules {
                 }
             }
         }
-    }
-}
-
-/// Roles are stored and not evaluated.
-impl Rules for RbacRules {
-    fn name_problems(&self, name: &str, prefix: bool) -> Vec<String> {
-        meta::name_is_path_segment(name, prefix)
     }
 }

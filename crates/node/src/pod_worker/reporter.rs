@@ -134,7 +134,7 @@ impl PodWorker {
             && self.termination.verdict().is_none()
             && let Some(source) = self.setup.next_read(now)
         {
-            let call = Call::new(Verb::Get, source.kind(), &namespace, source.name());
+            let call = source.request(&self.pod);
             return Some(PodRequest::Read(source, call));
         }
         if self.waits_for_the_record(node) {

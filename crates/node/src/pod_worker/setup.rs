@@ -80,9 +80,11 @@ impl Setup {
         self.reading > 0 || !self.to_read.is_empty()
     }
 
-    fn begin_to_read(&mut self) {
-        self.to_read = self.wanted.clone();
-        self.read_again_at = None;
+    fn begin_to_read(&mut self, now: Timestamp) {
+        let known = |source: &Source| self.sources.0.get(source).and_then(Option::as_ref);
+        self.to_read = self.wanted.iter().filter(|source| source.is_due(known(source), now)).cloned().collect();
+        // If nothing is due, the next look is after the usual interval.
+        self.read_again_at = self.to_read.is_empty().then_some(now + REFRESH);
     }
 
     fn fail(&mut self, now: Timestamp) -> Timestamp {
@@ -120,12 +122,10 @@ impl Setup {
         if self.is_reading() {
             self.read_not_before.into_iter().filter(|at| *at > now).for_each(|at| out.wake(at));
         } else if !self.wanted.is_empty() {
-            match self.read_again_at {
-                None if !self.complete => self.begin_to_read(),
-                Some(at) if at <= now => self.begin_to_read(),
-                Some(at) => out.wake(at),
-                None => {}
+            if self.read_again_at.map_or(!self.complete, |at| at <= now) {
+                self.begin_to_read(now);
             }
+            self.read_again_at.into_iter().for_each(|at| out.wake(at));
         }
         if self.is_reading() || self.preparing.is_some() {
             return false;

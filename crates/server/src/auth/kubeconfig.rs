@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::Pki;
+use crate::auth::clients::ClientCertificate;
 use crate::auth::files;
 
 /// The first bytes of a file that Tally wrote. A file that begins otherwise belongs to the user and is not replaced.
@@ -21,6 +22,8 @@ pub enum KubeconfigError {
          yours)"
     )]
     NotOurs(PathBuf),
+    #[error("{0} is there already; name another file with --kubeconfig")]
+    Exists(PathBuf),
     #[error("cannot write the kubeconfig {path}")]
     Write { path: PathBuf, source: io::Error },
 }
@@ -54,19 +57,48 @@ pub fn url(listen: SocketAddr) -> String {
 }
 
 fn text(listen: SocketAddr, pki: &Pki) -> String {
-    let [authority, certificate, key] =
-        [&pki.authority, &pki.admin_certificate, &pki.admin_key].map(|pem| STANDARD.encode(pem));
+    let head = format!("{MARK}, and written anew at every start.");
+    config(&head, &url(listen), "tally", [&pki.authority, &pki.admin_certificate, &pki.admin_key])
+}
+
+/// Writes the kubeconfig of a user to a file that does not exist, readable by its owner only.
+pub fn write_user(path: &Path, url: &str, user: &str, client: &ClientCertificate) -> Result<(), KubeconfigError> {
+    if path.exists() {
+        return Err(KubeconfigError::Exists(path.to_owned()));
+    }
+    // In quotes every name is one word of YAML.
+    let quoted = serde_json::Value::from(user).to_string();
+    let head = "# Written by tally user add.";
+    let text = config(head, url, &quoted, [&client.authority, &client.certificate, &client.key]);
+    files::write_private(path, &text).map_err(|source| KubeconfigError::Write { path: path.to_owned(), source })
+}
+
+/// The URL in a kubeconfig that `tally up` wrote.
+pub fn url_in(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok().filter(|text| text.starts_with(MARK))?;
+    text.lines().find_map(|line| line.trim().strip_prefix("server: ").map(str::to_owned))
+}
+
+/// The client certificate in a kubeconfig that Tally wrote, as PEM.
+pub fn certificate_in(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let data = text.lines().find_map(|line| line.trim().strip_prefix("client-certificate-data: "))?;
+    String::from_utf8(STANDARD.decode(data).ok()?).ok()
+}
+
+fn config(head: &str, url: &str, user: &str, pems: [&String; 3]) -> String {
+    let [authority, certificate, key] = pems.map(|pem| STANDARD.encode(pem));
     format!(
-        "{MARK}, and written anew at every start.
+        "{head}
 apiVersion: v1
 kind: Config
 clusters:
 - name: tally
   cluster:
-    server: {}
+    server: {url}
     certificate-authority-data: {authority}
 users:
-- name: tally
+- name: {user}
   user:
     client-certificate-data: {certificate}
     client-key-data: {key}
@@ -74,10 +106,9 @@ contexts:
 - name: tally
   context:
     cluster: tally
-    user: tally
+    user: {user}
 current-context: tally
-",
-        url(listen)
+"
     )
 }
 

@@ -5,10 +5,19 @@
 //! [`Authenticator::peer`]. So a client with an expired or foreign certificate gets a 401 that it can print, instead of losing
 //! its connection for a reason it cannot see.
 
+pub mod access;
+pub mod access_reviews;
+pub mod aggregation;
+pub mod authorizer;
+pub mod clients;
+pub mod escalation;
 pub mod files;
+pub mod impersonation;
 pub mod kubeconfig;
 pub mod pki;
 pub mod reviews;
+pub mod roles;
+pub mod token_requests;
 pub mod tokens;
 
 use std::fmt;
@@ -23,14 +32,15 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use tally_api::rbac::{MASTERS, Requester};
 use tally_registry::Registry;
 
 use crate::Pki;
 use crate::auth::tokens::{ISSUER, TokenError, Tokens};
 
-/// The group whose members may do everything.
-const MASTERS: &str = "system:masters";
-const AUTHENTICATED: &str = "system:authenticated";
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of all service accounts, and the start of the name of the group of a namespace's.
+pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct User {
@@ -40,6 +50,8 @@ pub struct User {
 }
 
 impl User {
+    pub const ANONYMOUS: &str = "system:anonymous";
+
     pub fn new(name: String, uid: String, mut groups: Vec<String>) -> Self {
         groups.push(AUTHENTICATED.to_owned());
         Self { name, uid, groups }
@@ -47,13 +59,19 @@ impl User {
 
     /// A client without credentials, where none are needed.
     pub fn nobody() -> Self {
-        Self { name: "system:anonymous".to_owned(), uid: String::new(), groups: Vec::new() }
+        let groups = vec!["system:unauthenticated".to_owned()];
+        Self { name: Self::ANONYMOUS.to_owned(), uid: String::new(), groups }
     }
 
-    /// Whether the user is an administrator, who may do everything. All other users (service accounts, and certificates
-    /// without this group) may only read discovery and ask about themselves. Roles are stored but not evaluated.
+    /// Whether the user is an administrator, who may do everything. What all other users may do is in the roles that
+    /// are bound to them and to their groups.
     pub fn is_master(&self) -> bool {
-        self.groups.iter().any(|group| group == MASTERS)
+        self.requester().is_master()
+    }
+
+    /// The user in the terms of authorization.
+    pub fn requester(&self) -> Requester<'_> {
+        Requester { name: &self.name, groups: &self.groups }
     }
 }
 
@@ -88,7 +106,7 @@ pub struct Authenticator {
     /// The tag of the administrator's token. Comparing tags takes the same time whatever the client sends.
     tag: hmac::Tag,
     admin: Arc<User>,
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +130,7 @@ impl Authenticator {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| AuthenticatorError::NoRandomness)?;
         let tag = hmac::sign(&key, pki.token.as_bytes());
         let admin = User::new("kubernetes-admin".to_owned(), String::new(), vec![MASTERS.to_owned()]);
-        let tokens = Tokens::new(&pki.token_key)?;
+        let tokens = Arc::new(Tokens::new(&pki.token_key)?);
         Ok(Self { verifier, key, tag, admin: Arc::new(admin), tokens })
     }
 

@@ -54,6 +54,8 @@ pub enum PkiError {
     Directory { path: PathBuf, source: io::Error },
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
+    #[error("cannot remove {path}")]
+    Remove { path: PathBuf, source: io::Error },
     #[error("cannot write {path}")]
     Write { path: PathBuf, source: io::Error },
     #[error(
@@ -62,6 +64,8 @@ pub enum PkiError {
         .path.parent().unwrap_or(.path).display()
     )]
     Broken { path: PathBuf, why: String },
+    #[error("{0} has no certificate authority; tally up creates it at its first start")]
+    NoAuthority(PathBuf),
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
     #[error("the system gives no random numbers")]
@@ -85,7 +89,8 @@ impl Pki {
         let token_key = parse_key(&path, &token_key)?.serialize_der();
 
         let server_key = KeyPair::generate()?;
-        let mut server = leaf("tally", today, AUTHORITY_YEARS, ExtendedKeyUsagePurpose::ServerAuth)?;
+        let lasting = Span::new().years(AUTHORITY_YEARS);
+        let mut server = leaf("tally", ExtendedKeyUsagePurpose::ServerAuth, lasting)?;
         for name in NAMES {
             server.subject_alt_names.push(SanType::DnsName(name.try_into()?));
         }
@@ -98,7 +103,8 @@ impl Pki {
         let server_certificate = server.signed_by(&server_key, &issuer)?;
 
         let admin_key = KeyPair::generate()?;
-        let mut admin = leaf("kubernetes-admin", today, ADMIN_YEARS, ExtendedKeyUsagePurpose::ClientAuth)?;
+        let lasting = Span::new().years(ADMIN_YEARS);
+        let mut admin = leaf("kubernetes-admin", ExtendedKeyUsagePurpose::ClientAuth, lasting)?;
         admin.distinguished_name.push(DnType::OrganizationName, "system:masters");
         let admin_certificate = admin.signed_by(&admin_key, &issuer)?;
 
@@ -118,62 +124,121 @@ impl Pki {
     }
 }
 
+/// The files that are kept, the authority's certificate first: without it the next start makes a new authority, also if
+/// the removal of the others is interrupted.
+const KEPT: [&str; 4] = ["ca.crt", "ca.key", "token", "serviceaccounts.key"];
+
+/// Removes all keys, so that the next start makes new ones. No server may be using them.
+pub fn discard(directory: &Path) -> Result<()> {
+    for name in KEPT {
+        let path = directory.join(name);
+        match fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(PkiError::Remove { path, source }),
+        }
+    }
+    Ok(())
+}
+
+/// What a certificate says about itself.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    pub subject: String,
+    /// In seconds of Unix time.
+    pub valid_from: i64,
+    pub valid_until: i64,
+}
+
+impl CertificateFacts {
+    /// `pem` is the text of the file at `path`, or a part of it.
+    pub fn read(path: &Path, pem: &str) -> Result<Self> {
+        let broken = |why: String| PkiError::Broken { path: path.to_owned(), why };
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| broken(error.to_string()))?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| broken(error.to_string()))?;
+        let validity = parsed.validity();
+        let (valid_from, valid_until) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+        Ok(Self { subject: parsed.subject().to_string(), valid_from, valid_until })
+    }
+
+    /// The authority in this directory.
+    pub fn of_authority(directory: &Path) -> Result<Self> {
+        let path = directory.join("ca.crt");
+        let pem = read(&path)?.ok_or_else(|| PkiError::NoAuthority(directory.to_owned()))?;
+        Self::read(&path, &pem)
+    }
+}
+
 fn today() -> Date {
     Timestamp::now().to_zoned(TimeZone::UTC).date()
 }
 
 /// Certificates are valid from yesterday, for clients whose clock is behind, until the start of a day.
-fn validity(params: &mut CertificateParams, today: Date, years: i32) {
+fn validity(params: &mut CertificateParams, today: Date, lasting: Span) {
     let date = |date: Date| {
         let part = |number: i8| u8::try_from(number).unwrap_or(1);
         date_time_ymd(date.year().into(), part(date.month()), part(date.day()))
     };
     params.not_before = date(today.saturating_sub(Span::new().days(1)));
-    params.not_after = date(today.saturating_add(Span::new().years(years)));
+    params.not_after = date(today.saturating_add(lasting));
 }
 
-fn leaf(name: &str, today: Date, years: i32, purpose: ExtendedKeyUsagePurpose) -> Result<CertificateParams> {
+/// A certificate that is no authority, valid from now on.
+pub(super) fn leaf(name: &str, purpose: ExtendedKeyUsagePurpose, lasting: Span) -> Result<CertificateParams> {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![purpose];
     params.use_authority_key_identifier_extension = true;
-    validity(&mut params, today, years);
+    validity(&mut params, today(), lasting);
     Ok(params)
 }
 
 /// The authority's certificate and key, as stored or created now.
 fn open_authority(directory: &Path, today: Date) -> Result<(String, KeyPair)> {
-    let (key_path, path) = (directory.join("ca.key"), directory.join("ca.crt"));
-    // The key is written first: a certificate without its key means that the key was removed.
-    if let Some(certificate) = read(&path)? {
-        let broken = |why: String| PkiError::Broken { path: path.clone(), why };
-        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| broken(error.to_string()))?;
-        let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| broken(error.to_string()))?;
-        let days_left = (parsed.validity().not_after.timestamp() - Timestamp::now().as_second()) / 86_400;
-        // An expiring authority is replaced whatever its key: a replacement may have been interrupted between the two
-        // files.
-        if days_left >= RENEWAL_DAYS {
-            let key = read(&key_path)?.ok_or_else(|| broken("its key ca.key is gone".to_owned()))?;
-            let key = parse_key(&key_path, &key)?;
-            if parsed.public_key().raw != key_info(&key) {
-                return Err(broken("ca.key is the key of another certificate".to_owned()));
-            }
-            return Ok((certificate, key));
-        }
+    if let Some(authority) = stored_authority(directory)? {
+        return Ok(authority);
     }
+    let (key_path, path) = (directory.join("ca.key"), directory.join("ca.crt"));
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, "tally authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    validity(&mut params, today, AUTHORITY_YEARS);
+    validity(&mut params, today, Span::new().years(AUTHORITY_YEARS));
     let certificate = params.self_signed(&key)?.pem();
     write(&key_path, &key.serialize_pem())?;
     write(&path, &certificate)?;
     Ok((certificate, key))
+}
+
+/// The authority that a start has created.
+pub(super) fn existing_authority(directory: &Path) -> Result<(String, KeyPair)> {
+    stored_authority(directory)?.ok_or_else(|| PkiError::NoAuthority(directory.to_owned()))
+}
+
+/// None if there is none, or it is about to expire.
+fn stored_authority(directory: &Path) -> Result<Option<(String, KeyPair)>> {
+    let (key_path, path) = (directory.join("ca.key"), directory.join("ca.crt"));
+    // The key is written first: a certificate without its key means that the key was removed.
+    let Some(certificate) = read(&path)? else { return Ok(None) };
+    let broken = |why: String| PkiError::Broken { path: path.clone(), why };
+    let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| broken(error.to_string()))?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| broken(error.to_string()))?;
+    let days_left = (parsed.validity().not_after.timestamp() - Timestamp::now().as_second()) / 86_400;
+    // An expiring authority is replaced whatever its key: a replacement may have been interrupted between the two
+    // files.
+    if days_left < RENEWAL_DAYS {
+        return Ok(None);
+    }
+    let key = read(&key_path)?.ok_or_else(|| broken("its key ca.key is gone".to_owned()))?;
+    let key = parse_key(&key_path, &key)?;
+    if parsed.public_key().raw != key_info(&key) {
+        return Err(broken("ca.key is the key of another certificate".to_owned()));
+    }
+    Ok(Some((certificate, key)))
 }
 
 /// The public key in the form of certificates.

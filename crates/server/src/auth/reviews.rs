@@ -1,26 +1,19 @@
 //! Reviews of credentials and permissions. Nothing is stored: the response is the request with its status filled in.
 
 use serde_json::{Value, json};
-use tally_api::catalog;
 use tally_api::decode::decode_as;
 use tally_api::field::At;
-use tally_api::kinds::Resource;
-use tally_api::options::{FieldValidation, Format, ReadAt};
-use tally_api::status_error::{Details, StatusError};
-use tally_registry::Target;
+use tally_api::options::{FieldValidation, Format};
+use tally_api::status_error::StatusError;
+use tally_registry::TokenIssuer;
 
-use crate::auth::tokens::{ISSUER, TokenGrant};
-use crate::auth::{Authenticator, User};
+use crate::auth::token_requests::audiences;
+use crate::auth::{Authenticator, User, access_reviews};
 use crate::http::route::ResourcePath;
 use crate::objects::RequestContext;
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
-
-/// Ten minutes: tokens with a shorter lifetime would have to be renewed at intervals at which clock skew matters.
-const SHORTEST_TOKEN: i64 = 600;
-const LONGEST_TOKEN: i64 = 1 << 32;
-const USUAL_TOKEN: i64 = 3600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewKind {
@@ -28,8 +21,12 @@ pub enum ReviewKind {
     SelfSubject,
     /// Whether the caller may do something.
     SelfAccess,
+    /// Everything the caller may do in a namespace.
+    SelfRules,
     /// Whether another user may do something.
     Access,
+    /// Whether another user may do something in the namespace of the review.
+    LocalAccess,
     /// The user of a token.
     TokenReview,
     /// A new token for a service account.
@@ -43,15 +40,12 @@ impl ReviewKind {
             (AUTHENTICATION, "selfsubjectreviews", "") => Some(Self::SelfSubject),
             (AUTHENTICATION, "tokenreviews", "") => Some(Self::TokenReview),
             (AUTHORIZATION, "selfsubjectaccessreviews", "") => Some(Self::SelfAccess),
+            (AUTHORIZATION, "selfsubjectrulesreviews", "") => Some(Self::SelfRules),
             (AUTHORIZATION, "subjectaccessreviews", "") => Some(Self::Access),
+            (AUTHORIZATION, "localsubjectaccessreviews", "") => Some(Self::LocalAccess),
             ("", "serviceaccounts", "token") => Some(Self::TokenRequest),
             _ => None,
         }
-    }
-
-    /// Whether every authenticated user may send it.
-    pub const fn is_about_oneself(self) -> bool {
-        matches!(self, Self::SelfSubject | Self::SelfAccess)
     }
 
     pub fn answer(self, context: &RequestContext<'_>, body: &[u8], format: Format) -> Result<Value, StatusError> {
@@ -61,20 +55,16 @@ impl ReviewKind {
         };
         let mut question = decode_as(group, "v1", kind, body, format, FieldValidation::Ignore)?.object;
         if self == Self::TokenRequest {
-            return token(context, question);
+            let (namespace, name) = (&*context.place.namespace, &*context.place.name);
+            return authenticator(context)?.tokens.issue(context.registry(), namespace, name, question);
         }
+        let authorizer = &context.handler.authorizer;
         question["status"] = match self {
             Self::SelfSubject => json!({"userInfo": user_info(context.user)}),
-            Self::SelfAccess => {
-                check_access(&question)?;
-                json!({"allowed": context.user.is_master()})
-            }
-            Self::Access => {
-                check_access(&question)?;
-                let groups = question.pointer("/spec/groups").and_then(Value::as_array);
-                let groups = groups.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-                json!({"allowed": User::new(String::new(), String::new(), groups).is_master()})
-            }
+            Self::SelfAccess => access_reviews::own_access(authorizer, context.user, &question)?,
+            Self::SelfRules => access_reviews::own_rules(authorizer, context.user, &question)?,
+            Self::Access => access_reviews::access(authorizer, &question)?,
+            Self::LocalAccess => access_reviews::local_access(authorizer, &context.place.namespace, &question)?,
             _ => {
                 let token = question.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
                 let audiences = audiences(&At::root(&question).at("spec"));
@@ -101,108 +91,4 @@ fn user_info(user: &User) -> Value {
         info["uid"] = user.uid.as_str().into();
     }
     info
-}
-
-/// A review names a resource or a path: exactly one of them.
-fn check_access(question: &Value) -> Result<(), StatusError> {
-    let root = At::root(question);
-    let spec = root.at("spec");
-    let (resource, path) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
-    let error = match (resource.is_set(), path.is_set()) {
-        (false, false) => {
-            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            resource.invalid_value(Value::Null, why)
-        }
-        (true, true) => {
-            let shown = json!({"Path": path.at("path").text_or_empty(), "Verb": path.at("verb").text_or_empty()});
-            path.invalid_value(shown, "cannot be specified in combination with resourceAttributes")
-        }
-        _ => return Ok(()),
-    };
-    Err(StatusError::invalid(AUTHORIZATION, "", "", &[error]))
-}
-
-fn token(context: &RequestContext<'_>, mut request: Value) -> Result<Value, StatusError> {
-    let (namespace, name) = (&*context.place.namespace, &*context.place.name);
-    let account = find(context, context.place.resource, name)?;
-    let uid = account.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    let root = At::root(&request);
-    let spec = root.at("spec");
-    let seconds = spec.at("expirationSeconds");
-    let lasts = seconds.int().filter(|seconds| *seconds != 0).unwrap_or(USUAL_TOKEN);
-    let wrong = if lasts < SHORTEST_TOKEN {
-        Some("may not specify a duration less than 10 minutes")
-    } else if lasts > LONGEST_TOKEN {
-        Some("may not specify a duration larger than 2^32 seconds")
-    } else {
-        None
-    };
-    if let Some(why) = wrong {
-        let error = seconds.invalid_value(lasts, why);
-        return Err(StatusError::invalid(AUTHENTICATION, "TokenRequest", "", &[error]));
-    }
-    let audiences = audiences(&spec);
-    let bound = bound_object(context, &spec.at("boundObjectRef"))?;
-    let now = context.registry().now();
-    let grant = TokenGrant {
-        namespace,
-        name,
-        uid,
-        audiences: &audiences,
-        issued_at: now.seconds(),
-        expires_at: now.seconds().saturating_add(lasts),
-        bound_to: bound.as_ref().map(|(kind, name, uid)| (*kind, name.as_str(), uid.as_str())),
-    };
-    let issued = authenticator(context)?.tokens.issue(&grant);
-    let token = issued.map_err(|error| StatusError::internal(error.to_string()))?;
-    let expires = tally_core::time::Timestamp::from_seconds(grant.expires_at);
-    request["metadata"] =
-        json!({"name": name, "namespace": namespace, "creationTimestamp": now.truncated().to_string()});
-    request["spec"]["audiences"] = json!(audiences);
-    request["spec"]["expirationSeconds"] = lasts.into();
-    request["status"] = json!({"token": token, "expirationTimestamp": expires.to_string()});
-    Ok(request)
-}
-
-/// The audiences of a token, or those to check it for: this server, unless the request names others.
-fn audiences(spec: &At<'_, '_>) -> Vec<String> {
-    let named: Vec<String> = spec.at("audiences").list().iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    if named.is_empty() { vec![ISSUER.to_owned()] } else { named }
-}
-
-fn find(context: &RequestContext<'_>, resource: &'static Resource, name: &str) -> Result<Value, StatusError> {
-    let namespace = if resource.namespaced { &*context.place.namespace } else { "" };
-    Ok(context.registry().get(Target::new(resource, namespace, name), ReadAt::Newest)?.parse())
-}
-
-/// The object that the token is bound to: its key in the claims, its name and its UID.
-fn bound_object(
-    context: &RequestContext<'_>,
-    reference: &At<'_, '_>,
-) -> Result<Option<(&'static str, String, String)>, StatusError> {
-    if !reference.is_set() {
-        return Ok(None);
-    }
-    let [version, kind, name, uid] =
-        ["apiVersion", "kind", "name", "uid"].map(|field| reference.at(field).text_or_empty().to_owned());
-    let (claim, plural) = match (version.as_str(), kind.as_str()) {
-        ("v1" | "", "Pod") => ("pod", "pods"),
-        ("v1" | "", "Secret") => ("secret", "secrets"),
-        ("v1" | "", "Node") => ("node", "nodes"),
-        _ => {
-            let text = format!("cannot bind token to object of type {kind:?}");
-            return Err(StatusError::bad_request(text));
-        }
-    };
-    let resource = catalog::find("", "v1", plural).ok_or_else(|| StatusError::internal("no such resource"))?;
-    let object = find(context, resource, &name)?;
-    let found = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    if !uid.is_empty() && uid != found {
-        let why = format!(
-            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
-             deleted and then recreated"
-        );
-        return Err(StatusError::conflict(resource, &name, &why).with(Details::of(resource, &name)));
-    }
-    Ok(Some((claim, name, found.to_owned())))
 }

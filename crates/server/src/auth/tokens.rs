@@ -12,7 +12,7 @@ use tally_api::kinds::Resource;
 use tally_api::options::ReadAt;
 use tally_registry::{Registry, Target};
 
-use crate::auth::User;
+use crate::auth::{SERVICE_ACCOUNTS, User};
 use crate::env;
 
 /// The issuer of service account tokens, and their audience unless the request names others.
@@ -54,7 +54,7 @@ impl Tokens {
         Ok(Self { key, random })
     }
 
-    pub fn issue(&self, grant: &TokenGrant<'_>) -> Result<String, TokenError> {
+    pub fn sign(&self, grant: &TokenGrant<'_>) -> Result<String, TokenError> {
         let (namespace, name) = (grant.namespace, grant.name);
         let mut claims = json!({
             "aud": grant.audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}"),
@@ -100,7 +100,7 @@ impl Tokens {
                 }
             }
         }
-        let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        let groups = vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")];
         Some((User::new(format!("system:serviceaccount:{namespace}:{name}"), uid.to_owned(), groups), meant))
     }
 
@@ -153,7 +153,7 @@ mod tests {
             expires_at: 2,
             bound_to: Some(("pod", "p", "v")),
         };
-        let token = ours.issue(&grant).unwrap();
+        let token = ours.sign(&grant).unwrap();
         let claims = ours.claims(&token).unwrap();
         assert_eq!(claims["sub"], "system:serviceaccount:n:s");
         assert_eq!(claims["kubernetes.io"]["pod"], json!({"name": "p", "uid": "v"}));

@@ -6,22 +6,23 @@ use std::time::Instant;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Request};
+use hyper::{Method, Request};
 use tally_api::catalog::discovery;
 use tally_api::options::Query;
-use tally_api::status_error::{Details, StatusError};
+use tally_api::status_error::StatusError;
 use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
 use tokio::sync::{Semaphore, watch};
 
-use crate::auth::reviews::ReviewKind;
-use crate::auth::{Authenticator, Peer, User};
+use crate::auth::access::{RequestedAccess, refusal};
+use crate::auth::authorizer::{Authorizer, Verdict};
+use crate::auth::{Authenticator, Peer, User, impersonation};
 use crate::encode::{self, AUDIT_ID, HttpResponse};
 use crate::env;
 use crate::http::body::Body;
 use crate::http::metrics::{RequestLabels, ServerMetrics};
 use crate::http::negotiate::{self, ResponseFormat};
-use crate::http::route::{ResourcePath, Route, Verb};
+use crate::http::route::{Route, Verb};
 use crate::objects::extras;
 use crate::objects::logs::Logs;
 use crate::objects::{self, RequestContext};
@@ -35,6 +36,7 @@ pub struct ApiHandler {
     pub registry: Arc<Registry>,
     /// None: there are no credentials, and the connection says who the client is (`local.rs`).
     pub authenticator: Option<Authenticator>,
+    pub authorizer: Authorizer,
     pub metrics: ServerMetrics,
     /// The metrics of the whole process.
     pub metric_registry: MetricRegistry,
@@ -106,9 +108,10 @@ impl ApiHandler {
                 _ => {}
             }
         }
-        if let Some(refusal) = forbidden(&user, &route, verb, parts) {
-            return encode::failure(&refusal, ResponseFormat::PLAIN);
-        }
+        let user = match self.authorize(user, &route, verb, parts, &query) {
+            Ok(user) => user,
+            Err(refusal) => return encode::failure(&refusal, ResponseFormat::PLAIN),
+        };
         let served = match &route {
             Route::Health { page, check } => {
                 let store_is_well = self.registry.poisoned().is_none();
@@ -139,6 +142,33 @@ impl ApiHandler {
     }
 }
 
+impl ApiHandler {
+    /// The one place that decides whether a request is served: the user it is served for, or why it is refused. The body
+    /// has not been read yet.
+    fn authorize(
+        &self,
+        sender: Arc<User>,
+        route: &Route<'_>,
+        verb: Option<Verb>,
+        parts: &Parts,
+        query: &Query<'_>,
+    ) -> Result<Arc<User>, StatusError> {
+        let user = match impersonation::impersonated(&self.authorizer, &sender, &parts.headers)? {
+            Some(user) => user,
+            None => sender,
+        };
+        // Health is open to everyone, so that it can be watched whatever the roles say.
+        if matches!(route, Route::Health { .. }) || user.is_master() {
+            return Ok(user);
+        }
+        let access = RequestedAccess::of(route, verb, parts.method.as_str(), parts.uri.path(), query);
+        match self.authorizer.decide(&user, &access.request()) {
+            Verdict::Allowed { .. } => Ok(user),
+            Verdict::Denied { reason } => Err(refusal(&user, &access.request(), &reason)),
+        }
+    }
+}
+
 /// Counts a request as in flight until it is answered, or its client cancels it.
 struct InFlight<'a>(&'a ApiHandler);
 
@@ -158,59 +188,4 @@ impl Drop for InFlight<'_> {
 fn method_name(method: &Method) -> &'static str {
     let names = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
     names.into_iter().find(|name| *name == method.as_str()).unwrap_or("OTHER")
-}
-
-/// Why the user may not do this. The administrator may do everything; other users may read discovery and ask about
-/// themselves.
-fn forbidden(user: &User, route: &Route<'_>, verb: Option<Verb>, parts: &Parts) -> Option<StatusError> {
-    if impersonates(&parts.headers) {
-        // Ignoring the header would be the worst response: the request would run as the administrator although the
-        // client asked for fewer rights.
-        let text = "impersonation is not supported; send the request without Impersonate headers (kubectl --as)";
-        return Some(StatusError::new(403, "Forbidden", text).with(Details::default()));
-    }
-    let is_allowed = match route {
-        _ if user.is_master() => true,
-        Route::Health { .. } | Route::Version | Route::Index => true,
-        Route::CoreVersions | Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_) => true,
-        Route::Objects(place) => ReviewKind::of(place).is_some_and(ReviewKind::is_about_oneself),
-        Route::Metrics | Route::Nothing | Route::NoPage => false,
-    };
-    if is_allowed {
-        return None;
-    }
-    let who = &user.name;
-    let failure = |text: String| StatusError::new(403, "Forbidden", text);
-    Some(match (route, verb) {
-        (Route::Objects(place), Some(verb)) => {
-            let text = denial(who, place, verb);
-            failure(text).with(Details::of(place.resource, &place.name))
-        }
-        _ => {
-            let (method, path) = (parts.method.as_str().to_lowercase(), parts.uri.path());
-            failure(format!("forbidden: User \"{who}\" cannot {method} path \"{path}\"")).with(Details::default())
-        }
-    })
-}
-
-fn denial(who: &str, place: &ResourcePath<'_>, verb: Verb) -> String {
-    let resource = place.resource;
-    let named = if place.name.is_empty() { String::new() } else { format!(" \"{}\"", place.name) };
-    let subresource = place.subresource.map_or_else(String::new, |subresource| format!("/{}", subresource.name));
-    let scope = if place.namespace.is_empty() {
-        "at the cluster scope".to_owned()
-    } else {
-        format!("in the namespace \"{}\"", place.namespace)
-    };
-    format!(
-        "{}{named} is forbidden: User \"{who}\" cannot {} resource \"{}{subresource}\" in API group \"{}\" {scope}",
-        resource.qualified(),
-        verb.name(),
-        resource.plural,
-        resource.group,
-    )
-}
-
-fn impersonates(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }

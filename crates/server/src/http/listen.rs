@@ -26,6 +26,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Pki;
+use crate::auth::aggregation::keep_aggregated;
+use crate::auth::authorizer::Authorizer;
 use crate::auth::{Authenticator, AuthenticatorError, Peer};
 use crate::encode::{self, HttpResponse};
 use crate::http::handler::{ApiHandler, MOST_AT_WORK};
@@ -88,7 +90,9 @@ impl Server {
         let metrics = ServerMetrics::new(&metric_registry);
         register_store(&metric_registry, &registry);
         let (turns, logs) = (Semaphore::new(MOST_AT_WORK), OnceLock::new());
+        registry.add_tokens(authenticator.tokens.clone());
         let handler = Arc::new(ApiHandler {
+            authorizer: Authorizer::new(registry.clone()),
             registry,
             authenticator: Some(authenticator),
             metrics,
@@ -116,6 +120,10 @@ impl Server {
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
         let builder = Arc::new(protocols());
+        tokio::spawn({
+            let handler = self.handler.clone();
+            async move { keep_aggregated(&handler.registry, &handler.authorizer, handler.stopping.clone()).await }
+        });
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = tokio::select! {

@@ -17,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::auth::Peer;
+use crate::auth::authorizer::Authorizer;
 use crate::encode::{self, HttpResponse};
 use crate::http::handler::{ApiHandler, MOST_AT_WORK};
 use crate::http::listen::{answer, protocols};
@@ -39,6 +40,7 @@ impl LocalServer {
         let metric_registry = MetricRegistry::default();
         let metrics = ServerMetrics::new(&metric_registry);
         let handler = Arc::new(ApiHandler {
+            authorizer: Authorizer::new(registry.clone()),
             registry,
             authenticator: None,
             metrics,

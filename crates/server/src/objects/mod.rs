@@ -25,7 +25,7 @@ use tally_registry::{Deleted, Registry, Target, Written};
 use tokio::time::timeout;
 
 use crate::auth::User;
-use crate::auth::reviews;
+use crate::auth::{escalation, reviews};
 use crate::encode::protobuf;
 use crate::encode::{self, Encoder, HttpResponse};
 use crate::http::handler::ApiHandler;
@@ -40,7 +40,7 @@ const TURN_WITHIN: Duration = Duration::from_secs(30);
 /// The context of a request for objects, whose path has been parsed.
 pub struct RequestContext<'a> {
     pub handler: &'a Arc<ApiHandler>,
-    pub user: &'a User,
+    pub user: &'a Arc<User>,
     pub headers: &'a HeaderMap,
     pub query: &'a Query<'a>,
     pub place: &'a ResourcePath<'a>,
@@ -209,6 +209,7 @@ impl RequestContext<'_> {
             let agent = self.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
             options.field_manager = WriteOptions::manager_of_user_agent(agent);
         }
+        options.check = escalation::write_check(self);
         Ok(options)
     }
 

@@ -72,6 +72,7 @@ impl Running {
         let pki = Pki::open(&directory.path().join("pki"), Ipv4Addr::LOCALHOST.into()).unwrap();
         let registry = Arc::new(Registry::new(Store::memory(options), world));
         registry.begin().await.expect("a cluster begins");
+        tally_server::install_roles(&registry).await.expect("a cluster has its roles");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = Server::new(registry.clone(), &pki, address.to_string()).unwrap();

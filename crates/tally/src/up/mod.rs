@@ -221,6 +221,8 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let store = if args.ephemeral { Store::memory(StoreOptions::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
     let registry = data_dir::begin(store).await?;
+    let installed = tally_server::install_roles(&registry).await;
+    installed.map_err(|failure| anyhow!("cannot create the built-in roles: {}", failure.message))?;
     let url = kubeconfig::url(listen);
     let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
     let metrics = Arc::new(ControllerMetrics::new(server.metrics()));

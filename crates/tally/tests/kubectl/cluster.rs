@@ -59,6 +59,85 @@ async fn whoever_holds_the_kubeconfig_may_do_everything() {
     .await;
 }
 
+/// RBAC-14, with the questions that people ask.
+#[tokio::test]
+async fn can_i_says_what_requests_get() {
+    with_each_kubectl(async |kubectl| {
+        kubectl.ok("create namespace ci");
+        kubectl.ok("create serviceaccount runner -n ci");
+        kubectl.ok("create rolebinding runner -n ci --clusterrole=edit --serviceaccount=ci:runner");
+        kubectl.ok("create role reader -n ci --verb=get --resource=configmaps --resource-name=one");
+        kubectl.ok("create rolebinding reader -n ci --role=reader --user=rita");
+        let runner = "--as=system:serviceaccount:ci:runner";
+        for (question, who, answer) in [
+            ("create jobs -n ci", runner, "yes"),
+            ("get pods --subresource=log -n ci", runner, "yes"),
+            ("create jobs", runner, "no"),
+            ("list jobs -A", runner, "no"),
+            ("create rolebindings -n ci", runner, "no"),
+            ("get configmaps/one -n ci", "--as=rita", "yes"),
+            ("get configmaps/two -n ci", "--as=rita", "no"),
+            ("list configmaps -n ci", "--as=rita", "no"),
+            ("get /api", "--as=rita", "yes"),
+            ("get /metrics", "--as=rita", "no"),
+            ("delete nodes", "--as=rita --as-group=system:masters", "yes"),
+        ] {
+            let said = kubectl.say(&format!("auth can-i {question} {who}"));
+            assert_eq!(said.out.trim(), answer, "{question} {who}: {}", said.err);
+        }
+        assert_eq!(kubectl.say(&format!("get jobs -n ci {runner}")).code, Some(0));
+        let said = kubectl.say(&format!("get jobs {runner}"));
+        let expected = "Error from server (Forbidden): jobs.batch is forbidden: User \"system:serviceaccount:ci:runner\" cannot \
+                        list resource \"jobs\" in API group \"batch\" in the namespace \"default\"";
+        assert_eq!((said.code, said.err.trim()), (Some(1), expected));
+
+        let list = kubectl.ok(&format!("auth can-i --list -n ci {runner}"));
+        assert!(list.lines().any(|line| line.starts_with("jobs.batch ") && line.contains("create")), "{list}");
+        assert!(!list.contains("rolebindings"), "{list}");
+        let whoami = kubectl.ok("auth whoami --as=rita --as-group=readers");
+        assert!(whoami.contains("rita") && whoami.contains("[readers system:authenticated]"), "{whoami}");
+    })
+    .await;
+}
+
+/// `tally user add`: a kubeconfig for a user, whose rights are in roles.
+#[tokio::test]
+async fn a_user_is_added_and_gets_rights_by_a_binding() {
+    with_each_kubectl(async |kubectl| {
+        let directory = kubectl.directory.path();
+        let add = |arguments: &[&str]| {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tally"));
+            let url = kubectl.ok("config view -o jsonpath={.clusters[0].cluster.server}");
+            command.args(["user", "add", "--server", &url, "--data-dir"]).arg(directory.join("data"));
+            command.args(arguments).current_dir(directory).output().unwrap()
+        };
+        let done = add(&["alice", "--group", "dev"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let file = directory.join("alice.kubeconfig");
+        let alice = format!("--kubeconfig={}", file.display());
+        let whoami = kubectl.ok(&format!("{alice} auth whoami"));
+        assert!(whoami.contains("alice") && whoami.contains("[dev system:authenticated]"), "{whoami}");
+        assert_eq!(kubectl.say(&format!("{alice} get jobs")).code, Some(1));
+        kubectl.ok("create rolebinding dev --clusterrole=view --group=dev");
+        kubectl.ok(&format!("{alice} get jobs"));
+        assert_eq!(kubectl.say(&format!("{alice} get jobs -A")).code, Some(1));
+
+        for (arguments, code, expected) in [
+            (&["alice"][..], 1, "alice.kubeconfig is there already"),
+            (&["system:node:x"], 1, "names that begin with \"system:\" are reserved"),
+            (&["bob", "--days", "0"], 1, "a certificate is valid for 1 to 3650 days"),
+            (&["bob", "--days", "x"], 2, "invalid value 'x' for '--days <DAYS>'"),
+        ] {
+            let refused = add(arguments);
+            let said = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(code), "{said}");
+            assert!(said.contains(expected), "{said}");
+        }
+        assert!(!directory.join("bob.kubeconfig").exists());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn explain_says_that_it_cannot() {
     with_each_kubectl(async |kubectl| {

@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use serde_json::json;
+
+use crate::support::client::Call;
 use crate::support::kubectl::with_node;
 use crate::support::server::Server;
 use crate::tool::{alive, eventually, job, lines};
@@ -87,4 +90,28 @@ async fn a_deleted_job_ends_its_processes() {
     kubectl.ok("delete job long");
     eventually("it has ended", || alive(&here).is_empty());
     assert_eq!(lines(&here.join("said")), ["up", "bye"]);
+}
+
+/// A token in a projected volume is that of the Pod's service account, and ends with the Pod.
+#[tokio::test]
+async fn a_pod_gets_the_token_that_it_asks_for() {
+    let kubectl = with_node().await;
+    let here = kubectl.directory.path().to_owned();
+    kubectl.ok("create serviceaccount runner");
+    let pod = "restartPolicy: Never\n      serviceAccountName: runner\n      volumes: [{name: v, projected: {sources: \
+               [{serviceAccountToken: {path: token, expirationSeconds: 600}}]}}]";
+    let yaml =
+        job("asks", &here, "", pod, "cat /v/token > $HERE/token.part; mv $HERE/token.part $HERE/token; sleep 600");
+    let yaml = yaml.replace("image: process", "image: process\n          volumeMounts: [{name: v, mountPath: /v}]");
+    let made = kubectl.with_input("create --validate=false -f -", &yaml);
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    eventually("the Pod has its token", || here.join("token").exists());
+    let token = fs::read_to_string(here.join("token")).unwrap();
+    let review = async || {
+        let call = Call::new("POST", "/apis/authentication.k8s.io/v1/tokenreviews");
+        kubectl.request(call.body(&json!({"spec": {"token": token}}))).await.value()["status"].clone()
+    };
+    assert_eq!(review().await["user"]["username"], "system:serviceaccount:default:runner");
+    kubectl.ok("delete job asks --cascade=foreground --timeout=60s");
+    assert_eq!(review().await["authenticated"], json!(null));
 }
