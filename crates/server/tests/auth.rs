@@ -87,7 +87,7 @@ fn nameless(params: &mut CertificateParams) {
 }
 
 #[tokio::test]
-async fn nobody_without_good_credentials_gets_further_than_the_windows() {
+async fn requests_without_valid_credentials_reach_only_the_open_paths() {
     let server = Running::start().await;
     check_refused(&server, "nobody", &Credentials::default()).await;
     for path in WINDOWS {
@@ -160,7 +160,7 @@ async fn others_may_look_around_and_ask_about_themselves() {
 }
 
 #[tokio::test]
-async fn nobody_acts_as_somebody_else() {
+async fn an_impersonated_user_has_only_its_own_rights() {
     let server = Running::start().await;
     let mut asked = get("/api/v1/namespaces");
     asked.headers_mut().insert("impersonate-user", "root".parse().unwrap());

@@ -650,7 +650,7 @@ async fn a_user_acts_as_those_that_the_user_may_impersonate() {
         ("ci:runner", &[(as_user, "system:serviceaccount:ci:default")], pods, 403),
         ("ci:runner", &[(as_user, "system:serviceaccount:ci:default")], "/api", 200),
         ("ci:runner", &[(as_user, "system:serviceaccount:other:runner")], "/api", 403),
-        ("kubernetes-admin", &[(as_user, "nobody-in-particular")], pods, 403),
+        ("kubernetes-admin", &[(as_user, "a-user-without-roles")], pods, 403),
         ("kubernetes-admin", &[(as_user, "system:serviceaccount:ci:runner")], pods, 200),
         ("kubernetes-admin", &[(as_user, "x"), (as_group, "system:masters")], "/metrics", 200),
         ("kubernetes-admin", &[(as_user, "system:anonymous")], "/version", 200),
@@ -696,8 +696,8 @@ async fn reviews_say_why_and_what_is_allowed() {
     let text = "spec.resourceAttributes.namespace must match namespace: ci";
     assert_eq!((answer.code, message(&answer).as_str()), (400, text));
     assert_eq!(review("carol", "subjectaccessreviews", about.clone()).await.code, 403);
-    let nobody = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
-    let answer = review("root", "subjectaccessreviews", nobody).await;
+    let without_user = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
+    let answer = review("root", "subjectaccessreviews", without_user).await;
     assert_eq!(answer.code, 422);
     assert!(message(&answer).ends_with("at least one of user or group must be specified"));
 

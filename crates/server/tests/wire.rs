@@ -26,7 +26,7 @@ fn with(mut request: Request<Full<Bytes>>, name: &'static str, value: &str) -> R
 }
 
 #[tokio::test]
-async fn every_answer_can_be_traced_and_is_nobody_elses() {
+async fn every_response_has_an_id_of_its_own_and_is_not_cached() {
     let server = Running::start().await;
     let answer = server.call(&server.admin(), get("/api/v1/namespaces/default")).await;
     assert_eq!(answer.headers["cache-control"], "no-cache, private");

@@ -34,7 +34,7 @@ fn tracked_at(cluster: &Cluster, at: Revision) -> usize {
 /// A creation with an unknown outcome is retried only while the Pod is wanted; otherwise a list shows its outcome
 /// (I25).
 #[test]
-fn s05_a_creation_nobody_knows_of_is_not_repeated_once_the_pod_is_not_wanted() {
+fn s05_a_creation_of_unknown_outcome_is_not_repeated_once_the_pod_is_not_wanted() {
     let mut cluster = Cluster::with("P1 C9", "");
     cluster.hook = fate(is_create, Fate::Lost);
     cluster.start();
@@ -52,7 +52,7 @@ fn s05_a_creation_nobody_knows_of_is_not_repeated_once_the_pod_is_not_wanted() {
 
 /// The same for an index that is in back-off by now: the unknown creation does not bypass it (S34).
 #[test]
-fn s05_a_creation_nobody_knows_of_waits_for_the_back_off_of_its_index() {
+fn s05_a_creation_of_unknown_outcome_waits_for_the_back_off_of_its_index() {
     let mut cluster = Cluster::with("P1 C1 indexed BLPI2", "");
     cluster.hook = fate(is_create, Fate::Lost);
     cluster.start();
@@ -69,7 +69,7 @@ fn s05_a_creation_nobody_knows_of_waits_for_the_back_off_of_its_index() {
 
 /// The same for a work queue, whose first success says that there is no work left.
 #[test]
-fn s05_a_creation_nobody_knows_of_is_not_repeated_once_the_work_queue_is_empty() {
+fn s05_a_creation_of_unknown_outcome_is_not_repeated_once_the_work_queue_is_empty() {
     let mut cluster = Cluster::with("P2 C-", "a=R");
     cluster.hook = fate(is_create, Fate::Lost);
     cluster.start();
@@ -410,7 +410,7 @@ fn s14_pods_of_other_controllers_keep_whatever_they_have_k8s_124798() {
 
 /// TRACK-14.
 #[test]
-fn s15_one_pod_that_refuses_its_patch_holds_nobody_up_k8s_121605_121828() {
+fn s15_one_pod_that_refuses_its_patch_delays_no_other_k8s_121605_121828() {
     let mut cluster = Cluster::with("P2 C4", "a=S b=S");
     cluster.api.pods.get_mut(&key("a")).expect("stored").refuses = true;
     cluster.start();
@@ -723,7 +723,7 @@ fn s32_a_restart_does_not_lose_the_deadline_k8s_110239() {
 }
 
 #[test]
-fn s33_after_a_conflict_nobody_waits_for_an_event_k8s_111026() {
+fn s33_after_a_conflict_the_write_does_not_wait_for_an_event_k8s_111026() {
     let mut cluster = running("P1 C2", "a=R");
     cluster.end(&key("a"), Phase::Succeeded, 0);
     cluster.deliver_all(0);

@@ -259,7 +259,7 @@ fn vec_22_during_back_off_the_running_pod_stays_active() {
 }
 
 #[test]
-fn vec_23_interim_conditions_that_are_false_are_somebody_elses_remark() {
+fn vec_23_interim_conditions_that_are_false_are_left_to_their_writer() {
     let status = |kind: &str| {
         format!(r#"{{"conditions":[{{"type":"{kind}","status":"False"}}],"startTime":"2023-11-14T22:00:00Z"}}"#)
     };

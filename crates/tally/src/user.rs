@@ -93,7 +93,11 @@ fn file_name(user: &str) -> PathBuf {
 fn url_of(data: &Path) -> Result<String> {
     let path = data.join("kubeconfig");
     kubeconfig::url_in(&path).ok_or_else(|| {
-        anyhow!("{} says no address of a server; start tally up, or name its address with --server", path.display())
+        anyhow!(
+            "there is no address of a server in {}; start tally up, or, if its kubeconfig is elsewhere, give the address, such \
+             as --server https://127.0.0.1:6443",
+            path.display()
+        )
     })
 }
 

@@ -1,7 +1,7 @@
 //! What Roles and their bindings allow. Pure: the caller supplies the objects, the user and the request.
 //!
 //! `policy` is the index of all roles and bindings, by subject; `grants` compares rules with rules, for the check that
-//! nobody grants more than they hold; `builtin` lists the roles that every cluster has.
+//! users grant only what they hold; `builtin` lists the roles that every cluster has.
 
 pub mod builtin;
 mod grants;

@@ -109,7 +109,7 @@ impl WantedUser {
             groups = vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")];
         }
         if self.name == User::ANONYMOUS {
-            return User { name: self.name, uid: self.uid, groups: User::nobody().groups };
+            return User { name: self.name, uid: self.uid, groups: User::anonymous().groups };
         }
         groups.retain(|group| group != crate::auth::AUTHENTICATED);
         User::new(self.name, self.uid, groups)

@@ -58,7 +58,7 @@ impl User {
     }
 
     /// A client without credentials, where none are needed.
-    pub fn nobody() -> Self {
+    pub fn anonymous() -> Self {
         let groups = vec!["system:unauthenticated".to_owned()];
         Self { name: Self::ANONYMOUS.to_owned(), uid: String::new(), groups }
     }

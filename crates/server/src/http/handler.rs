@@ -87,7 +87,7 @@ impl ApiHandler {
         };
         let user = match user {
             Ok(Some(user)) => user,
-            Ok(None) if is_open => Arc::new(User::nobody()),
+            Ok(None) if is_open => Arc::new(User::anonymous()),
             // A client with invalid credentials gets 401 on every path, the open ones included.
             Ok(None) | Err(_) => {
                 return encode::failure(&StatusError::new(401, "Unauthorized", "Unauthorized"), ResponseFormat::PLAIN);

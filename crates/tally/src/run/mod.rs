@@ -26,8 +26,7 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use cluster::Cluster;
-use follow::display::{DisplayFlags, LogStyle, LogsFlag};
-use follow::turns::OutputOrder;
+use follow::display::{DisplayFlags, LogStyle, TaskOutputFlags};
 use follow::{End, Follow};
 use input::check::{self, Checked, CheckedObjects, RunsOn};
 use input::documents::{Document, Origin};
@@ -128,16 +127,8 @@ pub struct Args {
     /// out if only one Job has failed indexes. Each task is told its index in the first Job
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", requires = "kept", conflicts_with_all = ["again", "dry_run"])]
     retry_failed: Option<String>,
-    /// How to show what tasks print, on the stream that they print it to: prefix, raw or none [default: a single task is
-    /// passed through unchanged, many have the Job and the index in front of each line]
-    #[arg(long, short = 'l', value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "prefix", hide_possible_values = true)]
-    logs: Option<LogsFlag>,
-    /// Show what tasks print in the order of their indexes
-    #[arg(long, short = 'k')]
-    keep_order: bool,
-    /// Show what a task prints in one piece, when it has ended
-    #[arg(long)]
-    group: bool,
+    #[command(flatten)]
+    task_output: TaskOutputFlags,
     /// Store the standard output, standard error, exit code and times of each task in DIR/INDEX, or in DIR/POD if they have
     /// no index
     #[arg(long, value_name = "DIR")]
@@ -287,7 +278,7 @@ async fn to_the_end(
         ),
         None => None,
     };
-    if args.keep_order {
+    if args.task_output.keep_order {
         everything.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
     }
     let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary).await;
@@ -398,8 +389,7 @@ impl Args {
     }
 
     fn display(&self) -> DisplayFlags {
-        let order = OutputOrder { by_index: self.keep_order, grouped: self.group };
-        DisplayFlags::new(self.logs, order, self.form(), self.hollow > 0)
+        DisplayFlags::new(self.task_output.logs, self.task_output.order(), self.form(), self.hollow > 0)
     }
 
     /// What the node does with what tasks print.

@@ -51,7 +51,7 @@ async fn the_cluster_says_what_and_where_it_is() {
 }
 
 #[tokio::test]
-async fn whoever_holds_the_kubeconfig_may_do_everything() {
+async fn the_user_of_the_kubeconfig_may_do_everything() {
     with_each_kubectl(async |kubectl| {
         assert_eq!(kubectl.ok("auth can-i create jobs"), "yes\n");
         assert_eq!(kubectl.ok("auth can-i get pods --subresource=log -n kube-system"), "yes\n");

@@ -16,6 +16,27 @@ pub enum LogsFlag {
     None,
 }
 
+/// The flags of `tally run` and `tally attach` about what tasks print.
+#[derive(clap::Args)]
+pub struct TaskOutputFlags {
+    /// How to show what tasks print: prefix, raw or none [default: a single task is passed through unchanged, many have the
+    /// Job and the index in front of each line]
+    #[arg(long, short = 'l', value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "prefix", hide_possible_values = true)]
+    pub logs: Option<LogsFlag>,
+    /// Show what tasks print in the order of their indexes
+    #[arg(long, short = 'k')]
+    pub keep_order: bool,
+    /// Show what a task prints in one piece, when it has ended
+    #[arg(long)]
+    pub group: bool,
+}
+
+impl TaskOutputFlags {
+    pub fn order(&self) -> OutputOrder {
+        OutputOrder { by_index: self.keep_order, grouped: self.group }
+    }
+}
+
 /// How what tasks print is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogStyle {

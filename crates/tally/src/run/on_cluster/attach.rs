@@ -14,8 +14,7 @@ use super::submit::Requests;
 use super::{Follower, text};
 use crate::look::{self, LookError, LookForm, jobs};
 use crate::place::{Place, PlaceFlags};
-use crate::run::follow::display::{DisplayFlags, LogsFlag};
-use crate::run::follow::turns::OutputOrder;
+use crate::run::follow::display::{DisplayFlags, TaskOutputFlags};
 use crate::run::outcome::{RunError, exit_code};
 use crate::run::progress::view::JobText;
 use crate::run::submit::resume::is_finished;
@@ -39,16 +38,8 @@ pub struct AttachArgs {
     name: String,
     #[command(flatten)]
     place: PlaceFlags,
-    /// How to show what tasks print: prefix, raw or none [default: a single task is passed through unchanged, many have the
-    /// Job and the index in front of each line]
-    #[arg(long, short = 'l', value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "prefix", hide_possible_values = true)]
-    logs: Option<LogsFlag>,
-    /// Show what tasks print in the order of their indexes
-    #[arg(long, short = 'k')]
-    keep_order: bool,
-    /// Show what a task prints in one piece, when it has ended
-    #[arg(long)]
-    group: bool,
+    #[command(flatten)]
+    task_output: TaskOutputFlags,
     /// Output format: human-readable text, or one JSON object per line
     #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t)]
     output: LookForm,
@@ -76,12 +67,11 @@ pub fn attach(args: &AttachArgs) -> ExitCode {
 }
 
 async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) -> Result<u8, RunError> {
-    let order = OutputOrder { by_index: args.keep_order, grouped: args.group };
-    let display = DisplayFlags::new(args.logs, order, args.form(), false);
+    let display = DisplayFlags::new(args.task_output.logs, args.task_output.order(), args.form(), false);
     display.check().map_err(RunError::Input)?;
     let place = Place::open(&args.place).await.map_err(unreadable)?;
     let found = find(&place, &args.name).await?;
-    if args.keep_order && found.iter().any(|job| job["spec"]["completionMode"] != "Indexed") {
+    if args.task_output.keep_order && found.iter().any(|job| job["spec"]["completionMode"] != "Indexed") {
         return Err(RunError::Input("the Job has no indexes, which --keep-order needs".to_owned()));
     }
     let submitted: Vec<SubmittedJob> = found.iter().map(|job| SubmittedJob::of(job, Submission::Resumed)).collect();

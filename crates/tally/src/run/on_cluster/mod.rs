@@ -120,7 +120,7 @@ async fn to_the_end(
         let _ = manifest::print(objects.into_iter(), args.form());
         return Ok(0);
     }
-    if args.keep_order {
+    if args.task_output.keep_order {
         wanted.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
     }
     let requests = Requests::new(remote.clone(), &place);
