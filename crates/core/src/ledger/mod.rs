@@ -268,14 +268,23 @@ impl<S: Mutation> Ledger<S> {
     pub fn status_written(&mut self, job: Arc<JobView>, now: Timestamp) {
         let flight = self.flight.status.take();
         self.flight.written(now);
-        for uid in flight.iter().flat_map(|flight| &flight.succeeded) {
-            if let Some(slot) = self.find(uid) {
-                self.update_entry(slot, |entry| entry.index_counted = true);
-            }
-        }
+        let succeeded = flight.as_ref().map(|flight| flight.succeeded.clone()).unwrap_or_default();
+        // Before the status is adopted, so that a Pod that shows another phase since is not taken for a failure.
+        self.mark_index_counted(&succeeded);
         self.freshness.job_written(job.revision);
         if job.revision > self.job.revision {
             self.adopt(job, flight);
+        }
+        // A Pod that still shows its success is marked only once its index is committed.
+        self.mark_index_counted(&succeeded);
+    }
+
+    /// The success of these Pods was recorded by their index.
+    fn mark_index_counted(&mut self, uids: &[PodUid]) {
+        for uid in uids {
+            if let Some(slot) = self.find(uid).filter(|slot| !self.entry(*slot).index_counted) {
+                self.update_entry(slot, |entry| entry.index_counted = true);
+            }
         }
     }
 

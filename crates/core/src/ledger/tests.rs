@@ -865,6 +865,22 @@ fn a_success_that_an_earlier_lost_write_recorded_is_not_a_failure_as_well() {
     assert!(plan.status.is_none_or(|write| write.status.uncounted().is_empty()));
 }
 
+/// The Pod was deleted while the write was in flight, so its revision is newer than the Job that the response shows.
+#[test]
+fn a_success_that_the_response_to_its_write_confirms_is_not_a_failure_as_well() {
+    let mut bench = Bench::new(&indexed(json!({"completions": 2, "parallelism": 1})));
+    bench.jobs_at = 20;
+    bench.sees(at_index(pod("a", 20, "Succeeded"), 0));
+    let plan = bench.plan();
+    let stored = bench.stored(&plan, 90);
+    bench.sees(at_index(deleting(pod("a", 91, "Succeeded")), 0));
+    bench.ledger.status_written(stored, bench.now);
+    bench.sees(at_index(deleting(pod("a", 92, "Failed")), 0));
+    let plan = bench.plan();
+    assert_eq!(names(&plan.releases), ["a"]);
+    assert!(plan.status.is_none_or(|write| write.status.uncounted().is_empty()));
+}
+
 /// Another Pod had completed the index before the Job had fewer indexes, and only an old view of the Job shows that.
 #[test]
 fn a_success_is_not_released_because_an_old_view_of_the_job_has_its_index() {
