@@ -217,14 +217,16 @@ impl Graph {
         stream.listing = true;
     }
 
-    /// Returns what the list did not contain.
+    /// Returns what the list did not contain. An object that is newer than the list stays: an earlier list, which broke off,
+    /// has shown it, and the watch will show it again.
     pub fn list_ends(&mut self, kind: u16, at: Revision) -> Vec<ObjectUid> {
         let stream = &mut self.streams[usize::from(kind)];
         stream.listing = false;
         stream.reached = stream.reached.max(Some(at));
         let epoch = stream.epoch;
         #[allow(clippy::disallowed_methods, reason = "sorted below")]
-        let missing = self.nodes.iter().filter(|(_, node)| node.kind == kind && node.seen != epoch);
+        let missing =
+            self.nodes.iter().filter(|(_, node)| node.kind == kind && node.seen != epoch && node.revision <= at);
         let mut missing: Vec<_> = missing.map(|(uid, _)| uid.clone()).collect();
         missing.sort_unstable();
         missing

@@ -489,3 +489,21 @@ fn what_went_is_forgotten() {
     assert!(collector.behind.is_empty() && collector.asked.is_empty() && collector.queue.is_empty());
     assert_eq!(asks(&mut probe), NOTHING);
 }
+
+/// The first list of Jobs breaks off, and the second one comes from an API server that is behind.
+#[test]
+fn an_owner_that_is_newer_than_a_list_is_not_missing_from_it() {
+    let mut probe = Probe::new(GarbageCollector::new(KINDS.to_vec()));
+    for kind in [Kind::CONFIG_MAP, Kind::NODE] {
+        probe.lists(kind, &[], 100);
+    }
+    probe.lists(Kind::POD, &[object("pod a @60 <job:j").1], 100);
+    probe.input(Input::Init(Kind::JOB));
+    sees(&mut probe, "job j @50");
+    probe.input(Input::Init(Kind::JOB));
+    probe.input(Input::InitDone(Kind::JOB, Revision(40)));
+    assert_eq!(asks(&mut probe), NOTHING);
+    // A list that is not older says that it is gone.
+    probe.lists(Kind::JOB, &[], 110);
+    assert_eq!(asks(&mut probe), ["delete pods ns/a Background"]);
+}
