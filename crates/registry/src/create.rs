@@ -132,12 +132,15 @@ impl Registry {
                 let body = text::body(&stored);
                 check_size(&body)?;
                 let body = if incomplete { text::mark_incomplete(body) } else { body };
-                let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
+                let write = Write { key: key.clone(), expect: Expect::Absent, change: Change::Put(body) };
                 let committed = match &namespace_seen {
                     Some(seen) => self.store.commit_beside(write, seen.clone()).await,
                     None => self.store.commit(write).await,
                 };
-                committed.map(|entry| entry.value.clone())
+                committed.map(|entry| {
+                    self.decoded.keep(key, stored, &entry);
+                    entry.value.clone()
+                })
             };
             match written {
                 Ok(bytes) => {

@@ -8,6 +8,7 @@
 mod budgets;
 mod continuation;
 mod create;
+mod decoded;
 mod delete;
 mod limits;
 mod pods;
@@ -28,6 +29,7 @@ use tally_core::time::Timestamp;
 use tally_store::backend::BackendError;
 use tally_store::{Body, Store, WriteError};
 
+use decoded::DecodedObjects;
 pub use text::body as stored_form;
 pub use watch::{WatchEvent, WatchStream};
 
@@ -96,6 +98,7 @@ pub trait TokenIssuer: Send + Sync {
 
 pub struct Registry {
     store: Store,
+    decoded: DecodedObjects,
     env: Box<dyn Env>,
     tokens: OnceLock<Arc<dyn TokenIssuer>>,
 }
@@ -114,7 +117,7 @@ type Result<T> = std::result::Result<T, StatusError>;
 
 impl Registry {
     pub fn new(store: Store, env: Box<dyn Env>) -> Self {
-        Self { store, env, tokens: OnceLock::new() }
+        Self { store, decoded: DecodedObjects::default(), env, tokens: OnceLock::new() }
     }
 
     /// Sets the source of service account tokens. Only the first call has an effect.

@@ -83,7 +83,7 @@ impl Registry {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let entry = self.store.get(&key).ok_or_else(|| StatusError::not_found(target.resource, target.name))?;
-            let old = text::parse(&entry.value);
+            let old = self.decoded.take(&key, &entry);
             let mut new = old.clone();
             change(&entry, &mut new)?;
             if dry_run || new == old {
@@ -91,7 +91,10 @@ impl Registry {
             }
             let change = Change::Put(text::body(&new));
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
-                Ok(_) => return Ok(()),
+                Ok(written) => {
+                    self.decoded.keep(key, new, &written);
+                    return Ok(());
+                }
                 Err(WriteError::Conflict(_)) => {}
                 Err(error) => return Err(refused(error)),
             }

@@ -88,7 +88,8 @@ impl Registry {
             let Some(entry) = self.store.get(&key) else {
                 return Err(StatusError::not_found(target.resource, target.name));
             };
-            let decision = decide(&target, &requested, &entry, options)?;
+            let stored = self.decoded.take(&key, &entry);
+            let decision = decide(&target, &requested, &entry, stored, options)?;
             if let Outcome::Put(new) = &decision.outcome
                 && let Err(failure) = options
                     .check(new, || Some(text::parse(&entry.value)))
@@ -98,7 +99,7 @@ impl Registry {
             }
             let shown = |bytes: Bytes| Object { bytes: view::shown(target.resource, bytes) };
             let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };
-            let (change, answer) = match decision.outcome {
+            let (change, answer, kept) = match decision.outcome {
                 Outcome::Nothing => return Ok(done(entry.value.clone(), decision.warnings)),
                 Outcome::Put(new) if options.dry_run => return Ok(done(text::unstored(&new), decision.warnings)),
                 Outcome::Put(new) => {
@@ -107,16 +108,21 @@ impl Registry {
                     if body.bytes.len() > entry.value.len() {
                         check_size(&body)?;
                     }
-                    (Change::Put(body), None)
+                    (Change::Put(body), None, Some(new))
                 }
                 // API-8: removing the last finalizer removes the object. Watchers see the state before that.
-                Outcome::Remove { new, old } => (Change::Delete(text::body(&old)), Some(text::unstored(&new))),
+                Outcome::Remove { new, old } => (Change::Delete(text::body(&old)), Some(text::unstored(&new)), None),
             };
             if options.dry_run {
                 return Ok(done(answer.unwrap_or_default(), decision.warnings));
             }
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
-                Ok(written) => return Ok(done(answer.unwrap_or_else(|| written.value.clone()), decision.warnings)),
+                Ok(written) => {
+                    if let Some(value) = kept {
+                        self.decoded.keep(key, value, &written);
+                    }
+                    return Ok(done(answer.unwrap_or_else(|| written.value.clone()), decision.warnings));
+                }
                 // Another write came first. A client that sent a resourceVersion is refused in the next round.
                 Err(WriteError::Conflict(_)) => {}
                 Err(error) => return Err(refused(error)),
@@ -145,15 +151,15 @@ fn decide(
     target: &Target<'_>,
     requested: &RequestedState<'_>,
     entry: &Entry,
+    stored: Value,
     options: &WriteOptions,
 ) -> Result<Decision> {
     let resource = target.resource;
-    let stored = text::parse(&entry.value);
-    let old = view::from_stored(resource, stored.clone());
+    let old = view::from_stored(resource, &stored);
     let (mut new, mut warnings, unsettled) = match requested {
         RequestedState::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.unsettled),
         RequestedState::Patch(kind, body) => {
-            let mut current = old.clone();
+            let mut current = old.as_ref().clone();
             current["apiVersion"] = resource.api_version().into();
             current["kind"] = resource.kind.into();
             let decoded = patch::patched(resource, *kind, current, body, options.field_validation)?;

@@ -1,5 +1,7 @@
 //! Two resources can be two views of one stored object: Events of `v1` and of `events.k8s.io/v1` (`Rules::conversion`).
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde_json::Value;
 use tally_api::field::FieldError;
@@ -15,10 +17,10 @@ pub fn to_stored(resource: &Resource, object: Value) -> Value {
     }
 }
 
-pub fn from_stored(resource: &Resource, object: Value) -> Value {
+pub fn from_stored<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value> {
     match resource.rules.conversion() {
-        Some(conversion) => (conversion.from_stored)(&object),
-        None => object,
+        Some(conversion) => Cow::Owned((conversion.from_stored)(object)),
+        None => Cow::Borrowed(object),
     }
 }
 
