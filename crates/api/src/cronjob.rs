@@ -8,6 +8,7 @@ use crate::field::{At, FieldError};
 use crate::job::{self, map_at};
 use crate::kinds::{Part, Rules};
 use crate::pod;
+use crate::pod_security::SecuritySubject;
 use crate::schedule::{self, Schedule};
 
 pub struct CronJobRules;
@@ -18,6 +19,10 @@ const LONGEST_NAME: usize = 52;
 const LONGEST_ZONE_PART: usize = 14;
 
 impl Rules for CronJobRules {
+    fn security_subject(&self) -> Option<SecuritySubject> {
+        Some(SecuritySubject::Template("/spec/jobTemplate/spec/template"))
+    }
+
     fn default(&self, object: &mut Value) {
         let Some(spec) = object.as_object_mut().and_then(|cron_job| map_at(cron_job, "spec")) else { return };
         for (field, value) in [

@@ -5,6 +5,7 @@ use tally_core::time::Timestamp;
 
 use crate::field::FieldError;
 use crate::limits::LimitType;
+use crate::pod_security::SecuritySubject;
 
 /// A resource of the API: `jobs` of `batch/v1`.
 pub struct Resource {
@@ -114,6 +115,11 @@ pub trait Rules: Sync {
 
     /// Which items of a LimitRange apply to the objects, if any.
     fn limit_type(&self) -> Option<LimitType> {
+        None
+    }
+
+    /// What the Pod security levels of a namespace mean for the objects, if anything.
+    fn security_subject(&self) -> Option<SecuritySubject> {
         None
     }
 

@@ -16,6 +16,7 @@ pub mod options;
 pub mod others;
 pub mod patch;
 pub mod pod;
+pub mod pod_security;
 pub mod quantity;
 pub mod rbac;
 pub mod schedule;

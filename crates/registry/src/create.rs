@@ -113,6 +113,10 @@ impl Registry {
             if let Err(why) = resource.rules.admit_valid(&candidate) {
                 return Err(StatusError { warnings: told, ..forbidden(why) });
             }
+            match self.secure_create(&target, &candidate, &name, namespace_seen.as_ref()) {
+                Ok(warnings) => told.extend(warnings),
+                Err(failure) => return Err(StatusError { warnings: told, ..failure }),
+            }
             if revision != 0 && !options.dry_run {
                 let why = "resourceVersion should not be set on objects to be created";
                 return Err(StatusError { warnings: told, ..StatusError::bad_request(why) });
@@ -185,9 +189,7 @@ impl Registry {
             failure.details = Some(details);
             return Err(failure);
         };
-        // The key can also occur in an annotation; only a text that contains it is parsed.
-        let marked = entry.value.windows(DELETION.len()).any(|window| window == DELETION.as_bytes());
-        if !marked || !is_deleting(&text::parse(&entry.value)) {
+        if !text::contains(&entry.value, DELETION) || !is_deleting(&text::parse(&entry.value)) {
             return Ok(Some(entry));
         }
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");

@@ -11,6 +11,7 @@ mod create;
 mod decoded;
 mod delete;
 mod limits;
+mod pod_security;
 mod pods;
 mod read;
 mod start;

@@ -88,6 +88,11 @@ pub fn restamp(bytes: &Bytes, revision: u64) -> Bytes {
     Bytes::from(out)
 }
 
+/// Whether the text contains this, perhaps as part of a value: only such a text need be parsed to look for it.
+pub fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
 pub fn remove_type(object: &mut Value) {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("apiVersion");

@@ -89,13 +89,19 @@ impl Registry {
                 return Err(StatusError::not_found(target.resource, target.name));
             };
             let stored = self.decoded.take(&key, &entry);
-            let decision = decide(&target, &requested, &entry, stored, options)?;
+            let mut decision = decide(&target, &requested, &entry, stored, options)?;
             if let Outcome::Put(new) = &decision.outcome
                 && let Err(failure) = options
                     .check(new, || Some(text::parse(&entry.value)))
                     .and_then(|()| self.admit_update(&target, new))
             {
                 return Err(StatusError { warnings: decision.warnings, ..failure });
+            }
+            if let Outcome::Put(new) = &decision.outcome {
+                match self.secure_update(&target, new, &entry) {
+                    Ok(warnings) => decision.warnings.extend(warnings),
+                    Err(failure) => return Err(StatusError { warnings: decision.warnings, ..failure }),
+                }
             }
             let shown = |bytes: Bytes| Object { bytes: view::shown(target.resource, bytes) };
             let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };

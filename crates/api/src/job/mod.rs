@@ -19,6 +19,7 @@ use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules, Siblings};
 use crate::meta::{dns_label_problems, validate_generate_name};
 use crate::pod;
+use crate::pod_security::SecuritySubject;
 
 pub(crate) use annotations::validate as validate_annotations;
 pub(crate) use defaults::default_failure_policy;
@@ -28,6 +29,10 @@ pub(crate) use spec::{not_negative, validate_spec};
 pub struct JobRules;
 
 impl Rules for JobRules {
+    fn security_subject(&self) -> Option<SecuritySubject> {
+        Some(SecuritySubject::Template("/spec/template"))
+    }
+
     fn default(&self, object: &mut Value) {
         defaults::job(object);
     }

@@ -9,6 +9,7 @@ use super::{count_in, is_cidr, keep_apart, part_of, put_back, text_in};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
 use crate::meta;
+use crate::pod_security::{self, SecuritySubject};
 use crate::quantity::Quantity;
 
 pub struct NamespaceRules;
@@ -26,6 +27,10 @@ const CONTENT: &str = "kubernetes";
 const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 impl Rules for NamespaceRules {
+    fn security_subject(&self) -> Option<SecuritySubject> {
+        Some(SecuritySubject::Namespace)
+    }
+
     /// Namespace selectors match labels only, so the name is made a label.
     fn default(&self, namespace: &mut Value) {
         let name =
@@ -56,7 +61,9 @@ impl Rules for NamespaceRules {
         let spec = root.at("spec");
         let finalizers = spec.at("finalizers");
         let names = finalizers.list().iter().filter_map(Value::as_str);
-        names.flat_map(|name| finalizer_problems(finalizers, name)).collect()
+        let mut errors = pod_security::label_errors(namespace);
+        errors.extend(names.flat_map(|name| finalizer_problems(finalizers, name)));
+        errors
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
@@ -67,9 +74,11 @@ impl Rules for NamespaceRules {
         }
     }
 
-    fn validate_update(&self, new: &Value, _: &Value, part: Part) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
         if part == Part::Main {
-            return Vec::new();
+            // Labels that were stored before they were checked do not prevent other changes.
+            let known = pod_security::label_errors(old);
+            return pod_security::label_errors(new).into_iter().filter(|error| !known.contains(error)).collect();
         }
         let root = At::root(new);
         let meta = root.at("metadata");

@@ -28,6 +28,7 @@ use crate::field::{At, FieldError};
 use crate::kinds::{AdmissionError, Part, PriorityClasses, Rules};
 use crate::limits::LimitType;
 use crate::meta;
+use crate::pod_security::SecuritySubject;
 
 pub use lifecycle::{add_disruption_target, bind, validate_binding};
 pub(crate) use resources::{container_sums, quantity_of};
@@ -118,6 +119,10 @@ impl Rules for PodRules {
 
     fn admit_valid(&self, object: &Value) -> Result<(), AdmissionError> {
         lifecycle::admit_overhead(object)
+    }
+
+    fn security_subject(&self) -> Option<SecuritySubject> {
+        Some(SecuritySubject::Pod)
     }
 
     fn limit_type(&self) -> Option<LimitType> {

@@ -1,0 +1,141 @@
+//! `recorded.json` has what kube-apiserver 1.36 said about each Pod, at both levels, for every version of the rules from
+//! v1.0 to v1.36 and `latest`: a row for each version from which on it said something else. kube-apiserver sets the
+//! field `appArmorProfile` from the annotation before it judges a Pod; the Pod `apparmor-ann` has it set.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::{Value, json};
+use tally_api::pod_security::{
+    NamespaceSecurity, RulesVersion, SecurityLevel, SecurityPolicy, in_full, label_errors, violations,
+    warnings_about_existing,
+};
+
+fn policy(level: &str, version: &str) -> SecurityPolicy {
+    let level = if level == "baseline" { SecurityLevel::Baseline } else { SecurityLevel::Restricted };
+    SecurityPolicy { level, version: RulesVersion::parse(version).unwrap() }
+}
+
+#[test]
+fn every_recorded_pod_is_judged_as_by_kube_apiserver() {
+    let recorded: Vec<Value> = serde_json::from_str(include_str!("recorded.json")).unwrap();
+    let versions: Vec<String> = (0..=36).map(|minor| format!("v1.{minor}")).chain(["latest".to_owned()]).collect();
+    let (mut compared, mut differences) = (0, Vec::new());
+    for case in &recorded {
+        let rows = case["violations"].as_array().unwrap();
+        for level in ["baseline", "restricted"] {
+            let mut expected = "";
+            for version in &versions {
+                if let Some(row) = rows.iter().find(|row| row[0] == level && row[1] == version.as_str()) {
+                    expected = row[2].as_str().unwrap();
+                }
+                let found = in_full(&violations(policy(level, version), &case["pod"]));
+                compared += 1;
+                if found != expected {
+                    differences.push(format!(
+                        "{} {level}:{version}\n  said:     {found}\n  recorded: {expected}",
+                        case["name"]
+                    ));
+                }
+            }
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{} of {compared} differ:\n{}",
+        differences.len(),
+        differences[..differences.len().min(8)].join("\n")
+    );
+    assert!(compared > 4000, "{compared}");
+}
+
+#[test]
+fn labels_choose_the_policies() {
+    let security = |labels: Value| NamespaceSecurity::of(&json!({"metadata": {"labels": labels}}));
+    let texts = |security: NamespaceSecurity| {
+        [security.enforce, security.audit, security.warn].map(|policy| policy.to_string())
+    };
+    for (labels, expected) in [
+        (json!({}), ["privileged:latest"; 3]),
+        // Without a level of its own, `warn` is that of `enforce`.
+        (
+            json!({"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/enforce-version": "v1.30"}),
+            ["baseline:v1.30", "privileged:latest", "baseline:v1.30"],
+        ),
+        (
+            json!({
+                "pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "privileged",
+                "pod-security.kubernetes.io/audit": "baseline", "pod-security.kubernetes.io/audit-version": "latest",
+            }),
+            ["restricted:latest", "baseline:latest", "privileged:latest"],
+        ),
+        // Stored before labels were checked.
+        (
+            json!({"pod-security.kubernetes.io/enforce": "no"}),
+            ["restricted:latest", "privileged:latest", "restricted:latest"],
+        ),
+    ] {
+        assert_eq!(texts(security(labels.clone())), expected, "{labels}");
+    }
+}
+
+#[test]
+fn labels_are_validated() {
+    for (labels, expected) in [
+        (
+            json!({"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "v1.99"}),
+            &[][..],
+        ),
+        (
+            json!({"pod-security.kubernetes.io/enforce": "bogus"}),
+            &[
+                "metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"bogus\": must be one of privileged, baseline, restricted",
+            ],
+        ),
+        (
+            json!({"pod-security.kubernetes.io/audit": "", "pod-security.kubernetes.io/warn-version": "v9"}),
+            &[
+                "metadata.labels[pod-security.kubernetes.io/audit]: Invalid value: \"\": must be one of privileged, baseline, restricted",
+                "metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: \"v9\": must be \"latest\" or \"v1.x\"",
+            ],
+        ),
+    ] {
+        let errors = label_errors(&json!({"metadata": {"name": "n", "labels": labels}}));
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{labels}");
+    }
+    for wrong in ["1.2", "v1.", "v1.x", "v1.01", "v1.-1", "v2.0", "v1.+3", ""] {
+        assert_eq!(RulesVersion::parse(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn a_new_level_names_the_pods_that_it_would_not_accept() {
+    let pod = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+    let container = json!([{"name": "a"}]);
+    let good = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let pods = [
+        pod("p0", json!({"containers": container})),
+        pod("p1", json!({"containers": container})),
+        pod("p2", json!({"containers": container, "hostNetwork": true})),
+        pod(
+            "p3",
+            json!({
+                "containers": [{"name": "a", "securityContext": good}],
+                "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            }),
+        ),
+        pod("p4", json!({"containers": container})),
+    ];
+    let warnings = |policy, count| warnings_about_existing("m", policy, pods[..count].iter());
+    let reasons = "allowPrivilegeEscalation != false, unrestricted capabilities, runAsNonRoot != true, seccompProfile";
+    assert_eq!(
+        warnings(policy("restricted", "latest"), 5),
+        [
+            "existing pods in namespace \"m\" violate the new PodSecurity enforce level \"restricted:latest\""
+                .to_owned(),
+            format!("p0 (and 2 other pods): {reasons}"),
+            format!("p2: host namespaces, {reasons}"),
+        ]
+    );
+    assert_eq!(warnings(policy("restricted", "latest"), 2)[1], format!("p0 (and 1 other pod): {reasons}"));
+    assert_eq!(warnings(policy("baseline", "latest"), 2), Vec::<String>::new());
+}
