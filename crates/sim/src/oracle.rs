@@ -561,8 +561,11 @@ impl Oracle {
         let Some(job) = pod.job().and_then(|uid| api.job_by_uid(uid)).map(|stored| stored.view.clone()) else {
             return;
         };
+        // A Pod whose creation was given up and carried out after all is additional: a list that looked for it may have been
+        // served before, and its place was taken.
         let made = |pod: &PodView| {
-            self.pods.get(&pod.uid).is_none_or(|ghost| matches!(ghost.created_by, Actor::Controller { .. }))
+            let ghost = self.pods.get(&pod.uid);
+            ghost.is_none_or(|ghost| matches!(ghost.created_by, Actor::Controller { .. }) && !ghost.created_late)
         };
         let live = api.live_pods(&job, made);
         let allowed = self.jobs.get(&job.uid).map_or(0, |ghost| ghost.max_parallelism.max(0) as usize);
