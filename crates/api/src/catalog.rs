@@ -8,8 +8,8 @@ use crate::job::JobRules;
 use crate::kinds::{Resource, Rules, Subresource};
 use crate::others::{
     ConfigMapRules, EventRules, LeaseRules, LimitRangeRules, NamespaceRules, NewEventRules, NodeRules, OrdinaryRules,
-    PersistentVolumeClaimRules, PodDisruptionBudgetRules, PriorityClassRules, RoleBindingRules, RoleRules, SecretRules,
-    ServiceAccountRules, ServiceRules,
+    PersistentVolumeClaimRules, PodDisruptionBudgetRules, PriorityClassRules, ResourceQuotaRules, RoleBindingRules,
+    RoleRules, SecretRules, ServiceAccountRules, ServiceRules,
 };
 use crate::pod::PodRules;
 
@@ -183,7 +183,7 @@ static RESOURCES: &[&Resource] = &[
         short_names: &["quota"],
         subresources: &[status("ResourceQuota")],
         delete_returns_object: true,
-        ..resource(CORE, "ResourceQuota", ["resourcequotas", "resourcequota"], &OrdinaryRules)
+        ..resource(CORE, "ResourceQuota", ["resourcequotas", "resourcequota"], &ResourceQuotaRules)
     },
     &resource(CORE, "Secret", ["secrets", "secret"], &SecretRules),
     &Resource {

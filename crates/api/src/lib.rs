@@ -18,6 +18,7 @@ pub mod patch;
 pub mod pod;
 pub mod pod_security;
 pub mod quantity;
+pub mod quota;
 pub mod rbac;
 pub mod schedule;
 pub mod schema;

@@ -135,7 +135,7 @@ fn check_claim(claim: &Value, range: &Value) -> Result<(), AdmissionError> {
 }
 
 /// The amounts of a Pod: those of the Pod as a whole if present, else the sum of its containers.
-fn of_pod<'v>(spec: &'v Value, list: &str) -> Amounts<'v> {
+pub(crate) fn of_pod<'v>(spec: &'v Value, list: &str) -> Amounts<'v> {
     let mut sums = container_sums(spec, list);
     sums.extend(amounts(spec.pointer(&format!("/resources/{list}"))));
     sums

@@ -117,6 +117,11 @@ impl Registry {
                 Ok(warnings) => told.extend(warnings),
                 Err(failure) => return Err(StatusError { warnings: told, ..failure }),
             }
+            // Until the object is stored, or is not.
+            let _held = match self.reserve(&target, &name, &candidate, None, options.dry_run) {
+                Ok(held) => held,
+                Err(failure) => return Err(StatusError { warnings: told, ..failure }),
+            };
             if revision != 0 && !options.dry_run {
                 let why = "resourceVersion should not be set on objects to be created";
                 return Err(StatusError { warnings: told, ..StatusError::bad_request(why) });

@@ -13,6 +13,7 @@ mod delete;
 mod limits;
 mod pod_security;
 mod pods;
+mod quotas;
 mod read;
 mod start;
 mod text;
@@ -31,6 +32,7 @@ use tally_store::backend::BackendError;
 use tally_store::{Body, Store, WriteError};
 
 use decoded::DecodedObjects;
+use quotas::Quotas;
 pub use text::body as stored_form;
 pub use watch::{WatchEvent, WatchStream};
 
@@ -100,6 +102,7 @@ pub trait TokenIssuer: Send + Sync {
 pub struct Registry {
     store: Store,
     decoded: DecodedObjects,
+    quotas: Quotas,
     env: Box<dyn Env>,
     tokens: OnceLock<Arc<dyn TokenIssuer>>,
 }
@@ -118,7 +121,7 @@ type Result<T> = std::result::Result<T, StatusError>;
 
 impl Registry {
     pub fn new(store: Store, env: Box<dyn Env>) -> Self {
-        Self { store, decoded: DecodedObjects::default(), env, tokens: OnceLock::new() }
+        Self { store, decoded: DecodedObjects::default(), quotas: Quotas::default(), env, tokens: OnceLock::new() }
     }
 
     /// Sets the source of service account tokens. Only the first call has an effect.

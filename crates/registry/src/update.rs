@@ -103,6 +103,15 @@ impl Registry {
                     Err(failure) => return Err(StatusError { warnings: decision.warnings, ..failure }),
                 }
             }
+            let _held = match &decision.outcome {
+                Outcome::Put(new) if target.subresource.is_none() => {
+                    match self.reserve(&target, target.name, new, Some(&entry), options.dry_run) {
+                        Ok(held) => held,
+                        Err(failure) => return Err(StatusError { warnings: decision.warnings, ..failure }),
+                    }
+                }
+                _ => None,
+            };
             let shown = |bytes: Bytes| Object { bytes: view::shown(target.resource, bytes) };
             let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };
             let (change, answer, kept) = match decision.outcome {

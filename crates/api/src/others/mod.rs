@@ -20,7 +20,7 @@ use crate::schema::schema;
 pub use cluster::{LeaseRules, NamespaceRules, NodeRules, ServiceAccountRules, validate_finalize};
 pub use data::{ConfigMapRules, PersistentVolumeClaimRules, SecretRules};
 pub use event::{EventRules, NewEventRules};
-pub use policy::{LimitRangeRules, PodDisruptionBudgetRules, PriorityClassRules};
+pub use policy::{LimitRangeRules, PodDisruptionBudgetRules, PriorityClassRules, ResourceQuotaRules};
 pub use rbac::{RoleBindingRules, RoleRules};
 pub use service::ServiceRules;
 

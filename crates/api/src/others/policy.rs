@@ -1,4 +1,4 @@
-//! PriorityClasses, LimitRanges and PodDisruptionBudgets.
+//! PriorityClasses, LimitRanges, ResourceQuotas and PodDisruptionBudgets.
 
 use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
@@ -6,11 +6,13 @@ use tally_core::time::Timestamp;
 use super::{count_in, empty_status, fill, keep_apart, raise_generation, set_generation, text_in};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
+use crate::quota;
 use crate::selector::validate_label_selector;
 
 pub struct PodDisruptionBudgetRules;
 pub struct PriorityClassRules;
 pub struct LimitRangeRules;
+pub struct ResourceQuotaRules;
 
 impl Rules for PodDisruptionBudgetRules {
     fn prepare_create(&self, budget: &mut Value, _: Timestamp) {
@@ -166,5 +168,28 @@ impl Rules for LimitRangeRules {
                 }
             }
         }
+    }
+}
+
+impl Rules for ResourceQuotaRules {
+    fn prepare_create(&self, quota: &mut Value, now: Timestamp) {
+        super::OrdinaryRules.prepare_create(quota, now);
+    }
+
+    fn validate_create(&self, quota: &Value) -> Vec<FieldError> {
+        quota::validate(quota)
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        keep_apart(new, old, part);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+        if part == Part::Status {
+            return Vec::new();
+        }
+        let mut errors = quota::validate(new);
+        errors.extend(quota::immutable_errors(new, old));
+        errors
     }
 }

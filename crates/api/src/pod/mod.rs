@@ -31,7 +31,7 @@ use crate::meta;
 use crate::pod_security::SecuritySubject;
 
 pub use lifecycle::{add_disruption_target, bind, validate_binding};
-pub(crate) use resources::{container_sums, quantity_of};
+pub(crate) use resources::{class_of_service, container_sums, quantity_of};
 use spec::Scope;
 pub(crate) use update::same;
 

@@ -307,7 +307,7 @@ fn raise<'v>(most: &mut BTreeMap<&'v str, Quantity>, name: &'v str, amount: Quan
 
 /// The Pod's quality-of-service class: Guaranteed if everything has cpu and memory limits and equal requests,
 /// BestEffort if nothing requests or limits either.
-pub(super) fn class_of_service(spec: &Value) -> &'static str {
+pub(crate) fn class_of_service(spec: &Value) -> &'static str {
     let pod_level = spec.get("resources").filter(|resources| resources.is_object()).map(|_| spec);
     let holders: Vec<&Value> = match pod_level {
         Some(spec) => vec![spec],

@@ -101,6 +101,8 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
 pub struct RunningControllers {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    /// Keeps the status of quotas, beside the controllers of a cluster.
+    quotas: Option<JoinHandle<()>>,
 }
 
 impl RunningControllers {
@@ -111,7 +113,8 @@ impl RunningControllers {
         metrics: Arc<dyn driver::Observer>,
         options: driver::DriverOptions,
     ) -> Self {
-        Self::drive(chosen.make(cluster), registry, metrics, options)
+        let quotas = tokio::spawn(registry.clone().keep_quota_status());
+        Self { quotas: Some(quotas), ..Self::drive(chosen.make(cluster), registry, metrics, options) }
     }
 
     /// Runs any controllers.
@@ -127,7 +130,7 @@ impl RunningControllers {
             let _ = stopped.await;
         };
         let driver = driver::run(api, controllers, options, observer, stopped);
-        Self { stop, task: tokio::spawn(driver) }
+        Self { stop, task: tokio::spawn(driver), quotas: None }
     }
 
     /// Whether the controllers have ended. They should not end before `finish`.
@@ -137,6 +140,9 @@ impl RunningControllers {
 
     /// Stops the controllers and waits for their in-flight requests.
     pub async fn finish(self) -> Result<()> {
+        if let Some(quotas) = &self.quotas {
+            quotas.abort();
+        }
         // If the receiver is gone, the driver has already ended.
         let _ = self.stop.send(());
         self.task.await.map_err(|error| anyhow!("the controllers stopped unexpectedly: {error}"))

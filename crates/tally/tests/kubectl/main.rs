@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admission;
 mod changes;
 mod cluster;
 mod deletes;

@@ -1,0 +1,314 @@
+//! ResourceQuotas: what the objects of a namespace use together is known at any time, from the history of the store, and a
+//! new object that does not fit is refused. A namespace without quotas costs one lookup of an empty range.
+//!
+//! Admission does not read `status.used`, which is for people: two creations at a time cannot both get the last place.
+//! While a creation is on its way to the store, what it uses is reserved.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tally_api::catalog;
+use tally_api::kinds::{AdmissionError, Resource};
+use tally_api::options::{PatchKind, WriteOptions};
+use tally_api::quantity::Quantity;
+use tally_api::quota::{Quota, Usage, add, counted_by, subtract, usage};
+use tally_api::status_error::StatusError;
+use tally_store::{Entry, Store, TooOld, Watcher};
+
+use crate::read::gone;
+use crate::{Registry, Result, Target, text};
+
+const QUOTAS: &str = "resourcequotas/";
+/// How long changes are collected before `status.used` is written.
+const STATUS_AFTER: Duration = Duration::from_millis(100);
+/// Events of the store that are processed at a time.
+const BATCH: usize = 1024;
+
+#[derive(Default)]
+pub struct Quotas(Mutex<HashMap<String, Tracker>>);
+
+/// What the objects of one resource in one namespace use. The map has it under the common prefix of their keys.
+struct Tracker {
+    resource: &'static Resource,
+    watcher: Watcher,
+    objects: HashMap<Box<str>, Measured>,
+    /// Writes on their way to the store, by number.
+    reserved: BTreeMap<u64, Reserved>,
+    next: u64,
+    /// By the name of the quota.
+    quotas: BTreeMap<String, (Quota, Usage)>,
+}
+
+/// A stored object.
+struct Measured {
+    uid: Box<str>,
+    usage: Usage,
+    /// The names of the quotas that count it.
+    counted_by: Vec<String>,
+}
+
+/// An object that is on its way to the store.
+struct Reserved {
+    key: Box<str>,
+    /// Of a new object: once it is stored, it is not counted twice.
+    uid: Option<Box<str>>,
+    usage: Usage,
+    counted_by: Vec<String>,
+}
+
+/// Keeps what a write needs until it is dropped.
+pub struct Reservation<'a> {
+    quotas: &'a Quotas,
+    prefix: String,
+    number: u64,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if let Some(tracker) = self.quotas.lock().get_mut(&self.prefix) {
+            tracker.reserved.remove(&self.number);
+        }
+    }
+}
+
+impl Quotas {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Tracker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tracker {
+    fn new(
+        store: &Store,
+        resource: &'static Resource,
+        prefix: &str,
+        quotas: &[Quota],
+    ) -> std::result::Result<Self, TooOld> {
+        let page = store.range(prefix, None, None, None)?;
+        let mut tracker = Self {
+            resource,
+            watcher: store.watch(prefix, page.revision)?,
+            objects: HashMap::new(),
+            reserved: BTreeMap::new(),
+            next: 0,
+            quotas: quotas.iter().map(|quota| (quota.name.clone(), (quota.clone(), Usage::new()))).collect(),
+        };
+        for entry in page.entries {
+            tracker.measure(&entry);
+        }
+        Ok(tracker)
+    }
+
+    /// Whether it computes the sums of these quotas.
+    fn is_for(&self, quotas: &[Quota]) -> bool {
+        let same = |quota: &Quota| self.quotas.get(&quota.name).is_some_and(|(known, _)| known == quota);
+        self.quotas.len() == quotas.len() && quotas.iter().all(same)
+    }
+
+    /// Processes what was written since the last time.
+    fn advance(&mut self) -> std::result::Result<(), TooOld> {
+        loop {
+            let batch = self.watcher.take(BATCH)?;
+            for event in batch.events {
+                self.forget(&event.entry.key);
+                if !event.deleted {
+                    self.measure(&event.entry);
+                }
+            }
+            if !batch.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &str) {
+        let Some(known) = self.objects.remove(key) else { return };
+        for name in &known.counted_by {
+            if let Some((quota, used)) = self.quotas.get_mut(name) {
+                subtract(used, &known.usage, &quota.hard);
+            }
+        }
+    }
+
+    fn measure(&mut self, entry: &Entry) {
+        let object = text::parse(&entry.value);
+        let usage = usage(self.resource, &object);
+        let mut counted_by = Vec::new();
+        for (name, (quota, used)) in &mut self.quotas {
+            if quota.applies_to(&object) {
+                add(used, &usage, &quota.hard);
+                counted_by.push(name.clone());
+            }
+        }
+        self.objects.insert(entry.key.clone(), Measured { uid: uid(&object), usage, counted_by });
+    }
+
+    /// What counts for a quota, with what is reserved.
+    fn used(&self, name: &str) -> Usage {
+        let Some((quota, used)) = self.quotas.get(name) else { return Usage::new() };
+        let mut used = used.clone();
+        for reserved in self.reserved.values().filter(|reserved| reserved.counted_by.iter().any(|by| by == name)) {
+            let stored = self.objects.get(&reserved.key).map(|known| &known.uid);
+            if reserved.uid.is_none() || reserved.uid.as_ref() != stored {
+                add(&mut used, &reserved.usage, &quota.hard);
+            }
+        }
+        used
+    }
+}
+
+fn uid(object: &Value) -> Box<str> {
+    text::text(object, "/metadata/uid").into()
+}
+
+impl Registry {
+    /// Refuses an object that does not fit into the quotas of its namespace, or reserves what it needs. `old`: the write is an
+    /// update, and only what it uses in addition counts.
+    pub(crate) fn reserve(
+        &self,
+        target: &Target<'_>,
+        name: &str,
+        object: &Value,
+        old: Option<&Entry>,
+        dry_run: bool,
+    ) -> Result<Option<Reservation<'_>>> {
+        let Target { resource, namespace, .. } = *target;
+        let mut quotas = self.quotas_of(namespace)?;
+        quotas.retain(|quota| quota.concerns(resource));
+        if quotas.is_empty() {
+            return Ok(None);
+        }
+        let forbidden = |why: AdmissionError| StatusError::forbidden(resource, name, &why.0);
+        let applying: Vec<&Quota> = quotas.iter().filter(|quota| quota.applies_to(object)).collect();
+        let mut requested = usage(resource, object);
+        match old {
+            Some(old) => {
+                let before = usage(resource, &text::parse(&old.value));
+                let all = requested.clone();
+                subtract(&mut requested, &before, &all);
+                if requested.values().all(|amount| amount.is_zero() || amount.is_negative()) {
+                    return Ok(None);
+                }
+            }
+            None => applying.iter().try_for_each(|quota| quota.check_stated(resource, object)).map_err(forbidden)?,
+        }
+        let mut trackers = self.quotas.lock();
+        let prefix = format!("{}/{namespace}/", resource.storage);
+        let tracker = self.tracker(&mut trackers, resource, &prefix, &quotas)?;
+        for quota in &applying {
+            quota.check_fits(&requested, &tracker.used(&quota.name)).map_err(forbidden)?;
+        }
+        if dry_run || applying.is_empty() {
+            return Ok(None);
+        }
+        let number = tracker.next;
+        tracker.next += 1;
+        let reserved = Reserved {
+            key: format!("{prefix}{name}").into(),
+            uid: old.is_none().then(|| uid(object)),
+            usage: requested,
+            counted_by: applying.iter().map(|quota| quota.name.clone()).collect(),
+        };
+        tracker.reserved.insert(number, reserved);
+        Ok(Some(Reservation { quotas: &self.quotas, prefix, number }))
+    }
+
+    fn quotas_of(&self, namespace: &str) -> Result<Vec<Quota>> {
+        if namespace.is_empty() {
+            return Ok(Vec::new());
+        }
+        let page = self.store.range(&format!("{QUOTAS}{namespace}/"), None, None, None).map_err(gone)?;
+        Ok(page.entries.iter().map(|entry| Quota::of(&text::parse(&entry.value))).collect())
+    }
+
+    /// The tracker, with everything that has been written so far.
+    fn tracker<'t>(
+        &self,
+        trackers: &'t mut HashMap<String, Tracker>,
+        resource: &'static Resource,
+        prefix: &str,
+        quotas: &[Quota],
+    ) -> Result<&'t mut Tracker> {
+        let (mut reserved, mut next) = (BTreeMap::new(), 0);
+        if let Some(known) = trackers.get_mut(prefix) {
+            // If the history no longer reaches back to its position, it starts again.
+            if known.is_for(quotas) && known.advance().is_ok() {
+                return trackers.get_mut(prefix).ok_or_else(lost);
+            }
+            (reserved, next) = (std::mem::take(&mut known.reserved), known.next);
+        }
+        let made = Tracker::new(&self.store, resource, prefix, quotas).map_err(gone)?;
+        trackers.insert(prefix.to_owned(), Tracker { reserved, next, ..made });
+        trackers.get_mut(prefix).ok_or_else(lost)
+    }
+
+    /// Writes `status.hard` and `status.used` of all quotas whenever they change. Does not end; a cluster without quotas
+    /// costs nothing.
+    pub async fn keep_quota_status(self: Arc<Self>) {
+        let Ok(mut watcher) = self.store.watch(QUOTAS, self.store.revision()) else { return };
+        loop {
+            let any = self.write_quota_status().await;
+            // Nothing but the position is needed. If the history does not reach back to it, there is work anyway.
+            if watcher.take(usize::MAX).is_err()
+                && let Ok(newer) = self.store.watch(QUOTAS, self.store.revision())
+            {
+                watcher = newer;
+            }
+            if any {
+                watcher.moved().await;
+            } else {
+                watcher.changed().await;
+            }
+            tokio::time::sleep(STATUS_AFTER).await;
+        }
+    }
+
+    /// Whether there are quotas. A write that fails is repeated after the next change.
+    async fn write_quota_status(&self) -> bool {
+        let Ok(page) = self.store.range(QUOTAS, None, None, None) else { return true };
+        if page.entries.is_empty() {
+            self.quotas.lock().clear();
+        }
+        let Some(resource) = catalog::find("", "v1", "resourcequotas") else { return false };
+        let subresource = resource.subresource("status");
+        for entry in &page.entries {
+            let object = text::parse(&entry.value);
+            let (namespace, name) = (text::text(&object, "/metadata/namespace"), text::text(&object, "/metadata/name"));
+            let Ok(used) = self.used_of(namespace, &Quota::of(&object)) else { continue };
+            let hard = object.pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
+            let used: Map<String, Value> = used.into_iter().map(|(name, sum)| (name, sum.to_string().into())).collect();
+            let is = |field: &str| object.pointer(&format!("/status/{field}")).cloned().unwrap_or_else(|| json!({}));
+            if is("hard") == hard && is("used") == Value::Object(used.clone()) {
+                continue;
+            }
+            let patch = json!([
+                {"op": "test", "path": "/metadata/resourceVersion", "value": entry.revision.to_string()},
+                {"op": "add", "path": "/status", "value": {"hard": hard, "used": used}},
+            ]);
+            let target = Target { resource, subresource, namespace, name };
+            let _ = self.patch(target, patch.to_string().as_bytes(), PatchKind::Json, &WriteOptions::default()).await;
+        }
+        !page.entries.is_empty()
+    }
+
+    /// How much of everything that a quota limits is used, as far as it is known here who uses it.
+    fn used_of(&self, namespace: &str, quota: &Quota) -> Result<Usage> {
+        let mut used = Usage::new();
+        let quotas = self.quotas_of(namespace)?;
+        for (name, resource) in quota.hard.keys().filter_map(|name| Some((name, counted_by(name)?))) {
+            let of_resource: Vec<Quota> = quotas.iter().filter(|quota| quota.concerns(resource)).cloned().collect();
+            let mut trackers = self.quotas.lock();
+            let prefix = format!("{}/{namespace}/", resource.storage);
+            let tracker = self.tracker(&mut trackers, resource, &prefix, &of_resource)?;
+            let sums = tracker.quotas.get(&quota.name).map(|(_, sums)| sums);
+            used.insert(name.clone(), sums.and_then(|sums| sums.get(name)).copied().unwrap_or(Quantity::ZERO));
+        }
+        Ok(used)
+    }
+}
+
+fn lost() -> StatusError {
+    StatusError::internal("the usage of the quotas is lost")
+}
