@@ -4,7 +4,7 @@
 //! Admission does not read `status.used`, which is for people: two creations at a time cannot both get the last place.
 //! While a creation is on its way to the store, what it uses is reserved.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -268,9 +268,10 @@ impl Registry {
     /// Whether there are quotas. A write that fails is repeated after the next change.
     async fn write_quota_status(&self) -> bool {
         let Ok(page) = self.store.range(QUOTAS, None, None, None) else { return true };
-        if page.entries.is_empty() {
-            self.quotas.lock().clear();
-        }
+        let namespaces: HashSet<&str> = page.entries.iter().filter_map(|entry| entry.key.split('/').nth(1)).collect();
+        let has_quotas =
+            |prefix: &str| prefix.split('/').nth(1).is_some_and(|namespace| namespaces.contains(namespace));
+        self.quotas.lock().retain(|prefix, tracker| has_quotas(prefix) || !tracker.reserved.is_empty());
         let Some(resource) = catalog::find("", "v1", "resourcequotas") else { return false };
         let subresource = resource.subresource("status");
         for entry in &page.entries {
