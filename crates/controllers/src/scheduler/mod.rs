@@ -302,10 +302,16 @@ impl<S: Mutation> Scheduler<S> {
 
     fn retry(&mut self, uid: &CompactString, now: Timestamp, out: &mut Outbox) {
         let Some(standing) = self.standings.get_mut(uid) else { return };
-        if matches!(standing.state, State::Placed { .. }) {
-            self.bind(uid, out);
-            return;
+        if let State::Placed { node, retry } = &mut standing.state {
+            if self.nodes.get("", node).is_some() {
+                self.bind(uid, out);
+                return;
+            }
+            // The node is gone, and its room with it. If the binding was carried out after all, the API refuses the next one.
+            *retry = None;
+            self.take(uid.clone(), None, now);
         }
+        let Some(standing) = self.standings.get_mut(uid) else { return };
         let Some(pod) = self.pods.get(&standing.namespace, &standing.name) else { return };
         let place = (standing.namespace.clone(), standing.name.clone());
         let (requirements, told) = (&pod.requirements, pod.told.clone());

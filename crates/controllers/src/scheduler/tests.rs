@@ -334,6 +334,26 @@ fn a_binding_of_which_nothing_is_known_keeps_its_place_and_is_repeated() {
     assert_eq!(probe.asks(), NOTHING, "it was done");
 }
 
+/// Whichever binding is carried out first counts: the API refuses the other.
+#[test]
+fn a_binding_to_a_node_that_is_gone_is_not_repeated() {
+    let mut probe = started(&[node("n", json!({}))], &[asking_for("a", 1, "2")]);
+    assert_eq!(placed(&mut probe), ["a>n"]);
+    probe.answer(0, Reply::Unknown);
+    probe.gone(Kind::NODE, node("n", json!({})));
+    probe.passes(250);
+    assert_eq!(placed(&mut probe), NOTHING);
+    probe.sees(Kind::NODE, node("m", json!({})));
+    assert_eq!(placed(&mut probe), ["a>m"]);
+    // The first one was carried out.
+    probe.answer(0, refused(409, "Conflict"));
+    probe.sees(Kind::POD, on(at_revision(asking_for("a", 1, "2"), 101), "n", "Pending"));
+    probe.passes(10_000);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.sees(Kind::POD, asking_for("b", 102, "2"));
+    assert_eq!(placed(&mut probe), ["b>m"], "its room is free");
+}
+
 /// The refusal of the second binding may be caused by the first, or hide that the first is still in flight.
 #[test]
 fn a_binding_refused_after_one_of_which_nothing_is_known_frees_no_room() {
