@@ -42,6 +42,7 @@ fn make(cluster: &Cluster, group: &str, plural: &str, object: &Value) -> Result<
     })
 }
 
+/// PODSEC-3.
 #[test]
 fn a_pod_is_refused_or_warned_about() {
     let refusal = format!("pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": {BASELINE}");
@@ -60,6 +61,7 @@ fn a_pod_is_refused_or_warned_about() {
     }
 }
 
+/// PODSEC-3.
 #[test]
 fn objects_with_a_template_are_warned_about_and_accepted() {
     let template =
@@ -81,6 +83,7 @@ fn objects_with_a_template_are_warned_about_and_accepted() {
     }
 }
 
+/// PODSEC-3, PODSEC-4.
 #[test]
 fn a_pod_that_exists_can_be_changed_but_not_run_another_program() {
     let cluster = Cluster::new();
@@ -103,6 +106,7 @@ fn a_pod_that_exists_can_be_changed_but_not_run_another_program() {
     cluster.merge(target(), &image).unwrap();
 }
 
+/// PODSEC-1.
 #[test]
 fn labels_of_namespaces_are_validated() {
     let cluster = Cluster::new();

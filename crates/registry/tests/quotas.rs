@@ -47,6 +47,7 @@ fn delete(cluster: &Cluster, plural: &str, name: &str) {
     support::now(cluster.registry.delete(cluster.target("", plural, "default", name), &options)).map(|_| ()).unwrap();
 }
 
+/// QUOTA-2, QUOTA-3.
 #[test]
 fn pods_are_counted_until_they_end_or_are_gone() {
     let cluster = limited(&json!({"pods": "2", "count/pods": "4"}));
@@ -68,6 +69,7 @@ fn pods_are_counted_until_they_end_or_are_gone() {
     assert_eq!(make(&cluster, "", "pods", &pod("f", &none)), told);
 }
 
+/// QUOTA-3, QUOTA-4.
 #[test]
 fn amounts_must_be_stated_and_fit() {
     let cluster = limited(&json!({"pods": "1", "requests.cpu": "1", "limits.memory": "1Gi"}));
@@ -91,6 +93,7 @@ fn amounts_must_be_stated_and_fit() {
     );
 }
 
+/// QUOTA-2.
 #[test]
 fn objects_are_counted_by_kind() {
     let cluster = limited(&json!({"count/jobs.batch": "1", "configmaps": "1", "count/secrets": "0"}));
@@ -115,6 +118,7 @@ fn objects_are_counted_by_kind() {
     assert_eq!(make(&cluster, "", "secrets", &named("a")), "");
 }
 
+/// QUOTA-5.
 #[test]
 fn scopes_choose_the_pods_that_count() {
     let tiny = json!({"requests": {"cpu": "1m"}});
@@ -152,6 +156,7 @@ fn scopes_choose_the_pods_that_count() {
     }
 }
 
+/// QUOTA-3.
 #[test]
 fn a_claim_may_not_grow_beyond_a_quota() {
     let cluster =
@@ -179,6 +184,7 @@ fn a_claim_may_not_grow_beyond_a_quota() {
     );
 }
 
+/// QUOTA-1.
 #[test]
 fn a_quota_that_means_nothing_is_refused() {
     let cluster = Cluster::new();
@@ -225,7 +231,7 @@ fn a_quota_that_means_nothing_is_refused() {
     );
 }
 
-/// The last place is taken once, however many ask for it at a time, and `status.used` tells what is used.
+/// QUOTA-3, QUOTA-6: the last place is taken once, however many ask for it at a time, and `status.used` tells what is used.
 #[tokio::test]
 async fn places_are_taken_once_and_shown() {
     let cluster = limited(&json!({"pods": "10", "count/configmaps": "3"}));

@@ -15,6 +15,7 @@ fn policy(level: &str, version: &str) -> SecurityPolicy {
     SecurityPolicy { level, version: RulesVersion::parse(version).unwrap() }
 }
 
+/// PODSEC-2.
 #[test]
 fn every_recorded_pod_is_judged_as_by_kube_apiserver() {
     let recorded: Vec<Value> = serde_json::from_str(include_str!("recorded.json")).unwrap();
@@ -48,6 +49,7 @@ fn every_recorded_pod_is_judged_as_by_kube_apiserver() {
     assert!(compared > 4000, "{compared}");
 }
 
+/// PODSEC-1.
 #[test]
 fn labels_choose_the_policies() {
     let security = |labels: Value| NamespaceSecurity::of(&json!({"metadata": {"labels": labels}}));
@@ -78,6 +80,7 @@ fn labels_choose_the_policies() {
     }
 }
 
+/// PODSEC-1.
 #[test]
 fn labels_are_validated() {
     for (labels, expected) in [
@@ -107,6 +110,7 @@ fn labels_are_validated() {
     }
 }
 
+/// PODSEC-4.
 #[test]
 fn a_new_level_names_the_pods_that_it_would_not_accept() {
     let pod = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
