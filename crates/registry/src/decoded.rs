@@ -82,6 +82,17 @@ mod tests {
         assert_eq!(decoded.take("a", &entry)["spec"]["n"], 7);
     }
 
+    /// What is kept must be what is read back, to the last bit of a number.
+    #[tokio::test]
+    async fn fractions_survive() {
+        let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
+        let value =
+            json!({"metadata": {"name": "a"}, "numbers": [9.044889105823873e-279, -7.312715117751976e-237, 0.1]});
+        let entry = write(&store, "a", &value).await;
+        decoded.keep("a".to_owned(), value, &entry);
+        assert_eq!(decoded.take("a", &entry), text::parse(&entry.value));
+    }
+
     #[tokio::test]
     async fn old_and_large_objects_are_not_kept() {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());

@@ -38,12 +38,19 @@ struct Tracker {
     reserved: BTreeMap<u64, Reserved>,
     next: u64,
     /// By the name of the quota.
-    quotas: BTreeMap<String, (Quota, Usage)>,
+    quotas: BTreeMap<String, Sums>,
+}
+
+struct Sums {
+    quota: Quota,
+    used: Usage,
+    /// A sum was too large to be expressed. Then nothing can be subtracted from it, and it is computed anew each time.
+    overflowed: bool,
 }
 
 /// A stored object.
 struct Measured {
-    uid: Box<str>,
+    revision: u64,
     usage: Usage,
     /// The names of the quotas that count it.
     counted_by: Vec<String>,
@@ -52,10 +59,10 @@ struct Measured {
 /// An object that is on its way to the store.
 struct Reserved {
     key: Box<str>,
-    /// Of a new object: once it is stored, it is not counted twice.
-    uid: Option<Box<str>>,
-    usage: Usage,
-    counted_by: Vec<String>,
+    /// The revision that it replaces, if it is an update. Once another one is stored, it is not counted twice.
+    replaces: Option<u64>,
+    /// What it adds, by the name of the quota.
+    adds: BTreeMap<String, Usage>,
 }
 
 /// Keeps what a write needs until it is dropped.
@@ -93,7 +100,13 @@ impl Tracker {
             objects: HashMap::new(),
             reserved: BTreeMap::new(),
             next: 0,
-            quotas: quotas.iter().map(|quota| (quota.name.clone(), (quota.clone(), Usage::new()))).collect(),
+            quotas: quotas
+                .iter()
+                .map(|quota| {
+                    let sums = Sums { quota: quota.clone(), used: Usage::new(), overflowed: false };
+                    (quota.name.clone(), sums)
+                })
+                .collect(),
         };
         for entry in page.entries {
             tracker.measure(&entry);
@@ -103,7 +116,7 @@ impl Tracker {
 
     /// Whether it computes the sums of these quotas.
     fn is_for(&self, quotas: &[Quota]) -> bool {
-        let same = |quota: &Quota| self.quotas.get(&quota.name).is_some_and(|(known, _)| known == quota);
+        let same = |quota: &Quota| self.quotas.get(&quota.name).is_some_and(|sums| sums.quota == *quota);
         self.quotas.len() == quotas.len() && quotas.iter().all(same)
     }
 
@@ -126,8 +139,16 @@ impl Tracker {
     fn forget(&mut self, key: &str) {
         let Some(known) = self.objects.remove(key) else { return };
         for name in &known.counted_by {
-            if let Some((quota, used)) = self.quotas.get_mut(name) {
-                subtract(used, &known.usage, &quota.hard);
+            let Some(sums) = self.quotas.get_mut(name) else { continue };
+            if !sums.overflowed {
+                sums.overflowed = !subtract(&mut sums.used, &known.usage, &sums.quota.hard);
+            }
+            if sums.overflowed {
+                sums.used.clear();
+                sums.overflowed = false;
+                for other in self.objects.values().filter(|other| other.counted_by.contains(name)) {
+                    sums.overflowed |= !add(&mut sums.used, &other.usage, &sums.quota.hard);
+                }
             }
         }
     }
@@ -136,31 +157,27 @@ impl Tracker {
         let object = text::parse(&entry.value);
         let usage = usage(self.resource, &object);
         let mut counted_by = Vec::new();
-        for (name, (quota, used)) in &mut self.quotas {
-            if quota.applies_to(&object) {
-                add(used, &usage, &quota.hard);
+        for (name, sums) in &mut self.quotas {
+            if sums.quota.applies_to(&object) {
+                sums.overflowed |= !add(&mut sums.used, &usage, &sums.quota.hard);
                 counted_by.push(name.clone());
             }
         }
-        self.objects.insert(entry.key.clone(), Measured { uid: uid(&object), usage, counted_by });
+        self.objects.insert(entry.key.clone(), Measured { revision: entry.revision, usage, counted_by });
     }
 
     /// What counts for a quota, with what is reserved.
     fn used(&self, name: &str) -> Usage {
-        let Some((quota, used)) = self.quotas.get(name) else { return Usage::new() };
-        let mut used = used.clone();
-        for reserved in self.reserved.values().filter(|reserved| reserved.counted_by.iter().any(|by| by == name)) {
-            let stored = self.objects.get(&reserved.key).map(|known| &known.uid);
-            if reserved.uid.is_none() || reserved.uid.as_ref() != stored {
-                add(&mut used, &reserved.usage, &quota.hard);
+        let Some(sums) = self.quotas.get(name) else { return Usage::new() };
+        let mut used = sums.used.clone();
+        for reserved in self.reserved.values() {
+            let stored = self.objects.get(&reserved.key).map(|known| known.revision);
+            if let Some(adds) = reserved.adds.get(name).filter(|_| stored == reserved.replaces) {
+                add(&mut used, adds, &sums.quota.hard);
             }
         }
         used
     }
-}
-
-fn uid(object: &Value) -> Box<str> {
-    text::text(object, "/metadata/uid").into()
 }
 
 impl Registry {
@@ -181,36 +198,43 @@ impl Registry {
             return Ok(None);
         }
         let forbidden = |why: AdmissionError| StatusError::forbidden(resource, name, &why.0);
-        let applying: Vec<&Quota> = quotas.iter().filter(|quota| quota.applies_to(object)).collect();
-        let mut requested = usage(resource, object);
-        match old {
-            Some(old) => {
-                let before = usage(resource, &text::parse(&old.value));
-                let all = requested.clone();
-                subtract(&mut requested, &before, &all);
-                if requested.values().all(|amount| amount.is_zero() || amount.is_negative()) {
-                    return Ok(None);
+        let uses = usage(resource, object);
+        let before = old.map(|old| {
+            let old = text::parse(&old.value);
+            (usage(resource, &old), old)
+        });
+        // What the write adds to each quota that counts the object: everything, if the quota did not count it before.
+        let mut adds = BTreeMap::new();
+        for quota in quotas.iter().filter(|quota| quota.applies_to(object)) {
+            let mut requested = uses.clone();
+            match &before {
+                Some((used, old)) if quota.applies_to(old) => {
+                    subtract(&mut requested, used, &quota.hard);
                 }
+                _ => quota.check_stated(resource, object).map_err(forbidden)?,
             }
-            None => applying.iter().try_for_each(|quota| quota.check_stated(resource, object)).map_err(forbidden)?,
+            requested.retain(|name, amount| quota.hard.contains_key(name) && *amount > Quantity::ZERO);
+            if !requested.is_empty() {
+                adds.insert(quota.name.clone(), requested);
+            }
+        }
+        if adds.is_empty() {
+            return Ok(None);
         }
         let mut trackers = self.quotas.lock();
         let prefix = format!("{}/{namespace}/", resource.storage);
         let tracker = self.tracker(&mut trackers, resource, &prefix, &quotas)?;
-        for quota in &applying {
-            quota.check_fits(&requested, &tracker.used(&quota.name)).map_err(forbidden)?;
+        for quota in &quotas {
+            if let Some(requested) = adds.get(&quota.name) {
+                quota.check_fits(requested, &tracker.used(&quota.name)).map_err(forbidden)?;
+            }
         }
-        if dry_run || applying.is_empty() {
+        if dry_run {
             return Ok(None);
         }
         let number = tracker.next;
         tracker.next += 1;
-        let reserved = Reserved {
-            key: format!("{prefix}{name}").into(),
-            uid: old.is_none().then(|| uid(object)),
-            usage: requested,
-            counted_by: applying.iter().map(|quota| quota.name.clone()).collect(),
-        };
+        let reserved = Reserved { key: format!("{prefix}{name}").into(), replaces: old.map(|old| old.revision), adds };
         tracker.reserved.insert(number, reserved);
         Ok(Some(Reservation { quotas: &self.quotas, prefix, number }))
     }
@@ -249,35 +273,38 @@ impl Registry {
     pub async fn keep_quota_status(self: Arc<Self>) {
         let Ok(mut watcher) = self.store.watch(QUOTAS, self.store.revision()) else { return };
         loop {
-            let any = self.write_quota_status().await;
-            // Nothing but the position is needed. If the history does not reach back to it, there is work anyway.
+            // Nothing but the position is needed, and before the sums are computed: what is written meanwhile is not missed. If
+            // the history does not reach back to it, there is work anyway.
             if watcher.take(usize::MAX).is_err()
                 && let Ok(newer) = self.store.watch(QUOTAS, self.store.revision())
             {
                 watcher = newer;
             }
-            if any {
-                watcher.moved().await;
-            } else {
-                watcher.changed().await;
+            match self.write_quota_status().await {
+                QuotaStatus::NoQuotas => watcher.changed().await,
+                QuotaStatus::Written => watcher.moved().await,
+                QuotaStatus::Refused => {}
             }
             tokio::time::sleep(STATUS_AFTER).await;
         }
     }
 
-    /// Whether there are quotas. A write that fails is repeated after the next change.
-    async fn write_quota_status(&self) -> bool {
-        let Ok(page) = self.store.range(QUOTAS, None, None, None) else { return true };
+    async fn write_quota_status(&self) -> QuotaStatus {
+        let Ok(page) = self.store.range(QUOTAS, None, None, None) else { return QuotaStatus::Refused };
         let namespaces: HashSet<&str> = page.entries.iter().filter_map(|entry| entry.key.split('/').nth(1)).collect();
         let has_quotas =
             |prefix: &str| prefix.split('/').nth(1).is_some_and(|namespace| namespaces.contains(namespace));
         self.quotas.lock().retain(|prefix, tracker| has_quotas(prefix) || !tracker.reserved.is_empty());
-        let Some(resource) = catalog::find("", "v1", "resourcequotas") else { return false };
+        let Some(resource) = catalog::find("", "v1", "resourcequotas") else { return QuotaStatus::NoQuotas };
         let subresource = resource.subresource("status");
+        let mut outcome = if page.entries.is_empty() { QuotaStatus::NoQuotas } else { QuotaStatus::Written };
         for entry in &page.entries {
             let object = text::parse(&entry.value);
             let (namespace, name) = (text::text(&object, "/metadata/namespace"), text::text(&object, "/metadata/name"));
-            let Ok(used) = self.used_of(namespace, &Quota::of(&object)) else { continue };
+            let Ok(used) = self.used_of(namespace, &Quota::of(&object)) else {
+                outcome = QuotaStatus::Refused;
+                continue;
+            };
             let hard = object.pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
             let used: Map<String, Value> = used.into_iter().map(|(name, sum)| (name, sum.to_string().into())).collect();
             let is = |field: &str| object.pointer(&format!("/status/{field}")).cloned().unwrap_or_else(|| json!({}));
@@ -289,9 +316,12 @@ impl Registry {
                 {"op": "add", "path": "/status", "value": {"hard": hard, "used": used}},
             ]);
             let target = Target { resource, subresource, namespace, name };
-            let _ = self.patch(target, patch.to_string().as_bytes(), PatchKind::Json, &WriteOptions::default()).await;
+            let patch = patch.to_string();
+            if self.patch(target, patch.as_bytes(), PatchKind::Json, &WriteOptions::default()).await.is_err() {
+                outcome = QuotaStatus::Refused;
+            }
         }
-        !page.entries.is_empty()
+        outcome
     }
 
     /// How much of everything that a quota limits is used, as far as it is known here who uses it.
@@ -303,11 +333,19 @@ impl Registry {
             let mut trackers = self.quotas.lock();
             let prefix = format!("{}/{namespace}/", resource.storage);
             let tracker = self.tracker(&mut trackers, resource, &prefix, &of_resource)?;
-            let sums = tracker.quotas.get(&quota.name).map(|(_, sums)| sums);
-            used.insert(name.clone(), sums.and_then(|sums| sums.get(name)).copied().unwrap_or(Quantity::ZERO));
+            let sum = tracker.quotas.get(&quota.name).and_then(|sums| sums.used.get(name));
+            used.insert(name.clone(), sum.copied().unwrap_or(Quantity::ZERO));
         }
         Ok(used)
     }
+}
+
+/// What became of the status of the quotas.
+enum QuotaStatus {
+    NoQuotas,
+    Written,
+    /// Some could not be written: another write came first, or the store accepts none now.
+    Refused,
 }
 
 fn lost() -> StatusError {

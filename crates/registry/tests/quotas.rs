@@ -156,6 +156,47 @@ fn scopes_choose_the_pods_that_count() {
     }
 }
 
+/// QUOTA-3: an update can bring a Pod into the scope of a quota.
+#[test]
+fn a_pod_that_enters_a_quota_by_an_update_must_fit() {
+    let cluster = with_quota(&json!({"hard": {"pods": "1"}, "scopes": ["Terminating"]}));
+    let mut first = pod("a", &json!({}));
+    first["spec"]["activeDeadlineSeconds"] = json!(100);
+    assert_eq!(make(&cluster, "", "pods", &first), "");
+    assert_eq!(make(&cluster, "", "pods", &pod("b", &json!({}))), "");
+    let ends = |name: &str, seconds: u32| {
+        let target = cluster.target("", "pods", "default", name);
+        cluster.merge(target, &json!({"spec": {"activeDeadlineSeconds": seconds}})).map(|_| ())
+    };
+    ends("a", 50).unwrap();
+    let told = ends("b", 50).unwrap_err().message;
+    assert!(told.ends_with("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"), "{told}");
+    delete(&cluster, "pods", "a");
+    ends("b", 50).unwrap();
+}
+
+/// QUOTA-3: amounts whose sum cannot be expressed do not fit, and leave nothing behind.
+#[test]
+fn amounts_beyond_all_measure_do_not_fit() {
+    let cluster = Cluster::new();
+    let of = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    for (name, cpu) in [("a", "1m"), ("b", "1e36"), ("c", "999999999m")] {
+        assert_eq!(make(&cluster, "", "pods", &pod(name, &of(cpu))), "");
+    }
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "10"}}});
+    cluster.create(cluster.target("", "resourcequotas", "default", ""), &quota).unwrap();
+    assert!(make(&cluster, "", "pods", &pod("d", &of("1"))).starts_with("exceeded quota: q"));
+    for name in ["b", "c"] {
+        delete(&cluster, "pods", name);
+    }
+    let told = make(&cluster, "", "pods", &pod("d", &of("10")));
+    assert_eq!(told, "exceeded quota: q, requested: requests.cpu=10, used: requests.cpu=1m, limited: requests.cpu=10");
+    let two = json!({"metadata": {"name": "e"}, "spec": {"containers": [
+        {"name": "a", "image": "i", "resources": of("1m")}, {"name": "b", "image": "i", "resources": of("1e36")}]}});
+    assert!(make(&cluster, "", "pods", &two).starts_with("exceeded quota: q"));
+    assert_eq!(make(&cluster, "", "pods", &pod("d", &of("9"))), "");
+}
+
 /// QUOTA-3.
 #[test]
 fn a_claim_may_not_grow_beyond_a_quota() {
@@ -262,4 +303,27 @@ async fn places_are_taken_once_and_shown() {
     }
     assert_eq!(shown(), expected);
     status.abort();
+}
+
+/// An update in flight is counted once, before and after it is stored.
+#[test]
+fn updates_that_fit_together_are_all_accepted() {
+    let cluster = limited(&json!({"services.nodeports": "16"}));
+    let service =
+        |name: &str| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}});
+    let names: Vec<String> = (0..16).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        assert_eq!(make(&cluster, "", "services", &service(name)), "");
+    }
+    let cluster = &cluster;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let change = json!({"spec": {"type": "NodePort"}});
+                scope.spawn(move || cluster.merge(cluster.target("", "services", "default", name), &change).map(|_| ()))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+    });
 }

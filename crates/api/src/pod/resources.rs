@@ -296,9 +296,9 @@ fn amounts<'v>(holder: &'v Value, list: &str) -> impl Iterator<Item = (&'v str, 
     entries.into_iter().flatten().filter_map(|(name, amount)| Some((name.as_str(), quantity_of(Some(amount))?)))
 }
 
-/// If a sum overflows, the first part is kept: no node has that much.
+/// If a sum overflows, the largest part is kept: no node has that much.
 fn add<'v>(sums: &mut BTreeMap<&'v str, Quantity>, name: &'v str, amount: Quantity) {
-    sums.entry(name).and_modify(|sum| *sum = sum.checked_add(&amount).unwrap_or(*sum)).or_insert(amount);
+    sums.entry(name).and_modify(|sum| *sum = sum.checked_add(&amount).unwrap_or((*sum).max(amount))).or_insert(amount);
 }
 
 fn raise<'v>(most: &mut BTreeMap<&'v str, Quantity>, name: &'v str, amount: Quantity) {

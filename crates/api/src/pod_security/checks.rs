@@ -339,7 +339,8 @@ fn hosts<'a>(container: &Container<'a>) -> Vec<&'a str> {
 }
 
 fn probe_hosts(pod: &Pod<'_>) -> Option<Violation> {
-    let names = pod.names(|container| !hosts(container).is_empty());
+    let mut names = pod.names(|container| !hosts(container).is_empty());
+    names.0.sort_unstable();
     let all = pod.containers().flat_map(|container| hosts(&container)).collect::<Vec<_>>();
     let all = sorted(all.into_iter());
     if all.is_empty() {

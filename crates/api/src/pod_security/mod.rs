@@ -4,8 +4,6 @@
 
 mod checks;
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use crate::field::{At, FieldError};
@@ -94,21 +92,29 @@ impl std::fmt::Display for SecurityPolicy {
 }
 
 impl NamespaceSecurity {
-    /// A label that cannot be read, in a namespace that was stored before labels were checked, means the strictest level.
+    /// A namespace that was stored before labels were checked may have a level that does not exist: for `enforce` that means
+    /// the strictest one, otherwise none.
     pub fn of(namespace: &Value) -> Self {
         let root = At::root(namespace);
         let metadata = root.at("metadata");
         let labels = metadata.at("labels");
-        let text = |mode: &str, suffix: &str| labels.at(&format!("{LABELS}{mode}{suffix}")).text();
-        let policy = |mode: &str| {
-            let level = text(mode, "").map(|text| SecurityLevel::parse(text).unwrap_or(SecurityLevel::Restricted));
-            let version = text(mode, "-version").and_then(RulesVersion::parse).unwrap_or(RulesVersion::Latest);
-            level.map(|level| SecurityPolicy { level, version })
+        let level = |mode: &str, unknown| {
+            let text = labels.at(&format!("{LABELS}{mode}")).text();
+            text.map(|text| SecurityLevel::parse(text).unwrap_or(unknown))
         };
-        let open = SecurityPolicy { level: SecurityLevel::Privileged, version: RulesVersion::Latest };
-        let enforce = policy("enforce").unwrap_or(open);
+        let version = |mode: &str| labels.at(&format!("{LABELS}{mode}-version")).text().and_then(RulesVersion::parse);
+        let open = SecurityLevel::Privileged;
+        let policy = |mode: &str, level: Option<SecurityLevel>| SecurityPolicy {
+            level: level.unwrap_or(open),
+            version: version(mode).unwrap_or(RulesVersion::Latest),
+        };
+        let enforce = policy("enforce", level("enforce", SecurityLevel::Restricted));
         // Objects with a template are not refused. Without a level of its own, `warn` tells what will happen to their Pods.
-        Self { enforce, audit: policy("audit").unwrap_or(open), warn: policy("warn").unwrap_or(enforce) }
+        let warn = match level("warn", open) {
+            Some(level) => policy("warn", Some(level)),
+            None => SecurityPolicy { level: enforce.level, version: version("warn").unwrap_or(enforce.version) },
+        };
+        Self { enforce, audit: policy("audit", level("audit", open)), warn }
     }
 }
 
@@ -146,12 +152,7 @@ pub fn warnings_about_existing<'a>(
     pods: impl Iterator<Item = &'a Value>,
 ) -> Vec<String> {
     let mut groups: Vec<(String, String, usize)> = Vec::new();
-    let mut controllers = BTreeSet::new();
     for pod in pods {
-        // The Pods of one controller are alike.
-        if controller(pod).is_some_and(|uid| !controllers.insert(uid)) {
-            continue;
-        }
         let found = violations(policy, pod);
         if found.is_empty() {
             continue;
@@ -178,12 +179,6 @@ pub fn warnings_about_existing<'a>(
         _ => format!("{name} (and {others} other pods): {reasons}"),
     }));
     warnings
-}
-
-/// The UID of the controller that owns the Pod.
-fn controller(pod: &Value) -> Option<&str> {
-    let owners = pod.pointer("/metadata/ownerReferences")?.as_array()?;
-    owners.iter().find(|owner| owner["controller"] == true)?.get("uid")?.as_str()
 }
 
 /// Whether an update of a Pod can change what the checks say. Labels, annotations other than those of AppArmor, and the

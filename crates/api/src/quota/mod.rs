@@ -25,6 +25,8 @@ const NAMED: [&str; 7] =
 /// If a quota limits one of these, each container must have an amount of it.
 const REQUIRED: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
+const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
 /// A ResourceQuota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
@@ -59,20 +61,23 @@ impl Quota {
             return Ok(());
         }
         let Some(spec) = pod.get("spec") else { return Ok(()) };
+        // The amounts of the Pod as a whole are enough.
+        let of_pod = |list: &str| spec.pointer(&format!("/resources/{list}")).and_then(Value::as_object);
+        if ["requests", "limits"].into_iter().any(|list| of_pod(list).is_some_and(|amounts| !amounts.is_empty())) {
+            return Ok(());
+        }
         let lists = ["initContainers", "containers"].into_iter().filter_map(|list| spec.get(list)?.as_array());
         let containers: Vec<&Value> = lists.flatten().collect();
         let mut missing = Vec::new();
         for name in REQUIRED.iter().filter(|name| self.hard.contains_key(**name)) {
             let (list, amount) = name.split_once('.').unwrap_or(("requests", name));
             let states = |holder: &Value| holder.pointer(&format!("/resources/{list}/{amount}")).is_some();
-            if states(spec) {
-                continue;
-            }
-            let silent: Vec<&str> = containers
+            let mut silent: Vec<&str> = containers
                 .iter()
                 .filter(|container| !states(container))
                 .filter_map(|container| container.get("name")?.as_str())
                 .collect();
+            silent.sort_unstable();
             if !silent.is_empty() {
                 missing.push(format!("{name} for: {}", silent.join(",")));
             }
@@ -114,7 +119,7 @@ pub fn counted_by(name: &str) -> Option<&'static Resource> {
         let (plural, group) = counted.split_once('.').unwrap_or((counted, ""));
         return catalog::resources()
             .iter()
-            .find(|resource| resource.plural == plural && resource.group == group && !catalog::is_virtual(resource))
+            .find(|resource| resource.plural == plural && resource.group == group && is_counted(resource))
             .copied();
     }
     let plural = match name {
@@ -124,6 +129,11 @@ pub fn counted_by(name: &str) -> Option<&'static Resource> {
         _ => NAMED.into_iter().find(|named| *named == name).unwrap_or("pods"),
     };
     catalog::find("", "v1", plural)
+}
+
+/// Events are never limited: they tell about what is.
+fn is_counted(resource: &Resource) -> bool {
+    !catalog::is_virtual(resource) && resource.storage != "events"
 }
 
 /// Everything that an object uses.
@@ -149,7 +159,7 @@ pub fn usage(resource: &Resource, object: &Value) -> Usage {
                 }
                 add(format!("requests.{name}"), amount);
             }
-            for (name, amount) in of_pod(spec, "limits") {
+            for (name, amount) in of_pod(spec, "limits").into_iter().filter(|(name, _)| !name.contains('/')) {
                 add(format!("limits.{name}"), amount);
             }
         }
@@ -159,8 +169,11 @@ pub fn usage(resource: &Resource, object: &Value) -> Usage {
             if let Some(storage) = storage {
                 add("requests.storage".to_owned(), storage);
             }
-            let class =
-                object.pointer("/spec/storageClassName").and_then(Value::as_str).filter(|class| !class.is_empty());
+            // The annotation is older than the field, and counts before it.
+            let annotated =
+                object.get("metadata").and_then(|meta| meta.get("annotations")?.get(STORAGE_CLASS)?.as_str());
+            let class = annotated.or_else(|| object.pointer("/spec/storageClassName")?.as_str());
+            let class = class.filter(|class| !class.is_empty());
             if let Some(class) = class {
                 let of_class = |what: &str| format!("{class}.storageclass.storage.k8s.io/{what}");
                 add(of_class("persistentvolumeclaims"), one);
@@ -172,7 +185,10 @@ pub fn usage(resource: &Resource, object: &Value) -> Usage {
         "services" if is_core => {
             add("services".to_owned(), one);
             let kind = object.pointer("/spec/type").and_then(Value::as_str);
-            let ports = object.pointer("/spec/ports").and_then(Value::as_array).map_or(0, Vec::len);
+            let ports = object.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
+            // A load balancer may need no ports of the nodes.
+            let all = object.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+            let ports = ports.filter(|port| all || kind == Some("NodePort") || port.get("nodePort").is_some()).count();
             if kind == Some("LoadBalancer") {
                 add("services.loadbalancers".to_owned(), one);
             }
@@ -186,15 +202,19 @@ pub fn usage(resource: &Resource, object: &Value) -> Usage {
     usage
 }
 
-/// Adds the amounts that a quota limits. A sum that cannot be expressed stays as it is.
-pub fn add(sums: &mut Usage, usage: &Usage, hard: &Usage) {
+/// Adds the amounts that a quota limits. False: a sum cannot be expressed exactly; then it is the largest of its parts.
+pub fn add(sums: &mut Usage, usage: &Usage, hard: &Usage) -> bool {
+    let mut exact = true;
     for (name, amount) in usage.iter().filter(|(name, _)| hard.contains_key(*name)) {
         let sum = sums.entry(name.clone()).or_insert(Quantity::ZERO);
-        *sum = sum.checked_add(amount).unwrap_or(*sum);
+        let added = sum.checked_add(amount);
+        exact &= added.is_some();
+        *sum = added.unwrap_or((*sum).max(*amount));
     }
+    exact
 }
 
-pub fn subtract(sums: &mut Usage, usage: &Usage, hard: &Usage) {
+pub fn subtract(sums: &mut Usage, usage: &Usage, hard: &Usage) -> bool {
     let negated = usage.iter().map(|(name, amount)| (name.clone(), amount.negated())).collect();
-    add(sums, &negated, hard);
+    add(sums, &negated, hard)
 }

@@ -51,8 +51,7 @@ pub fn validate(quota: &Value) -> Vec<FieldError> {
     for (name, amount) in hard.entries() {
         let at = hard.key(name);
         let problems = meta::qualified_name_problems(name);
-        let huge =
-            ["hugepages-", "requests.hugepages-", "limits.hugepages-"].iter().any(|prefix| name.starts_with(prefix));
+        let huge = ["hugepages-", "requests.hugepages-"].iter().any(|prefix| name.starts_with(prefix));
         if !problems.is_empty() {
             errors.extend(problems.into_iter().map(|problem| at.invalid_value(name, problem)));
         } else if !name.contains('/') && !NAMES.contains(&name) && name != LOAD_BALANCERS && !huge {
@@ -63,7 +62,7 @@ pub fn validate(quota: &Value) -> Vec<FieldError> {
         if amount.is_negative() {
             errors.push(at.invalid_value(amount.to_string(), "must be greater than or equal to 0"));
         }
-        if WHOLE.contains(&name) && !amount.is_integer() {
+        if (WHOLE.contains(&name) || name.starts_with("count/")) && !amount.is_integer() {
             errors.push(at.invalid_value(amount.to_string(), "must be an integer"));
         }
     }
@@ -147,19 +146,11 @@ fn conflict(scopes: &[&str]) -> bool {
 
 /// Whether a quota of this scope may limit this resource: something that Pods use. Pods of best effort request nothing.
 fn fits(scope: &str, name: &str) -> bool {
-    let of_pods = matches!(
-        name,
-        "pods"
-            | "cpu"
-            | "memory"
-            | "requests.cpu"
-            | "requests.memory"
-            | "limits.cpu"
-            | "limits.memory"
-            | "ephemeral-storage"
-            | "requests.ephemeral-storage"
-            | "limits.ephemeral-storage"
-    );
+    let of_pods =
+        matches!(name, "pods" | "cpu" | "memory" | "requests.cpu" | "requests.memory" | "limits.cpu" | "limits.memory");
+    if name.contains('/') {
+        return true;
+    }
     match scope {
         "BestEffort" => name == "pods",
         scope if SCOPES.contains(&scope) => of_pods,
