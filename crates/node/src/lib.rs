@@ -10,6 +10,7 @@ pub mod config_error;
 pub mod each;
 pub mod env;
 pub mod facts;
+pub mod log_limit;
 pub mod logs;
 mod losses;
 pub mod mailbox;

@@ -10,6 +10,7 @@ mod continuation;
 mod create;
 mod decoded;
 mod delete;
+mod expiry;
 mod limits;
 mod pod_security;
 mod pods;
@@ -29,9 +30,11 @@ use tally_api::kinds::{Resource, Subresource};
 use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
 use tally_store::backend::BackendError;
+use tally_store::backup::{Backup, BackupFile};
 use tally_store::{Body, Store, WriteError};
 
 use decoded::DecodedObjects;
+pub use expiry::EVENT_TTL;
 use quotas::Quotas;
 pub use text::body as stored_form;
 pub use watch::{WatchEvent, WatchStream};
@@ -110,7 +113,7 @@ pub struct Registry {
 /// What is known about the store, for metrics.
 pub struct StoreStats {
     pub objects: usize,
-    /// A write or sync has failed, and no more writes are accepted.
+    /// A write or sync has failed, and no writes are accepted: for now, or until a restart.
     pub poisoned: bool,
     pub revision: u64,
     /// From this revision on, every watch can start.
@@ -139,7 +142,13 @@ impl Registry {
         self.store.revision()
     }
 
-    /// Why the store accepts no more writes, if a write or sync has failed.
+    /// A backup of all objects at the newest revision, and of these files.
+    pub fn backup(&self, files: Vec<BackupFile>) -> Backup {
+        self.store.backup(files, self.now().seconds())
+    }
+
+    /// Why the store accepts no writes, if a write or sync has failed: for now, if the error is recoverable, or until a
+    /// restart.
     pub fn poisoned(&self) -> Option<Arc<BackendError>> {
         self.store.poisoned()
     }

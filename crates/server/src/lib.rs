@@ -22,5 +22,5 @@ pub use auth::roles::install_roles;
 pub use encode::yaml::write as yaml;
 pub use env::SystemEnv;
 pub use http::listen::Server;
-pub use http::local::LocalServer;
+pub use http::local::{BackupFiles, LocalServer};
 pub use objects::logs::{Log, LogEnded, LogError, LogRequest, Logs};

@@ -12,26 +12,35 @@ pub struct BackendError {
     pub reason: Box<str>,
     /// The disk, or the quota of the user, is full.
     pub disk_full: bool,
+    /// [`Backend::recover`] may bring the disk back to what was acknowledged.
+    pub recoverable: bool,
 }
 
 impl BackendError {
     /// `reason`: what failed, with the text of the error.
     pub fn io(error: &io::Error, reason: String) -> Self {
         let disk_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        Self { reason: reason.into(), disk_full }
+        Self { reason: reason.into(), disk_full, recoverable: false }
     }
 }
 
 impl From<&str> for BackendError {
     fn from(reason: &str) -> Self {
-        Self { reason: reason.into(), disk_full: false }
+        Self { reason: reason.into(), disk_full: false, recoverable: false }
     }
 }
 
 pub trait Backend: Send {
-    /// Makes all of these writes durable together with the account, or none of them. Never called again after a
-    /// failure.
+    /// Makes all of these writes durable together with the account, or none of them. After a failure it is called again
+    /// only if [`Backend::recover`] has succeeded.
     fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), BackendError>;
+
+    /// Called after a failure that is [`BackendError::recoverable`]: removes from the disk whatever the failed write has
+    /// left there, and checks that the disk has exactly the state that this account describes, which is the last one that
+    /// was acknowledged. If it fails with a recoverable error, it is called again later.
+    fn recover(&mut self, _acknowledged: &Account) -> Result<(), BackendError> {
+        Err("this backend cannot recover".into())
+    }
 
     /// Whether [`Backend::rest`] has something to do.
     fn is_restless(&self) -> bool {

@@ -36,16 +36,18 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::backend::{Account, Backend, BackendError, Planned};
 use crate::head::{self, Found, Head, Mark};
-use crate::record::{self, BadRecord};
+use crate::record::{self, BadRecord, Entry};
 use crate::state::State;
 use crate::{FIRST, StoreOptions, journal};
 
 /// The keys in the engine: an object's key begins with this byte, the account's key is [`ACCOUNT_KEY`].
-const OBJECT: u8 = b'o';
+pub(crate) const OBJECT: u8 = b'o';
 pub(crate) const ACCOUNT_KEY: &[u8] = b"account";
 /// The first bytes of an account. They are not valid text, so no object can be mistaken for an account. The last byte
 /// is the format.
 pub(crate) const ACCOUNT_MAGIC: &[u8; 8] = b"\xff\xfeacct\xff\x01";
+/// The content of the engine's file `version`.
+pub(crate) const ENGINE_VERSION: &[u8] = b"FJL\x03";
 /// The magic, four numbers and a checksum.
 pub(crate) const ACCOUNT_LEN: usize = 48;
 
@@ -56,13 +58,18 @@ pub enum OpenError {
     NotADirectory { path: PathBuf },
     #[error("cannot write in {path}; make it writable for this user, or choose another directory")]
     NotWritable { path: PathBuf, source: std::io::Error },
+    #[error("{path} has no store")]
+    NoStore { path: PathBuf },
+    #[error("{path} has a store already; choose another directory")]
+    HasStore { path: PathBuf },
     #[error("{path} is in use by another process{}; stop that one first, or choose another directory", holder(.pid))]
     Held { path: PathBuf, pid: Option<u32> },
     #[error("{path} was written by a newer version (format {found}, this one knows {known}); use that version")]
     Newer { path: PathBuf, found: u8, known: u8 },
     #[error(
-        "the store in {path} is damaged: {what}. Nothing was changed; restore the directory from a backup, or move it \
-         away to start with an empty store"
+        "the store in {path} is damaged: {what}. Nothing was changed. `tally check` lists what is damaged, `tally salvage` \
+         copies everything that can be read to a new directory, and `tally restore` makes a directory from a backup; or \
+         move this one away to start with an empty store"
     )]
     Damaged { path: PathBuf, what: String },
     #[error("cannot {step} in {path}")]
@@ -88,34 +95,132 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 const WRITTEN_WITHIN: Duration = Duration::from_millis(20);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
+/// How much must be free for a disk not to be full: enough for a few groups and for what the engine writes when it is
+/// opened.
+const ROOM: usize = 1024 * 1024;
+/// How many of its buffers the engine may write to tables before it removes what they replace.
+const TABLES: u64 = 4;
+/// How often the engine may stop by itself, for a reason that it does not tell, while the disk has room. A disk that
+/// became full and was emptied at once looks like this; a disk that is broken does too, so there is an end.
+const UNEXPLAINED_STOPS: u32 = 8;
+
 /// An open store directory. Fields are dropped in declaration order: the lock must be last.
 pub(crate) struct Disk {
+    /// None after a failure, until the store has recovered.
+    engine: Option<Engine>,
+    head: Head,
+    dir: PathBuf,
+    options: StoreOptions,
+    unexplained_stops: u32,
+    _lock: File,
+}
+
+struct Engine {
     objects: Keyspace,
     database: Database,
-    head: Head,
-    _lock: File,
+}
+
+impl Disk {
+    fn new(dir: &Path, options: StoreOptions, engine: Engine, head: Head, lock: File) -> Self {
+        Self { engine: Some(engine), head, dir: dir.into(), options, unexplained_stops: 0, _lock: lock }
+    }
+
+    /// The error for a batch that the engine refused, or may have written in part. Nothing of it is in the engine's
+    /// memory or tables.
+    fn failed(&mut self, error: &fjall::Error) -> BackendError {
+        match error {
+            fjall::Error::Io(source) => {
+                let error = BackendError::io(source, describe(error));
+                BackendError { recoverable: error.disk_full, ..error }
+            }
+            // The engine's own thread failed before, while it wrote a table. It does not say why.
+            fjall::Error::Poisoned => match (self.find_room(), self.free()) {
+                (Err(full), _) if full.disk_full => full,
+                (_, Ok(free)) if free < TABLES * self.options.engine_buffer as u64 => {
+                    let reason = format!("{} KiB are free, too few for a table", free / 1024);
+                    BackendError { reason: reason.into(), disk_full: true, recoverable: true }
+                }
+                _ => {
+                    self.unexplained_stops += 1;
+                    let recoverable = self.unexplained_stops <= UNEXPLAINED_STOPS;
+                    BackendError { recoverable, ..describe(error).as_str().into() }
+                }
+            },
+            error => describe(error).as_str().into(),
+        }
+    }
+
+    /// The bytes that this user can still write.
+    fn free(&self) -> std::io::Result<u64> {
+        let disk = rustix::fs::statvfs(&self.dir)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    /// Writes and removes a file, to find out whether there is room.
+    fn find_room(&self) -> Result<(), BackendError> {
+        let path = self.dir.join("room");
+        let written = std::fs::write(&path, vec![1; ROOM]).and_then(|()| File::open(&path)?.sync_all());
+        let removed = std::fs::remove_file(&path);
+        written.and(removed).map_err(|error| {
+            let error = BackendError::io(&error, error.to_string());
+            BackendError { recoverable: error.disk_full, ..error }
+        })
+    }
 }
 
 impl Backend for Disk {
     fn write(&mut self, writes: &[Planned], account: &Account) -> Result<(), BackendError> {
-        let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), writes.len() + 1)
+        let Some(Engine { objects, database }) = &self.engine else { return Err("the engine is closed".into()) };
+        let mut batch = fjall::OwnedWriteBatch::with_capacity(database.clone(), writes.len() + 1)
             // The data and the file's length are synced; the modification time need not be.
             .durability(Some(PersistMode::SyncData));
         for write in writes.iter().filter(|write| !write.superseded) {
             let key = object_key(&write.entry.key);
             if write.deleted {
-                batch.remove(&self.objects, key);
+                batch.remove(objects, key);
             } else {
-                batch.insert(&self.objects, key, write.record.clone());
+                batch.insert(objects, key, write.record.clone());
             }
         }
-        batch.insert(&self.objects, ACCOUNT_KEY, encode_account(account).to_vec());
-        batch.commit().map_err(|error| match &error {
-            fjall::Error::Io(source) => BackendError::io(source, describe(&error)),
-            _ => describe(&error).as_str().into(),
-        })?;
+        batch.insert(objects, ACCOUNT_KEY, encode_account(account).to_vec());
+        batch.commit().map_err(|error| self.failed(&error))?;
         let advanced = self.head.advance(account.revision);
+        // Not recoverable: the group is in the engine, and could be in its tables already, so that it cannot be removed. The
+        // head needs no new blocks, so a full disk fails earlier.
         advanced.map_err(|error| BackendError::io(&error, format!("writing the head: {error}")))
+    }
+
+    /// The same as a restart: the engine is closed, the journal is checked, the engine is opened again, and everything in
+    /// it is compared with the account. In addition the failed write is cut off the journal even if it can be read there
+    /// ([`journal::cut_after`]). So the next write follows the last acknowledged one, as it does in memory.
+    fn recover(&mut self, acknowledged: &Account) -> Result<(), BackendError> {
+        // Its threads end, and what it had not written of the failed group is written or given up.
+        self.engine = None;
+        self.find_room()?;
+        let (dir, options) = (self.dir.clone(), self.options);
+        let place = StoreDirectory { dir: &dir };
+        let cut = journal::cut_after(&place.engine(), acknowledged.revision);
+        cut.map_err(|error| BackendError::io(&error, format!("cutting off the failed write: {error}")))?;
+        let (database, objects) = place.open_engine(&options).map_err(recovering)?;
+        let mut found = Account { revision: 0, follows: 0, objects: 0, digest: 0 };
+        let account = place.scan(&objects, |entry| {
+            found.objects += 1;
+            found.digest = found.digest.wrapping_add(entry.sum);
+        });
+        found.revision = account.map_err(recovering)?.revision;
+        let same = |account: &Account| (account.revision, account.objects, account.digest);
+        if same(&found) != same(acknowledged) {
+            let what = format!(
+                "after a failed write the disk has {} objects at revision {} instead of {} at {}",
+                found.objects, found.revision, acknowledged.objects, acknowledged.revision
+            );
+            return Err(what.as_str().into());
+        }
+        let mark = Mark { made: true, revision: acknowledged.revision };
+        self.head = Head::open(&place.head(), mark)
+            .map_err(|error| BackendError::io(&error, format!("writing the head: {error}")))?;
+        self.engine = Some(Engine { objects, database });
+        Ok(())
     }
 
     fn is_restless(&self) -> bool {
@@ -154,7 +259,7 @@ pub(crate) fn open(dir: &Path, options: StoreOptions, opener: Opener) -> Result<
             }
             let mark = Mark { made: true, revision: state.revision };
             let head = Head::open(&place.head(), mark).map_err(|error| place.io("write the head", error))?;
-            Ok((state, Disk { objects, database, head, _lock: lock }))
+            Ok((state, Disk::new(dir, options, Engine { objects, database }, head, lock)))
         }
         (Err(error), Some(saved)) => {
             // The engine is closed again: the journal is restored to what it was before the cut.
@@ -163,6 +268,25 @@ pub(crate) fn open(dir: &Path, options: StoreOptions, opener: Opener) -> Result<
         }
         (Err(error), None) => Err(error),
     }
+}
+
+/// Takes the lock of the store in `dir`, for a reader of its files.
+pub(crate) fn lock_to_read(dir: &Path) -> Result<File, OpenError> {
+    StoreDirectory { dir }.lock(Opener::Reader)
+}
+
+pub(crate) fn read_error(dir: &Path, error: std::io::Error) -> OpenError {
+    StoreDirectory { dir }.io("read the store's files", error)
+}
+
+/// Creates a store in `dir`, which has none.
+pub(crate) fn create(dir: &Path, options: StoreOptions) -> Result<Disk, OpenError> {
+    let place = StoreDirectory { dir };
+    let lock = place.lock(Opener::Owner)?;
+    if place.head().exists() || place.engine().exists() {
+        return Err(OpenError::HasStore { path: dir.into() });
+    }
+    Ok(place.make(lock, options)?.1)
 }
 
 /// A journal that was cut, and a copy of the original.
@@ -253,7 +377,7 @@ impl StoreDirectory<'_> {
         noted.and_then(|()| database.persist(PersistMode::SyncAll)).map_err(|error| self.engine_error(error))?;
         sync_directory(self.dir).map_err(|error| self.io("sync the directory", error))?;
         let head = head(true)?;
-        Ok((State::new(options, FIRST), Disk { objects, database, head, _lock: lock }))
+        Ok((State::new(options, FIRST), Disk::new(self.dir, options, Engine { objects, database }, head, lock)))
     }
 
     /// Refuses a damaged journal before the engine repairs it in its own way, and cuts off a group that was never
@@ -317,28 +441,8 @@ impl StoreDirectory<'_> {
 
     /// Reads everything into memory and compares it with the account and the head.
     fn load(&self, objects: &Keyspace, mark: &Mark, options: StoreOptions) -> Result<State, OpenError> {
-        let mut account = None;
         let mut entries = Vec::new();
-        let mut read = || -> Result<(), OpenError> {
-            for item in objects.iter() {
-                let (key, value) = item.into_inner().map_err(|error| self.engine_error(error))?;
-                if &*key == ACCOUNT_KEY {
-                    account = Some(decode_account(&value).ok_or_else(|| self.account_error(&value))?);
-                    continue;
-                }
-                let Some((&OBJECT, key)) = key.split_first() else {
-                    return Err(self.damaged("it holds a record of an unknown kind"));
-                };
-                entries.push(record::read(key, &value).map_err(|bad| match bad {
-                    BadRecord::Newer(found) => self.newer(found, record::FORMAT),
-                    BadRecord::Damaged => self.damaged(format!("{} cannot be read", String::from_utf8_lossy(key))),
-                })?);
-            }
-            Ok(())
-        };
-        catch_unwind(AssertUnwindSafe(&mut read)).unwrap_or_else(|_| Err(self.damaged("the engine gave up")))?;
-
-        let Some(account) = account else { return Err(self.damaged("its account is missing")) };
+        let account = self.scan(objects, |entry| entries.push(entry))?;
         if account.revision < mark.revision {
             return Err(self.cut_short(account.revision, mark));
         }
@@ -352,6 +456,30 @@ impl StoreDirectory<'_> {
             return Err(self.damaged(what));
         }
         Ok(state)
+    }
+
+    /// Reads every record of the engine.
+    fn scan(&self, objects: &Keyspace, mut visit: impl FnMut(Entry)) -> Result<Account, OpenError> {
+        let mut account = None;
+        let mut read = || -> Result<(), OpenError> {
+            for item in objects.iter() {
+                let (key, value) = item.into_inner().map_err(|error| self.engine_error(error))?;
+                if &*key == ACCOUNT_KEY {
+                    account = Some(decode_account(&value).ok_or_else(|| self.account_error(&value))?);
+                    continue;
+                }
+                let Some((&OBJECT, key)) = key.split_first() else {
+                    return Err(self.damaged("it holds a record of an unknown kind"));
+                };
+                visit(record::read(key, &value).map_err(|bad| match bad {
+                    BadRecord::Newer(found) => self.newer(found, record::FORMAT),
+                    BadRecord::Damaged => self.damaged(format!("{} cannot be read", String::from_utf8_lossy(key))),
+                })?);
+            }
+            Ok(())
+        };
+        catch_unwind(AssertUnwindSafe(&mut read)).unwrap_or_else(|_| Err(self.damaged("the engine gave up")))?;
+        account.ok_or_else(|| self.damaged("its account is missing"))
     }
 
     fn damaged(&self, what: impl Into<String>) -> OpenError {
@@ -398,6 +526,19 @@ impl StoreDirectory<'_> {
             ErrorKind::NotADirectory => OpenError::NotADirectory { path },
             _ => OpenError::Io { path, step, source },
         }
+    }
+}
+
+/// The error of a recovery. A disk that is full again is waited for.
+fn recovering(error: OpenError) -> BackendError {
+    match &error {
+        OpenError::Io { source, .. } => {
+            let error = BackendError::io(source, format!("{error}: {source}"));
+            BackendError { recoverable: error.disk_full, ..error }
+        }
+        // The engine that was closed has not let go of its files yet. No other process can: this one has the lock.
+        OpenError::Held { .. } => BackendError { recoverable: true, ..error.to_string().as_str().into() },
+        error => error.to_string().as_str().into(),
     }
 }
 

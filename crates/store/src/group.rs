@@ -42,9 +42,7 @@ pub(crate) struct Group<'a> {
 
 impl<'a> Group<'a> {
     pub fn new(state: &'a State) -> Group<'a> {
-        let revision = state.revision;
-        let account = Account { revision, follows: revision, objects: state.len() as u64, digest: state.digest };
-        Group { state, writes: Vec::new(), last: HashMap::new(), account }
+        Group { state, writes: Vec::new(), last: HashMap::new(), account: state.account() }
     }
 
     /// Plans a write. Returns the entry it will create, or why it will not be applied. `beside`: another entry that

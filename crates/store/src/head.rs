@@ -68,6 +68,23 @@ pub(crate) fn find(path: &Path) -> std::io::Result<Found> {
     Ok(slots.filter_map(decode).max().map_or(Found::Unreadable, Found::Mark))
 }
 
+/// The first place at which a head is not what an undisturbed writer leaves behind: two marks, and zeros.
+pub(crate) fn first_difference(bytes: &[u8]) -> Option<u64> {
+    if bytes.len() != 2 * SLOT as usize {
+        return Some(bytes.len().min(2 * SLOT as usize) as u64);
+    }
+    for (slot, start) in bytes.chunks(SLOT as usize).zip((0..).step_by(SLOT as usize)) {
+        let (mark, rest) = slot.split_at(SLOT_LEN);
+        if decode(mark).is_none() {
+            return Some(start);
+        }
+        if let Some(at) = rest.iter().position(|byte| *byte != 0) {
+            return Some(start + (SLOT_LEN + at) as u64);
+        }
+    }
+    None
+}
+
 impl Head {
     /// Opens the head for writing, creates it if it does not exist, and writes the mark into both slots.
     pub fn open(path: &Path, mark: Mark) -> std::io::Result<Head> {

@@ -19,14 +19,14 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::disk::{ACCOUNT_KEY, ACCOUNT_LEN, ACCOUNT_MAGIC, decode_account};
 
 /// The end of each whole batch.
-const TRAILER: &[u8; 4] = b"FJL\x03";
+pub(crate) const TRAILER: &[u8; 4] = b"FJL\x03";
 
 /// More than any one group takes: the writer's limit of 8 MiB, a single larger object, and their framing.
 const LARGEST_GROUP: u64 = 16 * 1024 * 1024;
 /// More than the engine ever uses between two groups, and small enough to be harmless if it is accepted by mistake.
-const SEQNO_STEP: u64 = 1 << 20;
+pub(crate) const SEQNO_STEP: u64 = 1 << 20;
 /// Enough for a million groups per second for eight years; the engine's own limit is far higher.
-const SEQNO_LIMIT: u64 = 1 << 48;
+pub(crate) const SEQNO_LIMIT: u64 = 1 << 48;
 
 /// The content of the journals, read in order.
 #[derive(Debug, Default)]
@@ -64,8 +64,8 @@ fn broken_at(path: &Path, at: u64) -> String {
     format!("{} is broken at byte {at}", path.display())
 }
 
-/// Reads all journals of the engine in `dir` without changing anything. The inner error says what is damaged.
-pub(crate) fn survey(dir: &Path) -> io::Result<Result<Survey, String>> {
+/// The journals of the engine in `dir`, oldest first.
+pub(crate) fn paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut journals = Vec::new();
     for file in std::fs::read_dir(dir)? {
         let path = file?.path();
@@ -75,9 +75,14 @@ pub(crate) fn survey(dir: &Path) -> io::Result<Result<Survey, String>> {
         }
     }
     journals.sort();
+    Ok(journals.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Reads all journals of the engine in `dir` without changing anything. The inner error says what is damaged.
+pub(crate) fn survey(dir: &Path) -> io::Result<Result<Survey, String>> {
     let mut survey = Survey::default();
     let mut seqno = None;
-    for (_, path) in journals {
+    for path in paths(dir)? {
         let mut journal = Journal::open(&path, seqno)?;
         while let Some(account) = journal.batch()? {
             if let Some(torn) = &survey.torn {
@@ -100,9 +105,49 @@ pub(crate) fn survey(dir: &Path) -> io::Result<Result<Survey, String>> {
 
 /// Truncates the journal before a torn group.
 pub(crate) fn cut(torn: &Torn) -> io::Result<()> {
-    let file = File::options().write(true).open(&torn.path)?;
-    file.set_len(torn.at)?;
+    truncate(&torn.path, torn.at)
+}
+
+fn truncate(path: &Path, at: u64) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    file.set_len(at)?;
     file.sync_all()
+}
+
+/// Truncates the journals after the group of `revision`, the newest that was acknowledged: whatever follows belongs to
+/// a write that failed, also if it can be read completely. What can be read may not be on the disk: after a failed sync
+/// the operating system may have dropped pages that it still shows.
+///
+/// Nothing is changed if the acknowledged groups are not all before that place.
+pub(crate) fn cut_after(dir: &Path, revision: u64) -> io::Result<()> {
+    let mut cuts = Vec::new();
+    let mut seqno = None;
+    for path in paths(dir)? {
+        let mut journal = Journal::open(&path, seqno)?;
+        let mut end = if cuts.is_empty() { None } else { Some(0) };
+        loop {
+            let begins = journal.whole;
+            match journal.batch()? {
+                Some(Some(found)) if found > revision => {
+                    end.get_or_insert(begins);
+                }
+                // A batch that the engine wrote for itself.
+                Some(None) => {}
+                Some(Some(found)) if end.is_some() => {
+                    let what = format!("{} has revision {found} after a place that is broken", path.display());
+                    return Err(io::Error::new(ErrorKind::InvalidData, what));
+                }
+                Some(Some(_)) => {}
+                None => break,
+            }
+        }
+        seqno = journal.seqno;
+        if end.is_none() && journal.end_of_data()? > journal.whole {
+            end = Some(journal.whole);
+        }
+        cuts.extend(end.map(|at| (path, at)));
+    }
+    cuts.iter().try_for_each(|(path, at)| truncate(path, *at))
 }
 
 struct Journal {
@@ -248,7 +293,7 @@ struct Traces {
     follows: Option<u64>,
 }
 
-fn occurrences<'a>(bytes: &'a [u8], pattern: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+pub(crate) fn occurrences<'a>(bytes: &'a [u8], pattern: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     bytes.windows(pattern.len()).enumerate().filter(move |(_, window)| *window == pattern).map(|(at, _)| at)
 }
 

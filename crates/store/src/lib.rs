@@ -14,11 +14,14 @@
 
 #[doc(hidden)]
 pub mod backend;
+pub mod backup;
+mod builder;
 mod disk;
 mod group;
 mod head;
 mod journal;
 mod record;
+pub mod salvage;
 mod state;
 mod watch;
 mod writer;
@@ -27,6 +30,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub use builder::StoreBuilder;
 pub use disk::OpenError;
 pub use record::{Entry, Stored};
 pub use watch::{Batch, Watcher};
@@ -144,7 +148,7 @@ pub struct TooOld {
     pub oldest: u64,
 }
 
-/// Why a write was not applied - or, for [`WriteError::Poisoned`], may not have been applied.
+/// Why a write was not applied - or, for [`WriteError::Poisoned`] and [`WriteError::Suspended`], may not have been applied.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
     /// The key is not as expected. Carries the entry that is there.
@@ -156,6 +160,10 @@ pub enum WriteError {
     /// The disk failed: after a restart this write may or may not be there. Until then every write is refused.
     #[error("the store takes no more writes since one failed ({0}); check the disk, then restart")]
     Poisoned(Arc<BackendError>),
+    /// The disk is full. The write is not there, and will not be as long as this process lives; if the process is killed,
+    /// the next start may find it. Writes are accepted again once there is room.
+    #[error("the store takes no writes for now ({0}); it does again, without a restart, once the disk has room")]
+    Suspended(Arc<BackendError>),
     #[error("the object is too large: {size} bytes of at most {limit}")]
     TooLarge { size: usize, limit: usize },
     #[error("too many writes are waiting for the disk; try again")]
@@ -278,7 +286,8 @@ impl Store {
         self.len() == 0
     }
 
-    /// Why writes are refused, if an earlier one failed: see [`WriteError::Poisoned`].
+    /// Why writes are refused, if an earlier one failed: see [`WriteError::Poisoned`] and, if the error is recoverable,
+    /// [`WriteError::Suspended`].
     pub fn poisoned(&self) -> Option<Arc<BackendError>> {
         self.writer.as_ref()?.poisoned()
     }

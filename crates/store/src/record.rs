@@ -65,6 +65,17 @@ pub(crate) fn stamp(key: String, body: &Body, revision: u64) -> (Entry, Bytes) {
     (Arc::new(entry), record)
 }
 
+/// Appends the record of an entry that was read or stamped before.
+pub(crate) fn encode_into(entry: &Stored, out: &mut Vec<u8>) {
+    out.push(FORMAT);
+    out.extend_from_slice(&entry.revision.to_le_bytes());
+    out.extend_from_slice(&entry.sum.to_le_bytes());
+    out.extend_from_slice(&entry.value);
+}
+
+/// The longest record of an object that the store accepts: the value, and the digits of its revision.
+pub(crate) const MAX_RECORD: usize = HEADER + crate::MAX_VALUE + 20;
+
 /// Why a record read from disk is refused.
 #[derive(Debug, PartialEq)]
 pub(crate) enum BadRecord {
@@ -124,6 +135,9 @@ mod tests {
             let (entry, record) = stamp("pods/a/b".into(), &body, revision);
             assert_eq!(entry.value, expected);
             let back = read(b"pods/a/b", &record).unwrap();
+            let mut again = Vec::new();
+            encode_into(&back, &mut again);
+            assert_eq!(again, record);
             assert_eq!((&back.key, back.revision, &back.value), (&entry.key, revision, &entry.value));
         }
     }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::group::Account;
 use crate::record::Entry;
 use crate::{Event, Page, StoreOptions, TooOld};
 
@@ -93,6 +94,17 @@ impl State {
 
     pub fn get(&self, key: &str) -> Option<&Entry> {
         self.entries.get(key).map(|found| &found.0)
+    }
+
+    /// All entries in key order, and the revision they are from.
+    pub fn snapshot(&self) -> (Vec<Entry>, u64) {
+        (self.entries.iter().map(|found| found.0.clone()).collect(), self.revision)
+    }
+
+    /// The account of this state.
+    pub fn account(&self) -> Account {
+        let revision = self.revision;
+        Account { revision, follows: revision, objects: self.len() as u64, digest: self.digest }
     }
 
     /// Makes one durable write visible. The revision must be the next one.

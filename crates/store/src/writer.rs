@@ -1,13 +1,15 @@
 //! The one thread that writes to the disk.
 //!
 //! It takes all writes that wait, checks and numbers them ([`Group`]), passes them to the backend as one atomic and
-//! durable write, and only then shows them to readers and answers. A failure poisons the store permanently: after a
-//! failed write or sync the content of the disk is unknown, and a further write could overwrite an acknowledged object.
+//! durable write, and only then shows them to readers and answers. After a failed write or sync the content of the disk is
+//! unknown, and a further write could follow something that was never acknowledged. So a failure poisons the store
+//! permanently, with one exception: after a failure that the backend can recover from, a full disk above all, writes are
+//! refused until the backend has brought the disk back to exactly what was acknowledged.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -22,6 +24,8 @@ const GROUP: usize = 1024;
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// How long the writer must have been idle before it does deferred work.
 const REST_AFTER: Duration = Duration::from_millis(200);
+/// How often the backend tries to recover. An attempt costs a small write if the disk is still full.
+const RECOVER_EVERY: Duration = Duration::from_secs(1);
 
 fn unexpected() -> Arc<BackendError> {
     Arc::new("the writer stopped unexpectedly".into())
@@ -57,6 +61,8 @@ struct Waiting {
     requests: VecDeque<Request>,
     bytes: usize,
     end: Option<End>,
+    /// Why no writes are accepted for now.
+    suspended: Option<Arc<BackendError>>,
     /// The writer sleeps, and a new write must wake it. While the writer is busy with the disk no wake-up is needed.
     asleep: bool,
 }
@@ -80,6 +86,9 @@ impl Queue {
         let mut waiting = self.lock();
         if let Some(end) = &waiting.end {
             return Err(end.clone().into());
+        }
+        if let Some(error) = &waiting.suspended {
+            return Err(WriteError::Suspended(error.clone()));
         }
         let full = waiting.requests.len() >= self.options.queue
             || (!waiting.requests.is_empty() && waiting.bytes + size > self.options.queue_bytes);
@@ -129,6 +138,36 @@ impl Queue {
         Some(group)
     }
 
+    /// Refuses writes for now, and those that wait: none of them has been sent to the disk.
+    fn suspend(&self, error: &Arc<BackendError>) {
+        let mut waiting = self.lock();
+        waiting.suspended = Some(error.clone());
+        waiting.bytes = 0;
+        let refused = std::mem::take(&mut waiting.requests);
+        drop(waiting);
+        for request in refused {
+            // The caller may have dropped its receiver; a closed channel is not an error.
+            let _ = request.answer.send(Err(WriteError::Suspended(error.clone())));
+        }
+    }
+
+    fn resume(&self) {
+        self.lock().suspended = None;
+    }
+
+    /// Waits. Returns whether the queue was closed meanwhile.
+    fn closes_within(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut waiting = self.lock();
+        while waiting.end.is_none() {
+            let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
+                return false;
+            };
+            waiting = self.wake.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
     /// Accepts no more writes. The first reason given stays.
     fn end(&self, end: End) {
         self.lock().end.get_or_insert(end);
@@ -176,9 +215,10 @@ impl Writer {
     }
 
     pub fn poisoned(&self) -> Option<Arc<BackendError>> {
-        match &self.queue.lock().end {
+        let waiting = self.queue.lock();
+        match &waiting.end {
             Some(End::Poisoned(error)) => Some(error.clone()),
-            _ => None,
+            _ => waiting.suspended.clone(),
         }
     }
 
@@ -205,11 +245,45 @@ fn run(queue: &Queue, shared: &Shared, mut backend: Box<dyn Backend>) {
         if requests.is_empty() {
             backend.rest();
         } else if let Err(error) = write_group(shared, &mut *backend, requests) {
-            queue.end(End::Poisoned(error));
-            return;
+            match recover(queue, shared, &mut *backend, error) {
+                Recovery::Done => {}
+                Recovery::Closed => return,
+                Recovery::Failed(error) => {
+                    queue.end(End::Poisoned(error));
+                    return;
+                }
+            }
         }
     }
     backend.rest();
+}
+
+/// What became of a backend that failed.
+enum Recovery {
+    Done,
+    /// The store was closed first.
+    Closed,
+    Failed(Arc<BackendError>),
+}
+
+/// Refuses writes until the backend has recovered.
+fn recover(queue: &Queue, shared: &Shared, backend: &mut dyn Backend, failed: Arc<BackendError>) -> Recovery {
+    let acknowledged = shared.read().account();
+    let mut error = failed;
+    while error.recoverable {
+        queue.suspend(&error);
+        if queue.closes_within(RECOVER_EVERY) {
+            return Recovery::Closed;
+        }
+        match backend.recover(&acknowledged) {
+            Ok(()) => {
+                queue.resume();
+                return Recovery::Done;
+            }
+            Err(still) => error = Arc::new(still),
+        }
+    }
+    Recovery::Failed(error)
 }
 
 /// Takes one group from check to answer; returns the error if the backend failed.
@@ -241,8 +315,12 @@ fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request
         Err(error) => {
             // This includes refused writes: the refusal may be due to a write of this group, which is not applied.
             let error = Arc::new(error);
+            let refusal = || match error.recoverable {
+                true => WriteError::Suspended(error.clone()),
+                false => WriteError::Poisoned(error.clone()),
+            };
             for (waiting, _) in answers {
-                let _ = waiting.send(Err(WriteError::Poisoned(error.clone())));
+                let _ = waiting.send(Err(refusal()));
             }
             Err(error)
         }

@@ -1,9 +1,9 @@
 //! Where a cluster stores its state: the data directory and the objects in it.
 
-use std::fs::DirBuilder;
-use std::io;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use tally_registry::Registry;
-use tally_server::SystemEnv;
+use tally_server::{SystemEnv, pki};
+use tally_store::backup::BackupFile;
 use tally_store::{OpenError, Store, StoreOptions};
 
 /// Opens a registry on a store and creates the objects that every cluster starts with.
@@ -121,6 +122,123 @@ fn sweep(parent: &Path, prefix: &str) {
     }
 }
 
+/// The name that the node of a data directory has, to which Pods are bound.
+const NODE_NAME: &str = "node/name";
+
+/// The files that a backup contains beside the objects: the keys, and the name of the node.
+pub fn backup_files(data: &Path, keys: bool) -> Result<Vec<BackupFile>> {
+    let mut files = if keys { pki::kept_files(&data.join("pki"))? } else { Vec::new() };
+    match std::fs::read(data.join(NODE_NAME)) {
+        Ok(name) => files.push((NODE_NAME.to_owned(), name)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", data.join(NODE_NAME).display())),
+    }
+    Ok(files.into_iter().map(|(path, content)| BackupFile { path, content: content.into() }).collect())
+}
+
+/// Whether the file is a key.
+pub fn is_key(file: &BackupFile) -> bool {
+    file.path.starts_with("pki/")
+}
+
+/// A data directory that is being made of a backup or of another directory. Everything is put into a directory inside it
+/// and moved to its place at the end, the store last: a process that is killed before leaves no store, and the next one
+/// begins again.
+pub struct NewState {
+    data: PathBuf,
+    inside: PathBuf,
+    /// Locked while this process lives.
+    _held: OwnedFd,
+}
+
+impl NewState {
+    const INSIDE: &str = "restoring";
+
+    /// Refuses a directory that has a store.
+    pub fn begin(data: &Path) -> Result<Self> {
+        let name = quoted(data);
+        if data.join("store").exists() {
+            bail!("{name} has a store; choose another directory, or move this one away");
+        }
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
+        made.with_context(|| format!("cannot make the directory {name}"))?;
+        let held = hold(data).ok_or_else(|| anyhow!("another process makes a store in {name}"))?;
+        let inside = data.join(Self::INSIDE);
+        match std::fs::remove_dir_all(&inside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", inside.display()));
+            }
+            _ => {}
+        }
+        let made = DirBuilder::new().mode(0o700).create(&inside);
+        made.with_context(|| format!("cannot make a directory in {name}"))?;
+        Ok(Self { data: data.to_owned(), inside, _held: held })
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.inside.join("store")
+    }
+
+    /// Writes a file of a backup. No other files than those of `backup_files` are accepted.
+    pub fn write(&self, file: &BackupFile) -> Result<()> {
+        if file.path == NODE_NAME {
+            let path = self.inside.join(NODE_NAME);
+            let made = DirBuilder::new().mode(0o700).create(self.inside.join("node"));
+            let written = made.and_then(|()| {
+                let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+                out.write_all(&file.content)?;
+                out.sync_all()
+            });
+            return written.with_context(|| format!("cannot write {}", path.display()));
+        }
+        match pki::restore_file(&self.inside, &file.path, &file.content)? {
+            true => Ok(()),
+            false => bail!("the file {} in the backup is not known to this version", file.path),
+        }
+    }
+
+    pub fn finish(self) -> Result<()> {
+        let sync = |path: &Path| std::fs::File::open(path).and_then(|directory| directory.sync_all());
+        let name = quoted(&self.data);
+        for part in ["pki", "node"] {
+            let (new, there) = (self.inside.join(part), self.data.join(part));
+            if !new.exists() {
+                continue;
+            }
+            sync(&new).with_context(|| format!("cannot sync {}", new.display()))?;
+            if !there.exists() {
+                std::fs::rename(&new, &there).with_context(|| format!("cannot make {}", there.display()))?;
+            } else if !has_same_files(&new, &there)? {
+                let what = if part == "pki" { "the keys of another cluster" } else { "the files of another node" };
+                bail!("{name} has {what}, in {}; choose another directory", quoted(&there));
+            }
+        }
+        sync(&self.store()).with_context(|| format!("cannot sync the store in {name}"))?;
+        std::fs::rename(self.store(), self.data.join("store"))
+            .with_context(|| format!("cannot put the store into {name}"))?;
+        sync(&self.data).with_context(|| format!("cannot sync {name}"))
+    }
+}
+
+impl Drop for NewState {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.inside);
+    }
+}
+
+/// Whether each file of one directory is in the other one, with the same content.
+fn has_same_files(one: &Path, other: &Path) -> Result<bool> {
+    for file in std::fs::read_dir(one).with_context(|| format!("cannot read {}", one.display()))? {
+        let path = file.with_context(|| format!("cannot read {}", one.display()))?.path();
+        let content = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let there = path.file_name().and_then(|name| std::fs::read(other.join(name)).ok());
+        if there.as_ref() != Some(&content) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Quotes a path for a shell.
 pub fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
@@ -148,6 +266,14 @@ impl CreatedPaths {
     /// Opens the store in the data directory. No other process may have it open.
     pub fn store(&mut self, data: &Path) -> Result<Store> {
         let objects = data.join("store");
+        let interrupted = data.join(NewState::INSIDE);
+        if interrupted.exists() && !objects.exists() {
+            bail!(
+                "a restore or salvage into {} did not come to its end; repeat it, or remove {} to start with an empty store",
+                quoted(data),
+                quoted(&interrupted)
+            );
+        }
         self.note_missing(&objects);
         let opened = Store::open(&objects, StoreOptions::default()).inspect_err(|error| {
             if matches!(error, OpenError::Held { .. }) {

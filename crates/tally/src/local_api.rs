@@ -6,12 +6,19 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
 use tally_registry::Registry;
 use tally_remote::{Remote, connect};
 use tally_server::LocalServer;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
+use crate::data_dir;
 use crate::node::NodeLogs;
 
 const SOCKET: &str = "api.sock";
@@ -36,7 +43,13 @@ impl LocalApi {
         }
         let (path, _directory) = short_path(data)?;
         let listener = UnixListener::bind(path)?;
-        let server = LocalServer::new(registry);
+        let files = {
+            let data = data.to_owned();
+            Arc::new(move |keys| {
+                data_dir::backup_files(&data, keys).map_err(|error| io::Error::other(format!("{error:#}")))
+            })
+        };
+        let server = LocalServer::new(registry).with_backup_files(files);
         if let Some(logs) = logs {
             server.add_logs(logs);
         }
@@ -59,6 +72,17 @@ pub async fn connect(data: &Path) -> Option<Remote> {
     // Later connections use the same path.
     std::mem::forget(directory);
     Some(Remote::new(connect::local(&path)))
+}
+
+/// The response to one request to the process that has a data directory. None: no process serves there.
+pub async fn get(data: &Path, path: &str) -> Option<Response<Incoming>> {
+    let (socket, _directory) = short_path(data).ok()?;
+    let stream = UnixStream::connect(&socket).await.ok()?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+    // Ends with the response, or with the connection.
+    tokio::spawn(connection);
+    let request = Request::get(path).header("host", "localhost").body(Empty::<Bytes>::new()).ok()?;
+    sender.send_request(request).await.ok()
 }
 
 /// The path of the socket, through an open directory if it would be too long.

@@ -1,5 +1,6 @@
 //! Tally: runs Kubernetes Jobs and counts every Pod exactly once.
 
+mod backup;
 mod bench;
 mod certs;
 mod controller;
@@ -12,6 +13,7 @@ mod node;
 mod place;
 mod pod_log;
 mod run;
+mod salvage;
 mod signals;
 mod up;
 mod user;
@@ -64,6 +66,14 @@ enum Command {
     User(user::Args),
     /// Show or replace the keys and certificates of tally up
     Certs(certs::Args),
+    /// Write all objects and keys of a data directory to a file, also while it is in use
+    Backup(backup::BackupArgs),
+    /// Make a data directory of a backup
+    Restore(backup::RestoreArgs),
+    /// Check a data directory, and list what is damaged
+    Check(salvage::CheckArgs),
+    /// Copy everything that can be read of a damaged data directory to a new one
+    Salvage(salvage::SalvageArgs),
     /// Run the Job controllers against a Kubernetes API server
     Controller(controller::Args),
     /// Run hollow nodes for a cluster: they start no process and report what the annotations of the Pods request; for
@@ -96,6 +106,10 @@ fn main() -> std::process::ExitCode {
         Command::Up(args) => up::run(&args),
         Command::User(args) => user::run(&args),
         Command::Certs(args) => certs::run(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
+        Command::Check(args) => salvage::check(&args),
+        Command::Salvage(args) => salvage::salvage(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Hollow(args) => hollow::run(&args),
         Command::Bench(args) => bench::run(&args),

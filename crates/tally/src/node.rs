@@ -1,5 +1,6 @@
 //! This machine as a node: the controller that decides about its Pods, the shim that runs them, and their logs.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::{self, Write};
@@ -12,9 +13,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures_util::stream;
+use tally_api::catalog;
+use tally_api::options::ListOptions;
 use tally_core::ids::PodUid;
 use tally_core::time::Span;
-use tally_node::logs;
 use tally_node::mailbox::{Mailbox, carry};
 use tally_node::node::NodeAgent;
 use tally_node::notes::Notes;
@@ -22,7 +24,8 @@ use tally_node::options::NodeOptions;
 use tally_node::output::{FollowOptions, OutputQueue, ResultsOptions};
 use tally_node::port::Attempt;
 use tally_node::shim_client::{Config, ShimClient};
-use tally_registry::Registry;
+use tally_node::{log_limit, logs};
+use tally_registry::{Registry, Target};
 use tally_runtime::driver::{self, Observer};
 use tally_server::{Log, LogEnded, LogError, LogRequest, Logs};
 use tokio::task::JoinHandle;
@@ -223,6 +226,44 @@ fn memory() -> Option<u64> {
 /// The logs of this node's Pods.
 pub struct NodeLogs {
     pub root: PathBuf,
+}
+
+/// How often the space of logs is looked at.
+const LIMIT_LOGS_EVERY: Duration = Duration::from_secs(60);
+
+/// Removes the oldest logs of Pods that have ended while they use more than `most` bytes, and says so.
+pub async fn limit_logs(root: PathBuf, registry: Arc<Registry>, most: u64) {
+    loop {
+        tokio::time::sleep(LIMIT_LOGS_EVERY).await;
+        let (root, registry) = (root.clone(), registry.clone());
+        let removed = tokio::task::spawn_blocking(move || remove_old_logs(&root, &registry, most)).await;
+        if let Ok(removed @ 1..) = removed {
+            let note =
+                format!("the logs of {removed} Pods that have ended were removed: they used more than {most} bytes");
+            // Standard error may be a file on a full disk.
+            let _ = writeln!(io::stderr(), "tally: {note}");
+        }
+    }
+}
+
+/// Returns the number of Pods whose logs were removed.
+fn remove_old_logs(root: &Path, registry: &Registry, most: u64) -> usize {
+    let Ok(logs) = log_limit::sizes(root) else { return 0 };
+    // Usually there is no need to know which Pods have ended.
+    if logs.iter().map(|logs| logs.bytes).sum::<u64>() <= most {
+        return 0;
+    }
+    let Some(pods) = catalog::find("", "v1", "pods") else { return 0 };
+    let mut ended = HashSet::new();
+    for phase in ["Succeeded", "Failed"] {
+        let selection = ListOptions { field_selector: format!("status.phase={phase}"), ..ListOptions::default() };
+        let Ok(listing) = registry.list(Target::new(pods, "", ""), &selection) else { return 0 };
+        ended
+            .extend(listing.items.iter().filter_map(|pod| Some(PodUid::new(pod.parse()["metadata"]["uid"].as_str()?))));
+    }
+    let chosen = log_limit::choose(logs, &ended, most);
+    chosen.iter().for_each(|logs| log_limit::remove(root, &logs.pod));
+    chosen.len()
 }
 
 impl Logs for NodeLogs {

@@ -7,11 +7,11 @@ use std::path::Path;
 
 /// Writes a file with mode 0600, atomically: it is written in the same directory, under a name that cannot exist yet,
 /// and then renamed. At no moment can another user open it.
-pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
+pub fn write_private(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
     let beside = directory.join(format!(".{}.{:016x}", name.to_string_lossy(), fastrand::u64(..)));
-    let written = write_new(&beside, text).and_then(|()| fs::rename(&beside, path));
+    let written = write_new(&beside, content.as_ref()).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         // Best effort: the caller already gets the error of the write.
         let _ = fs::remove_file(&beside);
@@ -21,9 +21,9 @@ pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(content)?;
     file.sync_all()
 }
 

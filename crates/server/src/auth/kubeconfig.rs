@@ -42,7 +42,7 @@ pub fn check(path: &Path) -> Result<(), KubeconfigError> {
 /// Writes the administrator's kubeconfig, readable by its owner only.
 pub fn write(path: &Path, listen: SocketAddr, pki: &Pki) -> Result<(), KubeconfigError> {
     check(path)?;
-    files::write_private(path, &text(listen, pki))
+    files::write_private(path, text(listen, pki))
         .map_err(|source| KubeconfigError::Write { path: path.to_owned(), source })
 }
 

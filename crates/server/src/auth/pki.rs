@@ -128,6 +128,35 @@ impl Pki {
 /// the removal of the others is interrupted.
 const KEPT: [&str; 4] = ["ca.crt", "ca.key", "token", "serviceaccounts.key"];
 
+/// The files that a backup needs so that kubeconfigs and tokens stay valid: names relative to the data directory, and
+/// content. Files that do not exist are left out.
+pub fn kept_files(directory: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for name in KEPT {
+        let path = directory.join(name);
+        match fs::read(&path) {
+            Ok(content) => files.push((format!("{DIRECTORY}/{name}"), content)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(PkiError::Read { path, source }),
+        }
+    }
+    Ok(files)
+}
+
+/// The name of the directory of the keys in a data directory.
+const DIRECTORY: &str = "pki";
+
+/// Writes a file of a backup below `data`. Returns false if it is none that [`kept_files`] returns.
+pub fn restore_file(data: &Path, path: &str, content: &[u8]) -> Result<bool> {
+    let Some(name) = path.strip_prefix("pki/").filter(|name| KEPT.contains(name)) else { return Ok(false) };
+    let directory = data.join(DIRECTORY);
+    let made = files::private_directory(&directory);
+    made.map_err(|source| PkiError::Directory { path: directory.clone(), source })?;
+    let path = directory.join(name);
+    files::write_private(&path, content).map_err(|source| PkiError::Write { path, source })?;
+    Ok(true)
+}
+
 /// Removes all keys, so that the next start makes new ones. No server may be using them.
 pub fn discard(directory: &Path) -> Result<()> {
     for name in KEPT {

@@ -114,8 +114,10 @@ impl ApiHandler {
         };
         let served = match &route {
             Route::Health { page, check } => {
-                let store_is_well = self.registry.poisoned().is_none();
-                return extras::health(page, check, &query, store_is_well);
+                return match self.registry.poisoned() {
+                    Some(error) if error.disk_full => extras::health_with_full_disk(page, check, &query),
+                    error => extras::health(page, check, &query, error.is_none()),
+                };
             }
             Route::NoPage => return extras::not_found(),
             Route::Nothing => Err(encode::no_resource()),

@@ -1,9 +1,11 @@
 //! The API on a Unix socket, for other commands of the same user on this machine: plain HTTP, and reads only.
 //!
-//! A client is the user whose process serves, or root: the kernel says who it is. So no keys or tokens are needed.
+//! A client is the user whose process serves, or root: the kernel says who it is. So no keys or tokens are needed. Such a
+//! client can read the files of the data directory anyway; therefore a backup (`GET /backup`) has them all, the keys too.
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::sync::{Arc, OnceLock};
 
 use hyper::body::Incoming;
@@ -13,12 +15,14 @@ use hyper_util::rt::TokioIo;
 use tally_api::status_error::StatusError;
 use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
+use tally_store::backup::BackupFile;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::auth::Peer;
 use crate::auth::authorizer::Authorizer;
 use crate::encode::{self, HttpResponse};
+use crate::http::body::Body;
 use crate::http::handler::{ApiHandler, MOST_AT_WORK};
 use crate::http::listen::{answer, protocols};
 use crate::http::metrics::ServerMetrics;
@@ -31,8 +35,16 @@ const MOST_CONNECTIONS: usize = 64;
 /// The API for processes of the same user.
 pub struct LocalServer {
     handler: Arc<ApiHandler>,
+    backup_files: Option<BackupFiles>,
     stop: watch::Sender<bool>,
 }
+
+/// The files that a backup contains beside the objects, with or without keys.
+pub type BackupFiles = Arc<dyn Fn(bool) -> io::Result<Vec<BackupFile>> + Send + Sync>;
+
+/// The path of a backup, and the query for one without keys.
+const BACKUP: &str = "/backup";
+const WITHOUT_KEYS: &str = "keys=false";
 
 impl LocalServer {
     pub fn new(registry: Arc<Registry>) -> Self {
@@ -50,7 +62,12 @@ impl LocalServer {
             turns: Semaphore::new(MOST_AT_WORK),
             stopping,
         });
-        Self { handler, stop }
+        Self { handler, backup_files: None, stop }
+    }
+
+    /// Sets which files backups contain.
+    pub fn with_backup_files(self, files: BackupFiles) -> Self {
+        Self { backup_files: Some(files), ..self }
     }
 
     /// Sets the source of the logs of Pods. Only the first call has an effect.
@@ -73,9 +90,9 @@ impl LocalServer {
             if !is_trusted(&stream) {
                 continue;
             }
-            let handler = self.handler.clone();
+            let (handler, files) = (self.handler.clone(), self.backup_files.clone());
             tokio::spawn(async move {
-                serve(handler, stream).await;
+                serve(handler, files, stream).await;
                 drop(place);
             });
         }
@@ -88,13 +105,28 @@ fn is_trusted(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
-async fn serve(handler: Arc<ApiHandler>, stream: UnixStream) {
+/// A backup of everything. It is encoded while it is read.
+fn backup(handler: &ApiHandler, files: Option<&BackupFiles>, query: Option<&str>) -> HttpResponse {
+    let files = match files.map_or_else(|| Ok(Vec::new()), |files| files(query != Some(WITHOUT_KEYS))) {
+        Ok(files) => files,
+        Err(error) => {
+            return encode::failure(&StatusError::internal(error.to_string()), ResponseFormat::PLAIN);
+        }
+    };
+    let pieces = futures_util::stream::iter(handler.registry.backup(files));
+    encode::answer(200, "application/octet-stream", Body::Events(Box::pin(pieces)))
+}
+
+async fn serve(handler: Arc<ApiHandler>, files: Option<BackupFiles>, stream: UnixStream) {
     let mut stopping = handler.stopping.clone();
     let peer = Arc::new(Peer::owner());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (handler, peer) = (handler.clone(), peer.clone());
+        let (handler, peer, files) = (handler.clone(), peer.clone(), files.clone());
         async move {
             Ok::<HttpResponse, Infallible>(match *request.method() {
+                Method::GET if request.uri().path() == BACKUP => {
+                    backup(&handler, files.as_ref(), request.uri().query())
+                }
                 Method::GET | Method::HEAD => answer(handler, peer, request).await,
                 _ => {
                     let text = "this socket is for reads only; tally up serves writes at the address in its kubeconfig";

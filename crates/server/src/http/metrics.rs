@@ -69,7 +69,7 @@ pub fn register_store(metrics: &MetricRegistry, registry: &Arc<Registry>) {
         metrics.read(name, help, MetricKind::Gauge, move || Some(value(registry.stats())));
     };
     gauge("tally_store_objects", "Objects stored", |stats| stats.objects as f64);
-    gauge("tally_store_poisoned", "1 once a write has failed: no more are taken", |stats| {
+    gauge("tally_store_poisoned", "1 while writes are refused because one has failed", |stats| {
         f64::from(u8::from(stats.poisoned))
     });
     gauge("tally_store_revision", "The newest revision", |stats| stats.revision as f64);

@@ -15,27 +15,38 @@ const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
 
 /// `/healthz`, `/livez`, `/readyz`: any method, with `?verbose`, and a single check as in `/readyz/ping`. A process
 /// that answers at all is alive: it is ready before it listens, and stops listening before it stops. A server whose
-/// store accepts no more writes is still alive, because it can be read, but it is not ready. The reason is only in its
-/// metrics and in the errors of writes, because these paths need no credentials.
+/// store accepts no writes is still alive, because it can be read, but it is not ready. That the disk is full is told; any
+/// other reason is only in its metrics and in the errors of writes, because these paths need no credentials.
 pub fn health(page: &str, check: &str, query: &Query<'_>, store_is_well: bool) -> HttpResponse {
-    let checks = [("ping", true), ("store", store_is_well)];
+    health_because(page, check, query, (!store_is_well).then_some("reason withheld"))
+}
+
+/// The same for a server whose disk is full.
+pub fn health_with_full_disk(page: &str, check: &str, query: &Query<'_>) -> HttpResponse {
+    health_because(page, check, query, Some("the disk is full: no writes until there is room again"))
+}
+
+/// `store`: what is wrong with it, in words for anyone.
+fn health_because(page: &str, check: &str, query: &Query<'_>, store: Option<&str>) -> HttpResponse {
+    let checks = [("ping", None), ("store", store)];
     let checks = if page == "livez" { &checks[..1] } else { &checks[..] };
     if !check.is_empty() {
         return match checks.iter().find(|(name, _)| *name == check) {
-            Some((_, true)) => encode::text(200, "ok"),
-            Some((name, false)) => {
-                encode::text(500, format!("internal server error: {name} failed: reason withheld\n"))
-            }
+            Some((_, None)) => encode::text(200, "ok"),
+            Some((name, Some(why))) => encode::text(500, format!("internal server error: {name} failed: {why}\n")),
             None => not_found(),
         };
     }
-    let well = checks.iter().all(|(_, well)| *well);
+    let well = checks.iter().all(|(_, wrong)| wrong.is_none());
     if well && query.get("verbose").is_none() {
         return encode::text(200, "ok");
     }
     let mut told = String::new();
-    for (name, well) in checks {
-        told += &if *well { format!("[+]{name} ok\n") } else { format!("[-]{name} failed: reason withheld\n") };
+    for (name, wrong) in checks {
+        told += &match wrong {
+            None => format!("[+]{name} ok\n"),
+            Some(why) => format!("[-]{name} failed: {why}\n"),
+        };
     }
     told += &format!("{page} check {}\n", if well { "passed" } else { "failed" });
     encode::text(if well { 200 } else { 500 }, told)
@@ -158,5 +169,18 @@ mod tests {
             assert_eq!(check(page, "ping", "", false), 200);
         }
         assert_eq!((check("livez", "", "", false), check("livez", "store", "", false)), (200, 404));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_in_words() {
+        for query in ["", "verbose"] {
+            let answer = health_with_full_disk("readyz", "", &Query::parse(query));
+            assert_eq!(answer.status().as_u16(), 500);
+            let crate::http::body::Body::Whole(text) = answer.body() else { panic!("a text") };
+            let text = String::from_utf8_lossy(text);
+            assert!(text.contains("[-]store failed: the disk is full") && text.contains("[+]ping ok"), "{text}");
+        }
+        assert_eq!(health_with_full_disk("readyz", "store", &Query::parse("")).status().as_u16(), 500);
+        assert_eq!(health_with_full_disk("livez", "", &Query::parse("")).status().as_u16(), 200);
     }
 }

@@ -11,7 +11,7 @@ use tally_controllers::hollow::Hollow;
 use tally_controllers::pod_gc::PodGcOptions;
 use tally_core::time::Span;
 use tally_node::notes::Notes;
-use tally_registry::Registry;
+use tally_registry::{EVENT_TTL, Registry};
 use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Store, StoreOptions};
 
@@ -83,6 +83,9 @@ impl Cluster {
             PodRunner::This(node) => Some(node.logs()),
             PodRunner::Hollow(_) => None,
         };
+        if self.kept {
+            tokio::spawn(self.registry.clone().expire_events(EVENT_TTL));
+        }
         let local = self.kept.then(|| LocalApi::start(&self.directory, self.registry.clone(), logs).ok()).flatten();
         Ok(RunningCluster { controllers, node, backoffs, _local: local })
     }

@@ -40,6 +40,8 @@ use progress::output::Output;
 use progress::screen;
 use submit::{Submission, SubmitOptions, SubmittedJob};
 
+pub use input::flags::seconds;
+
 use crate::data_dir::{Temporary, quoted, wait_for_shim};
 use crate::node::TaskOptions;
 use crate::signals::{self, Stop};

@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
 use tally_controllers::pod_gc::PodGcOptions;
+use tally_core::quantity::Quantity;
 use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_runtime::driver;
@@ -26,7 +27,8 @@ use tokio::sync::watch;
 use crate::data_dir::{self, CreatedPaths, Temporary, quoted, wait_for_shim};
 use crate::local_api::LocalApi;
 use crate::metrics::ControllerMetrics;
-use crate::node::ThisNode;
+use crate::node::{ThisNode, limit_logs};
+use crate::run::seconds;
 use crate::signals::{self, Stop};
 
 /// How long Pods may take to end when the cluster is stopped; shorter if their own grace period is shorter.
@@ -73,6 +75,12 @@ pub struct Args {
     /// annotations request; for tests and measurements
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     hollow: u32,
+    /// How long Events are kept after they were last written
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_ttl)]
+    event_ttl: Duration,
+    /// Disk space for the logs of Pods that have ended; the oldest logs are removed first
+    #[arg(long, value_name = "BYTES", default_value = "10Gi", value_parser = parse_bytes)]
+    ended_logs: u64,
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
@@ -89,6 +97,19 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let full = if text.starts_with(':') { format!("127.0.0.1{text}") } else { text.to_owned() };
     let wrong = |_| format!("{text:?} is not an address such as 127.0.0.1:6443");
     full.to_socket_addrs().map_err(wrong)?.next().ok_or_else(|| format!("{text:?} resolves to no address"))
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let bytes = Quantity::parse(text).ok().and_then(|bytes| u64::try_from(bytes.value()).ok());
+    bytes.ok_or_else(|| format!("{text:?} is not a number of bytes such as 500Mi or 10Gi"))
+}
+
+/// A time of at least a second.
+fn parse_ttl(text: &str) -> Result<Duration, String> {
+    match seconds(text).map(u64::try_from)? {
+        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{text:?} must be longer than 0")),
+    }
 }
 
 /// Returns whether the server was stopped gracefully.
@@ -155,9 +176,12 @@ async fn serve(
     let (cluster, registry) = (&ready.cluster, ready.registry.clone());
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
+        tokio::spawn(limit_logs(node.logs().root, registry.clone(), args.ended_logs));
     }
     // Without the socket other commands cannot look at the directory while it is in use. Everything else works.
     let _local = LocalApi::start(data, registry.clone(), ready.node.as_ref().map(ThisNode::logs)).ok();
+    tokio::spawn(registry.clone().expire_events(args.event_ttl));
+    tokio::spawn(report_writability(registry.clone()));
     let controllers = controllers::RunningControllers::start(
         &args.controllers,
         cluster,
@@ -189,6 +213,29 @@ async fn serve(
         bail!("the controllers or the node stopped unexpectedly; restart tally");
     }
     finished
+}
+
+/// Says on standard error when the store stops accepting writes and when it accepts them again.
+async fn report_writability(registry: Arc<Registry>) {
+    let mut before = None;
+    loop {
+        let error = registry.poisoned();
+        let now = error.as_ref().map(|error| (error.recoverable, error.disk_full));
+        if now != before {
+            let text = match &error {
+                None => "there is room again: writes are accepted".to_owned(),
+                Some(error) if error.recoverable => {
+                    let what = if error.disk_full { "the disk is full" } else { "the store has to be opened again" };
+                    format!("{what}: {error}. Writes are refused until there is room; no restart is needed")
+                }
+                Some(error) => format!("the store takes no more writes: {error}. Check the disk, then restart tally"),
+            };
+            // Standard error may be a file on the same disk.
+            let _ = writeln!(io::stderr(), "tally: {text}");
+            before = now;
+        }
+        tokio::time::sleep(LOOK_EVERY / 4).await;
+    }
 }
 
 /// Resolves when the controllers or the node have ended: a server without them would look alive, but no Pod would run.
@@ -325,6 +372,22 @@ mod tests {
         }
         for text in ["", "6443", "localhost", "1.2.3.4", "1.2.3.4:99999"] {
             assert!(parse_address(text).unwrap_err().contains("127.0.0.1:6443"), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_and_sizes_are_read_as_users_write_them() {
+        for (text, seconds) in [("1h", 3600), ("90", 90), ("1h30m", 5400), ("1s", 1), ("10ms", 1)] {
+            assert_eq!(parse_ttl(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["0", "0s", "-1h", "soon", ""] {
+            parse_ttl(text).unwrap_err();
+        }
+        for (text, bytes) in [("0", 0), ("500", 500), ("1Ki", 1024), ("2Gi", 2 << 30)] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "-1", "much"] {
+            assert!(parse_bytes(text).unwrap_err().contains("10Gi"), "{text}");
         }
     }
 }
