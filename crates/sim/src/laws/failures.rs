@@ -112,15 +112,21 @@ impl Laws {
         }
     }
 
-    /// How many Pods of an index failed, and how many of them in a way that is ignored.
+    /// How many Pods of an index failed, and how many of them in a way that is ignored. A Pod that was created for
+    /// another Job and adopted brings the failures that its annotations tell of.
     pub(super) fn failures_of(&self, job: &Job, index: u32) -> (i64, i64) {
-        let mut failures = (0, 0);
+        let (mut failures, mut brought) = ((0, 0), (0, 0));
         for (_, life) in self.history.pods_of(&job.metadata.uid) {
+            let foreign = |pod: &&Pod| pod.index == Some(index) && pod.job() != Some(&job.metadata.uid);
+            if let Some(first) = life.ever().next().filter(foreign) {
+                let (counted, ignored) = first.failures_before();
+                brought = (brought.0.max(counted as i64), brought.1.max(ignored as i64));
+            }
             let of_index = || life.ever().filter(|pod| pod.index == Some(index));
             failures.0 += i64::from(of_index().any(|pod| counts(job, pod)));
             failures.1 += i64::from(of_index().any(|pod| fails(job, pod) && judged(job, pod) == Action::Ignore));
         }
-        failures
+        (failures.0 + brought.0, failures.1 + brought.1)
     }
 }
 
