@@ -20,8 +20,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// Within this time an administrator must be answered, whatever other clients do.
+/// Within this time an administrator must be answered, whatever other clients do. A machine that is busy with other work
+/// gets more: what a few requests take without other clients.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+const REQUESTS_MORE: u32 = 5;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// The test holds more sockets than a process may open by default.
@@ -96,10 +98,26 @@ async fn waits_of_an_administrator(api: &Api) -> Vec<Duration> {
     waits
 }
 
-fn check(what: &str, waits: &[Duration]) {
-    let (median, worst) = (waits[waits.len() / 2], waits[waits.len() - 1]);
-    println!("an administrator's GET beside {what}: median {median:.1?}, worst {worst:.1?}");
-    assert!(worst < ANSWERED_WITHIN, "beside {what}: {worst:?}");
+/// Prints how long an administrator waits for a GET, and asserts that it is soon.
+struct Waits {
+    within: Duration,
+}
+
+impl Waits {
+    /// Call it before there are other clients.
+    async fn new(api: &Api) -> Waits {
+        let waits = waits_of_an_administrator(api).await;
+        let worst = waits[waits.len() - 1];
+        println!("an administrator's GET alone: median {:.1?}, worst {worst:.1?}", waits[waits.len() / 2]);
+        Waits { within: ANSWERED_WITHIN + REQUESTS_MORE * worst }
+    }
+
+    async fn check(&self, what: &str, api: &Api) {
+        let waits = waits_of_an_administrator(api).await;
+        let (median, worst) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+        println!("an administrator's GET beside {what}: median {median:.1?}, worst {worst:.1?}");
+        assert!(worst < self.within, "beside {what}: {worst:?}, more than {:?}", self.within);
+    }
 }
 
 fn is_too_many(answer: &Answer) -> bool {
@@ -174,22 +192,22 @@ async fn an_administrator_is_served_whatever_other_clients_hold_open() {
     let others = admin.without_certificate();
     let token = service_account(&admin, "attacker").await;
     let mut attack = Attack::default();
-    check("no other client", &waits_of_an_administrator(&admin).await);
+    let waits = Waits::new(&admin).await;
 
     attack.idle(&others, 2_000).await;
-    check("2,000 idle connections", &waits_of_an_administrator(&admin).await);
+    waits.check("2,000 idle connections", &admin).await;
     assert!(metric(&admin, "tally_connections_closed_total{reason=\"place_needed\"}").await > 1_000.0);
 
     attack.begun(&others, "GET /api/v1/pods HTTP/1.1\r\nhost: x\r\naccept: ", 400).await;
-    check("400 slow heads", &waits_of_an_administrator(&admin).await);
+    waits.check("400 slow heads", &admin).await;
 
     attack.begun(&others, &head_of_a_body(&token), 400).await;
-    check("400 slow bodies", &waits_of_an_administrator(&admin).await);
+    waits.check("400 slow bodies", &admin).await;
     assert_eq!(metric(&admin, "apiserver_flowcontrol_current_executing_requests{").await, 0.0, "bodies have no seat");
 
     let refused = attack.watches(&others, &token, 400).await;
     assert_eq!(refused, 400 - 256);
-    check("all of these and 400 streams of one token", &waits_of_an_administrator(&admin).await);
+    waits.check("all of these and 400 streams of one token", &admin).await;
 
     // The attack goes on while the administrator is served.
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
@@ -206,7 +224,7 @@ async fn an_administrator_is_served_whatever_other_clients_hold_open() {
         }
         opened
     });
-    check("new connections all the time", &waits_of_an_administrator(&admin).await);
+    waits.check("new connections all the time", &admin).await;
     stop.send(true).unwrap();
     println!("{} connections were opened meanwhile", flood.await.unwrap());
 }
@@ -263,7 +281,13 @@ async fn long_lists_that_are_not_read_are_limited() {
         let object = json!({"metadata": {"name": format!("c{number}")}, "data": {"k": "x".repeat(500)}});
         assert_eq!(admin.call(&Call::new("POST", CONFIG_MAPS).body(&object)).await.unwrap().code, 201);
     }
-    let mut sender = http2(&others).await;
+    let waits = Waits::new(&server.api).await;
+    // A client with small windows: otherwise its buffers take whole lists, which are then sent.
+    let stream = TokioIo::new(others.http2_stream().await.unwrap());
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1_024).initial_connection_window_size(65_535);
+    let (mut sender, connection): (Http2, _) = builder.handshake(stream).await.unwrap();
+    tokio::spawn(connection);
     let (mut unread, mut refused) = (Vec::new(), 0);
     for number in 0..40 {
         let accept =
@@ -278,7 +302,7 @@ async fn long_lists_that_are_not_read_are_limited() {
         }
     }
     assert_eq!((unread.len(), refused), (16, 24));
-    check("16 lists that are not read", &waits_of_an_administrator(&server.api).await);
+    waits.check("16 lists that are not read", &server.api).await;
     assert_eq!(metric(&server.api, "apiserver_flowcontrol_current_executing_requests{").await, 0.0);
     // What was begun can be read to its end.
     let text = unread.remove(0).collect().await.unwrap().to_bytes();
