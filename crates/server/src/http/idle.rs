@@ -30,9 +30,15 @@ pub struct Requests {
     head_began_at: watch::Sender<Option<Instant>>,
 }
 
+impl Default for Requests {
+    fn default() -> Self {
+        Self { count: watch::Sender::new(0), head_began_at: watch::Sender::new(None) }
+    }
+}
+
 impl Requests {
     pub fn new() -> Self {
-        Self { count: watch::Sender::new(0), head_began_at: watch::Sender::new(None) }
+        Self::default()
     }
 
     pub fn count(&self) -> usize {
