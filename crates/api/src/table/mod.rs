@@ -174,9 +174,36 @@ pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> 
 /// The whole `Table` of a list. `list_meta` is the metadata of the list: `resourceVersion`, `continue`,
 /// `remainingItemCount`.
 pub fn table(resource: &Resource, items: &[Value], list_meta: Value, include: IncludeObject, now: Timestamp) -> Value {
-    let layout = Layout::of(resource, items);
-    let rows: Vec<Value> = items.iter().map(|object| row(layout, resource, object, include, now)).collect();
-    document(layout.to_json(), rows, list_meta)
+    let table = ListTable::new(resource, items, include, now);
+    table.document(items.iter().map(|object| table.row(object)).collect(), list_meta)
+}
+
+/// The table of a list, row by row.
+pub struct ListTable<'a> {
+    resource: &'a Resource,
+    layout: Layout,
+    include: IncludeObject,
+    now: Timestamp,
+}
+
+impl<'a> ListTable<'a> {
+    /// `objects`: those of the list which may need more columns than others ([`may_need_more`]).
+    pub fn new<'v>(
+        resource: &'a Resource,
+        objects: impl IntoIterator<Item = &'v Value>,
+        include: IncludeObject,
+        now: Timestamp,
+    ) -> Self {
+        Self { resource, layout: Layout::of(resource, objects), include, now }
+    }
+
+    pub fn row(&self, object: &Value) -> Value {
+        row(self.layout, self.resource, object, self.include, self.now)
+    }
+
+    pub fn document(&self, rows: Vec<Value>, list_meta: Value) -> Value {
+        document(self.layout.to_json(), rows, list_meta)
+    }
 }
 
 /// The `Table` of one object, as the response to a read or a write.

@@ -1,5 +1,6 @@
 //! The response formats: objects, lists, tables, and the `Status` of an error.
 
+pub mod list;
 pub mod protobuf;
 pub mod yaml;
 
@@ -16,6 +17,8 @@ use tally_api::table::{self, Heading, IncludeObject};
 use tally_core::time::Timestamp;
 use tally_registry::{Listing, Object};
 
+use crate::audit::FailureSummary;
+use crate::encode::list::{ListForm, ListRenderer, ListSending};
 use crate::http::body::{Body, List};
 use crate::http::negotiate::{ResponseFormat, View};
 
@@ -43,12 +46,15 @@ pub fn text(code: u16, text: impl Into<Bytes>) -> HttpResponse {
 
 /// A document created for this response.
 pub fn document(code: u16, value: &Value, response_format: ResponseFormat) -> HttpResponse {
-    let text = match response_format.format {
+    answer(code, response_format.media_type(), Body::Whole(document_text(value, response_format).into()))
+}
+
+fn document_text(value: &Value, response_format: ResponseFormat) -> String {
+    match response_format.format {
         Format::Yaml => yaml::write(value),
         Format::Json if response_format.pretty => format!("{value:#}\n"),
         Format::Json => format!("{value}\n"),
-    };
-    answer(code, response_format.media_type(), Body::Whole(text.into()))
+    }
 }
 
 pub fn failure(failure: &StatusError, response_format: ResponseFormat) -> HttpResponse {
@@ -59,6 +65,8 @@ pub fn failure(failure: &StatusError, response_format: ResponseFormat) -> HttpRe
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     warn(answer.headers_mut(), &failure.warnings);
+    let summary = FailureSummary { reason: failure.reason, message: failure.message.clone() };
+    answer.extensions_mut().insert(summary);
     answer
 }
 
@@ -175,39 +183,30 @@ impl Encoder<'_> {
         document(code, &self.view(self.value(object), &mut Heading::default()), self.response_format)
     }
 
-    pub fn list(&self, listing: Listing) -> HttpResponse {
+    pub fn list(&self, listing: Listing, sending: ListSending) -> HttpResponse {
         let metadata = list_metadata(&listing);
         if self.response_format == ResponseFormat::PLAIN {
             let (version, kind) = (self.resource.api_version(), self.resource.kind);
             let head =
                 format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[");
-            let list = List::new(head.into(), listing.items, b"]}\n");
+            let list = List::new(head.into(), listing.items, b"]}\n").holding(sending.share);
             return answer(200, self.response_format.media_type(), Body::List(list));
         }
-        let values = || listing.items.iter().map(|item| self.value(item)).collect::<Vec<Value>>();
-        let list = match self.response_format.view {
-            View::Plain => {
-                let items = listing.items.iter();
-                let items: Vec<Value> =
-                    items.map(|item| serde_json::from_slice(&item.bytes).unwrap_or(Value::Null)).collect();
-                let kind = format!("{}List", self.resource.kind);
-                json!({"kind": kind, "apiVersion": self.resource.api_version(), "metadata": metadata, "items": items})
-            }
-            View::Table { version } => {
-                in_version(table::table(self.resource, &values(), metadata, self.include, self.now), version)
-            }
-            View::Metadata { version, list: true } => {
-                in_version(table::partial_object_metadata_list(&values(), metadata), version)
-            }
-            View::Metadata { list: false, .. } => {
-                let text = format!(
-                    "you requested PartialObjectMetadata, but the requested object is a list ({})",
-                    self.go_type("List")
-                );
-                return failure(&StatusError::new(406, "NotAcceptable", text), self.response_format);
-            }
+        if let View::Metadata { list: false, .. } = self.response_format.view {
+            let text = format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                self.go_type("List")
+            );
+            return failure(&StatusError::new(406, "NotAcceptable", text), self.response_format);
+        }
+        let form = ListForm {
+            resource: self.resource,
+            response_format: self.response_format,
+            include: self.include,
+            now: self.now,
         };
-        document(200, &list, self.response_format)
+        let body = ListRenderer::new(form, metadata, listing.items).body(sending);
+        answer(200, self.response_format.media_type(), body)
     }
 
     /// The Go type that kube-apiserver names in the two errors above.
@@ -234,21 +233,27 @@ fn list_metadata(listing: &Listing) -> Value {
 /// Tables and metadata are created in `meta.k8s.io/v1`; older clients request `v1beta1`, which is the same under
 /// another name.
 fn in_version(mut value: Value, version: &str) -> Value {
-    fn rename(value: &mut Value, name: &str) {
+    if version != "v1" {
+        for rows in ["rows", "items"] {
+            for row in value.get_mut(rows).and_then(Value::as_array_mut).into_iter().flatten() {
+                *row = item_in_version(row.take(), version);
+            }
+        }
+    }
+    item_in_version(value, version)
+}
+
+/// The same for a row or an item of a list.
+fn item_in_version(mut value: Value, version: &str) -> Value {
+    fn rename(value: &mut Value, version: &str) {
         if value.get("apiVersion").is_some_and(|version| version == "meta.k8s.io/v1") {
-            value["apiVersion"] = name.into();
+            value["apiVersion"] = format!("meta.k8s.io/{version}").into();
         }
     }
     if version != "v1" {
-        let name = format!("meta.k8s.io/{version}");
-        rename(&mut value, &name);
-        for rows in ["rows", "items"] {
-            for row in value.get_mut(rows).and_then(Value::as_array_mut).into_iter().flatten() {
-                rename(row, &name);
-                if let Some(object) = row.get_mut("object") {
-                    rename(object, &name);
-                }
-            }
+        rename(&mut value, version);
+        if let Some(object) = value.get_mut("object") {
+            rename(object, version);
         }
     }
     value

@@ -19,6 +19,11 @@ pub fn write(value: &Value) -> String {
     text
 }
 
+/// An item of a list that is not indented, at the beginning of a line.
+pub fn write_item(item: &Value, text: &mut String) {
+    write_list(std::slice::from_ref(item), 0, text);
+}
+
 /// `inline`: the first key continues the current line, as after a dash.
 fn write_map(map: &serde_json::Map<String, Value>, indent: usize, mut inline: bool, text: &mut String) {
     for (key, value) in map {

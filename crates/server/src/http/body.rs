@@ -9,9 +9,11 @@ use futures_util::Stream;
 use hyper::body::{Frame, SizeHint};
 use tally_registry::Object;
 
+use crate::http::flow::FlowShare;
+
 /// How much of a list is assembled at a time: enough to fill TLS records, and little enough that ten thousand Pods are
 /// not in memory twice.
-const PIECE: usize = 64 * 1024;
+pub const PIECE: usize = 64 * 1024;
 
 pub type Events = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
@@ -32,13 +34,19 @@ pub struct List {
     first: bool,
     tail: &'static [u8],
     left: u64,
+    _share: Option<FlowShare>,
 }
 
 impl List {
     pub fn new(head: Bytes, items: Vec<Object>, tail: &'static [u8]) -> Self {
         let commas = items.len().saturating_sub(1);
         let length = head.len() + items.iter().map(|item| item.bytes.len()).sum::<usize>() + commas + tail.len();
-        Self { head, items: items.into_iter(), first: true, tail, left: length as u64 }
+        Self { head, items: items.into_iter(), first: true, tail, left: length as u64, _share: None }
+    }
+
+    /// Holds a share until the list is sent.
+    pub fn holding(self, share: Option<FlowShare>) -> Self {
+        Self { _share: share, ..self }
     }
 
     fn piece(&mut self) -> Option<Bytes> {

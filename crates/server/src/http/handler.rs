@@ -1,7 +1,8 @@
 //! One request: who sends it, what it addresses, whether it is allowed, and the response.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
@@ -12,14 +13,19 @@ use tally_api::options::Query;
 use tally_api::status_error::StatusError;
 use tally_metrics::MetricRegistry;
 use tally_registry::Registry;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
+use crate::audit::{AuditEvent, AuditLog, ResponseSummary};
 use crate::auth::access::{RequestedAccess, refusal};
 use crate::auth::authorizer::{Authorizer, Verdict};
 use crate::auth::{Authenticator, Peer, User, impersonation};
+use crate::encode::list::Renderers;
 use crate::encode::{self, AUDIT_ID, HttpResponse};
 use crate::env;
 use crate::http::body::Body;
+use crate::http::connections::{ConnectionHandle, ConnectionOwner};
+use crate::http::flow::{FlowControl, FlowShare, ShareKind};
+use crate::http::idle::HeldByResponse;
 use crate::http::metrics::{RequestLabels, ServerMetrics};
 use crate::http::negotiate::{self, ResponseFormat};
 use crate::http::route::{Route, Verb};
@@ -27,9 +33,18 @@ use crate::objects::extras;
 use crate::objects::logs::Logs;
 use crate::objects::{self, RequestContext};
 
-/// Requests in flight at once, without watches. Each may need a body of 3 MiB, so this bounds the memory that clients
-/// can use; with two cores, more concurrency is not faster either.
-pub const MOST_AT_WORK: usize = 256;
+/// The connection on which a request arrived.
+pub struct ClientConnection {
+    pub peer: Peer,
+    /// None on the socket of a data directory.
+    pub address: Option<IpAddr>,
+    pub handle: Option<ConnectionHandle>,
+}
+
+/// Who a connection belongs to after a request of this user.
+pub fn owner(user: &User) -> ConnectionOwner {
+    if user.is_master() { ConnectionOwner::Administrator } else { ConnectionOwner::User(user.name.clone()) }
+}
 
 /// Everything that handling a request needs.
 pub struct ApiHandler {
@@ -44,42 +59,72 @@ pub struct ApiHandler {
     pub logs: OnceLock<Box<dyn Logs>>,
     /// `host:port`, for discovery.
     pub address: String,
-    pub turns: Semaphore,
+    /// Shared by all users.
+    pub flow: Arc<FlowControl>,
+    pub renderers: Arc<Renderers>,
+    pub audit: Option<Arc<AuditLog>>,
+    /// How long a client may take to send a body.
+    pub body_within: Duration,
     /// True once the server is shutting down: watches end.
     pub stopping: watch::Receiver<bool>,
 }
 
 impl ApiHandler {
-    pub async fn answer(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> HttpResponse {
+    pub async fn answer(self: &Arc<Self>, client: &ClientConnection, request: Request<Incoming>) -> HttpResponse {
         let started = Instant::now();
         let (parts, body) = request.into_parts();
-        let mut labels = RequestLabels { verb: method_name(&parts.method), ..RequestLabels::default() };
+        let labels = RequestLabels { verb: method_name(&parts.method), ..RequestLabels::default() };
+        let id = parts.headers.get(AUDIT_ID).cloned().or_else(|| HeaderValue::from_str(&env::uuid()).ok());
+        let audit = self.audit.as_ref().map(|log| {
+            let id = id.as_ref().map_or_else(Default::default, |id| String::from_utf8_lossy(id.as_bytes()));
+            AuditEvent::new(log, &id, &parts, client.address)
+        });
+        let mut record = RequestRecord { labels, is_long_running: false, held: None, audit };
         let in_flight = InFlight::new(self);
-        let mut answer = self.handle(peer, &parts, body, &mut labels).await;
+        let mut answer = self.handle(client, &parts, body, &mut record).await;
         drop(in_flight);
         if parts.method == Method::HEAD {
             *answer.body_mut() = Body::EMPTY;
         }
-        let id = parts.headers.get(AUDIT_ID).cloned().or_else(|| HeaderValue::from_str(&env::uuid()).ok());
         if let Some(id) = id {
             answer.headers_mut().insert(AUDIT_ID, id);
         }
-        let took = (labels.verb != "WATCH").then(|| started.elapsed());
-        self.metrics.answered(labels, answer.status().as_u16(), took);
+        let code = answer.status().as_u16();
+        if let Some(event) = &mut record.audit {
+            event.answered(ResponseSummary { code, failure: answer.extensions().get().cloned() });
+            if record.is_long_running && code < 400 {
+                event.started();
+            } else {
+                record.audit = None;
+            }
+        }
+        answer.extensions_mut().insert(HeldByResponse::new(record.held, record.audit));
+        let took = (record.labels.verb != "WATCH").then(|| started.elapsed());
+        self.metrics.answered(record.labels, code, took);
         answer
     }
 
     async fn handle(
         self: &Arc<Self>,
-        peer: &Peer,
+        client: &ClientConnection,
         parts: &Parts,
         body: Incoming,
-        labels: &mut RequestLabels,
+        record: &mut RequestRecord,
     ) -> HttpResponse {
+        let peer = &client.peer;
         let route = Route::parse(parts.uri.path());
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let (method, headers) = (&parts.method, &parts.headers);
         let is_open = matches!(route, Route::Health { .. } | Route::Version);
+        let verb = match &route {
+            Route::Objects(place) => place.verb(method.as_str(), query.flag("watch").unwrap_or(false)),
+            _ => None,
+        };
+        if let Some(event) = &mut record.audit {
+            let access = RequestedAccess::of(&route, verb, method.as_str(), parts.uri.path(), &query);
+            let version = if let Route::Objects(place) = &route { place.resource.version } else { "" };
+            event.requests(&access.request(), version);
+        }
         let user = match (peer, &self.authenticator) {
             (Peer::Owner(user), _) => Ok(Some(user.clone())),
             (_, Some(authenticator)) => authenticator.user(peer, headers, &self.registry),
@@ -93,11 +138,21 @@ impl ApiHandler {
                 return encode::failure(&StatusError::new(401, "Unauthorized", "Unauthorized"), ResponseFormat::PLAIN);
             }
         };
-        let verb = match &route {
-            Route::Objects(place) => place.verb(method.as_str(), query.flag("watch").unwrap_or(false)),
-            _ => None,
-        };
+        let sender = user.clone();
+        if let Some(event) = &mut record.audit {
+            event.sent_by(&sender);
+        }
+        if !is_open {
+            if let Some(handle) = &client.handle {
+                handle.identify(owner(&user));
+            }
+            match self.flow.take(&user, ShareKind::Request, 1) {
+                Ok(share) => record.held = Some(share),
+                Err(refused) => return encode::failure(&refused.into(), ResponseFormat::PLAIN),
+            }
+        }
         if let Route::Objects(place) = &route {
+            let labels = &mut record.labels;
             labels.group = place.resource.group;
             labels.resource = place.resource.plural;
             labels.subresource = place.subresource.map_or("", |subresource| subresource.name);
@@ -107,8 +162,10 @@ impl ApiHandler {
                 Some(Verb::DeleteCollection) => labels.verb = "DELETECOLLECTION",
                 _ => {}
             }
+            let is_followed_log = labels.subresource == "log" && query.flag("follow").unwrap_or(false);
+            record.is_long_running = verb == Some(Verb::Watch) || is_followed_log;
         }
-        let user = match self.authorize(user, &route, verb, parts, &query) {
+        let user = match self.authorize(user, &route, verb, parts, &query, record.audit.as_mut()) {
             Ok(user) => user,
             Err(refusal) => return encode::failure(&refusal, ResponseFormat::PLAIN),
         };
@@ -123,7 +180,9 @@ impl ApiHandler {
             Route::Nothing => Err(encode::no_resource()),
             Route::Objects(place) => {
                 let Some(verb) = verb else { return objects::method_not_allowed(place) };
-                let context = RequestContext { handler: self, user: &user, headers, query: &query, place, verb };
+                let (sender, user, audit) = (&sender, &user, record.audit.as_ref());
+                let context =
+                    RequestContext { handler: self, sender, user, headers, query: &query, place, verb, audit };
                 return context.serve(body).await;
             }
             Route::Metrics => return extras::metrics(self),
@@ -154,21 +213,49 @@ impl ApiHandler {
         verb: Option<Verb>,
         parts: &Parts,
         query: &Query<'_>,
+        mut audit: Option<&mut AuditEvent>,
     ) -> Result<Arc<User>, StatusError> {
         let user = match impersonation::impersonated(&self.authorizer, &sender, &parts.headers)? {
-            Some(user) => user,
+            Some(user) => {
+                if let Some(event) = &mut audit {
+                    event.impersonates(&user);
+                }
+                user
+            }
             None => sender,
         };
         // Health is open to everyone, so that it can be watched whatever the roles say.
-        if matches!(route, Route::Health { .. }) || user.is_master() {
+        if matches!(route, Route::Health { .. }) {
+            return Ok(user);
+        }
+        if user.is_master() {
+            if let Some(event) = audit {
+                event.decided(Verdict::Allowed { reason: String::new() });
+            }
             return Ok(user);
         }
         let access = RequestedAccess::of(route, verb, parts.method.as_str(), parts.uri.path(), query);
-        match self.authorizer.decide(&user, &access.request()) {
+        let verdict = self.authorizer.decide(&user, &access.request());
+        let decided = match &verdict {
             Verdict::Allowed { .. } => Ok(user),
-            Verdict::Denied { reason } => Err(refusal(&user, &access.request(), &reason)),
+            Verdict::Denied { reason } => Err(refusal(&user, &access.request(), reason)),
+        };
+        if let Some(event) = audit {
+            event.decided(verdict);
         }
+        decided
     }
+}
+
+/// What becomes known about a request while it is handled.
+struct RequestRecord {
+    labels: RequestLabels,
+    /// A watch or a followed log.
+    is_long_running: bool,
+    /// The share of an open request, until the response is sent.
+    held: Option<FlowShare>,
+    /// None: there is no audit log.
+    audit: Option<AuditEvent>,
 }
 
 /// Counts a request as in flight until it is answered, or its client cancels it.

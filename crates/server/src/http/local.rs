@@ -21,10 +21,12 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::auth::Peer;
 use crate::auth::authorizer::Authorizer;
+use crate::encode::list::Renderers;
 use crate::encode::{self, HttpResponse};
 use crate::http::body::Body;
-use crate::http::handler::{ApiHandler, MOST_AT_WORK};
-use crate::http::listen::{answer, protocols};
+use crate::http::flow::{FlowControl, FlowLimits};
+use crate::http::handler::{ApiHandler, ClientConnection};
+use crate::http::listen::{Deadlines, answer, protocols};
 use crate::http::metrics::ServerMetrics;
 use crate::http::negotiate::ResponseFormat;
 use crate::objects::logs::Logs;
@@ -51,6 +53,7 @@ impl LocalServer {
         let (stop, stopping) = watch::channel(false);
         let metric_registry = MetricRegistry::default();
         let metrics = ServerMetrics::new(&metric_registry);
+        let flow = FlowControl::new(FlowLimits::default(), &metric_registry);
         let handler = Arc::new(ApiHandler {
             authorizer: Authorizer::new(registry.clone()),
             registry,
@@ -59,7 +62,11 @@ impl LocalServer {
             metric_registry,
             logs: OnceLock::new(),
             address: "localhost".to_owned(),
-            turns: Semaphore::new(MOST_AT_WORK),
+            flow,
+            renderers: Renderers::new(),
+            // Reads of the user whose process serves.
+            audit: None,
+            body_within: Deadlines::default().body,
             stopping,
         });
         Self { handler, backup_files: None, stop }
@@ -119,15 +126,15 @@ fn backup(handler: &ApiHandler, files: Option<&BackupFiles>, query: Option<&str>
 
 async fn serve(handler: Arc<ApiHandler>, files: Option<BackupFiles>, stream: UnixStream) {
     let mut stopping = handler.stopping.clone();
-    let peer = Arc::new(Peer::owner());
+    let client = Arc::new(ClientConnection { peer: Peer::owner(), address: None, handle: None });
     let service = service_fn(move |request: Request<Incoming>| {
-        let (handler, peer, files) = (handler.clone(), peer.clone(), files.clone());
+        let (handler, client, files) = (handler.clone(), client.clone(), files.clone());
         async move {
             Ok::<HttpResponse, Infallible>(match *request.method() {
                 Method::GET if request.uri().path() == BACKUP => {
                     backup(&handler, files.as_ref(), request.uri().query())
                 }
-                Method::GET | Method::HEAD => answer(handler, peer, request).await,
+                Method::GET | Method::HEAD => answer(handler, client, request).await,
                 _ => {
                     let text = "this socket is for reads only; tally up serves writes at the address in its kubeconfig";
                     encode::failure(&StatusError::new(405, "MethodNotAllowed", text), ResponseFormat::PLAIN)

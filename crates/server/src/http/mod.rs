@@ -1,6 +1,8 @@
 //! HTTP: connections, routes, content negotiation, response bodies, and the handler of one request.
 
 pub mod body;
+pub mod connections;
+pub mod flow;
 pub mod handler;
 pub mod idle;
 pub mod listen;

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use crate::encode::{self, HttpResponse};
 use crate::http::body::{Body, Events};
+use crate::http::flow::{FlowShare, ShareKind};
 use crate::objects::RequestContext;
 
 /// The media types that a request for a log may accept.
@@ -101,9 +102,10 @@ pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, StatusE
             Err(_) => true,
         }
     };
+    let share = context.take(ShareKind::Stream)?;
     match logs.open(wanted, Box::new(over)).await {
         Ok(log) => {
-            let log = until(log, context.handler.stopping.clone());
+            let log = until(log, context.handler.stopping.clone(), share);
             Ok(encode::answer(200, "text/plain", Body::Events(log)))
         }
         Err(error) => Err(StatusError::new(500, "InternalError", error.to_string())),
@@ -169,15 +171,15 @@ fn missing(pod: &Value, name: &str, container: &str, previous: bool) -> StatusEr
     })
 }
 
-/// A followed log ends when the server stops.
-fn until(log: Log, stopping: watch::Receiver<bool>) -> Events {
-    Box::pin(stream::unfold((log, stopping), |(mut log, mut stopping)| async move {
+/// A followed log ends when the server stops. `share` is held until it ends.
+fn until(log: Log, stopping: watch::Receiver<bool>, share: FlowShare) -> Events {
+    Box::pin(stream::unfold((log, stopping, share), |(mut log, mut stopping, share)| async move {
         let piece = tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => None,
             piece = log.next() => piece,
         };
-        piece.map(|piece| (piece, (log, stopping)))
+        piece.map(|piece| (piece, (log, stopping, share)))
     }))
 }
 

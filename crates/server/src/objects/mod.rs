@@ -14,37 +14,49 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{ALLOW, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::header::{ALLOW, EXPECT, HeaderMap, HeaderValue, USER_AGENT};
+use serde_json::Value;
 use tally_api::catalog;
 use tally_api::decode::{MAX_BODY, decode_as};
 use tally_api::meta::path_segment_problems;
 use tally_api::options::{DeleteOptions, FieldValidation, Format, ListOptions, Query, ReadAt, Write, WriteOptions};
-use tally_api::status_error::{Details, StatusError};
+use tally_api::status_error::StatusError;
 use tally_api::table::IncludeObject;
-use tally_registry::{Deleted, Registry, Target, Written};
+use tally_registry::{Deleted, Listing, Registry, Target, Written};
 use tokio::time::timeout;
 
+use crate::audit::AuditEvent;
 use crate::auth::User;
 use crate::auth::{escalation, reviews};
+use crate::encode::list::ListSending;
 use crate::encode::protobuf;
 use crate::encode::{self, Encoder, HttpResponse};
+use crate::http::flow::{FlowShare, ShareKind, TooManyRequests};
 use crate::http::handler::ApiHandler;
 use crate::http::negotiate::{self, ResponseFormat, View};
 use crate::http::route::{ResourcePath, Verb};
 
-/// How long a client may take to send a body. Its request occupies one of the permits for in-flight requests meanwhile.
-const BODY_WITHIN: Duration = Duration::from_secs(60);
-/// How long a request may wait for a permit before the client is told to retry.
-const TURN_WITHIN: Duration = Duration::from_secs(30);
+/// A body that is too long is read on and discarded, up to this length and for this long, because many clients read the
+/// response only after they have sent the body.
+const MOST_DISCARDED: usize = 64 * 1024 * 1024;
+const DISCARD_WITHIN: Duration = Duration::from_secs(10);
+
+/// Lists of more objects are limited in number for each user, and made by a thread for long work.
+const LONG_LIST: usize = 1_000;
 
 /// The context of a request for objects, whose path has been parsed.
 pub struct RequestContext<'a> {
     pub handler: &'a Arc<ApiHandler>,
+    /// Whose credentials the request has. It counts against the limits of this user.
+    pub sender: &'a Arc<User>,
+    /// For whom it is served: the sender, or the user whom the sender impersonates.
     pub user: &'a Arc<User>,
     pub headers: &'a HeaderMap,
     pub query: &'a Query<'a>,
     pub place: &'a ResourcePath<'a>,
     pub verb: Verb,
+    /// None: there is no audit log.
+    pub audit: Option<&'a AuditEvent>,
 }
 
 /// 405 with the allowed methods.
@@ -117,13 +129,6 @@ impl RequestContext<'_> {
         if self.verb == Verb::Watch {
             return watch::serve(self, response_format);
         }
-        // A request that waits for a permit has not sent its body yet and costs little.
-        let turn = timeout(TURN_WITHIN, self.handler.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else {
-            let details = Details { retry_after_seconds: 1, ..Details::default() };
-            let text = "Too many requests, please try again later.";
-            return Err(StatusError::new(429, "TooManyRequests", text).with(details));
-        };
         let (registry, target) = (self.registry(), self.target());
         let problems = path_segment_problems(target.name, false);
         if !problems.is_empty() {
@@ -131,18 +136,26 @@ impl RequestContext<'_> {
             return Err(StatusError::bad_request(text));
         }
         match self.verb {
-            Verb::Get if self.is_log() => logs::serve(self).await,
+            Verb::Get if self.is_log() => {
+                let _seat = self.seat().await?;
+                logs::serve(self).await
+            }
             Verb::Get => {
+                let _seat = self.seat().await?;
                 let object = registry.get(target, ReadAt::of_get(self.query)?)?;
                 Ok(self.encoder(response_format)?.object(200, &object))
             }
             Verb::List => {
-                let listing = registry.list(target, &ListOptions::parse(self.query)?)?;
-                Ok(self.encoder(response_format)?.list(listing))
+                let _seat = self.seat().await?;
+                let listing = self.list(ListOptions::parse(self.query)?).await?;
+                let is_long = listing.items.len() > LONG_LIST;
+                let share = is_long.then(|| self.take(ShareKind::LongList)).transpose()?;
+                let sending = ListSending { renderers: self.handler.renderers.clone(), share };
+                Ok(self.encoder(response_format)?.list(listing, sending))
             }
             Verb::Create | Verb::Update => {
                 let format = negotiate::input(self.headers)?;
-                let body = read_body(body).await?;
+                let (body, _seat) = self.receive(body).await?;
                 let (body, format) = self.legible(body, format)?;
                 let write = if self.verb == Verb::Create { Write::Create } else { Write::Update };
                 let options = self.write_options(write)?;
@@ -157,13 +170,14 @@ impl RequestContext<'_> {
             }
             Verb::Patch => {
                 let kind = negotiate::patch(self.headers)?;
-                let body = read_body(body).await?;
+                let (body, _seat) = self.receive(body).await?;
                 let options = self.write_options(Write::Patch(kind))?;
                 let written = registry.patch(target, &body, kind, &options).await?;
                 self.written(written, response_format)
             }
             Verb::Delete => {
-                let options = self.delete_options(read_body(body).await?)?;
+                let (body, _seat) = self.receive(body).await?;
+                let options = self.delete_options(body)?;
                 let warnings = Registry::delete_warnings(self.place.resource, &options);
                 let mut answer = match registry.delete(target, &options).await {
                     Ok(Deleted::Object(object)) => {
@@ -189,18 +203,53 @@ impl RequestContext<'_> {
             }
             Verb::DeleteCollection => {
                 let listed = ListOptions::parse(self.query)?;
-                let options = self.delete_options(read_body(body).await?)?;
+                let (body, _seat) = self.receive(body).await?;
+                let options = self.delete_options(body)?;
                 let warnings = Registry::delete_warnings(self.place.resource, &options);
                 let listing = match registry.delete_collection(target, &listed, &options).await {
                     Ok(listing) => listing,
                     Err(failure) => return Err(StatusError { warnings, ..failure }),
                 };
-                let mut answer = self.encoder(response_format)?.list(listing);
+                let sending = ListSending { renderers: self.handler.renderers.clone(), share: None };
+                let mut answer = self.encoder(response_format)?.list(listing, sending);
                 encode::warn(answer.headers_mut(), &warnings);
                 Ok(answer)
             }
             Verb::Watch => Err(encode::no_method()),
         }
+    }
+
+    /// Lists objects. Where there are many, a thread for long work does it: each of them may have to be filtered.
+    async fn list(&self, options: ListOptions) -> Result<Listing, StatusError> {
+        if self.registry().stats().objects <= LONG_LIST {
+            return self.registry().list(self.target(), &options);
+        }
+        let registry = self.handler.registry.clone();
+        let (resource, subresource) = (self.place.resource, self.place.subresource);
+        let (namespace, name) = (self.place.namespace.to_string(), self.place.name.to_string());
+        let listing = self
+            .handler
+            .renderers
+            .run(move || registry.list(Target { resource, subresource, namespace: &namespace, name: &name }, &options));
+        listing.await
+    }
+
+    /// Takes a share of what the sender may occupy.
+    pub fn take(&self, kind: ShareKind) -> Result<FlowShare, StatusError> {
+        Ok(self.handler.flow.take(self.sender, kind, 1)?)
+    }
+
+    async fn seat(&self) -> Result<FlowShare, StatusError> {
+        Ok(self.handler.flow.seat(self.sender).await?)
+    }
+
+    /// Reads the whole body and then waits for a seat: a body that does not arrive occupies none.
+    async fn receive(&self, body: Incoming) -> Result<(Bytes, FlowShare), StatusError> {
+        let mut received = self.handler.flow.take(self.sender, ShareKind::BodyBytes, 0)?;
+        // A client that waits to be told to send the body has not sent it.
+        let waits = self.headers.contains_key(EXPECT);
+        let body = read_body(body, waits, self.handler.body_within, &mut received).await?;
+        Ok((body, self.seat().await?))
     }
 
     fn write_options(&self, write: Write) -> Result<WriteOptions, StatusError> {
@@ -238,6 +287,11 @@ impl RequestContext<'_> {
     fn written(&self, written: Written, response_format: ResponseFormat) -> Result<HttpResponse, StatusError> {
         let code = if self.verb == Verb::Create || written.created { 201 } else { 200 };
         let encoder = Encoder { kind: written.kind, ..self.encoder(response_format)? };
+        if let Some(event) = self.audit.filter(|_| self.verb == Verb::Create && self.place.name.is_empty()) {
+            let object = written.object.parse();
+            let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            event.created(text("/metadata/name"), text("/metadata/uid"));
+        }
         let mut answer = encoder.object(code, &written.object);
         encode::warn(answer.headers_mut(), &written.warnings);
         Ok(answer)
@@ -252,33 +306,55 @@ fn legible(body: Bytes, format: Option<Format>, wanted: (&str, &str, &str)) -> R
     }
 }
 
-/// Reads the whole body, unless it is too long or too slow.
-pub async fn read_body(body: Incoming) -> Result<Bytes, StatusError> {
+/// Reads the whole body, unless it is too long or too slow, or the client is sending too many. `waits`: the client sends
+/// nothing before the server reads. `received` is the client's share of the memory for bodies.
+async fn read_body(
+    mut body: Incoming,
+    waits: bool,
+    within: Duration,
+    received: &mut FlowShare,
+) -> Result<Bytes, StatusError> {
     let too_long = || {
         let text = format!("Request entity too large: limit is {MAX_BODY}");
         StatusError::new(413, "RequestEntityTooLarge", text)
     };
     if body.size_hint().lower() > MAX_BODY as u64 {
+        if !waits {
+            discard(&mut body).await;
+        }
         return Err(too_long());
     }
-    let read = timeout(BODY_WITHIN, read_pieces(body)).await;
+    let read = timeout(within, read_pieces(&mut body, received)).await;
     let slow = || StatusError::new(408, "Timeout", "the body of the request took too long to arrive");
     match read.map_err(|_| slow())? {
-        Ok(Some(bytes)) => Ok(bytes),
-        Ok(None) => Err(too_long()),
-        Err(error) => Err(StatusError::bad_request(format!("the body of the request broke off: {error}"))),
+        Ok(bytes) => Ok(bytes),
+        Err(BodyError::TooLong) => {
+            discard(&mut body).await;
+            Err(too_long())
+        }
+        Err(BodyError::TooMany(refused)) => Err(refused.into()),
+        Err(BodyError::BrokenOff(error)) => {
+            Err(StatusError::bad_request(format!("the body of the request broke off: {error}")))
+        }
     }
 }
 
-/// None if the body is too long. A body that arrives in one piece is not copied.
-async fn read_pieces(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
+enum BodyError {
+    TooLong,
+    TooMany(TooManyRequests),
+    BrokenOff(hyper::Error),
+}
+
+/// A body that arrives in one piece is not copied.
+async fn read_pieces(body: &mut Incoming, received: &mut FlowShare) -> Result<Bytes, BodyError> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let Ok(piece) = frame?.into_data() else { continue };
+        let Ok(piece) = frame.map_err(BodyError::BrokenOff)?.into_data() else { continue };
         if first.len() + rest.len() + piece.len() > MAX_BODY {
-            return Ok(None);
+            return Err(BodyError::TooLong);
         }
+        received.grow(piece.len()).map_err(BodyError::TooMany)?;
         if first.is_empty() && rest.is_empty() {
             first = piece;
         } else {
@@ -286,5 +362,18 @@ async fn read_pieces(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> 
             rest.extend_from_slice(&piece);
         }
     }
-    Ok(Some(if rest.is_empty() { first } else { rest.freeze() }))
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// Reads on so that the client can read the response.
+async fn discard(body: &mut Incoming) {
+    let mut left = MOST_DISCARDED;
+    let reading = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            let Some(rest) = left.checked_sub(length) else { return };
+            left = rest;
+        }
+    };
+    let _ = timeout(DISCARD_WITHIN, reading).await;
 }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::encode::{Encoder, HttpResponse, answer};
 use crate::http::body::Body;
+use crate::http::flow::{FlowShare, ShareKind};
 use crate::http::handler::ApiHandler;
 use crate::http::negotiate::{self, ResponseFormat, View};
 use crate::objects::RequestContext;
@@ -41,6 +42,7 @@ struct WatchResponse {
     stopping: watch::Receiver<bool>,
     ended: bool,
     handler: Arc<ApiHandler>,
+    _share: FlowShare,
 }
 
 pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) -> Result<HttpResponse, StatusError> {
@@ -59,6 +61,7 @@ pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) 
     }
     let seconds = options.timeout_seconds.unwrap_or_else(|| SHORTEST + fastrand::u64(..SHORTEST)).min(LONGEST);
     options.timeout_seconds = Some(seconds);
+    let share = context.take(ShareKind::Stream)?;
     let mut target = context.target();
     target.name = "";
     let watching = WatchResponse {
@@ -69,6 +72,7 @@ pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) 
         stopping: context.handler.stopping.clone(),
         ended: false,
         handler: context.handler.clone(),
+        _share: share,
     };
     watching.handler.metrics.watches.add([], 1);
     let pieces = stream::unfold(watching, |mut watching| async move {

@@ -19,7 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use serde_json::Value;
 use tally_api::options::{Format, WriteOptions};
 use tally_registry::{Env, Registry};
-use tally_server::{Pki, Server, SystemEnv};
+use tally_server::{Pki, Server, ServerOptions, SystemEnv};
 use tally_store::{Store, StoreOptions};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -67,7 +67,16 @@ impl Running {
         Running::in_world(options, Box::new(SystemEnv)).await
     }
 
+    /// With limits of its own.
+    pub async fn limited(options: ServerOptions) -> Running {
+        Running::make(StoreOptions::default(), Box::new(SystemEnv), options).await
+    }
+
     pub async fn in_world(options: StoreOptions, world: Box<dyn Env>) -> Running {
+        Running::make(options, world, ServerOptions::default()).await
+    }
+
+    async fn make(options: StoreOptions, world: Box<dyn Env>, server: ServerOptions) -> Running {
         let directory = tempfile::tempdir().unwrap();
         let pki = Pki::open(&directory.path().join("pki"), Ipv4Addr::LOCALHOST.into()).unwrap();
         let registry = Arc::new(Registry::new(Store::memory(options), world));
@@ -75,7 +84,7 @@ impl Running {
         tally_server::install_roles(&registry).await.expect("a cluster has its roles");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = Server::new(registry.clone(), &pki, address.to_string()).unwrap();
+        let server = Server::with_options(registry.clone(), &pki, address.to_string(), server).unwrap();
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(server.serve(listener, async move {
             let _ = stopped.await;
@@ -109,7 +118,7 @@ impl Running {
         issue(&Issuer::from_ca_cert_pem(&self.pki.authority, key).unwrap(), change)
     }
 
-    async fn connect(&self, credentials: &Credentials, protocol: &[u8]) -> TlsStream<TcpStream> {
+    pub async fn connect(&self, credentials: &Credentials, protocol: &[u8]) -> TlsStream<TcpStream> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pki.authority.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -71,6 +71,7 @@ async fn measure(args: &Args) -> Result<()> {
     load.run("get", pods, 200, |number| about(Verb::Get, &format!("p{number}"))).await?;
     load.run("update", pods, 200, |number| status(number, "Running")).await?;
     list(&api, pods).await?;
+    beside_lists(&api, pods).await?;
     watch(&load, usize::from(args.watchers), pods.min(5_000)).await?;
     load.run("delete", pods, 200, |number| {
         let now = serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
@@ -169,6 +170,93 @@ async fn list(api: &Api, pods: usize) -> Result<()> {
     let middle = took[took.len() / 2].as_secs_f64();
     println!("list      {:.1} ms for {pods} Pods ({:.1} MB), median of 5", middle * 1e3, size as f64 / 1e6);
     Ok(())
+}
+
+/// Measures a small request while four clients list all Pods, each in a form that has to be rendered.
+async fn beside_lists(api: &Api, pods: usize) -> Result<()> {
+    const FORMS: [(&str, &str); 4] = [
+        ("application/json;as=Table;g=meta.k8s.io;v=v1", ""),
+        ("application/yaml", ""),
+        ("application/json", "?pretty=true"),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1", "?includeObject=Object"),
+    ];
+    const LISTS_EACH: usize = 3;
+    let connection = api.connection()?;
+    let alone = small_requests(&connection, async { tokio::time::sleep(Duration::from_secs(1)).await }).await?;
+    let lists = async {
+        let began = Instant::now();
+        let clients = FORMS.map(|form| tokio::spawn(list_as(api.clone(), form, LISTS_EACH)));
+        for client in clients {
+            client.await.context("a client failed")??;
+        }
+        Ok::<_, anyhow::Error>(began.elapsed())
+    };
+    let mut listed = Ok(Duration::ZERO);
+    let took = small_requests(&connection, async { listed = lists.await }).await?;
+    let at = |took: &[Duration], percent: usize| {
+        took.get(took.len() * percent / 100).map_or(0.0, |took| took.as_secs_f64() * 1e3)
+    };
+    println!(
+        "beside    4 x {LISTS_EACH} lists of {pods} Pods as table, YAML and JSON with line breaks ({:.1} s): get p50 {:.2} ms, p99 \
+         {:.2} ms, worst {:.1} ms; without lists p50 {:.2} ms, p99 {:.2} ms",
+        listed?.as_secs_f64(),
+        at(&took, 50),
+        at(&took, 99),
+        took.last().map_or(0.0, |took| took.as_secs_f64() * 1e3),
+        at(&alone, 50),
+        at(&alone, 99),
+    );
+    Ok(())
+}
+
+/// Lists all Pods several times, in the format that the client accepts.
+async fn list_as(api: Api, (accept, query): (&'static str, &'static str), times: usize) -> Result<()> {
+    let connection = api.connection()?;
+    for _ in 0..times {
+        let mut body = connection.open_as(&format!("{COLLECTION}{query}"), accept).await?;
+        while let Some(frame) = body.frame().await {
+            frame.context("a list ended early")?;
+        }
+    }
+    Ok(())
+}
+
+/// Gets one Pod again and again until `end` is ready. Returns how long each request took, the shortest first.
+async fn small_requests(connection: &Client, end: impl Future<Output = ()>) -> Result<Vec<Duration>> {
+    let mut end = std::pin::pin!(end);
+    let mut took = Vec::new();
+    let path = format!("{COLLECTION}/p0");
+    loop {
+        let one = async {
+            let asked = Instant::now();
+            let answer = connection.get(&path).await?;
+            if answer.code != 200 {
+                bail!("get: {} {}", answer.code, String::from_utf8_lossy(&answer.body));
+            }
+            Ok(asked.elapsed())
+        };
+        let mut one = std::pin::pin!(one);
+        let is_over = tokio::select! {
+            biased;
+            done = &mut one => {
+                took.push(done?);
+                false
+            }
+            () = &mut end => true,
+        };
+        if is_over {
+            took.sort_unstable();
+            return Ok(took);
+        }
+        // A person or a probe asks from time to time.
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(5)) => {}
+            () = &mut end => {
+                took.sort_unstable();
+                return Ok(took);
+            }
+        }
+    }
 }
 
 /// Measures how fast changes are delivered to all watch streams.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use hyper::Method;
 use hyper::body::Incoming;
+use hyper::header::{ACCEPT, HeaderValue};
 use tally_remote::{RawResponse, Remote, connect, request};
 use tally_runtime::controller::Call;
 
@@ -38,6 +39,17 @@ impl Client {
 
     pub async fn get(&self, path: &str) -> Result<RawResponse> {
         answered(self.0.ask(request::plain(Method::GET, path, Default::default())?).await)
+    }
+
+    /// The body of a response in this format.
+    pub async fn open_as(&self, path: &str, accept: &'static str) -> Result<Incoming> {
+        let mut request = request::plain(Method::GET, path, Default::default())?;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
+        let answer = answered(self.0.open(request).await)?;
+        if answer.status() != 200 {
+            bail!("{path} as {accept}: {}", answer.status());
+        }
+        Ok(answer.into_body())
     }
 
     /// The body of a watch.

@@ -17,16 +17,19 @@ use tally_metrics::MetricRegistry;
 use tally_runtime::controller::{Call, Controller, Metric, Reply, Stream};
 use tally_runtime::driver::Observer;
 use tally_runtime::driver::api::WatchError;
+use tally_server::ConnectionTable;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use crate::metrics::ControllerMetrics;
 use tally_remote::Remote;
 
-/// Connections served at the same time; further ones wait to be accepted.
-const CONNECTIONS: usize = 64;
+/// Connections served at the same time. If all are taken, the client that has most of them loses its oldest one: a client
+/// that connects and sends nothing cannot keep the probes of the kubelet out.
+const CONNECTIONS: u32 = 64;
 /// A client that connects and sends no request keeps its connection no longer than this.
 const SAY_SOMETHING_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of a request, which has no body.
+const LONGEST_HEAD: usize = 16 * 1024;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -180,11 +183,10 @@ pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 
 /// Serves until this future is dropped.
 pub async fn serve(listener: TcpListener, health: Arc<Health>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let table = ConnectionTable::new(CONNECTIONS, &health.metric_registry);
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // For example, too many open files: other connections must close first.
                 tracing::debug!("cannot accept a connection: {error}");
@@ -192,6 +194,7 @@ pub async fn serve(listener: TcpListener, health: Arc<Health>) {
                 continue;
             }
         };
+        let Some(place) = table.place(Some(address.ip())).await else { return };
         let health = health.clone();
         tokio::spawn(async move {
             let answer = service_fn(|request: Request<hyper::body::Incoming>| {
@@ -205,10 +208,13 @@ pub async fn serve(listener: TcpListener, health: Arc<Health>) {
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(SAY_SOMETHING_WITHIN)
+                .max_buf_size(LONGEST_HEAD)
                 .serve_connection(TokioIo::new(stream), answer);
-            // The client may close the connection at any time; that is not an error.
-            let _ = connection.await;
-            drop(place);
+            tokio::select! {
+                () = place.needed() => {}
+                // The client may close the connection at any time; that is not an error.
+                _ = connection => {}
+            }
         });
     }
 }

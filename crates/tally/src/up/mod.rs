@@ -19,7 +19,9 @@ use tally_core::quantity::Quantity;
 use tally_core::time::Span;
 use tally_registry::Registry;
 use tally_runtime::driver;
-use tally_server::{Pki, Server, kubeconfig};
+use tally_server::{
+    AuditLog, AuditOptions, AuditPolicy, FlowLimits, MOST_CONNECTIONS, Pki, Server, ServerOptions, kubeconfig,
+};
 use tally_store::{Store, StoreOptions};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
@@ -39,6 +41,15 @@ const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often to check whether the controllers and the node are still running.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Files that are not connections of clients: the store, the node, and what is being opened.
+const OTHER_FILES: u32 = 124;
+/// However few files the process may open, it tries to serve this many connections.
+const FEWEST_CONNECTIONS: u32 = 16;
+
+/// Connections that wait to be accepted. If the queue is full, the kernel drops the first packet of a further client, which
+/// tries again after a second.
+const LONGEST_BACKLOG: i32 = 4_096;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -84,9 +95,67 @@ pub struct Args {
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
+    /// Maximum number of open connections; beyond it, the client that has most of them loses one to a new client
+    /// [default: 900, or what the limit of open files allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    max_connections: Option<u32>,
+    /// Maximum number of requests that are processed at once, without watches; an eighth of them is reserved for
+    /// administrators
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(8..=10_000))]
+    max_requests_inflight: u16,
+    /// Record requests in FILE, one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// Which requests are recorded: an audit.k8s.io/v1 Policy with the levels None and Metadata [default: writes, and
+    /// everything about Secrets and tokens]
+    #[arg(long, value_name = "FILE", requires = "audit_log")]
+    audit_policy: Option<PathBuf>,
+    /// Size in megabytes at which the audit log is rotated
+    #[arg(long, value_name = "MB", default_value_t = 100, requires = "audit_log", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    audit_log_maxsize: u32,
+    /// Number of rotated audit logs to keep; 0 keeps all
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "audit_log", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    audit_log_maxbackup: u32,
 }
 
 impl Args {
+    /// How much clients can occupy, and the audit log.
+    fn server_options(&self) -> Result<ServerOptions> {
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let room = files.map_or(u32::MAX, |files| u32::try_from(files).unwrap_or(u32::MAX).saturating_sub(OTHER_FILES));
+        let connections = match self.max_connections {
+            None => MOST_CONNECTIONS.min(room.max(FEWEST_CONNECTIONS)),
+            Some(wanted) if wanted > room => bail!(
+                "--max-connections {wanted}: this process may open {} files, of which it needs {OTHER_FILES} for other \
+                 purposes; raise the limit (ulimit -n), or choose at most {room}",
+                room.saturating_add(OTHER_FILES)
+            ),
+            Some(wanted) => wanted,
+        };
+        let flow = FlowLimits::with_seats(usize::from(self.max_requests_inflight));
+        Ok(ServerOptions { connections, flow, audit: self.open_audit_log()?, ..ServerOptions::default() })
+    }
+
+    fn open_audit_log(&self) -> Result<Option<Arc<AuditLog>>> {
+        let Some(path) = &self.audit_log else { return Ok(None) };
+        let policy = match &self.audit_policy {
+            None => AuditPolicy::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path);
+                let text = text.with_context(|| format!("--audit-policy: cannot read {}", path.display()))?;
+                AuditPolicy::parse(&text).with_context(|| format!("--audit-policy: cannot use {}", path.display()))?
+            }
+        };
+        let options = AuditOptions {
+            path: std::path::absolute(path).with_context(|| format!("--audit-log: cannot use {}", path.display()))?,
+            max_bytes: u64::from(self.audit_log_maxsize) * 1_000_000,
+            max_backups: usize::try_from(self.audit_log_maxbackup).unwrap_or(usize::MAX),
+            policy,
+        };
+        let opened = AuditLog::open(options, Box::new(|trouble| eprintln!("tally: {trouble}")));
+        Ok(Some(opened.context("--audit-log")?))
+    }
+
     /// Whether this machine is a node.
     fn runs_pods(&self) -> bool {
         !self.no_node && self.hollow == 0
@@ -198,6 +267,10 @@ async fn serve(
         }
     };
     ready.server.serve(listener, stopped).await;
+    if let Some(audit) = ready.audit {
+        // All requests have been answered: what they recorded is written, and no more can follow.
+        tokio::task::spawn_blocking(move || audit.close()).await?;
+    }
     // The controllers stop first: they would replace every Pod that ends. Pods that succeed meanwhile are counted at
     // the next start.
     let finished = controllers.finish().await;
@@ -247,6 +320,8 @@ async fn until_broken(controllers: &controllers::RunningControllers, node: Optio
 
 fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
     listener.set_nonblocking(true)?;
+    // It listens already. A second call changes the length of the queue.
+    rustix::net::listen(&listener, LONGEST_BACKLOG)?;
     tokio::net::TcpListener::from_std(listener)
 }
 
@@ -256,6 +331,7 @@ struct Ready {
     cluster: Cluster,
     metrics: Arc<ControllerMetrics>,
     node: Option<ThisNode>,
+    audit: Option<Arc<AuditLog>>,
 }
 
 /// Creates everything that is needed, the kubeconfig last: a client that finds it can use the server.
@@ -271,7 +347,10 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let installed = tally_server::install_roles(&registry).await;
     installed.map_err(|failure| anyhow!("cannot create the built-in roles: {}", failure.message))?;
     let url = kubeconfig::url(listen);
-    let server = Server::new(registry.clone(), &pki, url.trim_start_matches("https://").to_owned())?;
+    let options = args.server_options()?;
+    let audit = options.audit.clone();
+    let address = url.trim_start_matches("https://").to_owned();
+    let server = Server::with_options(registry.clone(), &pki, address, options)?;
     let metrics = Arc::new(ControllerMetrics::new(server.metrics()));
     metrics.reachable(true);
     let node = match args.runs_pods() {
@@ -306,7 +385,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
         pod_gc: PodGcOptions::default(),
         exact_deadlines: false,
     };
-    Ok(Ready { registry, server, cluster, metrics, node })
+    Ok(Ready { registry, server, cluster, metrics, node, audit })
 }
 
 fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {

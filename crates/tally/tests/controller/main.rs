@@ -4,6 +4,7 @@
 
 mod credentials;
 mod election;
+mod health;
 mod process;
 mod refusals;
 #[path = "../support/mod.rs"]

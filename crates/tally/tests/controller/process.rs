@@ -51,12 +51,15 @@ impl Controller {
         }
     }
 
+    /// Where it serves metrics and health: `127.0.0.1:12345`.
+    pub fn address(&self) -> String {
+        let said = self.said();
+        said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where").to_owned()
+    }
+
     /// Sends a GET to its own server. Returns the code and the whole response.
     pub fn get(&self, path: &str) -> (u16, String) {
-        let said = self.said();
-        let at =
-            said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where").to_owned();
-        let mut stream = TcpStream::connect(at).unwrap();
+        let mut stream = TcpStream::connect(self.address()).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();

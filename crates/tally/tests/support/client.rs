@@ -26,6 +26,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 pub struct Api {
     authority: String,
     tls: Arc<rustls::ClientConfig>,
+    /// The same without a client certificate.
+    anonymous: Arc<rustls::ClientConfig>,
 }
 
 /// A request, with the fields of the recorded conversations.
@@ -124,14 +126,24 @@ impl Api {
         let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<Vec<_>, _>>().ok()?;
         let key = PrivateKeyDer::from_pem_slice(&pem(&user["client-key-data"])?).ok()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .ok()?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)
-            .ok()?;
+            .with_root_certificates(roots);
+        let anonymous = builder.clone().with_no_client_auth();
+        let tls = builder.with_client_auth_cert(chain, key).ok()?;
         let authority = cluster["server"].as_str()?.strip_prefix("https://")?.trim_end_matches('/').to_owned();
-        Some(Api { authority, tls: Arc::new(tls) })
+        Some(Api { authority, tls: Arc::new(tls), anonymous: Arc::new(anonymous) })
+    }
+
+    /// The same server, for a client without a certificate.
+    pub fn without_certificate(&self) -> Api {
+        Api { tls: self.anonymous.clone(), ..self.clone() }
+    }
+
+    /// `host:port`
+    pub fn authority(&self) -> &str {
+        &self.authority
     }
 
     pub fn connection(&self) -> Connection {
@@ -140,11 +152,22 @@ impl Api {
 
     /// A connection on which nothing has been sent yet.
     pub async fn stream(&self) -> Result<TlsStream<TcpStream>> {
+        self.secured(self.tls.clone()).await
+    }
+
+    /// The same for HTTP/2.
+    pub async fn http2_stream(&self) -> Result<TlsStream<TcpStream>> {
+        let mut tls = (*self.tls).clone();
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        self.secured(Arc::new(tls)).await
+    }
+
+    async fn secured(&self, tls: Arc<rustls::ClientConfig>) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(&self.authority).await.context("cannot connect")?;
         stream.set_nodelay(true).context("cannot set nodelay")?;
         let (host, _) = self.authority.rsplit_once(':').context("the server has no port")?;
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).context("the server has no name")?;
-        let connector = tokio_rustls::TlsConnector::from(self.tls.clone());
+        let connector = tokio_rustls::TlsConnector::from(tls);
         connector.connect(name, stream).await.context("no TLS")
     }
 }

@@ -1,0 +1,430 @@
+//! The audit log: for each request who sent it, what it was about, whether it was allowed, and the code of the response.
+//!
+//! An event is a line of JSON with the fields of `audit.k8s.io/v1`. A policy (`policy.rs`) decides which requests are
+//! recorded. The bodies of requests and responses are never recorded, so no Secret or token can be in the log. A request
+//! never waits for the log: events go into a bounded queue, from which a thread writes them into a file (`file.rs`). If
+//! the disk is full, or slower than the requests are, events are lost, counted (`apiserver_audit_error_total`) and reported.
+
+mod file;
+pub mod policy;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::header::{HeaderMap, USER_AGENT};
+use hyper::http::request::Parts;
+use serde_json::{Value, json};
+use tally_api::rbac::{AccessRequest, AccessTarget};
+use tally_metrics::{Counters, MetricRegistry};
+
+use crate::auth::User;
+use crate::auth::authorizer::Verdict;
+use file::RotatingFile;
+use policy::{AuditPolicy, AuditStage, AuditTerms};
+
+/// Events that wait to be written. One is about a kilobyte.
+const LONGEST_QUEUE: usize = 10_000;
+/// Events are written together, up to this size.
+const BATCH: usize = 256 * 1024;
+/// How long the end of the process may wait for the queue to be written.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// That the queue was full is reported no more often.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+/// The rest of a longer User-Agent is left out.
+const LONGEST_USER_AGENT: usize = 1_024;
+
+/// Where the log is, and how much of it is kept.
+#[derive(Clone, Debug)]
+pub struct AuditOptions {
+    pub path: PathBuf,
+    /// The file is rotated before it becomes larger.
+    pub max_bytes: u64,
+    /// Rotated files that are kept. 0: all.
+    pub max_backups: usize,
+    pub policy: AuditPolicy,
+}
+
+/// Tells the operator about trouble with the log.
+pub type AuditReport = Box<dyn Fn(String) + Send>;
+
+pub struct AuditLog {
+    policy: AuditPolicy,
+    /// None once it is closed.
+    queue: Mutex<Option<SyncSender<Vec<u8>>>>,
+    /// Ready when everything is written.
+    written: Mutex<Receiver<()>>,
+    counts: Arc<AuditCounts>,
+}
+
+#[derive(Default)]
+struct AuditCounts {
+    metrics: OnceLock<AuditMetrics>,
+    /// Events for which the queue had no room.
+    no_room: AtomicU64,
+}
+
+struct AuditMetrics {
+    events: Counters<0>,
+    errors: Counters<1>,
+}
+
+impl AuditCounts {
+    fn lost(&self, count: u64) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.errors.add(["log".into()], count);
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    #[error("cannot open the audit log {path}")]
+    Open { path: PathBuf, source: std::io::Error },
+    #[error("cannot start a thread for the audit log")]
+    Thread(#[source] std::io::Error),
+}
+
+impl AuditLog {
+    /// Opens the file and starts the thread that writes it.
+    pub fn open(options: AuditOptions, report: AuditReport) -> Result<Arc<Self>, AuditError> {
+        let AuditOptions { path, max_bytes, max_backups, policy } = options;
+        let file = RotatingFile::open(&path, max_bytes, max_backups)
+            .map_err(|source| AuditError::Open { path: path.clone(), source })?;
+        let (queue, events) = sync_channel(LONGEST_QUEUE);
+        let (done, written) = channel();
+        let counts = Arc::new(AuditCounts::default());
+        let writer = AuditWriter { file, path, counts: counts.clone(), report, lost: 0, reported_at: None, no_room: 0 };
+        let work = move || {
+            writer.run(&events);
+            // The receiver is gone if the process did not wait.
+            let _ = done.send(());
+        };
+        std::thread::Builder::new().name("audit-log".to_owned()).spawn(work).map_err(AuditError::Thread)?;
+        Ok(Arc::new(Self { policy, queue: Mutex::new(Some(queue)), written: Mutex::new(written), counts }))
+    }
+
+    pub fn register(&self, metrics: &MetricRegistry) {
+        let events = metrics.counters("apiserver_audit_event", "Audit events written", []);
+        let errors = metrics.counters("apiserver_audit_error", "Audit events lost", ["plugin"]);
+        errors.add(["log".into()], 0);
+        let _ = self.counts.metrics.set(AuditMetrics { events, errors });
+    }
+
+    /// Writes what is in the queue. Later events are lost.
+    pub fn close(&self) {
+        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let _ = self.written.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(CLOSE_WITHIN);
+    }
+
+    fn record(&self, mut line: Vec<u8>) {
+        line.push(b'\n');
+        let sent = match &*self.queue.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(queue) => queue.try_send(line),
+            None => Err(TrySendError::Disconnected(line)),
+        };
+        if sent.is_err() {
+            self.counts.lost(1);
+            self.counts.no_room.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The thread that writes.
+struct AuditWriter {
+    file: RotatingFile,
+    path: PathBuf,
+    counts: Arc<AuditCounts>,
+    report: AuditReport,
+    /// Events lost since the file could last be written.
+    lost: u64,
+    reported_at: Option<Instant>,
+    /// How many events without room have been reported.
+    no_room: u64,
+}
+
+impl AuditWriter {
+    fn run(mut self, events: &Receiver<Vec<u8>>) {
+        while let Ok(mut batch) = events.recv() {
+            let mut count = 1;
+            while batch.len() < BATCH
+                && let Ok(event) = events.try_recv()
+            {
+                batch.extend_from_slice(&event);
+                count += 1;
+            }
+            self.write(&batch, count);
+            self.report_no_room();
+        }
+    }
+
+    fn write(&mut self, batch: &[u8], count: u64) {
+        let path = self.path.display();
+        match self.file.write(batch) {
+            Ok(()) => {
+                if let Some(metrics) = self.counts.metrics.get() {
+                    metrics.events.add([], count);
+                }
+                let lost = std::mem::take(&mut self.lost);
+                if lost > 0 {
+                    (self.report)(format!("the audit log {path} can be written again; {lost} events were lost"));
+                }
+            }
+            Err(error) => {
+                if self.lost == 0 {
+                    (self.report)(format!(
+                        "cannot write the audit log {path}: {error}; events are lost until this is repaired, requests are \
+                         served"
+                    ));
+                }
+                self.lost += count;
+                self.counts.lost(count);
+            }
+        }
+    }
+
+    fn report_no_room(&mut self) {
+        let no_room = self.counts.no_room.load(Ordering::Relaxed);
+        if no_room > self.no_room && self.reported_at.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+            let lost = no_room - self.no_room;
+            (self.report)(format!(
+                "the audit log {} is written more slowly than requests arrive; {lost} events were lost",
+                self.path.display()
+            ));
+            (self.no_room, self.reported_at) = (no_room, Some(Instant::now()));
+        }
+    }
+}
+
+/// What is recorded about one request, as it becomes known. When it is dropped, the request is complete.
+pub struct AuditEvent {
+    log: Arc<AuditLog>,
+    id: String,
+    uri: String,
+    address: Option<IpAddr>,
+    user_agent: String,
+    received_at: jiff::Timestamp,
+    sender: Option<Arc<User>>,
+    impersonated: Option<Arc<User>>,
+    terms: AuditTerms,
+    api_version: &'static str,
+    decision: Option<Verdict>,
+    /// Name and UID of an object whose name was not in the path.
+    created: OnceLock<(String, String)>,
+    response: Option<ResponseSummary>,
+}
+
+/// The outcome of a request.
+#[derive(Clone, Debug, Default)]
+pub struct ResponseSummary {
+    pub code: u16,
+    /// Of a failure, its reason and message.
+    pub failure: Option<FailureSummary>,
+}
+
+/// Left in the extensions of a response that is a failure.
+#[derive(Clone, Debug)]
+pub struct FailureSummary {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl AuditEvent {
+    pub fn new(log: &Arc<AuditLog>, id: &str, parts: &Parts, address: Option<IpAddr>) -> Self {
+        Self {
+            log: log.clone(),
+            id: id.to_owned(),
+            uri: parts.uri.path_and_query().map_or_else(|| parts.uri.path().to_owned(), ToString::to_string),
+            address,
+            user_agent: user_agent(&parts.headers),
+            received_at: jiff::Timestamp::now(),
+            sender: None,
+            impersonated: None,
+            terms: AuditTerms {
+                verb: parts.method.as_str().to_lowercase(),
+                path: parts.uri.path().to_owned(),
+                resource: None,
+            },
+            api_version: "",
+            decision: None,
+            created: OnceLock::new(),
+            response: None,
+        }
+    }
+
+    pub fn sent_by(&mut self, sender: &Arc<User>) {
+        self.sender = Some(sender.clone());
+    }
+
+    pub fn impersonates(&mut self, user: &Arc<User>) {
+        self.impersonated = Some(user.clone());
+    }
+
+    /// What the request is about. `api_version`: the version of the resource, without its group.
+    pub fn requests(&mut self, access: &AccessRequest<'_>, api_version: &'static str) {
+        self.terms.verb = access.verb.to_owned();
+        self.api_version = api_version;
+        if let AccessTarget::Resource(attributes) = access.target {
+            self.terms.resource = Some(attributes.into());
+        }
+    }
+
+    pub fn decided(&mut self, verdict: Verdict) {
+        self.decision = Some(verdict);
+    }
+
+    /// A create has stored an object.
+    pub fn created(&self, name: &str, uid: &str) {
+        let _ = self.created.set((name.to_owned(), uid.to_owned()));
+    }
+
+    pub fn answered(&mut self, response: ResponseSummary) {
+        self.response = Some(response);
+    }
+
+    /// Records that a long response has begun.
+    pub fn started(&self) {
+        self.record(AuditStage::ResponseStarted);
+    }
+
+    fn record(&self, stage: AuditStage) {
+        let anonymous = Arc::new(User { name: String::new(), uid: String::new(), groups: Vec::new() });
+        let user = self.sender.as_ref().unwrap_or(&anonymous);
+        if self.log.policy.records(&self.terms, user, stage) {
+            self.log.record(self.to_json(user, stage).to_string().into_bytes());
+        }
+    }
+
+    fn to_json(&self, user: &User, stage: AuditStage) -> Value {
+        let mut event = json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": self.id,
+            "stage": stage.name(), "requestURI": self.uri, "verb": self.terms.verb, "user": user_json(user),
+            "requestReceivedTimestamp": written(self.received_at), "stageTimestamp": written(jiff::Timestamp::now()),
+        });
+        if let Some(user) = &self.impersonated {
+            event["impersonatedUser"] = user_json(user);
+        }
+        if let Some(address) = self.address {
+            event["sourceIPs"] = json!([address.to_canonical().to_string()]);
+        }
+        if !self.user_agent.is_empty() {
+            event["userAgent"] = self.user_agent.as_str().into();
+        }
+        if let Some(resource) = &self.terms.resource {
+            let created = self.created.get().map_or(("", ""), |(name, uid)| (name, uid));
+            let name = if resource.name.is_empty() { created.0 } else { &resource.name };
+            let fields = [
+                ("resource", resource.resource.as_str()),
+                ("namespace", &resource.namespace),
+                ("name", name),
+                ("uid", created.1),
+                ("apiGroup", &resource.group),
+                ("apiVersion", self.api_version),
+                ("subresource", &resource.subresource),
+            ];
+            event["objectRef"] = json!({});
+            for (field, text) in fields.into_iter().filter(|(_, text)| !text.is_empty()) {
+                event["objectRef"][field] = text.into();
+            }
+        }
+        if let Some(response) = &self.response {
+            event["responseStatus"] = json!({"metadata": {}, "code": response.code});
+            if let Some(failure) = &response.failure {
+                let status = &mut event["responseStatus"];
+                status["status"] = "Failure".into();
+                if !failure.reason.is_empty() {
+                    status["reason"] = failure.reason.into();
+                }
+                // A message may quote values of the request.
+                if !self.terms.is_confidential() {
+                    status["message"] = failure.message.as_str().into();
+                }
+            }
+        }
+        if let Some(verdict) = &self.decision {
+            let (decision, reason) = match verdict {
+                Verdict::Allowed { reason } => ("allow", reason),
+                Verdict::Denied { reason } => ("forbid", reason),
+            };
+            event["annotations"] =
+                json!({"authorization.k8s.io/decision": decision, "authorization.k8s.io/reason": reason});
+        }
+        event
+    }
+}
+
+impl Drop for AuditEvent {
+    fn drop(&mut self) {
+        let stage = if std::thread::panicking() { AuditStage::Panic } else { AuditStage::ResponseComplete };
+        self.record(stage);
+    }
+}
+
+fn user_json(user: &User) -> Value {
+    let mut json = json!({"username": user.name});
+    if !user.uid.is_empty() {
+        json["uid"] = user.uid.as_str().into();
+    }
+    if !user.groups.is_empty() {
+        json["groups"] = json!(user.groups);
+    }
+    json
+}
+
+fn user_agent(headers: &HeaderMap) -> String {
+    let agent =
+        headers.get(USER_AGENT).map_or_else(Default::default, |agent| String::from_utf8_lossy(agent.as_bytes()));
+    match agent.char_indices().nth(LONGEST_USER_AGENT) {
+        Some((end, _)) => format!("{}...TRUNCATED", &agent[..end]),
+        None => agent.into_owned(),
+    }
+}
+
+/// Microseconds, as Kubernetes writes the times of events.
+fn written(at: jiff::Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn lost(metrics: &MetricRegistry) -> usize {
+        let page = metrics.classic();
+        let line = page.lines().find_map(|line| line.strip_prefix("apiserver_audit_error_total{plugin=\"log\"} "));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// AUDIT-6.
+    #[test]
+    fn a_log_that_cannot_be_written_costs_events_and_never_stops_a_request() {
+        let (resume, stuck) = channel::<()>();
+        let (said, told) = channel();
+        // The thread that writes stands still in its first report.
+        let report = move |trouble: String| {
+            said.send(trouble).unwrap();
+            let _ = stuck.recv();
+        };
+        let options =
+            AuditOptions { path: "/dev/full".into(), max_bytes: 1_000, max_backups: 1, policy: AuditPolicy::default() };
+        let log = AuditLog::open(options, Box::new(report)).unwrap();
+        let metrics = MetricRegistry::default();
+        log.register(&metrics);
+        let event = vec![b'x'; BATCH / 32];
+        for _ in 0..LONGEST_QUEUE + 1_000 {
+            log.record(event.clone());
+        }
+        assert!(lost(&metrics) >= 1_000 - 2 * 32, "{} events were lost", lost(&metrics));
+        let trouble = told.recv().unwrap();
+        assert!(trouble.starts_with("cannot write the audit log /dev/full: "), "{trouble}");
+        drop(resume);
+        log.close();
+        assert_eq!(lost(&metrics), LONGEST_QUEUE + 1_000);
+        log.record(event);
+        assert_eq!(lost(&metrics), LONGEST_QUEUE + 1_001, "after the end");
+    }
+}
