@@ -5,6 +5,7 @@ mod certs;
 mod controller;
 mod data_dir;
 mod hollow;
+mod isolation;
 mod local_api;
 mod look;
 mod metrics;
