@@ -264,13 +264,21 @@ async fn no_daemon_outlives_a_cluster_and_its_helper() {
         let here = kubectl.directory.path().to_owned();
         let mark = stay(&here);
         let script = DAEMONS.replace("STAY", &mark).replace("HERE", &here.display().to_string());
-        let spec = "completions: 3\n  parallelism: 3\n  backoffLimit: 1000";
-        let made = kubectl
-            .with_input("create --validate=false -f -", &job("work", &here, spec, "restartPolicy: Never", &script));
-        assert_eq!(made.code, Some(0), "{}", made.err);
+        // A Job for each round: a Pod that is lost three times has failed, and the next one would wait.
+        let create = |kubectl: &Kubectl, round: usize| {
+            let work = job(
+                &format!("work-{round}"),
+                &here,
+                "completions: 3\n  parallelism: 3",
+                "restartPolicy: Never",
+                &script,
+            );
+            let made = kubectl.with_input("create --validate=false -f -", &work);
+            assert_eq!(made.code, Some(0), "{}", made.err);
+        };
         for round in 1..=kills() {
-            // The third loss of a Pod is a failure; then another Pod runs.
-            let before = if round == 1 { 0 } else { ups(&here) };
+            let before = ups(&here);
+            create(&kubectl, round);
             eventually("the Pods run", || ups(&here) >= before + 3);
             eventually("their daemons run", || with_argument(&mark).len() >= 6);
             let old = with_argument(&mark);
@@ -286,9 +294,9 @@ async fn no_daemon_outlives_a_cluster_and_its_helper() {
                 let now = with_argument(&mark);
                 !old.iter().any(|process| now.contains(process))
             });
+            kubectl.ok(&format!("delete job work-{round} --wait=true"));
+            eventually("nothing is left", || with_argument(&mark).is_empty());
         }
-        kubectl.ok("delete job work --wait=true");
-        eventually("nothing is left", || with_argument(&mark).is_empty());
     }
 }
 
